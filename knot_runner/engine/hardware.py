@@ -1,0 +1,47 @@
+"""The device a run asks for, or a clear refusal; and the switches that make the same command give the same numbers."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from knot_runner.errors import UserError
+from knot_runner.settings import HardwareSettings
+
+
+def choose_device(name: str) -> torch.device:
+    """``cpu``, ``cuda``, ``cuda:N`` or ``auto`` (cuda if there is one). Never another one than was asked for.
+
+    Raises :class:`UserError` naming ``hardware.device``.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cpu":
+        return torch.device("cpu")
+    kind, _, index = name.partition(":")
+    if kind != "cuda" or (index and not index.isdigit()):
+        raise UserError(f"hardware.device: '{name}' is none of cpu, cuda, cuda:N, auto")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        raise UserError(f"hardware.device: {name} was asked for, but this machine has no CUDA GPU (hardware=cpu runs)")
+    if index and int(index) >= count:
+        raise UserError(f"hardware.device: {name} was asked for, but there are {count} GPUs (cuda:0 is the first)")
+    return torch.device(name)
+
+
+def prepare(hardware: HardwareSettings) -> torch.device:
+    """Set threads and deterministic kernels for this process and return the device.
+
+    Threads come from the config, because results change with their number (summation order).
+    """
+    device = choose_device(hardware.device)
+    torch.set_num_threads(hardware.threads)
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+    return device

@@ -1,0 +1,106 @@
+"""What a method asks the engine for: train this, predict that. Plain data, so it hashes, pickles and merges."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor
+
+from knot_runner.settings import ModelSettings, StageSettings
+from knot_runner.strict import digest
+
+#: Bump when a change of code changes what a stage computes: older artefacts are then not found any more.
+FORMAT = 1
+#: (stage, key) of an artefact in the store.
+Ref = tuple[str, str]
+#: name -> tensors of that artefact
+Inputs = dict[str, dict[str, Tensor]]
+#: (logits [B, C], the batch's rows) -> loss per sample [B]
+SampleLoss = Callable[[Tensor, dict[str, Tensor]], Tensor]
+
+
+@dataclass(frozen=True)
+class Network:
+    """An architecture: settings (of one party), vocabulary size, number of classes."""
+
+    spec: ModelSettings
+    vocabulary: int
+    classes: int
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised. ``make(settings, inputs)`` -> rows (tensors [N, ...], cut per batch) and the sample loss."""
+
+    make: Callable[[dict[str, Any], Inputs], tuple[dict[str, Tensor], SampleLoss]]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Encoded texts, and what else the objective reads for them (the teachers' soft labels)."""
+
+    tokens: Ref
+    inputs: dict[str, Ref] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train one model. ``start`` = weights to begin from (None: initialised from the seed and the party's name)."""
+
+    stage: Literal["local", "pretrain", "distil"]
+    party: str
+    network: Network
+    start: Ref | None
+    train: Part
+    valid: Part
+    objective: Objective
+    training: StageSettings
+    #: keep the epoch with the best macro-F1, or the least loss, on the valid part
+    select: Literal["f1", "loss"]
+    seed: int
+    #: digest of a pre-trained encoder's settings, when ``start`` is None and model.weights is not scratch
+    weights: str = "scratch"
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Logits [N, C] (or [CLS] features [N, H]) of one model on encoded texts."""
+
+    stage: Literal["soft_labels", "bias", "predictions", "features", "probe"]
+    party: str
+    network: Network
+    weights: Ref
+    tokens: Ref
+    output: Literal["logits", "features"] = "logits"
+
+
+Request = Train | Predict
+
+
+def title(request: Request) -> str:
+    """What a person reads in the progress bar."""
+    return f"{request.stage} {request.party}".strip()
+
+
+def request_key(request: Request) -> str:
+    """Content address of a request's result: everything that decides it, and nothing else."""
+    plain = {}
+    for spec in dataclasses.fields(request):
+        value = getattr(request, spec.name)
+        if isinstance(value, Objective):
+            value = {"make": value.make.__qualname__, "settings": value.settings}
+        elif isinstance(value, Network):
+            value = {**dataclasses.asdict(value), "spec": _architecture(value.spec)}
+        plain[spec.name] = value
+    if isinstance(request, Predict):  # whose model it is follows from the weights; two roles may share one prediction
+        del plain["party"], plain["stage"]
+    return digest({"format": FORMAT, **plain})
+
+
+def _architecture(spec: ModelSettings) -> dict[str, Any]:
+    names = ("head", "hidden", "layers", "heads", "intermediate", "dropout")
+    return {name: getattr(spec, name) for name in names}

@@ -1,0 +1,86 @@
+"""Writing that a kill cannot halve: temp file, fsync, rename, folder fsync; and locks that die with the process."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from knot_runner.errors import UserError
+
+
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Replace ``path`` by ``content``, wholly or not at all, also across a power loss.
+
+    Raises :class:`UserError` naming the file when the disk is full or the folder is read-only.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as problem:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise UserError(f"{path}: cannot be written ({len(data)} bytes): {problem.strerror or problem}") from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """:func:`write_atomic` of ``value`` as indented JSON; NaN is refused, since no reader agrees on it."""
+    write_atomic(path, json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any | None:
+    """The JSON in ``path``; None when it is not there or cannot be read as JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def append_synced(path: Path, line: str) -> int:
+    """Append ``line`` and a newline, fsync, and return the file's new length in bytes."""
+    with path.open("ab") as file:
+        file.write(line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell()
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on ``path`` (made if need be). The lock dies with the process, so none is ever stale."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Delete what a killed process left half-written in ``folder``; call under the folder's lock."""
+    for leftover in folder.glob("*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,33 @@
+"""What a method sees of the world: parties with encoded data and networks. No raw text, no files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from knot_runner.engine.requests import Network, Part, Ref
+from knot_runner.settings import Labels, TrainingSettings
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Parties by role, their encoded texts in the store, and the network each of them trains."""
+
+    locals: list[str]
+    server: str  #: name of the global data set
+    transfer: str  #: name of the transfer set
+    sizes: dict[str, int]  #: training texts per party
+    tokens: dict[tuple[str, str], Ref]  #: (data set, split) -> encoded texts
+    networks: dict[str, Network]
+    labels: Labels
+    training: TrainingSettings
+    seed: int
+    weights: str  #: identity of the pre-trained encoder, "scratch" if none
+    random_texts: Ref | None = None
+
+    @property
+    def teachers(self) -> list[str]:
+        """All local models and the pretrained global one, in that order (knot.md 1.3)."""
+        return [*self.locals, self.server]
+
+    def part(self, dataset: str, split: str) -> Part:
+        return Part(self.tokens[dataset, split])

@@ -1,0 +1,164 @@
+"""KNOT (arXiv 2110.02432): teachers train apart, then a student fits the weighted sum of what they say.
+
+Rounds: 0 local models and the pretrained global model; 1 soft labels of all teachers on the transfer set, and their
+probability biases from random texts if the weighting reads them; 2 distillation into the pretrained global model.
+State: ``weights/<party>``, ``soft/<party>/<split>``, ``bias/<party>``, ``student``, ``before``: artefact names, lists.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from knot_runner.engine.requests import Objective, Part, Predict, Request, Train
+from knot_runner.engine.store import Artefact
+from knot_runner.errors import UserError, nearest
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.losses import LOSSES, cross_entropy, distillation
+from knot_runner.methods.weighting import WEIGHTINGS, needs_bias
+from knot_runner.settings import KnotSettings, TeachersSettings, build
+from knot_runner.transport import support
+
+State = dict[str, Any]
+
+
+def init(hp: KnotSettings | TeachersSettings, federation: Federation) -> State:
+    """An empty state, after checking what only the tables of losses and weightings know."""
+    if isinstance(hp, KnotSettings):
+        if hp.weighting not in WEIGHTINGS:
+            raise UserError(f"method.weighting: no weighting '{hp.weighting}'{nearest(hp.weighting, WEIGHTINGS)}")
+        name = hp.loss["name"]
+        if name not in LOSSES:
+            raise UserError(f"method.loss.name: no loss '{name}'{nearest(name, LOSSES)}")
+        build(LOSSES[name].options, hp.loss, "method.loss")
+        if hp.loss.get("solver") == "line" and len(label_points(federation)[0]) != 1:
+            raise UserError("method.loss.solver: 'line' needs labels on a line; newton solves in any dimension")
+    return {}
+
+
+def plan(hp: KnotSettings | TeachersSettings, state: State, federation: Federation, round: int) -> list[Request]:
+    """What has to be trained or predicted in this round; nothing when the method is through."""
+    steps = [plan_teachers, plan_soft_labels, plan_distillation]
+    if isinstance(hp, TeachersSettings):
+        steps = [plan_teachers, lambda hp, state, federation: plan_biases(state, federation)]
+    return steps[round](hp, state, federation) if round < len(steps) else []
+
+
+def fold(
+    hp: KnotSettings | TeachersSettings, state: State, federation: Federation, round: int,
+    requests: list[Request], artefacts: list[Artefact],
+) -> tuple[State, dict[str, Any]]:  # fmt: skip
+    """The next state, and what there is to say of the round."""
+    state, said = dict(state), {}
+    for request, artefact in zip(requests, artefacts, strict=True):
+        name = f"{artefact.stage}/{artefact.key}"
+        if request.stage in ("local", "pretrain"):
+            state[f"weights/{request.party}"] = name
+            said[request.party] = artefact.info["best_score"]
+        elif request.stage == "soft_labels":
+            split = "train" if request.tokens == federation.tokens[federation.transfer, "train"] else "valid"
+            state[f"soft/{request.party}/{split}"] = name
+        elif request.stage == "bias":
+            state[f"bias/{request.party}"] = said[request.party] = probability_bias(artefact)
+        else:
+            state["student"], state["selected_epoch"] = name, artefact.info["best_epoch"]
+            said = {"epoch": artefact.info["best_epoch"], "loss": -artefact.info["best_score"]}
+    if round == 0:
+        state["before"] = state["student"] = state[f"weights/{federation.server}"]
+    return state, said
+
+
+def plan_teachers(hp: Any, state: State, federation: Federation) -> list[Request]:
+    """Cross-entropy training of every local model and of the global one (section 6, "Training local models")."""
+    return [
+        Train(
+            stage="pretrain" if party == federation.server else "local",
+            party=party,
+            network=federation.networks[party],
+            start=None,
+            train=federation.part(party, "train"),
+            valid=federation.part(party, "valid"),
+            objective=Objective(cross_entropy),
+            training=federation.training.pretrain if party == federation.server else federation.training.local,
+            select="f1",
+            seed=federation.seed,
+            weights=federation.weights,
+        )
+        for party in federation.teachers
+    ]
+
+
+def plan_soft_labels(hp: KnotSettings, state: State, federation: Federation) -> list[Request]:
+    """Every teacher on the transfer set; its bias too if the weighting reads it."""
+    requests: list[Request] = [
+        _predict("soft_labels", party, state, federation, federation.tokens[federation.transfer, split])
+        for party in federation.teachers
+        for split in ("train", "valid")
+    ]
+    return requests + (plan_biases(state, federation) if needs_bias(hp.weighting) else [])
+
+
+def plan_biases(state: State, federation: Federation) -> list[Request]:
+    """Every teacher on the random texts (section 5.2, App. D.1)."""
+    assert federation.random_texts is not None
+    return [_predict("bias", party, state, federation, federation.random_texts) for party in federation.teachers]
+
+
+def plan_distillation(hp: KnotSettings, state: State, federation: Federation) -> list[Request]:
+    """The student, from the pretrained global weights, on the soft labels (eq. 3)."""
+    parts = [
+        Part(
+            federation.tokens[federation.transfer, split],
+            {party: _ref(state[f"soft/{party}/{split}"]) for party in federation.teachers},
+        )
+        for split in ("train", "valid")
+    ]
+    total = sum(federation.sizes[party] for party in federation.teachers)
+    settings = {
+        "loss": hp.loss,
+        "weighting": hp.weighting,
+        "normalise": hp.normalise,
+        "student_temperature": hp.student_temperature,
+        "teacher_temperature": hp.teacher_temperature,
+        "teachers": federation.teachers,
+        "shares": [federation.sizes[party] / total for party in federation.teachers],
+        "biases": [state[f"bias/{p}"] for p in federation.teachers] if needs_bias(hp.weighting) else None,
+        "points": label_points(federation),
+    }
+    return [
+        Train(
+            stage="distil",
+            party="student",  # not the method: all methods see the same batches, so they can be compared in pairs
+            network=federation.networks[federation.server],
+            start=_ref(state["before"]),
+            train=parts[0],
+            valid=parts[1],
+            objective=Objective(distillation, settings),
+            training=federation.training.distil,
+            select="loss",
+            seed=federation.seed,
+        )
+    ]
+
+
+def label_points(federation: Federation) -> list[list[float]]:
+    """Where the labels lie for the transport cost: ``labels.support`` of their coordinates (knot.md 1.3)."""
+    coordinates = torch.tensor(federation.labels.coordinates, dtype=torch.float64)
+    return support(coordinates, federation.labels.support).tolist()
+
+
+def probability_bias(artefact: Artefact) -> list[float]:
+    """B_k: share of random texts for which each label is the argmax, with one pseudo-count per class (knot.md 1.4)."""
+    logits = artefact.tensors()["logits"]
+    counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() + 1
+    return (counts / counts.sum()).tolist()
+
+
+def _predict(stage: Any, party: str, state: State, federation: Federation, tokens: tuple[str, str]) -> Predict:
+    return Predict(stage, party, federation.networks[party], _ref(state[f"weights/{party}"]), tokens)
+
+
+def _ref(name: str) -> tuple[str, str]:
+    stage, key = name.split("/")
+    return stage, key

@@ -1,0 +1,90 @@
+"""Distillation losses between the student and one teacher, one function each, in one table (KNOT eq. 1, 3).
+
+To add one, from anywhere: a dataclass of its options, a function, and ``LOSSES["mine"] = Loss(Mine, mine)`` in a
+module named in ``plugins``; then ``method.loss.name=mine``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from knot_runner.engine.requests import Inputs, SampleLoss
+from knot_runner.methods.weighting import WEIGHTINGS
+from knot_runner.settings import EntropySettings, SinkhornSettings, build
+from knot_runner.transport import Solver, transport_loss
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Options (a dataclass with ``name`` among its fields) and the function that takes them.
+
+    ``function(options, log_p [B, 1, C], q [B, K, C], points [C, d]) -> [B, K]``: student log-probabilities, teachers'
+    probabilities, label points.
+    """
+
+    options: type
+    function: Callable[[Any, Tensor, Tensor, Tensor], Tensor]
+
+
+def entropy(options: EntropySettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
+    """KL(q || p); or 0.5 (KL(p || q) + KL(q || p)); or -sum q log2 p (knot.md 1.2). A zero in q adds nothing.
+
+    The public code's further mean over classes is left out: AdamW does not see a constant factor.
+    """
+    if options.form == "cross_entropy":
+        return -(q * log_p).sum(-1) / math.log(2)
+    forward = (torch.xlogy(q, q) - q * log_p).sum(-1)
+    if options.form == "kl":
+        return forward
+    log_q = q.clamp_min(torch.finfo(q.dtype).tiny).log()  # KL(p || q) is infinite where q = 0 < p; keep it finite
+    return 0.5 * (forward + (log_p.exp() * (log_p - log_q)).sum(-1))
+
+
+def sinkhorn(options: SinkhornSettings, log_p: Tensor, q: Tensor, points: Tensor) -> Tensor:
+    """Regularised transport cost T_eps(p, q) on the label points (eq. 1); its gradient in p is the dual potential."""
+    solver = Solver(options.solver, options.epsilon, options.tolerance, options.scaling)
+    return transport_loss(log_p.exp(), q, points, solver).to(log_p.dtype)
+
+
+LOSSES: dict[str, Loss] = {
+    "entropy": Loss(EntropySettings, entropy),
+    "sinkhorn": Loss(SinkhornSettings, sinkhorn),
+}
+
+
+def cross_entropy(settings: dict[str, Any], inputs: Inputs) -> tuple[dict[str, Tensor], SampleLoss]:
+    """Objective of the local models and of pre-training: cross-entropy with the true labels."""
+
+    def loss(logits: Tensor, rows: dict[str, Tensor]) -> Tensor:
+        return F.cross_entropy(logits, rows["labels"], reduction="none")
+
+    return {"labels": inputs["tokens"]["labels"]}, loss
+
+
+def distillation(settings: dict[str, Any], inputs: Inputs) -> tuple[dict[str, Tensor], SampleLoss]:
+    """Objective of the student, eq. 3: sum_k W_k T(p, q_k), over the sum of weights if ``normalise``.
+
+    ``inputs[teacher]["logits"]`` [N, C] for each name in ``settings["teachers"]``.
+    """
+    entry = LOSSES[settings["loss"]["name"]]
+    options = build(entry.options, settings["loss"], "method.loss")
+    logits = torch.stack([inputs[name]["logits"] for name in settings["teachers"]], dim=1)
+    q = torch.softmax(logits.double() / settings["teacher_temperature"], dim=-1).float()
+    biases = torch.tensor(settings["biases"]) if settings["biases"] else None
+    weights = WEIGHTINGS[settings["weighting"]](q, torch.tensor(settings["shares"]), biases)
+    points = torch.tensor(settings["points"], dtype=torch.float64)
+
+    def loss(logits: Tensor, rows: dict[str, Tensor]) -> Tensor:
+        log_p = torch.log_softmax(logits / settings["student_temperature"], dim=-1)[:, None]
+        pairs = entry.function(options, log_p, rows["targets"], points.to(logits.device))
+        total = (rows["weights"] * pairs).sum(1)
+        return total / rows["weights"].sum(1) if settings["normalise"] else total
+
+    return {"targets": q, "weights": weights}, loss

@@ -1,0 +1,40 @@
+"""Teacher weightings W_k (KNOT section 5, knot.md 1.3), one function each, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+#: (teachers' output q [N, K, C], shares of the data [K], probability biases B [K, C] or None) -> weights [N, K]
+Weighting = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+def alike(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
+    """A: W = 1 (section 5.1)."""
+    return torch.ones(q.shape[:2])
+
+
+def data_share(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
+    """D: the teacher's share of all training data, the same for every text."""
+    return shares.expand(q.shape[:2]).clone()
+
+
+def from_uniform(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
+    """U: L2 distance of the teacher's output from the uniform distribution."""
+    return (q - 1 / q.shape[2]).norm(dim=2)
+
+
+def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
+    """E: L2 confidence, the distance of the teacher's output from its own probability bias B_k (definition 5.1)."""
+    assert biases is not None, "plan() asks for the biases whenever needs_bias() says so"
+    return (q - biases).norm(dim=2)
+
+
+WEIGHTINGS: dict[str, Weighting] = {"A": alike, "D": data_share, "U": from_uniform, "E": from_bias}
+
+
+def needs_bias(weighting: str) -> bool:
+    """Whether the random texts have to be run through the teachers. Plug-in weightings always get the biases."""
+    return weighting not in ("A", "D", "U")

@@ -1,0 +1,141 @@
+"""WordPiece vocabularies and encoded texts: token ids packed end to end, cut into padded batches of like length."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner.errors import UserError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+#: What any text may hold, seen in training or not; the capitals are lowered before.
+ASCII = "".join(chr(code) for code in range(33, 127) if not chr(code).isupper())
+#: Above this share of [UNK] the vocabulary does not fit the texts, and training would learn little but that.
+MOST_UNKNOWN = 0.2
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Texts as token ids. Text i is ``ids[offsets[i]:offsets[i+1]]``; its second sentence starts at ``second[i]``."""
+
+    ids: Tensor  # int32 [total tokens]
+    offsets: Tensor  # int64 [N + 1]
+    second: Tensor  # int64 [N], the text's length where there is no second sentence
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Tensor:
+        """Tokens per text, int64 [N]."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def batch(self, rows: Tensor) -> dict[str, Tensor]:
+        """The texts ``rows`` padded to the longest: ``ids``, ``mask``, ``types`` int64 [B, L]."""
+        lengths = self.lengths[rows]
+        position = torch.arange(int(lengths.max()))[None, :]
+        mask = position < lengths[:, None]
+        source = (self.offsets[rows][:, None] + position).clamp_(max=len(self.ids) - 1)
+        ids = torch.where(mask, self.ids[source].long(), 0)  # [PAD] is id 0 in every BERT vocabulary
+        types = (position >= self.second[rows][:, None]) & mask
+        return {"ids": ids, "mask": mask, "types": types.long()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"ids": self.ids, "offsets": self.offsets, "second": self.second}
+
+
+def read_vocabulary(path: Path) -> list[str]:
+    """The lines of a ``vocab.txt`` (or of the one in folder ``path``). Raises :class:`UserError` naming the file."""
+    file = path / "vocab.txt" if path.is_dir() else path
+    try:
+        words = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UserError(f"model.vocab: {file}: cannot be read ({problem})") from None
+    missing = [token for token in SPECIAL[:4] if token not in words]
+    if missing or words[0] != "[PAD]":
+        raise UserError(f"model.vocab: {file}: is no BERT vocabulary ({', '.join(missing) or '[PAD] is not first'})")
+    return words
+
+
+def learn_vocabulary(texts: Iterable[str], size: int) -> list[str]:
+    """A WordPiece vocabulary of at most ``size`` pieces learnt on ``texts``; the same texts give the same pieces.
+
+    The library's own WordPiece trainer numbers its ## pieces in hash order, so its result differs between two
+    processes (tested). Its plain BPE trainer does not; its pieces become ``piece`` or ``##piece`` by where in a word
+    they are used, most used first, behind every single character seen and all of ASCII, so that these are never [UNK].
+    """
+    from tokenizers import Tokenizer, models, trainers
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    normaliser, splitter = BertNormalizer(lowercase=True), BertPreTokenizer()
+    words: Counter[str] = Counter()
+    for text in texts:
+        words.update(word for word, _ in splitter.pre_tokenize_str(normaliser.normalize_str(text)))
+    learner = Tokenizer(models.BPE())
+    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=2, show_progress=False)
+    learner.train_from_iterator((word for word in sorted(words) for _ in range(words[word])), trainer)
+    used: Counter[str] = Counter()
+    letters = {f"{hashes}{letter}" for letter in ASCII for hashes in ("", "##")}
+    for word, count in words.items():
+        for place, piece in enumerate(learner.encode(word).tokens):
+            used[piece if place == 0 else f"##{piece}"] += count
+        letters.update(letter if place == 0 else f"##{letter}" for place, letter in enumerate(word))
+    longer = sorted((piece for piece in used if piece not in letters), key=lambda piece: (-used[piece], piece))
+    return [*SPECIAL, *sorted(letters), *longer][:size]
+
+
+def make_tokenizer(vocabulary: list[str], max_length: int) -> Tokenizer:
+    """BERT's uncased tokenizer over ``vocabulary``: [CLS] a [SEP] (b [SEP]), cut to ``max_length`` tokens."""
+    from tokenizers import BertWordPieceTokenizer
+
+    tokenizer = BertWordPieceTokenizer(vocab={word: i for i, word in enumerate(vocabulary)}, lowercase=True)
+    tokenizer.enable_truncation(max_length, strategy="longest_first")
+    return tokenizer
+
+
+def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = None) -> Encoded:
+    """Encode ``texts`` (with their second sentences ``pairs``).
+
+    Raises :class:`UserError` when more than ``MOST_UNKNOWN`` of the tokens are [UNK]: the vocabulary does not fit.
+    """
+    inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
+    encodings = tokenizer.encode_batch(inputs)
+    lengths = np.array([len(e.ids) for e in encodings], dtype=np.int64)
+    second = [e.type_ids.index(1) if pairs is not None and 1 in e.type_ids else len(e.ids) for e in encodings]
+    ids = torch.tensor([token for e in encodings for token in e.ids], dtype=torch.int32)
+    unknown = unknown_share(ids, tokenizer)
+    if unknown > MOST_UNKNOWN:
+        raise UserError(f"model.vocab: {unknown:.0%} of the tokens are [UNK]; a vocabulary of these texts is right")
+    offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]))
+    return Encoded(ids, offsets, torch.tensor(second, dtype=torch.int64))
+
+
+def unknown_share(ids: Tensor, tokenizer: Tokenizer) -> float:
+    """Share of [UNK] among ``ids``."""
+    return float((ids == tokenizer.token_to_id("[UNK]")).float().mean()) if len(ids) else 0.0
+
+
+def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> list[Tensor]:
+    """Row numbers in batches of texts of like length, so that little is padding.
+
+    With a ``generator``: shuffled, sorted by length within pools of 32 batches, batch order shuffled again. Without:
+    longest first (evaluation), every row once either way.
+    """
+    count = len(lengths)
+    if generator is None:
+        return list(torch.argsort(lengths, descending=True, stable=True).split(size))
+    order = torch.randperm(count, generator=generator)
+    pools = [pool[torch.argsort(lengths[pool], stable=True)] for pool in order.split(32 * size)]
+    cut = [batch for pool in pools for batch in pool.split(size)]
+    return [cut[i] for i in torch.randperm(len(cut), generator=generator).tolist()]

@@ -1,0 +1,57 @@
+"""What a person sees while a run works: one line per stage, live on a terminal, plain when piped."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+#: Stages shorter than this are not worth a line of their own.
+WORTH_SAYING = 1.0
+
+
+class Live:
+    """A bar per stage at work; a finished stage leaves one plain line with its seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bars: dict[str, tuple[TaskID, float]] = {}
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[text]}"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Live:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def watch(self, name: str, done: int, total: int, text: str) -> None:
+        """Called by the executor, many times a second; ``text="done"`` ends a stage."""
+        if name not in self._bars:
+            self._bars[name] = (self._progress.add_task(name, total=total, text=text), time.monotonic())
+        task, began = self._bars[name]
+        if text == "done":
+            self._progress.remove_task(task)
+            del self._bars[name]
+            seconds = time.monotonic() - began
+            if seconds >= WORTH_SAYING:
+                self._console.print(f"  {name:<24} {seconds:6.1f} s", highlight=False)
+            return
+        self._progress.update(task, completed=done, total=total, text=text)
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,116 @@
+"""The distillation objective: losses and weightings against hand-computed values and an independent oracle."""
+
+import math
+
+import numpy as np
+import ot
+import pytest
+import torch
+
+from knot_runner.errors import UserError
+from knot_runner.methods.losses import LOSSES, distillation
+from knot_runner.methods.weighting import WEIGHTINGS
+from knot_runner.settings import EntropySettings, SinkhornSettings
+
+Q = torch.tensor([[[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]])  # one text, two teachers
+P = torch.tensor([[[0.5, 0.25, 0.25]]])
+LINE = torch.tensor([[0.0], [1.0], [2.0]], dtype=torch.float64)
+SINKHORN = {"name": "sinkhorn", "solver": "newton", "epsilon": 0.01, "tolerance": 1e-8, "scaling": 0.5}
+
+
+def entropy(form, q=Q, p=P):
+    return LOSSES["entropy"].function(EntropySettings("entropy", form), p.log(), q, LINE)[0]
+
+
+def test_kl_by_hand():
+    expected = 0.7 * math.log(0.7 / 0.5) + 0.2 * math.log(0.2 / 0.25) + 0.1 * math.log(0.1 / 0.25)
+    assert float(entropy("kl")[0]) == pytest.approx(expected, rel=1e-6)
+
+
+def test_cross_entropy_is_base_two():
+    expected = -(0.1 * math.log2(0.5) + 0.1 * math.log2(0.25) + 0.8 * math.log2(0.25))
+    assert float(entropy("cross_entropy")[1]) == pytest.approx(expected, rel=1e-6)
+
+
+def test_symmetric_is_the_mean_of_both_directions():
+    backward = sum(p * math.log(p / q) for p, q in zip((0.5, 0.25, 0.25), (0.7, 0.2, 0.1), strict=True))
+    expected = 0.5 * (float(entropy("kl")[0]) + backward)
+    assert float(entropy("symmetric")[0]) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("form", ["kl", "symmetric", "cross_entropy"])
+def test_one_hot_teachers_give_finite_values_and_gradients(form):
+    logits = torch.zeros(1, 1, 3, requires_grad=True)
+    q = torch.eye(3)[None]
+    value = LOSSES["entropy"].function(EntropySettings("entropy", form), logits.log_softmax(-1), q, LINE).sum()
+    value.backward()
+    assert torch.isfinite(value) and torch.isfinite(logits.grad).all()
+
+
+def test_sinkhorn_is_near_the_exact_transport_cost():
+    options = SinkhornSettings("sinkhorn", "newton", 1e-3, 1e-8, 0.5)
+    ours = LOSSES["sinkhorn"].function(options, P.log(), Q, LINE)[0]
+    cost = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
+    exact = [
+        ot.emd2(P[0, 0].double().numpy(), Q[0, k].double().numpy() / float(Q[0, k].double().sum()), cost)
+        for k in range(2)
+    ]
+    np.testing.assert_allclose(ours.numpy(), exact, atol=5e-3)
+
+
+def test_weightings_by_hand():
+    shares, biases = torch.tensor([0.25, 0.75]), torch.tensor([[0.7, 0.2, 0.1], [0.8, 0.1, 0.1]])
+    assert WEIGHTINGS["A"](Q, shares, None).tolist() == [[1, 1]]
+    assert WEIGHTINGS["D"](Q, shares, None).tolist() == [[0.25, 0.75]]
+    uniform = [math.dist(row, [1 / 3] * 3) for row in Q[0].tolist()]
+    assert WEIGHTINGS["U"](Q, shares, None)[0].tolist() == pytest.approx(uniform)
+    confidence = WEIGHTINGS["E"](Q, shares, biases)[0].tolist()
+    assert confidence == pytest.approx([0, math.dist([0.1, 0.1, 0.8], [0.8, 0.1, 0.1])], abs=1e-6)
+
+
+def settings(**change):
+    return {
+        "loss": {"name": "entropy", "form": "kl"}, "weighting": "D", "normalise": False, "student_temperature": 1.0,
+        "teacher_temperature": 1.0, "teachers": ["a", "b"], "shares": [0.25, 0.5], "biases": None,
+        "points": LINE.tolist(), **change,
+    }  # fmt: skip
+
+
+def teacher_logits():
+    return {name: {"logits": Q[:, k].log()} for k, name in enumerate("ab")}
+
+
+@pytest.mark.parametrize(("normalise", "divisor"), [(False, 1.0), (True, 0.75)])
+def test_equation_3_sums_weighted_costs(normalise, divisor):
+    rows, loss = distillation(settings(normalise=normalise), teacher_logits())
+    value = loss(P[:, 0].log(), rows)
+    expected = (0.25 * entropy("kl")[0] + 0.5 * entropy("kl")[1]) / divisor
+    assert float(value) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_temperatures_flatten_their_side():
+    rows, _ = distillation(settings(teacher_temperature=2.0), teacher_logits())
+    expected = torch.softmax(Q.log() / 2, dim=-1)
+    torch.testing.assert_close(rows["targets"], expected)
+    logits = torch.tensor([[3.0, 0.0, -3.0]])
+    plain, tempered = (
+        distillation(settings(student_temperature=t), teacher_logits())[1](logits * t, rows) for t in (1.0, 4.0)
+    )
+    torch.testing.assert_close(plain, tempered)
+
+
+@pytest.mark.parametrize("loss", [{"name": "entropy", "form": "kl"}, SINKHORN])
+def test_gradient_descent_on_the_loss_reaches_a_lone_teacher(loss):
+    rows, objective = distillation(settings(loss=loss, weighting="A", teachers=["a"], shares=[1.0]), teacher_logits())
+    logits = torch.zeros(1, 3, requires_grad=True)
+    optimiser = torch.optim.Adam([logits], lr=0.05)
+    for _ in range(300):
+        optimiser.zero_grad()
+        objective(logits, rows).sum().backward()
+        optimiser.step()
+    torch.testing.assert_close(logits.softmax(1), Q[:, 0], atol=0.03, rtol=0)
+
+
+def test_an_option_of_another_loss_is_refused():
+    with pytest.raises(UserError, match=r"method.loss.epsilon: there is no such setting"):
+        distillation(settings(loss={"name": "entropy", "form": "kl", "epsilon": 1.0}), teacher_logits())

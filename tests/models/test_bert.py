@@ -1,0 +1,90 @@
+"""The model: the published head equals its plain form, the plain head equals transformers' classifier."""
+
+import dataclasses
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, BertModel
+
+from knot_runner.errors import UserError
+from knot_runner.models.bert import TextClassifier, load_pretrained, party_model
+from knot_runner.settings import ModelSettings
+
+SPEC = ModelSettings("bert_tiny", "published", "scratch", "train", 500, "", "main", 32, 2, 2, 64, 0.1)
+
+SHAPE = {
+    "vocab_size": 500,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+}
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(0)
+    mask = torch.arange(12)[None, :] < torch.tensor([12, 7, 3])[:, None]
+    ids = torch.randint(5, 500, (3, 12)) * mask
+    return {"ids": ids, "mask": mask, "types": torch.zeros_like(ids)}
+
+
+def test_published_head_equals_the_whole_encoder_layer_read_at_cls(batch):
+    """Computing the [CLS] query alone must change nothing but the cost: value and gradient."""
+    model = TextClassifier(SPEC, 500, 5).double().eval()
+    output = model.bert(input_ids=batch["ids"], attention_mask=batch["mask"], output_hidden_states=True)
+    x = model.head.norm(output.last_hidden_state + output.hidden_states[0])
+    whole = model.head.layer(x, src_key_padding_mask=~batch["mask"])[:, 0]
+    ours = model.features(**batch)
+    torch.testing.assert_close(ours, whole, rtol=1e-10, atol=1e-12)
+    (gradient,) = torch.autograd.grad(
+        ours.square().sum(), weight := model.bert.embeddings.word_embeddings.weight, retain_graph=True
+    )
+    (expected,) = torch.autograd.grad(whole.square().sum(), weight)
+    torch.testing.assert_close(gradient, expected, rtol=1e-8, atol=1e-12)
+
+
+def test_plain_head_equals_bert_for_sequence_classification(batch):
+    torch.manual_seed(1)
+    config = BertConfig(**SHAPE, num_labels=5)
+    theirs = BertForSequenceClassification(config).eval()
+    ours = TextClassifier(dataclasses.replace(SPEC, head="plain"), 500, 5).eval()
+    state = {}
+    for name, tensor in theirs.state_dict().items():
+        state[name.replace("bert.pooler.dense", "head.pooler")] = tensor
+    ours.load_state_dict(state)
+    expected = theirs(batch["ids"], batch["mask"], batch["types"]).logits
+    torch.testing.assert_close(ours(**batch), expected)
+
+
+def test_padding_changes_nothing(batch):
+    model = TextClassifier(SPEC, 500, 5).eval()
+    alone = {name: tensor[1:2, :7] for name, tensor in batch.items()}
+    torch.testing.assert_close(model(**batch)[1:2], model(**alone), rtol=1e-4, atol=1e-5)
+
+
+def test_parties_may_differ():
+    spec = dataclasses.replace(SPEC, per_party={"MELD": {"layers": 1, "hidden": 16}})
+    assert (party_model(spec, "MELD").layers, party_model(spec, "MELD").hidden) == (1, 16)
+    assert party_model(spec, "DyDa0").layers == 2
+
+
+def test_local_weights_are_loaded(tmp_path):
+    torch.manual_seed(2)
+    encoder = BertModel(BertConfig(**SHAPE), add_pooling_layer=False)
+    encoder.save_pretrained(tmp_path / "tiny")
+    spec = dataclasses.replace(SPEC, weights="tiny")
+    model = TextClassifier(spec, 500, 5)
+    load_pretrained(model, spec, tmp_path)
+    for name, tensor in encoder.state_dict().items():
+        torch.testing.assert_close(model.bert.state_dict()[name], tensor)
+
+
+def test_weights_that_are_not_there_or_do_not_fit_are_named(tmp_path):
+    spec = dataclasses.replace(SPEC, weights="nowhere")
+    with pytest.raises(UserError, match=r"^model.weights: .*nowhere: a folder with config.json"):
+        load_pretrained(TextClassifier(spec, 500, 5), spec, tmp_path)
+    BertModel(BertConfig(**{**SHAPE, "hidden_size": 16}), add_pooling_layer=False).save_pretrained(tmp_path / "thin")
+    spec = dataclasses.replace(SPEC, weights="thin")
+    with pytest.raises(UserError, match="tensors of another shape"):
+        load_pretrained(TextClassifier(spec, 500, 5), spec, tmp_path)

@@ -1,0 +1,65 @@
+"""Strict settings: what cannot be meant is refused in one line that names the key."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from knot_runner.errors import UserError
+from knot_runner.strict import build, digest, rule
+
+
+@dataclass
+class Inner:
+    rate: float
+
+    def __post_init__(self):
+        rule(self.rate > 0, "rate", f"{self.rate} is not above 0")
+
+
+@dataclass
+class Outer:
+    count: int
+    kind: Literal["a", "b"]
+    inner: Inner
+    names: list[str] = field(default_factory=list)
+    limit: int | None = None
+
+
+GOOD = {"count": 3, "kind": "a", "inner": {"rate": 0.5}}
+
+
+def test_builds_nested_settings_and_reads_numbers_written_as_words():
+    made = build(Outer, {**GOOD, "inner": {"rate": "1e-3"}, "names": ["x"], "limit": 4}, "outer")
+    assert (made.inner.rate, made.names, made.limit) == (0.001, ["x"], 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"cuont": 1}, "outer.cuont: there is no such setting (did you mean 'count'?)"),
+        ({"count": "three"}, "outer.count: expected a whole number, got 'three'"),
+        ({"count": True}, "outer.count: expected a whole number, got True"),
+        ({"count": 1.5}, "outer.count: expected a whole number, got 1.5"),
+        ({"kind": "c"}, "outer.kind: 'c' is not one of a, b"),
+        ({"inner": {"rate": float("nan")}}, "outer.inner.rate: expected a finite number, got nan"),
+        ({"inner": {"rate": "inf"}}, "outer.inner.rate: expected a finite number, got inf"),
+        ({"inner": {"rate": -1}}, "outer.inner.rate: -1.0 is not above 0"),
+        ({"inner": 3}, "outer.inner: expected keys of Inner, got 3"),
+        ({"names": "x"}, "outer.names: expected a list, got 'x'"),
+        ({"count": None}, "outer.count: expected a whole number, got None"),
+    ],
+)
+def test_refuses_in_one_line(change, said):
+    with pytest.raises(UserError) as caught:
+        build(Outer, {**GOOD, **change}, "outer")
+    assert str(caught.value) == said
+
+
+def test_a_missing_key_is_named():
+    with pytest.raises(UserError, match=r"^outer\.kind: is not set$"):
+        build(Outer, {"count": 1, "inner": {"rate": 1}}, "outer")
+
+
+def test_digest_knows_order_of_lists_but_not_of_keys():
+    assert digest({"a": 1, "b": [1, 2]}) == digest({"b": [1, 2], "a": 1}) != digest({"a": 1, "b": [2, 1]})
