@@ -1,0 +1,142 @@
+"""The semi-dual Newton method against independent solvers, and on inputs that break simpler ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import ot
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Dirichlet
+
+from knot_runner.transport import ground_cost, newton, semi_dual
+
+LINE = torch.arange(5.0, dtype=torch.float64)[:, None]
+EPSILONS = [16.0, 1.0, 0.1, 0.01, 0.001, 0.0001]
+
+
+def pairs(count: int, labels: int = 5, alpha: float = 0.5, seed: int = 0) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(seed)
+    p, q = Dirichlet(torch.full((labels,), alpha, dtype=torch.float64)).sample((2, count))
+    return p, q
+
+
+def places(dimension: int, labels: int = 5) -> Tensor:
+    if dimension == 1:
+        return torch.arange(float(labels), dtype=torch.float64)[:, None]
+    return 4 * torch.rand(labels, dimension, generator=torch.Generator().manual_seed(dimension), dtype=torch.float64)
+
+
+def plan_of(solved: newton.SemiDual, p: Tensor, q: Tensor, cost: Tensor, epsilon: float) -> Tensor:
+    exponent = (solved.f[:, :, None] + solved.g[:, None, :] - cost) / epsilon
+    return p[:, :, None] * q[:, None, :] * exponent.exp()
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_reaches_the_tolerance_at_every_epsilon(dimension: int, epsilon: float) -> None:
+    p, q = pairs(256)
+    cost = ground_cost(places(dimension))
+    solved = semi_dual(p, q, cost, epsilon, 1e-9)
+    assert solved.marginal_error.max() < 1e-9
+    assert solved.iterations.max() < 60
+    plan = plan_of(solved, p, q, cost, epsilon)
+    assert torch.allclose(plan.sum(2), p, atol=1e-8)
+    assert torch.allclose(plan.sum(1), q, atol=1e-8)
+    relative = (plan / (p[:, :, None] * q[:, None, :])).log().nan_to_num(neginf=0.0)
+    primal = (plan * (cost + epsilon * relative)).sum((1, 2))
+    assert torch.allclose(primal, solved.value, atol=1e-7)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 0.1, 0.03])
+def test_agrees_with_pot_sinkhorn(epsilon: float) -> None:
+    p, q = pairs(6, seed=1)
+    cost = ground_cost(places(2))
+    solved = semi_dual(p, q, cost, epsilon, 1e-10)
+    for i in range(len(p)):
+        plan, log = ot.bregman.sinkhorn_log(
+            p[i].numpy(), q[i].numpy(), cost.numpy(), epsilon, numItermax=50_000, stopThr=1e-12, log=True
+        )
+        # POT penalises sum P log P, eq. 1 KL(P | p x q): the same plan, another value, and f = eps log(u / p)
+        product = np.outer(p[i], q[i])
+        value = (plan * cost.numpy()).sum() + epsilon * (plan * np.log(plan / product)).sum()
+        potential = epsilon * (log["log_u"] - p[i].log().numpy())
+        assert float(solved.value[i]) == pytest.approx(value, abs=1e-8)
+        assert solved.f[i].numpy() == pytest.approx(potential - potential.mean(), abs=1e-6)
+
+
+def test_agrees_with_long_log_domain_sinkhorn_at_small_epsilon() -> None:
+    p, q = pairs(64, seed=2)
+    cost, epsilon = ground_cost(LINE), 0.01
+    g = torch.zeros_like(q)
+    for i in range(4000):
+        eps = max(epsilon, 4 * 0.99**i)
+        f = -eps * torch.logsumexp((g[:, None] - cost) / eps + q.log()[:, None], 2)
+        g = -eps * torch.logsumexp((f[:, :, None] - cost) / eps + p.log()[:, :, None], 1)
+    second = (p[:, :, None] * q[:, None] * ((f[:, :, None] + g[:, None] - cost) / epsilon).exp()).sum(2)
+    converged = (second - p).abs().sum(1) < 1e-10
+    assert converged.sum() > 50
+    solved = semi_dual(p, q, cost, epsilon, 1e-10)
+    off = (solved.f - (f - f.mean(1, keepdim=True))).abs().amax(1)
+    assert off[converged].max() < 1e-6
+
+
+@pytest.mark.parametrize("labels", [2, 3, 7, 12, 20])
+@pytest.mark.parametrize("alpha", [5.0, 0.5, 0.05, 0.01])
+def test_any_number_of_labels_and_any_peakedness(labels: int, alpha: float) -> None:
+    p, q = pairs(64, labels, alpha)
+    for points in (places(1, labels), places(3, labels), torch.eye(labels, dtype=torch.float64)):
+        for epsilon in (1e-1, 1e-3):
+            solved = semi_dual(p, q, ground_cost(points), epsilon, 1e-6)
+            assert solved.marginal_error.max() < 1e-6
+            assert all(t.isfinite().all() for t in (solved.value, solved.f, solved.g))
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_zeros_and_one_hots(epsilon: float) -> None:
+    units, (p, q) = torch.eye(5, dtype=torch.float64), pairs(25)
+    left, right = units.repeat(5, 1), units.repeat_interleave(5, 0)
+    cost = ground_cost(LINE)
+    holes = [rows.scatter(1, torch.full((25, 1), j), 0.0) for rows, j in ((p, 1), (q, 3))]
+    for a, b in ((left, q), (p, right), (left, right), tuple(holes), (p, p), (left, left)):
+        solved = semi_dual(a, b, cost, epsilon, 1e-9)
+        assert solved.marginal_error.max() < 1e-9
+        assert all(t.isfinite().all() for t in (solved.value, solved.f, solved.g))
+    forced = semi_dual(p, right, cost, epsilon, 1e-9)  # all mass goes to one label: the product is the only plan
+    distance = cost[right.argmax(1)]
+    assert torch.allclose(forced.value, (p * distance).sum(1))
+    assert torch.allclose(forced.f, distance - distance.mean(1, keepdim=True))
+
+
+def test_potential_is_extrapolated_where_p_is_zero() -> None:
+    q = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64)
+    cost, epsilon = ground_cost(places(1, 3)), 0.2
+    solved = semi_dual(torch.tensor([[0.6, 0.4, 0.0]]), q, cost, epsilon, 1e-10)
+    formula = -epsilon * torch.logsumexp((solved.g[:, None] - cost) / epsilon + q.log()[:, None], 2)
+    assert torch.allclose(solved.f, formula, atol=1e-12)
+    near = semi_dual(torch.tensor([[0.6, 0.4 - 1e-9, 1e-9]]), q, cost, epsilon, 1e-10)
+    assert torch.allclose(solved.f, near.f, atol=1e-6)
+
+
+def test_rows_do_not_depend_on_each_other_or_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, q = pairs(200)
+    cost = ground_cost(LINE)
+    whole, again = (semi_dual(p, q, cost, 0.01, 1e-9) for _ in range(2))
+    assert torch.equal(whole.f, again.f) and torch.equal(whole.value, again.value)
+    monkeypatch.setitem(newton.CHUNK, "cpu", 8 * 25 * 7)
+    chunks = semi_dual(p, q, cost, 0.01, 1e-9)
+    assert torch.allclose(whole.f, chunks.f, atol=1e-9)
+    assert torch.equal(whole.iterations, chunks.iterations)
+
+
+def test_unconverged_rows_are_told_by_their_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newton, "ITERATIONS", 2)
+    p, q = pairs(20)
+    solved = semi_dual(p, q, ground_cost(LINE), 0.001, 1e-9)
+    assert (solved.marginal_error > 1e-3).any()
+    assert (solved.iterations == 2).all()
+
+
+def test_empty_batch() -> None:
+    solved = semi_dual(torch.empty(0, 5), torch.empty(0, 5), ground_cost(LINE), 0.1, 1e-9)
+    assert solved.value.shape == (0,) and solved.f.shape == (0, 5)
