@@ -1,0 +1,46 @@
+"""A data set's tables from the Hugging Face hub, at a pinned revision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from knot_runner.errors import UserError
+from knot_runner.settings import HubSource
+from knot_runner.tasks.readers import Record
+from knot_runner.tasks.rows import Table, read_table
+
+
+def read_hub(name: str, source: HubSource) -> dict[str, list[Table]]:
+    """Tables per split (train, valid, test, pool, heldout). ``HF_HUB_OFFLINE=1`` uses the hub's cache alone.
+
+    Raises :class:`UserError` with the hub's reason in one line.
+    """
+    return {split: [_table(name, source, theirs) for theirs in names] for split, names in source.splits.items()}
+
+
+def _table(name: str, source: HubSource, split: str) -> Table:
+    label = f"{source.id}{f'[{source.config}]' if source.config else ''} {split}"
+    return read_table(label, _records(_load(name, source, split), source), source.columns, source.where)
+
+
+def _load(name: str, source: HubSource, split: str) -> Any:
+    import datasets  # takes a second to import, and only this source needs it
+
+    try:
+        return datasets.load_dataset(source.id, source.config, revision=source.revision, split=split)
+    except Exception as problem:  # the hub's client raises kinds of its own, of requests, of the system
+        reason = " ".join(str(problem).split())[:200] or "no reason given"
+        raise UserError(
+            f"task.datasets.{name}.hub: {source.id} at revision {source.revision} cannot be loaded "
+            f"({type(problem).__name__}: {reason}); task.source=local reads files instead"
+        ) from None
+
+
+def _records(rows: Any, source: HubSource) -> Iterator[Record]:
+    columns = source.columns
+    needed = {columns.text, columns.pair, columns.label, columns.dialogue, *source.where}
+    kept = [column for column in rows.column_names if column in needed]
+    if len(kept) < len(needed - {None}):  # let the error name the nearest of all columns
+        kept = rows.column_names
+    return enumerate(rows.select_columns(kept), 1)

@@ -1,0 +1,93 @@
+"""Loading a task: every data set from its source, labelled, split, and checked before anything is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from knot_runner.errors import UserError
+from knot_runner.settings import DatasetSettings, HubSource, LocalSource, TaskSettings
+from knot_runner.tasks import cuts
+from knot_runner.tasks.embedded import generate
+from knot_runner.tasks.examples import Dataset, Examples, Task
+from knot_runner.tasks.hub import read_hub
+from knot_runner.tasks.local import read_local
+from knot_runner.tasks.rows import check_labels, dropped_notes, to_examples
+
+
+def load_task(settings: TaskSettings, data_root: Path | None) -> Task:
+    """The task's data sets from ``settings.source`` (``data_root``: the folder ``local`` reads).
+
+    Same settings and files, same task. Raises :class:`UserError` naming the key, or the file and line.
+    """
+    notes: list[str] = []
+    if settings.source == "embedded":
+        notes.append(f"{settings.name}: the texts are generated; these numbers say nothing of the real data sets")
+    datasets = {}
+    for name, data in settings.datasets.items():
+        splits = _splits(settings, name, data, data_root, notes)
+        if splits is not None:
+            datasets[name] = Dataset(name, data.role, _finish(settings, name, data, splits))
+    if not any(data.role == "local" for data in datasets.values()):
+        raise UserError(f"task.datasets: no local data set of {settings.name} is left; its files are missing")
+    return Task(settings.name, settings.labels, datasets, settings.source, notes)
+
+
+def _splits(
+    settings: TaskSettings, name: str, data: DatasetSettings, root: Path | None, notes: list[str]
+) -> dict[str, Examples] | None:
+    """Train, valid, test of one data set, labels known; None when it is left out."""
+    if settings.source == "embedded":
+        return generate(settings, name, data)
+    check_labels(name, data, settings.labels)
+    source = _checked_source(settings, name, data)
+    if isinstance(source, LocalSource):
+        tables, missing = read_local(name, source, root, settings.missing == "skip")
+    else:
+        tables, missing = read_hub(name, source), []
+    if "pool" not in tables and "train" not in tables:
+        return _left_out(name, data, missing, notes)
+    if missing:
+        notes.append(f"{name}: goes on without {', '.join(missing)} (not there)")
+    notes.extend(dropped_notes(name, (table for part in tables.values() for table in part)))
+    parts = {key: to_examples(part, name, data, settings.labels, settings.context) for key, part in tables.items()}
+    return cuts.complete(name, parts, data.role, settings.split, notes)
+
+
+def _checked_source(settings: TaskSettings, name: str, data: DatasetSettings) -> LocalSource | HubSource:
+    """Where the data set comes from, after all checks that need no file."""
+    where = f"task.datasets.{name}.{settings.source}"
+    source = data.local if settings.source == "local" else data.hub
+    if source is None:
+        raise UserError(f"{where}: is not set, so task.source={settings.source} has no {name}")
+    if isinstance(source, LocalSource):
+        cuts.check_layout(f"{where}.files", {split for split, files in source.files.items() if files})
+    else:
+        cuts.check_layout(f"{where}.splits", {split for split, names in source.splits.items() if names})
+    if settings.context and source.columns.dialogue is None:
+        raise UserError(f"{where}.columns.dialogue: is not set, but task.context={settings.context} needs it")
+    if source.columns.label is None and data.role != "transfer":
+        raise UserError(f"{where}.columns.label: is not set; only a transfer set may lack it")
+    if (source.columns.pair is not None) != (settings.kind == "inference"):
+        wanted = "needs" if settings.kind == "inference" else "cannot use"
+        raise UserError(f"{where}.columns.pair: kind={settings.kind} {wanted} a second sentence")
+    return source
+
+
+def _left_out(name: str, data: DatasetSettings, missing: list[str], notes: list[str]) -> None:
+    if data.role != "local":
+        raise UserError(f"task.datasets.{name}: the {data.role} data set cannot be left out; missing: {missing[0]}")
+    notes.append(f"{name}: left out, {', '.join(missing)} not there")
+
+
+def _finish(
+    settings: TaskSettings, name: str, data: DatasetSettings, splits: dict[str, Examples]
+) -> dict[str, Examples]:
+    """Chunk, limit, and a transfer set's labels taken off, in this order."""
+    made = {}
+    for key, examples in splits.items():
+        if data.chunk is not None and settings.source != "embedded":  # generated parties do not share a corpus
+            examples = cuts.chunk(name, examples, data.chunk)
+        if settings.limit is not None:
+            examples = cuts.limit(examples, settings.limit, settings.split.seed)
+        made[key] = examples.unlabelled() if data.role == "transfer" else examples
+    return made

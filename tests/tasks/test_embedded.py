@@ -1,0 +1,145 @@
+"""Generated text: the same everywhere, unlike between parties, and with something to learn."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+
+from knot_runner.errors import UserError
+from knot_runner.settings import Split
+from knot_runner.tasks import Examples, Task, load_task
+from knot_runner.tasks.embedded import label_counts, split_sizes
+
+KINDS = ("sa", "erc", "nli")
+
+
+@pytest.fixture(scope="module")
+def tasks() -> dict[str, Task]:
+    return {}
+
+
+@pytest.fixture
+def task(tasks, preset):
+    """The preset's generated task, made once."""
+
+    def get(name: str) -> Task:
+        if name not in tasks:
+            tasks[name] = load_task(preset(name), None)
+        return tasks[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_sizes_shares_and_roles(task, preset, name: str) -> None:
+    settings = preset(name)
+    made = task(name)
+    assert any("generated" in note for note in made.notes)
+    for party, data in made.datasets.items():
+        source = settings.datasets[party].embedded
+        sizes = split_sizes(source.rows, settings.split)
+        wanted = ["train", "valid"] if data.role == "transfer" else ["train", "valid", "test"]
+        assert {key: len(part) for key, part in data.splits.items()} == {key: sizes[key] for key in wanted}
+        for part in data.splits.values():
+            counts = np.bincount(part.labels + 1, minlength=len(source.shares) + 1)
+            shown = [0, *label_counts(len(part), source.shares)]
+            assert counts.tolist() == ([len(part)] + [0] * len(source.shares) if data.role == "transfer" else shown)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_part_is_another_draw(task, name: str) -> None:
+    digests = [part.digest for data in task(name).datasets.values() for part in data.splits.values()]
+    assert len(set(digests)) == len(digests)
+
+
+def test_the_same_in_another_process_and_under_another_hash_seed(task) -> None:
+    code = (
+        "import sys; from omegaconf import OmegaConf; from knot_runner.tasks import load_task; "
+        "from knot_runner.settings import TaskSettings, build; "
+        "values = OmegaConf.to_container(OmegaConf.load(sys.argv[1]), resolve=True); "
+        "print(load_task(build(TaskSettings, values, 'task'), None).digest)"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(root / "conf/task/erc.yaml")],
+        env=os.environ | {"PYTHONHASHSEED": "77"},
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == task("erc").digest
+
+
+def test_the_seed_of_one_party_changes_that_party_only(task, preset) -> None:
+    settings = preset("sa")
+    settings.datasets["Cell"].embedded.seed = 5
+    changed, before = load_task(settings, None), task("sa")
+    for name, data in changed.datasets.items():
+        same = data.splits["train"].digest == before.datasets[name].splits["train"].digest
+        assert same == (name != "Cell")
+
+
+def inputs(part: Examples) -> list[str]:
+    return part.texts if part.pairs is None else [f"{a} {b}" for a, b in zip(part.texts, part.pairs, strict=True)]
+
+
+def own_f1(train: Examples, test: Examples) -> float:
+    count = CountVectorizer(ngram_range=(1, 2))
+    model = LogisticRegression(max_iter=300).fit(count.fit_transform(inputs(train)), train.labels)
+    return float(f1_score(test.labels, model.predict(count.transform(inputs(test))), average="macro"))
+
+
+@pytest.mark.parametrize(("name", "local", "world"), [("sa", "Cell", "Food"), ("nli", "Fic", "SNLI")])
+def test_learnable_but_not_trivial_and_local_models_know_more(task, name: str, local: str, world: str) -> None:
+    data = task(name).datasets
+    test = data[local].splits["test"]
+    mine, theirs = own_f1(data[local].splits["train"], test), own_f1(data[world].splits["train"], test)
+    assert 0.6 < mine < 0.95
+    assert mine - theirs > 0.1
+
+
+def test_dialogues_give_context(task, preset) -> None:
+    texts = task("erc").datasets["MELD"].splits["train"].texts
+    lengths = {text.count("[SEP]") for text in texts}
+    assert lengths == set(range(8))
+    assert all(
+        b.split(" [SEP] ")[1:] == a.split(" [SEP] ")[:7] for a, b in zip(texts, texts[1:], strict=False) if "[SEP]" in b
+    )
+    settings = preset("erc", context=0)
+    assert not any("[SEP]" in text for text in load_task(settings, None).datasets["MELD"].splits["train"].texts)
+
+
+def test_pairs(task) -> None:
+    for data in task("nli").datasets.values():
+        assert all(len(part.pairs) == len(part.texts) for part in data.splits.values())
+
+
+def test_what_is_refused(preset) -> None:
+    settings = preset("sa")
+    settings.datasets["Toys"].embedded.domain = "toy"
+    with pytest.raises(UserError, match=r"task.datasets.Toys.embedded.domain: no sentiment domain 'toy' .*'toys'"):
+        load_task(settings, None)
+    settings = preset("sa")
+    settings.datasets["Toys"].embedded.shares = [0.5, 0.5]
+    with pytest.raises(UserError, match="task.datasets.Toys.embedded.shares: 2 of them; .* have 5 labels"):
+        load_task(settings, None)
+    settings = preset("sa")
+    settings.datasets["Toys"].embedded = None
+    with pytest.raises(UserError, match="task.datasets.Toys.embedded: is not set"):
+        load_task(settings, None)
+    with pytest.raises(UserError, match="leave none for valid"):
+        load_task(preset("sa", split={"valid": 1e-5, "test": 0.2, "seed": 1}), None)
+
+
+def test_counts_add_up() -> None:
+    assert label_counts(10, [0.34, 0.33, 0.33]) == [4, 3, 3]
+    assert split_sizes(1500, Split(0.102, 0.198, 2021)) == {"train": 1050, "valid": 153, "test": 297}

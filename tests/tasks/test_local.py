@@ -1,0 +1,160 @@
+"""Loading from files: roles, missing files, changed files, and errors that name what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+from knot_runner.errors import UserError
+from knot_runner.tasks import load_task
+
+
+def test_roles_and_splits(folder: Path, task_dict, make) -> None:
+    task = load_task(make(task_dict), folder)
+    assert {name: {key: len(part) for key, part in data.splits.items()} for name, data in task.datasets.items()} == {
+        "A": {"train": 12, "valid": 4, "test": 4},
+        "G": {"train": 12, "valid": 4, "test": 4},
+        "T": {"train": 12, "valid": 4},
+    }
+    assert (task.source, task.notes) == ("local", [])
+    assert task.datasets["A"].splits["train"].labels.tolist().count(0) == 6
+    assert set(task.datasets["T"].splits["train"].labels.tolist()) == {-1}
+    assert task.datasets["A"].splits["train"].pairs is None
+
+
+def test_the_digest_is_of_the_content(folder: Path, task_dict, make, tmp_path: Path) -> None:
+    before = load_task(make(task_dict), folder).digest
+    moved = shutil.copytree(folder, tmp_path / "elsewhere with é")
+    assert load_task(make(task_dict), moved).digest == before
+    file = moved / "g.csv"
+    file.write_text(file.read_text().replace("text 3,", "text three,"))
+    assert load_task(make(task_dict), moved).digest != before
+
+
+def test_official_splits_chunk_and_limit(folder: Path, task_dict, make) -> None:
+    data = task_dict["datasets"]["A"]
+    data["local"]["files"] = {"train": [{"path": "a.csv"}, {"path": "g.csv"}], "test": [{"path": "t.csv"}]}
+    data["chunk"] = [1, 2]
+    task_dict["split"] = {"valid": 0.2, "test": 0.0, "seed": 1}
+    task_dict["datasets"]["G"]["local"]["files"] = {"train": [{"path": "g.csv"}], "test": [{"path": "g.csv"}]}
+    splits = load_task(make(task_dict), folder).datasets["A"].splits
+    assert [len(part) for part in splits.values()] == [16, 4, 10]
+    assert splits["test"].texts == [f"t text {i}" for i in range(10, 20)]
+    task_dict["limit"] = 10
+    assert [len(p) for p in load_task(make(task_dict), folder).datasets["A"].splits.values()] == [10, 4, 10]
+
+
+def test_pairs(folder: Path, task_dict, make, write_jsonl) -> None:
+    rows = [{"p": f"premise {i}", "h": f"hypothesis {i}", "y": "bad" if i % 2 else "good"} for i in range(20)]
+    write_jsonl(folder / "pairs.jsonl", rows)
+    for data in task_dict["datasets"].values():
+        files = {"pool": [{"path": "pairs.jsonl"}]}
+        data["local"] = {"format": "jsonl", "files": files, "columns": {"text": "p", "pair": "h", "label": "y"}}
+    task_dict["kind"] = "inference"
+    train = load_task(make(task_dict), folder).datasets["A"].splits["train"]
+    assert [text.replace("premise", "hypothesis") for text in train.texts] == train.pairs
+    del task_dict["datasets"]["A"]["local"]["columns"]["pair"]
+    with pytest.raises(UserError, match="task.datasets.A.local.columns.pair: kind=inference needs a second sentence"):
+        load_task(make(task_dict), folder)
+
+
+def test_a_transfer_set_may_have_no_labels(folder: Path, task_dict, make) -> None:
+    (folder / "t.csv").write_text("text\n" + "".join(f"only text {i}\n" for i in range(20)))
+    task_dict["datasets"]["T"]["local"]["columns"] = {"text": "text"}
+    assert len(load_task(make(task_dict), folder).datasets["T"].splits["train"]) == 12
+    task_dict["datasets"]["A"]["local"]["columns"] = {"text": "text"}
+    with pytest.raises(UserError, match="task.datasets.A.local.columns.label: is not set; only a transfer set"):
+        load_task(make(task_dict), folder)
+
+
+def test_a_context_needs_dialogues(folder: Path, task_dict, make) -> None:
+    task_dict["context"] = 2
+    with pytest.raises(UserError, match="columns.dialogue: is not set, but task.context=2 needs it"):
+        load_task(make(task_dict), folder)
+
+
+def test_no_data_folder(task_dict, make, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="paths.data: is not set; .*paths.data=DIR or the variable KNOT_DATA"):
+        load_task(make(task_dict), None)
+    with pytest.raises(UserError, match="paths.data: .*nowhere is not a folder"):
+        load_task(make(task_dict), tmp_path / "nowhere")
+
+
+def test_a_missing_file(folder: Path, task_dict, make) -> None:
+    (folder / "a.csv").unlink()
+    with pytest.raises(UserError, match=r"a\.csv: is not there \(for A\); task.missing=skip goes on without it"):
+        load_task(make(task_dict), folder)
+    task_dict["missing"] = "skip"
+    with pytest.raises(UserError, match="no local data set of tiny is left"):
+        load_task(make(task_dict), folder)
+    task_dict["datasets"]["B"] = {**task_dict["datasets"]["G"], "role": "local"}
+    task = load_task(make(task_dict), folder)
+    assert list(task.datasets) == ["G", "T", "B"]
+    assert task.notes == ["A: left out, a.csv not there"]
+
+
+@pytest.mark.parametrize(("file", "role"), [("g.csv", "global"), ("t.csv", "transfer")])
+def test_global_and_transfer_cannot_be_left_out(folder: Path, task_dict, make, file: str, role: str) -> None:
+    (folder / file).unlink()
+    task_dict["missing"] = "skip"
+    with pytest.raises(UserError, match=f"the {role} data set cannot be left out; missing: {file}"):
+        load_task(make(task_dict), folder)
+
+
+def test_a_pool_goes_on_with_the_files_that_are_there(folder: Path, task_dict, make) -> None:
+    task_dict["missing"] = "skip"
+    task_dict["datasets"]["A"]["local"]["files"]["pool"].append({"path": "more.csv"})
+    task = load_task(make(task_dict), folder)
+    assert len(task.datasets["A"].splits["train"]) == 12
+    assert task.notes == ["A: goes on without more.csv (not there)"]
+
+
+def test_dailydialog_lacks_its_emotion_file(folder: Path, task_dict, make) -> None:
+    (folder / "dialogues_x.txt").write_text("a __eou__\n")
+    task_dict["datasets"]["A"]["local"] = {
+        "format": "dailydialog",
+        "files": {"pool": [{"path": "dialogues_x.txt"}]},
+        "columns": {"text": "text", "label": "label"},
+    }
+    with pytest.raises(UserError, match="dialogues_emotion_x.txt: is not there"):
+        load_task(make(task_dict), folder)
+
+
+def test_a_wrong_label_column_is_an_error_not_a_label(folder: Path, task_dict, make) -> None:
+    task_dict["datasets"]["A"]["local"]["columns"]["label"] = "text"
+    with pytest.raises(UserError, match=r"a\.csv: line 2: label 'a text 0' is in neither labels nor drop"):
+        load_task(make(task_dict), folder)
+
+
+def test_checksums_where_the_folder_has_them(folder: Path, task_dict, make) -> None:
+    lines = [f"{hashlib.sha256((folder / f'{n}.csv').read_bytes()).hexdigest()}  ./{n}.csv\n" for n in "ag"]
+    (folder / "SHA256SUMS").write_text("".join(lines))
+    load_task(make(task_dict), folder)
+    file = folder / "g.csv"
+    file.write_text(file.read_text().replace("text 3", "text 2"))  # a change that no reader could see
+    with pytest.raises(UserError, match=r"g\.csv: is cut short or changed: sha256"):
+        load_task(make(task_dict), folder)
+    (folder / "SHA256SUMS").write_text("abc a.csv\n")
+    with pytest.raises(UserError, match="SHA256SUMS: line 1: not '<sha256>"):
+        load_task(make(task_dict), folder)
+
+
+def test_rows_without_text_are_said(folder: Path, task_dict, make) -> None:
+    with (folder / "a.csv").open("a") as file:
+        file.write(",good\n")
+    assert load_task(make(task_dict), folder).notes == ["A: 1 row without text left out"]
+
+
+def test_a_source_that_is_not_set(folder: Path, task_dict, make) -> None:
+    task_dict["datasets"]["A"]["local"] = None
+    with pytest.raises(UserError, match="task.datasets.A.local: is not set, so task.source=local has no A"):
+        load_task(make(task_dict), folder)
+
+
+def test_an_empty_list_of_files(folder: Path, task_dict, make) -> None:
+    task_dict["datasets"]["G"]["local"]["files"] = {"pool": []}
+    with pytest.raises(UserError, match="task.datasets.G.local.files: nothing do not go together"):
+        load_task(make(task_dict), folder)

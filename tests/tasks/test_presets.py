@@ -1,0 +1,83 @@
+"""The task presets: complete, and right on the real files."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from knot_runner.settings import DatasetSettings, TaskSettings
+from knot_runner.tasks import load_task
+
+PRESETS = Path(__file__).resolve().parents[2] / "conf" / "task"
+NAMES = ("sa", "erc", "nli")
+
+
+def sizes(preset, name: str, root: Path, **changes) -> tuple[dict[str, list[int]], list[str]]:
+    task = load_task(preset(name, source="local", missing="skip", **changes), root)
+    return {n: [len(part) for part in data.splits.values()] for n, data in task.datasets.items()}, task.notes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_key_is_written_down(preset, name: str) -> None:
+    config = OmegaConf.load(PRESETS / f"{name}.yaml")
+    assert set(config) == {field.name for field in dataclasses.fields(TaskSettings)}
+    for data in config.datasets.values():
+        assert set(data) == {field.name for field in dataclasses.fields(DatasetSettings)}
+    assert (PRESETS / f"{name}.yaml").read_text().startswith(f"# knot-runner task={name}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_hub_parts_fit_the_loader(preset, name: str) -> None:
+    for data in preset(name).datasets.values():
+        assert data.hub is None or (data.hub.revision and data.hub.splits and data.hub.columns.label)
+
+
+@pytest.mark.real_data
+def test_emotion_counts(preset, data_root: Path) -> None:
+    made, notes = sizes(preset, "erc", data_root)
+    assert made["MELD"] == [9450, 1047, 2492]  # Table 1
+    quarters = [made[f"DyDa{i}"] for i in range(4)]
+    for split in (0, 1):
+        rows = [quarter[split] for quarter in quarters]
+        assert max(rows) - min(rows) <= 1
+    assert [len(quarter) for quarter in quarters] == [3, 3, 3, 2]
+    assert notes == ["IEMOCAP: left out, iemocap/train.csv, iemocap/valid.csv, iemocap/test.csv not there"]
+
+
+@pytest.mark.real_data
+def test_quarters_follow_each_other(preset, data_root: Path) -> None:
+    task = load_task(preset("erc", source="local", missing="skip"), data_root)
+    ends = [task.datasets[f"DyDa{i}"].splits["train"].texts for i in range(4)]
+    whole = preset("erc", source="local", missing="skip")
+    whole.datasets["DyDa0"].chunk = None
+    assert load_task(whole, data_root).datasets["DyDa0"].splits["train"].texts == sum(ends, [])
+
+
+@pytest.mark.real_data
+def test_sentiment_counts(preset, data_root: Path) -> None:
+    made, notes = sizes(preset, "sa", data_root)
+    assert made["Food"] == [3500, 510, 990]
+    assert made["Cell"] == made["Cloths"] == made["Toys"] == [3500, 510, 990]
+    assert made["Grocery"] == [1796, 262]
+    assert notes == []
+
+
+@pytest.mark.real_data
+def test_inference_counts(preset, data_root: Path) -> None:
+    made, notes = sizes(preset, "nli", data_root)
+    assert made["SNLI"][0] == 8569
+    genres = [made[name] for name in ("Fic", "Gov", "Slate", "Tele", "Trv")]
+    matched = [1973, 1945, 1955, 1966, 1976]  # facts 1.6: Table 1 less the 9,832 mismatched rows
+    assert [valid + test for _, valid, test in genres] == matched
+    assert all(0 <= test - valid <= 1 for _, valid, test in genres)
+    assert sum(made["ANLI"]) < 3198 + 3200
+    assert sum("goes on without multinli/multinli_1.0_dev_mismatched.jsonl" in note for note in notes) == 5
+
+
+@pytest.mark.real_data
+def test_limit_on_real_files(preset, data_root: Path) -> None:
+    made, _ = sizes(preset, "erc", data_root, limit=50)
+    assert made["MELD"] == [50, 50, 50] and made["DyDa3"] == [50, 50]

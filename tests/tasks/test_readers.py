@@ -1,0 +1,136 @@
+"""Readers: what they accept, and that no broken or shortened file gets through."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knot_runner.errors import UserError
+from knot_runner.tasks.readers import read_csv, read_dailydialog, read_jsonl, read_lines
+
+
+def put(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def test_csv_quotes_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
+    content = '\ufefftext,label\r\n"one, ""two""\r\nthree",good\r\nplain,bad\r\n'.encode()
+    rows = list(read_csv(put(tmp_path / "x.csv", content)))
+    assert rows == [
+        (3, {"text": 'one, "two"\r\nthree', "label": "good"}),
+        (4, {"text": "plain", "label": "bad"}),
+    ]
+
+
+def test_jsonl_gzip_is_told_by_its_first_bytes_not_its_name(tmp_path: Path) -> None:
+    content = b'{"text": "a"}\r\n\n{"text": "b"}'
+    expected = [(1, {"text": "a"}), (3, {"text": "b"})]
+    assert list(read_jsonl(put(tmp_path / "plain.json.gz", content))) == expected
+    assert list(read_jsonl(put(tmp_path / "packed.json", gzip.compress(content)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"text,label\na,b\nc\n", "line 3: 1 fields where the header has 2"),
+        (b"text,label\na,b,c\n", "line 2: 3 fields where the header has 2"),
+        (b'text,label\na,"b\n', "line 2: not valid csv"),
+        (b'text,label\n"a"b,c\n', "line 2: not valid csv"),
+        (b"text,label\na,goo", "line 2: the last row has no line end"),
+        (b"text,label\r\na,b\r", "line 2: the last row has no line end"),
+        (b"text,text\na,b\n", "column name is there twice: text"),
+        ("text,label\ncafé,b\n".encode("latin-1"), "line 2: byte 0xe9 is not UTF-8"),
+        (gzip.compress(b"text,label\n" + b"a,b\n" * 50)[:-9], "cut short or broken"),
+        ("text,label\n".encode("utf-16"), "line 1: byte 0xff is not UTF-8"),
+    ],
+)
+def test_broken_csv_names_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = put(tmp_path / "x.csv", content)
+    with pytest.raises(UserError) as caught:
+        list(read_csv(path))
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"a": 1}\n{"a": ', "line 2: not valid JSON"),
+        (b'{"a": 1}\n[1]\n', "line 2: a JSON object is expected, not a list"),
+        (b"[" * 100_000 + b"\n", "line 1: not valid JSON (RecursionError)"),
+        (b'{"a": ' + b"9" * 5000 + b"}\n", "line 1: not valid JSON"),
+        (b"", "is empty"),
+    ],
+)
+def test_broken_jsonl_names_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = put(tmp_path / "x.jsonl", content)
+    with pytest.raises(UserError) as caught:
+        list(read_jsonl(path))
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        list(read_lines(tmp_path))
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("knot_runner.tasks.readers.LONGEST_LINE", 100)
+    with pytest.raises(UserError, match="line 1: longer than 100 bytes"):
+        list(read_jsonl(put(tmp_path / "x.jsonl", gzip.compress(b" " * 1000))))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_cut_in_the_middle_of_a_row_is_never_silent(tmp_path_factory: pytest.TempPathFactory, data) -> None:
+    folder = tmp_path_factory.mktemp("cut")
+    texts = data.draw(st.lists(st.text('ab,"\n é', min_size=1, max_size=12), min_size=2, max_size=6))
+    csv = b"label,text\r\n" + b"".join(b'x,"%s"\r\n' % text.replace('"', '""').encode() for text in texts)
+    jsonl = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
+    for content, reader in ((csv, read_csv), (jsonl, read_jsonl)):
+        at = data.draw(st.integers(1, len(content) - 1))
+        path = put(folder / f"x.{reader.__name__}", content[:at])
+        whole = [row["text"] for _, row in reader(put(folder / "whole", content))]
+        try:
+            read = [row["text"] for _, row in reader(path)]
+        except UserError:
+            continue
+        assert read == whole[: len(read)]  # cut between two rows: fewer rows, but never half a row
+
+
+def dialogues(folder: Path, texts: str, emotions: str) -> Path:
+    (folder / "dialogues_emotion_train.txt").write_text(emotions, encoding="utf-8")
+    return put(folder / "dialogues_train.txt", texts.encode())
+
+
+def test_dailydialog(tmp_path: Path) -> None:
+    path = dialogues(tmp_path, "Hi . __eou__ Oh ! __eou__\nBye __eou__ \n", "0 6 \n4\n")
+    assert [(line, row["text"].strip(), row["label"], row["dialogue"]) for line, row in read_dailydialog(path)] == [
+        (1, "Hi .", "0", "1"),
+        (1, "Oh !", "6", "1"),
+        (2, "Bye", "4", "2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "emotions", "message"),
+    [
+        ("a __eou__ b __eou__\n", "0\n", "line 1: 2 utterances, but 1 emotions in dialogues_emotion_train.txt"),
+        ("a __eou__ b\n", "0 0\n", "line 1: the last utterance has no __eou__"),
+        ("a __eou__\nb __eou__\n", "0\n", "ends before line 2 of dialogues_train.txt"),
+        ("a __eou__\n", "0\n0\n", "ends before line 2 of dialogues_emotion_train.txt"),
+    ],
+)
+def test_dailydialog_files_that_do_not_match(tmp_path: Path, texts: str, emotions: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        list(read_dailydialog(dialogues(tmp_path, texts, emotions)))
+    assert message in str(caught.value)

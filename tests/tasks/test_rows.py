@@ -1,0 +1,130 @@
+"""Columns, contexts and labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from knot_runner.errors import UserError
+from knot_runner.settings import Columns, DatasetSettings, Labels
+from knot_runner.tasks.rows import check_labels, dropped_notes, raw_label, read_table, to_examples, with_context
+
+LABELS = Labels(["sad", "calm", "glad"], [[-1.0], [0.0], [1.0]], "semantic")
+TALK = Columns(text="said", label="mood", dialogue="id")
+
+
+def records(*rows: tuple) -> list[tuple[int, dict]]:
+    return [(i, {"said": said, "mood": mood, "id": talk}) for i, (said, mood, talk) in enumerate(rows, 2)]
+
+
+def data(**changes) -> DatasetSettings:
+    return DatasetSettings(**{"role": "local", "labels": {"s": "sad", "c": "calm", "g": "glad"}} | changes)
+
+
+@pytest.mark.parametrize(
+    ("raw", "label"),
+    [
+        (5.0, "5"),
+        ("5.0", "5"),
+        (5, "5"),
+        (" joy ", "joy"),
+        (None, "None"),
+        (-1, "-1"),
+        ("v1.0x", "v1.0x"),
+        (4.5, "4.5"),
+    ],
+)
+def test_raw_labels_are_compared_as_written_in_the_settings(raw, label: str) -> None:
+    assert raw_label(raw) == label
+
+
+def test_contexts_by_hand() -> None:
+    rows = records(("a", "s", 0), ("b", "x", 0), ("c", "g", 0), ("d", "c", 0), ("e", "s", 1), ("f", "s", 0))
+    table = read_table("talk.csv", rows, TALK, {})
+    assert with_context(table.rows, 2) == [
+        "a",
+        "b [SEP] a",
+        "c [SEP] b [SEP] a",
+        "d [SEP] c [SEP] b",
+        "e",
+        "f",  # an id that comes again is another dialogue
+    ]
+    made = to_examples([table], "A", data(drop=["x"]), LABELS, context=2)
+    assert made.texts == ["a", "c [SEP] b [SEP] a", "d [SEP] c [SEP] b", "e", "f"]  # b is dropped, yet said
+    assert made.labels.tolist() == [0, 2, 1, 0, 0]
+
+
+def test_dialogue_ids_restart_in_every_file() -> None:
+    first, second = (read_table(name, records((name, "s", 0)), TALK, {}) for name in ("one", "two"))
+    assert to_examples([first, second], "A", data(), LABELS, context=3).texts == ["one", "two"]
+
+
+def test_rows_without_text_are_left_out_and_counted() -> None:
+    table = read_table(
+        "x.csv", records(("a", "s", 0), ("  ", "s", 0), (None, "s", 0), (float("nan"), "s", 0)), TALK, {}
+    )
+    assert [row.text for row in table.rows] == ["a"]
+    assert list(dropped_notes("A", [table])) == ["A: 3 rows without text left out"]
+    assert list(dropped_notes("A", [read_table("x.csv", records(("a", "s", 0)), TALK, {})])) == []
+
+
+def test_the_number_of_rows_is_checked_where_it_is_known() -> None:
+    rows = records(("a", "s", 0), ("", "s", 0))
+    assert len(read_table("x.csv", rows, TALK, {}, expected=2).rows) == 1
+    with pytest.raises(UserError, match="x.csv: 2 rows where 3 are expected; the file is cut short"):
+        read_table("x.csv", rows, TALK, {}, expected=3)
+
+
+def test_where_keeps_rows_with_one_value_or_one_of_several() -> None:
+    rows = records(("a", "s", 0), ("b", "c", 1), ("c", "g", 2))
+    assert [row.text for row in read_table("x", rows, TALK, {"id": 1}).rows] == ["b"]
+    assert [row.text for row in read_table("x", rows, TALK, {"mood": ["s", "g", "unheard"]}).rows] == ["a", "c"]
+    with pytest.raises(UserError, match=r"x: no row has mood=gg \(did you mean 'g'\?\)"):
+        read_table("x", rows, TALK, {"mood": "gg"})
+    with pytest.raises(UserError, match="none of its 3 rows fits 'where'"):
+        read_table("x", rows, TALK, {"mood": "s", "id": 2})
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "message"),
+    [
+        (records(("a", "s", 0)), Columns(text="sayd"), r"x: has no column 'sayd' \(did you mean 'said'\?\)"),
+        (records(("a", "s", 0)), Columns(text="said", label="lable"), "has no column 'lable'"),
+        ([], TALK, "has no rows"),
+        (records(("", "s", 0)), TALK, "none of its 1 rows has a text"),
+        (records((["a"], "s", 0)), TALK, r"line 2: column 'said' holds \"\['a'\]\", which is no text"),
+    ],
+)
+def test_what_a_table_refuses(rows, columns: Columns, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_table("x", rows, columns, {})
+
+
+@pytest.mark.parametrize("label", ["C", "-1", None, "nan", "gl"])
+def test_an_unknown_label_is_named_with_file_and_line(label) -> None:
+    table = read_table("x.csv", records(("a", "s", 0), ("b", label, 0)), TALK, {})
+    with pytest.raises(UserError) as caught:
+        to_examples([table], "A", data(), LABELS, context=0)
+    assert str(caught.value).startswith(f"x.csv: line 3: label {str(label)!r} is in neither labels nor drop")
+    assert "task.datasets.A" in str(caught.value)
+    assert len(to_examples([table], "A", data(drop=[str(label)]), LABELS, context=0)) == 1
+
+
+def test_all_rows_dropped() -> None:
+    table = read_table("x.csv", records(("a", "q", 0)), TALK, {})
+    with pytest.raises(UserError, match="x.csv: every row's label is in task.datasets.A.drop"):
+        to_examples([table], "A", data(drop=["q"]), LABELS, context=0)
+
+
+def test_the_label_map_is_checked_against_the_task() -> None:
+    with pytest.raises(
+        UserError, match=r"task.datasets.A.labels.h: there is no label 'gladd' \(did you mean 'glad'\?\)"
+    ):
+        check_labels("A", data(labels={"h": "gladd"}), LABELS)
+    with pytest.raises(UserError, match="task.datasets.A.drop: 's' is in labels too"):
+        check_labels("A", data(drop=["s"]), LABELS)
+
+
+def test_a_lone_surrogate_cannot_reach_the_tokenizer() -> None:
+    table = read_table("x", records(("a\ud800", "s", 0)), TALK, {})
+    assert to_examples([table], "A", data(), LABELS, 0).digest  # would raise if the text could not be encoded
+    assert table.rows[0].text == "a?"
