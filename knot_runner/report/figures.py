@@ -1,0 +1,21 @@
+"""Every figure by name. Each reads run folders, writes one PNG, and returns the numbers in it as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from knot_runner.report.figure_bias import bias, probe
+from knot_runner.report.figure_labels import expected_label
+from knot_runner.report.figure_simplex import confidence
+from knot_runner.report.figure_vectors import vectors
+
+#: Name -> function(jobs, path, notes=(), command="") -> lines.
+FIGURES: dict[str, Callable[..., list[str]]] = {
+    "expected_label": expected_label,
+    "confidence": confidence,
+    "tsne": vectors,
+    "support": vectors,
+    "epsilon": vectors,
+    "bias": bias,
+    "probe": probe,
+}

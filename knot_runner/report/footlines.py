@@ -1,0 +1,84 @@
+"""The lines under a table: what a reader must know so as not to misread its numbers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from knot_runner.report import printed
+from knot_runner.report.cells import METRICS, Group, Row
+from knot_runner.report.records_view import Run
+
+#: Two runs of one setting differ by about this much: the paper gives two digits and no spread (our judgement).
+BAND = 0.02
+
+
+def finished(runs: Iterable[Run]) -> list[Run]:
+    """Those of ``runs`` with numbers to show."""
+    return [run for run in runs if run.status == "done"]
+
+
+def absences(rows: dict[str, list[Run]]) -> list[str]:
+    """How many of how many runs each row rests on, rows in the same case joined; damaged results are named."""
+    cases: dict[str, list[str]] = defaultdict(list)
+    for name, members in rows.items():
+        there = len(finished(members))
+        if there < len(members):
+            reasons = defaultdict(list)
+            for run in members:
+                if run.status != "done":
+                    reasons["damaged" if run.status == "corrupt" else run.problem].append(str(run.job.seed))
+            why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())
+            cases[f"{there} of {len(members)} runs are there ({why})."].append(name)
+    lines = [f"{_listed(names)}: {case}" for case, names in cases.items()]
+    damaged = [run.problem for members in rows.values() for run in members if run.status == "corrupt"]
+    return lines + [f"Not counted: {problem}." for problem in dict.fromkeys(damaged)]
+
+
+def _listed(names: list[str], most: int = 4) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more rows, each" if rest > 0 else "")
+
+
+def sources(runs: list[Run]) -> list[str]:
+    """What kind of data the runs read, where that bears on the comparison."""
+    kinds = sorted({run.result.get("source", "") for run in finished(runs)})
+    lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
+    if "embedded" in kinds:
+        lines.append("Generated text (task.source=embedded): the paper's numbers are for orientation, not comparison.")
+    return lines
+
+
+def comparable(runs: list[Run]) -> bool:
+    """Whether our numbers and the paper's are of the same kind of data at all."""
+    return all(run.result.get("source") != "embedded" for run in finished(runs))
+
+
+def missing_columns(columns: tuple[str, ...], measured: list[frozenset], table: dict[str, Any] | None) -> list[str]:
+    """What ALL is over, where that differs between runs or from the paper; ``measured``: data sets of each run."""
+    if not measured:
+        return []
+    lines = ["Not every run has the same data sets, so their ALL differ in meaning."] if len(set(measured)) > 1 else []
+    absent = [name for name in columns if name != "ALL" and not any(name in names for names in measured)]
+    if absent and table:
+        rest = ", ".join(name for name in columns if name != "ALL" and name not in absent)
+        lines.append(f"No run has {', '.join(absent)}: our ALL is over {rest}, the paper's over more: no gap there.")
+    return lines
+
+
+def nearness(groups: Iterable[Group], rows: list[Row]) -> list[str]:
+    """How many of our means lie within :data:`BAND` of the printed number, per metric."""
+    lines = []
+    for group in groups:
+        gaps = [cell.gap for row in rows for cell in row.cells[group.key] if cell.gap is not None]
+        if gaps:
+            near = sum(abs(gap) <= BAND + 1e-9 for gap in gaps)
+            name = METRICS[group.key][0]
+            lines.append(f"{name}: {near} of {len(gaps)} means lie within {BAND} of the paper's.")
+    return lines
+
+
+def cited(table: dict[str, Any] | None) -> list[str]:
+    """Where the printed numbers come from, and their known slips."""
+    return [printed.cite(table) + ".", *table["notes"]] if table else []

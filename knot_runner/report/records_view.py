@@ -1,0 +1,194 @@
+"""Reading run folders: what is there, what is not, and never a wrong number.
+
+A ``result.json`` that is absent, cut short, altered beyond JSON, or that belongs to another run counts as not there,
+and the reason is kept so that tables can name it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+
+from knot_runner.errors import UserError
+from knot_runner.report import sound
+
+Status = Literal["done", "diverged", "missing", "corrupt"]
+#: A result is some kilobytes; a file this long is not one.
+LONGEST_RESULT = 10_000_000
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run that a preset asks for, whether or not it has been made. ``label``: settings that set it apart from
+    the other runs of its method, as text ("task.labels.support=onehot"), or ""."""
+
+    run_id: str
+    folder: Path
+    task: str
+    method: str
+    seed: int
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A job and what its folder holds; ``result`` is empty unless done or diverged, ``problem`` says why."""
+
+    job: Job
+    status: Status
+    problem: str = ""
+    result: dict[str, Any] = field(default_factory=dict)
+
+    def metric(self, metric: str, dataset: str) -> float | None:
+        """The student's value (fraction; label-space distance for sd) on ``dataset`` or ALL; None if not measured."""
+        return self.result.get("metrics", {}).get(metric, {}).get(dataset) if self.status == "done" else None
+
+
+def load(jobs: Iterable[Job]) -> list[Run]:
+    """The runs of ``jobs``, in their order; nothing raises, a run that cannot be used has its reason in ``problem``."""
+    return [_load(job) for job in jobs]
+
+
+def done(jobs: Iterable[Job], command: str = "") -> list[Run]:
+    """The finished runs among ``jobs``.
+
+    Raises :class:`UserError` when there are none, with the ``command`` that makes them.
+    """
+    runs = load(jobs)
+    finished = [run for run in runs if run.status == "done"]
+    if not finished:
+        raise nothing_there(runs, command)
+    return finished
+
+
+def nothing_there(runs: list[Run], command: str = "") -> UserError:
+    """The error that says that none of ``runs`` is finished, and why where there is a reason."""
+    reasons = dict.fromkeys(run.problem for run in runs if run.status in ("corrupt", "diverged"))
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    return UserError(f"none of the {len(runs)} runs is there{why}{_make_with(command)}")
+
+
+def predictions(run: Run, command: str = "") -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Test predictions by data set: probabilities [N, C] float32 and labels [N] int64.
+
+    ``before/<data set>`` holds those of the global model before distillation, with the same labels. Raises
+    :class:`UserError` naming the file when it is absent or damaged.
+    """
+    path = run.job.folder / "predictions.safetensors"
+    arrays = _arrays(path, command)
+    classes = len(run.result["labels"]["names"])
+    found = {}
+    for key in arrays:
+        name, _, kind = key.rpartition(".")
+        if kind != "probabilities":
+            continue
+        labels = arrays.get(f"{name}.labels", arrays.get(f"{name.removeprefix('before/')}.labels"))
+        if labels is None or not _fits(arrays[key], labels, classes):
+            _damaged(path, command)
+        found[name] = (arrays[key], labels)
+    if not found:
+        _damaged(path, command)
+    return found
+
+
+def vectors(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray]:
+    """[CLS] vectors [M, H] float32 of a sample of the global test set, and their labels [M] int64.
+
+    Raises :class:`UserError` naming the file when it is absent or damaged.
+    """
+    path = run.job.folder / "vectors.safetensors"
+    arrays = _arrays(path, command)
+    if {"vectors", "labels"} - set(arrays):
+        _damaged(path, command)
+    points, labels = arrays["vectors"], arrays["labels"]
+    if points.ndim != 2 or not np.isfinite(points).all() or not _are_labels(labels, points, run):
+        _damaged(path, command)
+    return points, labels
+
+
+def probes(run: Run, command: str = "") -> list[dict[str, Any]]:
+    """Entries of ``probe.json``: probe, template, words, model, and one row of probabilities per word.
+
+    Raises :class:`UserError` naming the file when it is absent or damaged.
+    """
+    path = run.job.folder / "probe.json"
+    try:
+        entries = _strict_json(path)
+        for entry in entries:
+            rows = np.asarray(entry["probabilities"], dtype=float)
+            right = rows.shape == (len(entry["words"]), len(run.result["labels"]["names"])) and np.isfinite(rows).all()
+            if not right or not isinstance(entry["probe"], str) or not isinstance(entry["model"], str):
+                _damaged(path, command)
+    except FileNotFoundError:
+        raise UserError(f"{path}: is not there" + _make_with(command)) from None
+    except (ValueError, TypeError, KeyError, OSError, RecursionError):
+        _damaged(path, command)
+    return entries
+
+
+def _load(job: Job) -> Run:
+    path = job.folder / "result.json"
+    try:
+        result = _strict_json(path)
+    except FileNotFoundError:
+        return Run(job, "missing", "not run yet")
+    except (ValueError, OSError, RecursionError) as problem:
+        return Run(job, "corrupt", f"{path} cannot be read ({type(problem).__name__})")
+    wrong = sound.problem(result, job.task, job.method, job.seed)
+    if wrong:
+        return Run(job, "corrupt", f"{path} {wrong}")
+    return Run(job, result["status"], "diverged" if result["status"] == "diverged" else "", result)
+
+
+def _strict_json(path: Path) -> Any:
+    if path.stat().st_size > LONGEST_RESULT:
+        raise ValueError("too long")
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse, object_pairs_hook=_no_repeats)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key repeats")
+    return made
+
+
+def _arrays(path: Path, command: str) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    if not path.is_file():
+        raise UserError(f"{path}: is not there" + _make_with(command))
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError, KeyError):
+        _damaged(path, command)
+
+
+def _fits(probabilities: np.ndarray, labels: np.ndarray, classes: int) -> bool:
+    if probabilities.ndim != 2 or probabilities.shape != (len(labels), classes) or not len(labels):
+        return False
+    sums_to_one = np.allclose(probabilities.sum(1), 1, atol=1e-3)  # false for NaN, too
+    return bool(sums_to_one and probabilities.min() >= 0 and labels.min() >= 0 and labels.max() < classes)
+
+
+def _are_labels(labels: np.ndarray, points: np.ndarray, run: Run) -> bool:
+    count = len(run.result["labels"]["names"])
+    return labels.shape == (len(points),) and bool(len(labels)) and labels.min() >= 0 and labels.max() < count
+
+
+def _damaged(path: Path, command: str) -> NoReturn:
+    raise UserError(f"{path}: is damaged; delete its folder" + (f" and repeat: {command}" if command else ""))
+
+
+def _make_with(command: str) -> str:
+    return f"; make it with: {command}" if command else ""

@@ -1,0 +1,133 @@
+"""A table in every form: terminal, Markdown, CSV, LaTeX; and the files, written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from knot_runner.errors import UserError
+from knot_runner.files import write_atomic
+from knot_runner.report.cells import Cell, Group, Table, block_title
+from knot_runner.report.terminal import summary_table, to_terminal
+from knot_runner.report.text import (
+    caption,
+    escape_csv,
+    escape_latex,
+    escape_markdown,
+    half_text,
+    paper_text,
+    value_text,
+)  # fmt: skip
+
+__all__ = ["summary_table", "to_csv", "to_latex", "to_markdown", "to_terminal", "write_all"]
+
+CSV_NUMBERS = ("mean", "low", "high", "seeds", "planned", "diverged", "paper", "gap")
+
+
+# ------------------------------------------------------------------------------------------------------------- formats
+
+
+def to_markdown(table: Table) -> str:
+    """GitHub Markdown: one table per group of columns, then the lines as a list."""
+    parts = [f"### {escape_markdown(table.title)}"]
+    for groups in table.blocks():
+        columns = [(group, i) for group in groups for i in range(len(group.columns))]
+        heads = [*table.heads, *(_column_name(group, i) for group, i in columns)]
+        grid = ["| " + " | ".join(map(escape_markdown, heads)) + " |"]
+        grid.append("|" + "---|" * len(table.heads) + "--:|" * len(columns))
+        for r, row in enumerate(table.rows):
+            cells = [_markdown_cell(row.cells[group.key][i], group, r in table.best(group, i)) for group, i in columns]
+            grid.append("| " + " | ".join([*map(escape_markdown, row.heads), *cells]) + " |")
+        parts.append(f"**{escape_markdown(block_title(groups))}**\n\n" + "\n".join(grid))
+    under = (caption(table, "bold: best of its column"), *table.lines)
+    parts.append("\n".join(f"- {escape_markdown(line)}" for line in under))
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_cell(cell: Cell, group: Group, best: bool) -> str:
+    mean = value_text(cell, group.digits)
+    mean = f"**{mean}**" if best else mean
+    return " ".join(filter(None, (mean + half_text(cell, group.digits), paper_text(cell, group.digits))))
+
+
+def to_csv(table: Table) -> str:
+    """One line per row and column: names, then mean, low and high of the 95% interval, seeds, paper, gap.
+
+    Absent numbers are empty; ``seeds`` of ``planned`` runs finished with this number, ``diverged`` did not.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    methods = table.kind != "locals"
+    writer.writerow([*table.heads, *(("data set",) if methods else ()), "metric", *CSV_NUMBERS])
+    for row in table.rows:
+        for group in table.groups:
+            for column, cell in zip(group.columns, row.cells[group.key], strict=True):
+                names = (column, group.key) if methods else (column,)
+                writer.writerow([*map(escape_csv, (*row.keys, *names)), *_csv_numbers(cell)])
+    return out.getvalue()
+
+
+def _csv_numbers(cell: Cell) -> list[str | int]:
+    low, high = (cell.mean - cell.half, cell.mean + cell.half) if cell.half is not None else (None, None)
+    exact = [_exact(value) for value in (cell.mean, low, high)]
+    return [*exact, cell.seeds, cell.planned, cell.diverged, _exact(cell.paper), _exact(cell.gap)]
+
+
+def _exact(value: float | None) -> str:
+    return "" if value is None else f"{round(value, 6):.10g}"
+
+
+def to_latex(table: Table) -> str:
+    """A ``table`` environment for booktabs: one tabular per group of columns, then the lines."""
+    parts = ["% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}", "\\begin{table}[t]", "\\centering"]
+    parts.append(f"\\caption{{{escape_latex(table.title)}}}")
+    for groups in table.blocks():
+        parts += _latex_tabular(table, groups)
+    under = (caption(table, "bold: best of its column"), *table.lines)
+    small = " ".join(map(escape_latex, under))
+    parts += [f"\\par\\smallskip\\begin{{minipage}}{{\\linewidth}}\\footnotesize {small}\\end{{minipage}}"]
+    return "\n".join([*parts, "\\end{table}"]) + "\n"
+
+
+def _latex_tabular(table: Table, groups: Sequence[Group]) -> list[str]:
+    columns = [(group, i) for group in groups for i in range(len(group.columns))]
+    heads = [*table.heads, *(_column_name(group, i) for group, i in columns)]
+    first = f"\\multicolumn{{{len(heads)}}}{{l}}{{\\emph{{{escape_latex(block_title(groups))}}}}} \\\\"
+    layout = "l" * len(table.heads) + "r" * len(columns)
+    lines = ["\\par\\smallskip", f"\\begin{{tabular}}{{{layout}}}", "\\toprule", first]
+    lines += [" & ".join(map(escape_latex, heads)) + " \\\\", "\\midrule"]
+    for r, row in enumerate(table.rows):
+        cells = [_latex_cell(row.cells[group.key][i], group, r in table.best(group, i)) for group, i in columns]
+        lines.append(" & ".join([*map(escape_latex, row.heads), *cells]) + " \\\\")
+    return [*lines, "\\bottomrule", "\\end{tabular}"]
+
+
+def _latex_cell(cell: Cell, group: Group, best: bool) -> str:
+    mean, half = value_text(cell, group.digits), half_text(cell, group.digits)
+    paper = paper_text(cell, group.digits)
+    text = f"\\textbf{{{mean}}}" if best else mean
+    text += f"{{\\scriptsize\\,{escape_latex(half)}}}" if half else ""
+    return text + (f" {{\\scriptsize {paper}}}" if paper else "")
+
+
+def _column_name(group: Group, i: int) -> str:
+    return group.heading(i) + (" (global)" if group.roles[i] == "global" else "")
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+
+
+def write_all(table: Table, folder: Path, name: str) -> list[Path]:
+    """Write ``name``.md, .csv and .tex into ``folder``, each whole or not at all; return the three paths.
+
+    Raises :class:`UserError` for a name that is not a plain file name, and when the folder cannot be written.
+    """
+    if not re.fullmatch(r"[\w][\w.-]*", name):
+        raise UserError(f"{name!r} is not a file name; letters, digits, '_', '-' and '.' are right")
+    texts = {"md": to_markdown(table), "csv": to_csv(table), "tex": to_latex(table)}
+    for ending, text in texts.items():
+        write_atomic(folder / f"{name}.{ending}", text)
+    return [folder / f"{name}.{ending}" for ending in texts]

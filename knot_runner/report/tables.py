@@ -1,0 +1,195 @@
+"""Tables as plain data: our means and intervals over seeds beside the paper's numbers, from run folders alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from knot_runner.errors import UserError, nearest
+from knot_runner.report import printed
+from knot_runner.report.cells import METHODS, METRICS, Cell, Group, Row, Table, display
+from knot_runner.report.footlines import absences, cited, comparable, finished, missing_columns, nearness, sources
+from knot_runner.report.records_view import Job, Run, load, nothing_there
+from knot_runner.report.stats import mean_interval
+
+KINDS = ("methods", "grid", "locals")
+SIZES = ("train", "valid", "test")
+#: Rows, their heads, groups of columns, and lines under the table.
+Parts = tuple[list[Row], tuple[str, ...], tuple[Group, ...], list[str]]
+
+
+def build_table(
+    jobs: Sequence[Job],
+    paper: str | None,
+    metrics: Sequence[str],
+    kind: str = "methods",
+    notes: Sequence[str] = (),
+    command: str = "",
+) -> Table:
+    """The table of ``jobs``.
+
+    ``kind``: methods (methods x data sets), grid (settings x ALL) or locals (data sets, their sizes and local models).
+    ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, in this order.
+    ``notes`` go under the table. Raises :class:`UserError` when no run is there, naming the ``command`` that makes
+    them; for an unknown kind, metric or printed table; and for runs or a printed table of another task.
+    """
+    if kind not in KINDS:
+        raise UserError(f"there is no table of kind {kind!r}{nearest(kind, KINDS)}")
+    for metric in metrics:
+        if metric not in METRICS:
+            raise UserError(f"there is no metric {metric!r}{nearest(metric, METRICS)}")
+    table = printed.read(paper) if paper else None
+    if table and table["kind"] != ("locals" if kind == "locals" else "methods"):
+        raise UserError(f"{paper} cannot stand beside a table of kind {kind}")
+    if kind == "locals" and table is None:
+        raise UserError("a table of kind locals needs the printed table beside it (knot_table1)")
+    runs = load(jobs)
+    if not any(run.status in ("done", "diverged") for run in runs):
+        raise nothing_there(runs, command)
+    rows, heads, groups, lines = (
+        _locals(runs, table, metrics[0]) if kind == "locals" else _methods(runs, table, metrics, kind)
+    )
+    if command and any(run.status in ("missing", "corrupt") for run in runs):
+        lines.append(f"The rest is made by: {command}")
+    title = table["caption"] if table else f"{', '.join(dict.fromkeys(run.job.task for run in runs))}: {kind}"
+    return Table(kind, title, heads, groups, tuple(rows), (*lines, *notes))
+
+
+# ------------------------------------------------------------------------------------------------ methods x data sets
+
+
+def _methods(runs: list[Run], table: dict[str, Any] | None, metrics: Sequence[str], kind: str) -> Parts:
+    _one_task(runs, table)
+    rows = _rows_of_methods(runs)
+    measured = [frozenset(run.result["metrics"].get(metrics[0], {})) - {"ALL"} for run in finished(runs)]
+    columns = _columns(table, runs) if kind == "methods" else ("ALL",)
+    like = comparable(runs)
+    all_alike = like and table is not None and all(names == set(table["columns"]) - {"ALL"} for names in measured)
+    labelled = any(label for _, label in rows)
+
+    def cell(members: list[Run], metric: str, column: str, method: str) -> Cell:
+        ours = [run.metric(metric, column) for run in members]
+        theirs = printed.value(table, metric, method, column) if table else None
+        return _cell(ours, members, theirs, all_alike if column == "ALL" else like)
+
+    groups = tuple(_group(metric, columns, runs) for metric in metrics)
+    made = []
+    for (method, label), members in rows.items():
+        cells = {group.key: tuple(cell(members, group.key, c, method) for c in columns) for group in groups}
+        keys, heads = ((method, label), (display(method), label)) if labelled else ((method,), (display(method),))
+        made.append(Row(keys, heads, cells))
+    lines = [*absences({_name(key): members for key, members in rows.items()}), *sources(runs)]
+    lines += missing_columns(columns, measured, table)
+    lines += nearness(groups, made) + cited(table)
+    return made, ("method", "settings") if labelled else ("method",), groups, lines
+
+
+def _one_task(runs: list[Run], table: dict[str, Any] | None) -> None:
+    tasks = sorted({run.job.task for run in runs})
+    if len(tasks) > 1:
+        raise UserError(f"a table of methods is of one task; these runs are of {', '.join(tasks)}")
+    if table and table["task"] != tasks[0]:
+        raise UserError(f"Table {table['table']} of the paper is of task {table['task']}; these runs are of {tasks[0]}")
+
+
+def _rows_of_methods(runs: list[Run]) -> dict[tuple[str, str], list[Run]]:
+    """(method, label) -> its runs, methods in the paper's order, others and labels in the order asked for."""
+    rows: dict[tuple[str, str], dict[int, Run]] = defaultdict(dict)
+    for run in runs:
+        seeds = rows[run.job.method, run.job.label]
+        if seeds.get(run.job.seed, run).job.run_id != run.job.run_id:
+            raise ValueError(f"two runs share {run.job.method!r}, {run.job.label!r} and seed {run.job.seed}")
+        seeds[run.job.seed] = run
+    place = {method: i for i, method in enumerate(METHODS)}
+    ordered = sorted(rows, key=lambda key: place.get(key[0], len(place)))  # stable: equal places keep their order
+    return {key: list(rows[key].values()) for key in ordered}
+
+
+def _columns(table: dict[str, Any] | None, runs: list[Run]) -> tuple[str, ...]:
+    ours = dict.fromkeys(
+        name for run in finished(runs) for block in run.result["metrics"].values() for name in block if name != "ALL"
+    )
+    roles = _roles(runs)
+    ordered = sorted(ours, key=lambda name: roles.get(name) == "global")
+    theirs = [name for name in table["columns"] if name != "ALL"] if table else []
+    return (*dict.fromkeys([*theirs, *ordered]), "ALL")
+
+
+def _roles(runs: list[Run]) -> dict[str, str]:
+    return {name: facts.get("role", "") for run in finished(runs) for name, facts in run.result["datasets"].items()}
+
+
+def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> Group:
+    name, better = METRICS[metric]
+    roles = _roles(runs)
+    return Group(metric, f"{name} ({better} is better)", columns, tuple(roles.get(c, "") for c in columns), better)
+
+
+def _cell(ours: Sequence[float | None], members: list[Run], paper: float | None, comparable: bool) -> Cell:
+    values = [value for value in ours if value is not None]
+    planned = len({run.job.seed for run in members})
+    diverged = len({run.job.seed for run in members if run.status == "diverged"})
+    if not values:
+        return Cell(planned=planned, diverged=diverged, paper=paper)
+    mean, half = mean_interval(values)
+    gap = mean - paper if paper is not None and comparable else None
+    return Cell(mean, half, len(values), planned, diverged, paper, gap)
+
+
+# ------------------------------------------------------------------------------------------------ data sets and locals
+
+
+def _locals(runs: list[Run], table: dict[str, Any], metric: str) -> Parts:
+    groups = (
+        Group("sizes", "texts", SIZES, ("",) * 3, None, digits=0),
+        Group("score", "score of the local model", ("score",), ("",), None),
+    )
+    by_task: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        by_task[run.job.task].append(run)
+    rows = []
+    for task, members in sorted(by_task.items(), key=lambda item: _place(item[0], table["datasets"])):
+        known = table["datasets"].get(task, {})
+        found = [name for run in finished(members) for name in run.result["datasets"]]
+        for name in dict.fromkeys([*known, *found]):
+            facts = known.get(name, {})
+            score = facts.get("metric", metric)
+            cells = {
+                "sizes": tuple(_local_cell(members, _size(name, part), facts.get(part)) for part in SIZES),
+                "score": (_local_cell(members, _score(name, score), facts.get("score")),),
+            }
+            rows.append(Row((task, name), (task, name), cells))
+    lines = [*absences(dict(by_task)), *sources(runs), *cited(table)]
+    scores = {facts["metric"] for known in table["datasets"].values() for facts in known.values() if "metric" in facts}
+    if scores == {"f1", "accuracy"}:
+        lines.append("score: macro F1 for sa and erc, accuracy for nli, on the data set's own test part.")
+    return rows, ("task", "data set"), groups, lines
+
+
+def _place(name: str, order: Iterable[str]) -> int:
+    names = list(order)
+    return names.index(name) if name in names else len(names)
+
+
+def _size(dataset: str, part: str) -> Callable[[Run], float | None]:
+    return lambda run: run.result["datasets"].get(dataset, {}).get(part)
+
+
+def _score(dataset: str, metric: str) -> Callable[[Run], float | None]:
+    return lambda run: run.result.get("teachers", {}).get(dataset, {}).get(metric)
+
+
+def _local_cell(members: list[Run], read: Callable[[Run], float | None], paper: float | None) -> Cell:
+    """One value per seed: runs of one seed that differ only in the method share their local models."""
+    by_seed: dict[int, list[float]] = defaultdict(list)
+    for run in finished(members):
+        value = read(run)
+        if value is not None:
+            by_seed[run.job.seed].append(value)
+    per_seed = [mean_interval(values)[0] for values in by_seed.values()]
+    return _cell(per_seed, members, paper, comparable(members))
+
+
+def _name(key: tuple[str, str]) -> str:
+    return " ".join(filter(None, (display(key[0]), key[1])))

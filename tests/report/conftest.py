@@ -1,0 +1,140 @@
+"""Synthetic run folders: what a finished, diverged or damaged run leaves behind, without running anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from knot_runner.report.records_view import Job
+
+LABELS = {
+    "sa": (
+        ["strong_negative", "weak_negative", "neutral", "weak_positive", "strong_positive"],
+        [[-2.0], [-1.0], [0.0], [1.0], [2.0]],
+    ),
+    "erc": (
+        ["anger", "happiness", "no_emotion", "sadness", "surprise"],
+        [[-0.4, 0.8], [0.9, 0.2], [0.0, 0.0], [-0.9, -0.4], [0.4, 0.9]],
+    ),
+    "nli": (["entailment", "neutral", "contradiction"], [[1.0, 0, 0], [0.5, 1, 0.5], [0, 0, 1.0]]),
+}
+DATASETS = {
+    "sa": ["Cell", "Cloths", "Toys", "Food"],
+    "erc": ["MELD", "IEMOCAP", "DyDa0", "DyDa1", "DyDa2"],
+    "nli": ["Fic", "Gov", "Slate", "Tele", "Trv", "SNLI"],
+}
+TRANSFER = {"sa": "Grocery", "erc": "DyDa3", "nli": "ANLI"}
+
+
+@dataclass
+class Factory:
+    """Makes run folders below ``root``."""
+
+    root: Path
+
+    def job(self, method: str = "sinkhorn_e", seed: int = 0, task: str = "erc", label: str = "") -> Job:
+        run_id = f"{task}-{method}-{seed}-{abs(hash(label)) % 9999}"
+        return Job(run_id, self.root / task / method / run_id, task, method, seed, label)
+
+    def result(self, job: Job, base: float = 0.4, names: list[str] | None = None, **changes: Any) -> dict[str, Any]:
+        """A result.json: f1 is ``base`` + .01 per data set, accuracy .1 more, sd ``base`` + .2; ALL alike."""
+        names = names or DATASETS[job.task]
+        steps = {name: round(base + 0.01 * i, 6) for i, name in enumerate([*names, "ALL"])}
+        metrics = {
+            "f1": steps,
+            "accuracy": {k: round(v + 0.1, 6) for k, v in steps.items()},
+            "sd": {k: round(v + 0.2, 6) for k, v in steps.items()},
+        }
+        before = {metric: {k: round(v - 0.05, 6) for k, v in row.items()} for metric, row in metrics.items()}
+        sizes = {n: {"role": "local", "train": 1000, "valid": 100, "test": 200} for n in names}
+        sizes[names[-1]]["role"] = "global"
+        sizes[TRANSFER[job.task]] = {"role": "transfer", "train": 1000, "valid": 100}
+        labels, coordinates = LABELS[job.task]
+        rng = np.random.default_rng(job.seed)
+        bias = {n: rng.dirichlet(np.full(len(labels), 0.4)).round(4).tolist() for n in names}
+        made = {
+            "task": job.task, "source": "local", "method": job.method, "seed": job.seed, "status": "done",
+            "metrics": metrics, "before": before,
+            "teachers": {n: {"f1": 0.5, "accuracy": 0.6, "sd": 0.7} for n in names},
+            "datasets": sizes, "bias": bias, "labels": {"names": labels, "coordinates": coordinates},
+            "selected_epoch": 7, "notes": [], "rounds_to_target": None,
+        }  # fmt: skip
+        return made | changes
+
+    def write(self, job: Job, base: float = 0.4, names: list[str] | None = None, **changes: Any) -> Job:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        result = self.result(job, base, names) | changes
+        (job.folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+        return job
+
+    def made(
+        self, method: str = "sinkhorn_e", seed: int = 0, task: str = "erc", label: str = "", **changes: Any
+    ) -> Job:
+        return self.write(self.job(method, seed, task, label), **changes)
+
+    def predictions(self, job: Job, rows: int = 400, skill: float = 2.0) -> Job:
+        """Predictions that lean to the truth by ``skill`` and, less, to the labels near it."""
+        names, points = LABELS[job.task][0], np.array(LABELS[job.task][1])
+        rng = np.random.default_rng(job.seed)
+        arrays = {}
+        for name in DATASETS[job.task]:
+            labels = rng.integers(0, len(names), rows)
+            for prefix, lean in (("", skill), ("before/", skill / 2)):
+                far = np.linalg.norm(points[labels][:, None] - points[None], axis=2)
+                logits = rng.normal(0, 1, far.shape) - lean * far
+                shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+                arrays[f"{prefix}{name}.probabilities"] = shares.astype(np.float32)
+            arrays[f"{name}.labels"] = labels.astype(np.int64)
+        save_file(arrays, job.folder / "predictions.safetensors")
+        return job
+
+    def vectors(self, job: Job, rows: int = 300, spread: float = 1.0) -> Job:
+        """[CLS] vectors: one Gaussian cloud per label, ``spread`` wide, on a line in 16 dimensions."""
+        rng = np.random.default_rng(job.seed)
+        labels = np.arange(rows) % len(LABELS[job.task][0])
+        points = rng.normal(0, spread, (rows, 16)) + labels[:, None] * np.eye(16)[0] * 2
+        arrays = {"vectors": points.astype(np.float32), "labels": labels.astype(np.int64)}
+        save_file(arrays, job.folder / "vectors.safetensors")
+        return job
+
+    def probes(self, job: Job, models: tuple[str, ...] = ("student", "before", "MELD")) -> Job:
+        rng = np.random.default_rng(job.seed)
+        classes = len(LABELS[job.task][0])
+        entries = [
+            {
+                "probe": probe, "template": f"My {{}} said {i}.", "words": list(words), "model": model,
+                "probabilities": rng.dirichlet(np.full(classes, 2.0), 2).tolist(),
+            }
+            for probe, words in (("gender", ("father", "mother")), ("race", ("White", "Latino")))
+            for i in range(3)
+            for model in models
+        ]  # fmt: skip
+        (job.folder / "probe.json").write_text(json.dumps(entries), encoding="utf-8")
+        return job
+
+
+@pytest.fixture
+def factory(tmp_path: Path) -> Factory:
+    return Factory(tmp_path)
+
+
+@pytest.fixture
+def full_grid(factory: Factory) -> Callable[[str, int], list[Job]]:
+    """All eight methods of a task over some seeds, each method .01 better than the one before, seeds .02 apart."""
+
+    def make(task: str, seeds: int) -> list[Job]:
+        methods = [f"{loss}_{w}" for loss in ("entropy", "sinkhorn") for w in "adue"]
+        return [
+            factory.made(method, seed, task, base=0.3 + 0.01 * i + 0.02 * seed)
+            for i, method in enumerate(methods)
+            for seed in range(seeds)
+        ]
+
+    return make

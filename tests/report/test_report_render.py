@@ -1,0 +1,185 @@
+"""What is written: right values, marks, and names that cannot break out of their format."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from knot_runner.errors import UserError
+from knot_runner.report.cells import Cell
+from knot_runner.report.render import summary_table, to_csv, to_latex, to_markdown, to_terminal, write_all
+from knot_runner.report.tables import build_table
+from knot_runner.report.terminal import short
+from knot_runner.report.text import escape_csv, escape_latex, escape_markdown, number, plain, value_text
+
+HOSTILE = "=cmd|' /C calc'!A0 \x1b[31mred\x1b[0m <script>x</script> a_b $x$ \\input{y} | [red]z[/red] 5% #&~^{}"
+
+
+def shown(renderable: Any, width: int = 80, terminal: bool = False) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=terminal, color_system="standard" if terminal else None).print(
+        renderable
+    )
+    return out.getvalue()
+
+
+@pytest.fixture
+def nli(full_grid: Any) -> Any:
+    return build_table(full_grid("nli", 3), "knot_table4", ["accuracy", "sd"])
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (0.4123, 3, ".412"),
+        (0.9996, 3, "1.000"),
+        (1.2, 3, "1.200"),
+        (0.0, 3, ".000"),
+        (0.5, 2, ".50"),
+        (13357, 0, "13,357"),
+    ],
+)
+def test_numbers(value: float, digits: int, text: str) -> None:
+    assert number(value, digits) == text
+
+
+def test_cells_without_a_mean() -> None:
+    assert value_text(Cell(planned=3), 3) == "-"
+    assert value_text(Cell(planned=3, diverged=3), 3) == "div."
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_widest_table_fits_80_columns(nli: Any, terminal: bool) -> None:
+    text = shown(to_terminal(nli), terminal=terminal)
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert max(map(len, bare.splitlines())) <= 80
+    assert "Sinkhorn-E" in bare and ".490" in bare and "±.050" in bare and "(.60)" in bare
+    assert ("\x1b[1m.490" in text) if terminal else (".490*" in text)  # the best method of the first column
+
+
+def test_terminal_puts_mean_and_interval_side_by_side_when_there_is_room(nli: Any) -> None:
+    assert ".490*±.050" in shown(to_terminal(nli), width=100)
+
+
+def test_terminal_shows_settings_under_the_method(factory: Any) -> None:
+    table = build_table([factory.made(label="task.labels.support=onehot, method.loss.epsilon=0.1")], None, ["f1"])
+    assert "support=onehot, epsilon=0.1" in shown(to_terminal(table))
+    assert short("a.b=c/d.e, +f=1") == "b=c/d.e, +f=1"
+
+
+def test_diverged_prints_div_everywhere_and_nan_nowhere(factory: Any) -> None:
+    jobs = [factory.made("entropy_a"), factory.made(status="diverged")]
+    table = build_table(jobs, "knot_table3", ["f1"])
+    for text in (shown(to_terminal(table)), to_markdown(table), to_latex(table)):
+        assert "div." in text and "nan" not in text.lower().replace("domin", "")
+    row = next(r for r in csv.DictReader(io.StringIO(to_csv(table))) if r["method"] == "sinkhorn_e")
+    assert (row["mean"], row["seeds"], row["diverged"]) == ("", "0", "1")
+
+
+def test_markdown(factory: Any) -> None:
+    jobs = [factory.made(method, base=base) for method, base in (("entropy_a", 0.3), ("sinkhorn_e", 0.4))]
+    text = to_markdown(build_table(jobs, "knot_table3", ["f1"], notes=["one note"]))
+    assert "| method | MELD | IEMOCAP | DyDa0 | DyDa1 | DyDa2 (global) | ALL |" in text
+    assert "| Sinkhorn-E | **.400** (.38) |" in text and "| Entropy-A | .300 (.28) |" in text
+    assert text.endswith("- one note\n")
+    grid = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in grid}) == 1
+
+
+def test_csv_is_long_and_exact(factory: Any) -> None:
+    jobs = [factory.made(seed=seed, base=base) for seed, base in enumerate((0.38, 0.40, 0.42))]
+    rows = list(csv.DictReader(io.StringIO(to_csv(build_table(jobs, "knot_table3", ["f1", "sd"])))))
+    assert len(rows) == 2 * 6
+    first = rows[0]
+    assert (first["method"], first["data set"], first["metric"]) == ("sinkhorn_e", "MELD", "f1")
+    assert [first[k] for k in ("mean", "low", "high")] == ["0.4", "0.350317", "0.449683"]
+    assert [first[k] for k in ("seeds", "planned", "diverged", "paper", "gap")] == ["3", "3", "0", "0.38", "0.02"]
+
+
+def test_csv_of_locals(factory: Any) -> None:
+    rows = list(
+        csv.DictReader(io.StringIO(to_csv(build_table([factory.made()], "knot_table1", ["f1"], kind="locals"))))
+    )
+    assert [row["metric"] for row in rows[:4]] == ["train", "valid", "test", "score"]
+    assert (rows[0]["data set"], rows[0]["mean"], rows[0]["paper"]) == ("IEMOCAP", "1000", "3354")
+
+
+def test_latex(nli: Any) -> None:
+    text = to_latex(dataclasses.replace(nli, lines=("100% sure",)))
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
+    assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 2
+    assert r"\textbf{.490}{\scriptsize\,$\pm$.050} {\scriptsize (.60)}" in text
+    assert r"100\% sure" in text
+    assert all(line.count("&") == 7 for line in text.splitlines() if line.startswith(("method", "Sinkhorn", "Entropy")))
+
+
+def test_hostile_names_are_escaped_everywhere(factory: Any) -> None:
+    table = build_table([factory.made(names=[HOSTILE, "Food"], label=HOSTILE)], None, ["f1"], notes=[HOSTILE])
+    terminal, markdown, latex = shown(to_terminal(table)), to_markdown(table), to_latex(table)
+    for text in (terminal, markdown, latex, to_csv(table)):
+        assert "\x1b" not in text
+    assert "<script>" not in markdown and "\\|" in markdown
+    assert "[red]" in terminal
+    assert "\\input" not in latex and re.search(r"(?<!\\)[#%]", latex.split("\n", 1)[1]) is None
+    rows = list(csv.reader(io.StringIO(to_csv(table))))
+    assert all(not name.startswith(("=", "+", "-", "@")) for row in rows for name in row[:4])
+    assert len({len(row) for row in rows}) == 1
+
+
+@given(st.text())
+def test_escapes_hold_for_any_text(text: str) -> None:
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", plain(text))
+    assert not re.search(r"(?<!\\)[<|`*_\[\]]", escape_markdown(text))
+    assert not re.search(r"(?<!\\)[&%$#_]", escape_latex(text).replace(r"$\pm$", ""))
+    assert escape_csv(text)[:1] not in ("=", "+", "-", "@")
+
+
+def test_files_are_written_whole_and_leave_nothing_else(nli: Any, tmp_path: Path) -> None:
+    paths = write_all(nli, tmp_path / "new", "knot_table4")
+    assert [path.name for path in paths] == ["knot_table4.md", "knot_table4.csv", "knot_table4.tex"]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(path.name for path in paths)
+    assert paths[1].read_text(encoding="utf-8") == to_csv(nli)
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a b", "x\n"])
+def test_a_name_is_a_file_name(nli: Any, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="is not a file name"):
+        write_all(nli, tmp_path, name)
+
+
+def test_the_same_runs_give_the_same_bytes(full_grid: Any) -> None:
+    jobs = full_grid("sa", 2)
+    first, second = (build_table(order, "knot_table2", ["f1", "sd"]) for order in (jobs, list(jobs)))
+    assert to_markdown(first) == to_markdown(second) and to_latex(first) == to_latex(second)
+
+
+# ------------------------------------------------------------------------------------------------------------- one run
+
+
+def test_summary_of_a_run(factory: Any) -> None:
+    text = shown(summary_table(factory.result(factory.job(), notes=["IEMOCAP left out: no file"])))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "erc · Sinkhorn-E · seed 0" in text
+    assert ".350 -> .400" in text and "global" in text and "ALL" in text and "the weights of epoch 7" in text
+    assert "IEMOCAP left out: no file" in text
+
+
+def test_summary_says_when_distillation_changed_nothing_or_diverged(factory: Any) -> None:
+    kept = factory.result(factory.job(), selected_epoch=0)
+    assert "epoch 0, the undistilled global model" in shown(summary_table(kept))
+    assert "diverged" in shown(summary_table(factory.result(factory.job(), status="diverged", metrics={})))
+
+
+def test_summary_escapes_names(factory: Any) -> None:
+    job = dataclasses.replace(factory.job(), method=HOSTILE)
+    text = shown(summary_table(factory.result(job, names=[HOSTILE, "Food"], notes=[HOSTILE])), width=200)
+    assert "\x1b" not in text and "[red]z[/red]" in text

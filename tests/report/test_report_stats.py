@@ -1,0 +1,39 @@
+"""Mean and interval over seeds, against a hand calculation and scipy."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as scipy_stats
+
+from knot_runner.report.stats import mean_interval
+
+
+def test_by_hand() -> None:
+    # spread .02, t(2 d.f.) = 4.30265: 4.30265 * .02 / sqrt(3) = .049683
+    mean, half = mean_interval([0.38, 0.40, 0.42])
+    assert mean == pytest.approx(0.40)
+    assert half == pytest.approx(0.049683, abs=1e-6)
+
+
+def test_one_value_has_no_interval() -> None:
+    assert mean_interval([0.4]) == (0.4, None)
+
+
+def test_equal_values_have_a_zero_interval() -> None:
+    assert mean_interval([0.5, 0.5]) == (0.5, 0.0)
+
+
+def test_no_values_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        mean_interval([])
+
+
+@given(st.lists(st.floats(0, 2), min_size=2, max_size=12).filter(lambda v: max(v) - min(v) > 1e-3))
+def test_equals_scipy(values: list[float]) -> None:
+    mean, half = mean_interval(values)
+    low, high = scipy_stats.t.interval(
+        0.95, len(values) - 1, loc=scipy_stats.tmean(values), scale=scipy_stats.sem(values)
+    )
+    assert (mean - half, mean + half) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
