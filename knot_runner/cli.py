@@ -124,12 +124,15 @@ def plot(arguments: list[str]) -> int:
     from knot_runner.report import figures
 
     name, jobs = _preset(arguments, "plot")
-    kind = (jobs[0].settings.report or {}).get("kind", "")
+    spec = jobs[0].settings.report or {}
+    kind = spec.get("kind", "")
     if kind not in figures.FIGURES:
         raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
     path = Path(jobs[0].settings.paths.out) / "figures" / f"{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
-    for line in figures.FIGURES[kind](_report_jobs(jobs), path, command=_command(arguments)):
+    for line in figures.FIGURES[kind](
+        _report_jobs(jobs), path, notes=spec.get("notes", []), command=_command(arguments)
+    ):
         print(line)
     print(path)
     return 0

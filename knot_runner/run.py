@@ -39,29 +39,33 @@ def run(
 
     A finished run is returned at once; an unfinished one goes on from its last commit. Raises :class:`UserError`.
     """
-    with locked(folder / ".lock"):
+    with locked(Path(settings.paths.out) / ".locks" / run_id):
         result = read_json(folder / "result.json")
         if isinstance(result, dict):
             return result
-        load_plugins(settings.plugins)
-        write_atomic(folder / "config.yaml", config_yaml)
-        with Tracker(settings.tracker, settings, folder, run_id, say) as tracker:
-            result = _carry_out(settings, hp, folder, watch, say, tracker)
+        result = _carry_out(settings, hp, folder, config_yaml, run_id, watch, say)
         write_json(folder / "result.json", result)
         return result
 
 
-def _carry_out(settings: Settings, hp: Any, folder: Path, watch: Watch, say: Say, tracker: Tracker) -> dict[str, Any]:
+def _carry_out(
+    settings: Settings, hp: Any, folder: Path, config_yaml: str, run_id: str, watch: Watch, say: Say
+) -> dict[str, Any]:
     began = time.monotonic()
+    load_plugins(settings.plugins)
     store = Store(Path(settings.paths.out) / "artefacts")
     data_root = Path(settings.paths.data).expanduser() if settings.paths.data else None
-    task = load_task(settings.task, data_root)
-    for note in task.notes:
-        say(note)
-    with Executor(store, settings.hardware, data_root, settings.plugins, watch) as executor:
+    with contextlib.ExitStack() as stack:
+        executor = stack.enter_context(Executor(store, settings.hardware, data_root, settings.plugins, watch))
+        task = load_task(settings.task, data_root)
+        for note in task.notes:
+            say(note)
         wants_bias = not isinstance(hp, KnotSettings) or needs_bias(hp.weighting)
         federation = make_federation(settings, task, store, hp.bias if wants_bias else None)
+        METHODS[settings.method["algorithm"]].init(hp, federation)  # the last of what the input can get wrong
         head = _describe(settings, task, federation, executor)
+        write_atomic(folder / "config.yaml", config_yaml)
+        tracker = stack.enter_context(Tracker(settings.tracker, settings, folder, run_id, say))
         try:
             state = advance(settings, hp, task, federation, executor, folder, tracker)
         except DivergedError as problem:
@@ -96,7 +100,6 @@ def advance(
         checkpoint.clear()  # the data changed, or artefacts were deleted: what was committed no longer stands
         commit = checkpoint.load()
     state = commit.values["state"] if commit.step >= 0 else method.init(hp, federation)
-    method.init(hp, federation)
     round = commit.step + 1
     while requests := method.plan(hp, state, federation, round):
         state, diagnostics = method.fold(hp, state, federation, round, requests, executor(requests))

@@ -47,6 +47,8 @@ class File:
 
     path: str
     where: dict[str, Any] = field(default_factory=dict)
+    #: rows the whole file has; another number found is an error. null = not known
+    rows: int | None = None
 
 
 @dataclass
@@ -283,7 +285,7 @@ class SinkhornSettings:
 
     def __post_init__(self) -> None:
         rule(self.epsilon >= 1e-4, "epsilon", f"{self.epsilon} is below 1e-4; solver=exact has no regularisation")
-        rule(self.tolerance > 0, "tolerance", f"{self.tolerance} is not above 0")
+        rule(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"{self.tolerance} is outside 1e-12..1e-3")
         rule(0 < self.scaling < 1, "scaling", f"{self.scaling} is not between 0 and 1")
 
 

@@ -59,20 +59,19 @@ def train(request: Train, place: Place, work: Path, report: Report) -> tuple[dic
     """
     parts = [_load_part(request, part, place) for part in (request.train, request.valid)]
     model = _start_model(request, place)
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=request.training.lr, weight_decay=request.training.weight_decay, fused=True
-    )
+    settings = request.training
+    optimiser = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
     checkpoint = Checkpoint(work)
     commit = checkpoint.load()
     best = _restore(commit.tensors, model, optimiser)
     values = dict(commit.values) or {"best_epoch": -1, "best_score": None, "seconds": 0.0}
     if commit.step < 0 and request.select == "loss":
-        values.update(best_epoch=0, best_score=_score(request, model, parts[1], place.device))
+        values.update(best_epoch=0, best_score=_score(request, model, parts[1], place.device, 0))
         best = _copy(model)
     for epoch in range(max(commit.step, 0) + 1, request.training.epochs + 1):
         began = time.monotonic()
         loss = _epoch(request, model, optimiser, parts[0], place.device, epoch, report)
-        score = _score(request, model, parts[1], place.device)
+        score = _score(request, model, parts[1], place.device, epoch)
         if values["best_score"] is None or score > values["best_score"]:
             best = _copy(model)
             values.update(best_epoch=epoch, best_score=score)
@@ -145,9 +144,11 @@ def _epoch(
 
 
 @torch.no_grad()
-def _score(request: Train, model: nn.Module, part: _Rows, device: torch.device) -> float:
+def _score(request: Train, model: nn.Module, part: _Rows, device: torch.device, epoch: int) -> float:
     """Larger is better: macro-F1, or minus the mean loss, on the valid part."""
     logits = _forward_all(model, part.texts, device, "logits")
+    if not torch.isfinite(logits).all():
+        raise DivergedError(f"{request.stage} {request.party}: predictions are not finite in epoch {epoch}")
     if request.select == "loss":
         return -float(part.loss(logits, part.rows).double().mean())
     table = measures.confusion(logits.argmax(1).numpy(), part.rows["labels"].numpy(), request.network.classes)

@@ -1,0 +1,147 @@
+"""The training loop: it equals a textbook one, and a killed training ends as an undisturbed one."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from knot_runner.engine import loop
+from knot_runner.engine.commit import Checkpoint
+from knot_runner.engine.requests import Network, Objective, Part, Predict, Train, request_key
+from knot_runner.engine.seeds import generator, keyed
+from knot_runner.engine.store import Store
+from knot_runner.methods.losses import cross_entropy
+from knot_runner.models.tokens import Encoded, batches
+from knot_runner.settings import ModelSettings, StageSettings
+
+SPEC = ModelSettings("bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
+
+
+def put_texts(store, key, count, seed):
+    draw = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(4, 12, (count,), generator=draw)
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    ids = torch.randint(5, 60, (int(offsets[-1]),), generator=draw, dtype=torch.int32)
+    labels = torch.randint(3, (count,), generator=draw)
+    store.put("tokens", key, {"ids": ids, "offsets": offsets, "second": lengths, "labels": labels}, {})
+    return ("tokens", key)
+
+
+@pytest.fixture
+def place(tmp_path):
+    torch.set_num_threads(1)
+    return loop.Place(Store(tmp_path / "artefacts"), torch.device("cpu"), None)
+
+
+@pytest.fixture
+def request_(place):
+    return Train(
+        stage="local", party="A", network=Network(SPEC, 500, 3), start=None,
+        train=Part(put_texts(place.store, "t", 50, 1)), valid=Part(put_texts(place.store, "v", 20, 2)),
+        objective=Objective(cross_entropy), training=StageSettings(epochs=3, batch=16, lr=1e-2, weight_decay=0.1),
+        select="f1", seed=7,
+    )  # fmt: skip
+
+
+def nothing(done, total, text):
+    pass
+
+
+def plain_training(request, place):
+    """A textbook loop in the engine's batch order; weights after every epoch."""
+    torch.manual_seed(keyed(request.seed, "init", request.party))
+    model = loop.build(request.network)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=request.training.lr, weight_decay=request.training.weight_decay
+    )
+    tensors = place.store.get(*request.train.tokens).tensors()
+    texts = Encoded(tensors["ids"], tensors["offsets"], tensors["second"])
+    states = []
+    for epoch in range(1, request.training.epochs + 1):
+        torch.manual_seed(keyed(request.seed, "dropout", request.stage, request.party, epoch))
+        order = generator(request.seed, "order", request.stage, request.party, epoch)
+        for index in batches(texts.lengths, request.training.batch, order):
+            loss = F.cross_entropy(model.train()(**texts.batch(index)), tensors["labels"][index])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        states.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+    return states
+
+
+@pytest.fixture
+def float64():
+    """Float32 would compare noise: the key bias has gradient 0 in exact arithmetic, and AdamW scales rounding up."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def test_equals_a_plain_loop(request_, place, tmp_path, float64):
+    weights, facts = loop.train(request_, place, tmp_path / "work", nothing)
+    expected = plain_training(request_, place)[facts["best_epoch"] - 1]
+    assert set(weights) == set(expected)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(weights[name], tensor, rtol=1e-9, atol=1e-11)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_killed_in_any_epoch_it_ends_as_if_left_alone(request_, place, tmp_path, epoch):
+    undisturbed, facts = loop.train(request_, place, tmp_path / "a", nothing)
+
+    def kill(done, total, text):
+        if done == total * epoch // 3 - 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        loop.train(request_, place, tmp_path / "b", kill)
+    assert Checkpoint(tmp_path / "b").load().step == (epoch - 1 or -1)
+    resumed, again = loop.train(request_, place, tmp_path / "b", nothing)
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in undisturbed.items())
+    assert (again["best_epoch"], again["best_score"]) == (facts["best_epoch"], facts["best_score"])
+    assert [row["loss"] for row in again["epochs"]] == [row["loss"] for row in facts["epochs"]]
+
+
+def test_selecting_by_loss_may_keep_the_start(request_, place, tmp_path):
+    """Epoch 0 is a candidate: with a rate that only makes things worse, the start is what comes back."""
+    place.store.put("local", "start", loop.build(request_.network).state_dict(), {})
+    bad = dataclasses.replace(
+        request_, start=("local", "start"), select="loss", training=StageSettings(2, 16, 5.0, 0.0)
+    )
+    weights, facts = loop.train(bad, place, tmp_path / "work", nothing)
+    assert facts["best_epoch"] == 0
+    start = place.store.get("local", "start").tensors()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in start.items())
+
+
+def test_predictions_keep_the_order_of_texts(request_, place):
+    torch.manual_seed(0)
+    model = loop.build(request_.network)
+    place.store.put("local", "w", model.state_dict(), {})
+    ask = Predict("predictions", "A", request_.network, ("local", "w"), request_.valid.tokens)
+    logits = loop.predict(ask, place, nothing)[0]["logits"]
+    tensors = place.store.get(*request_.valid.tokens).tensors()
+    texts = Encoded(tensors["ids"], tensors["offsets"], tensors["second"])
+    for row in range(len(texts)):
+        alone = model.eval()(**texts.batch(torch.tensor([row])))[0]
+        torch.testing.assert_close(logits[row], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_what_decides_a_result_is_in_its_key(request_):
+    keys = {request_key(request_)}
+    changes = [
+        {"seed": 8}, {"party": "B"}, {"start": ("local", "x")}, {"select": "loss"}, {"train": request_.valid},
+        {"training": dataclasses.replace(request_.training, lr=0.02)}, {"weights": "hub@1"},
+        {"objective": Objective(cross_entropy, {"x": 1})}, {"network": Network(SPEC, 501, 3)},
+        {"network": Network(dataclasses.replace(SPEC, dropout=0.2), 500, 3)},
+    ]  # fmt: skip
+    for change in changes:
+        keys.add(request_key(dataclasses.replace(request_, **change)))
+    assert len(keys) == len(changes) + 1
+    renamed = Network(dataclasses.replace(SPEC, name="other", vocab_size=9), 500, 3)
+    assert request_key(dataclasses.replace(request_, network=renamed)) == request_key(request_)

@@ -1,0 +1,220 @@
+"""The command as a user types it: what it prints, what it writes, how it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from knot_runner.cli import main
+from tests.tiny import TINY
+
+BAD = [
+    (["task.temprature=3"], "task.temprature: there is no such setting"),
+    (["+method.temprature=3"], "method.temprature: there is no such setting (did you mean 'teacher_temperature'?)"),
+    (["method.normalize=true"], "(did you mean 'normalise'?)"),
+    (["methd=sinkhorn_e"], "methd: there is no such setting (did you mean 'method'?)"),
+    (["method=sinkhron_e"], "method=sinkhron_e: there is no such method (did you mean 'sinkhorn_e'?)"),
+    (["task=ercc"], "task=ercc: there is no such task (did you mean 'erc'?)"),
+    (["experiment=knot_table9"], "experiment=knot_table9: there is no such experiment"),
+    (["method.weighting=Z"], "method.weighting: no weighting 'Z'"),
+    (["method.loss.name=hinge"], "method.loss.name: no loss 'hinge'"),
+    (["training.local.epochs=-5"], "training.local.epochs: -5 is not at least 1"),
+    (["training.local.lr=nan"], "training.local.lr: expected a finite number, got nan"),
+    (["seed=x"], "seed: expected a whole number, got 'x'"),
+    (["task.labels.coordinates=[[0],[1]]"], "task.labels.coordinates: 2 coordinates for 5 labels"),
+    (["task.labels.coordinates=[[0],[1],[2],[3],[4,5]]"], "task.labels.coordinates: points of unequal length [1, 2]"),
+    (["hardware=cuda"], "hardware.device: cuda was asked for, but this machine has no CUDA GPU"),
+    (["hardware.device=gpu"], "hardware.device: 'gpu' is none of cpu, cuda, cuda:N, auto"),
+    (["task.source=local", "paths.data=null"], "paths.data"),
+    (["task.source=local", "paths.data=/nowhere"], "/nowhere"),
+    (["model.vocab=/nowhere/vocab.txt"], "model.vocab: /nowhere/vocab.txt: cannot be read"),
+    (["model.weights=/nowhere"], "model.weights: /nowhere"),
+    (["method.loss.epsilon=1e-9"], "method.loss.epsilon: 1e-09 is below 1e-4"),
+    (["task=erc", "method.loss.solver=line"], "method.loss.solver: 'line' needs labels on a line"),
+    (["+model.per_party.Nobody.layers=1"], "model.per_party.Nobody: task sa has no such data set"),
+    (
+        ["model.per_party={Cell:{layers:1}}"],
+        "model.per_party: cannot take that value; a key that is new in it needs a +",
+    ),
+    (["plugins=[no_such_module]"], "plugins: no_such_module: cannot be imported"),
+    (["a=[1"], "command line:"),
+    (["tabel", "knot_table2"], "tabel: there is no such command (did you mean 'table'?)"),
+    (["table", "knot_tabel2"], "experiment=knot_tabel2: there is no such experiment (did you mean 'knot_table2'?)"),
+    (["--frobnicate"], "--frobnicate: there is no such flag"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD, ids=[" ".join(a) for a, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2_and_leaves_nothing(arguments, said, tmp_path, capsys):
+    out = tmp_path / "out"
+    quick = [] if arguments[0] in ("tabel", "table") else [*TINY, f"paths.out={out}"]
+    code = main([*arguments, *[o for o in quick if o.split("=")[0] not in {a.split("=")[0] for a in arguments}]])
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert code == 2
+    complaint = [line for line in errors if line.startswith("knot-runner: ")]
+    assert len(complaint) == 1 and said in complaint[0]
+    assert "Traceback" not in "".join(errors)
+    results = [path for path in out.rglob("*") if path.suffix in (".json", ".jsonl", ".yaml", ".tmp", ".safetensors")]
+    assert not [path for path in results if "artefacts" not in path.parts]
+
+
+def run(tmp_path, *overrides):
+    """One tiny run through the command; its folder's result."""
+    assert main([*TINY, f"paths.out={tmp_path}", *overrides]) == 0
+    (path,) = sorted(tmp_path.glob("*/*/*/result.json"), key=lambda p: p.stat().st_mtime)[-1:]
+    return json.loads(path.read_text()), path.parent
+
+
+def without_times(result):
+    return {key: value for key, value in result.items() if key != "seconds"}
+
+
+@pytest.mark.parametrize("task", ["sa", "erc", "nli"])
+def test_a_run_writes_its_records_and_shows_a_table(task, tmp_path, capsys):
+    result, folder = run(tmp_path, f"task={task}")
+    said = capsys.readouterr().out
+    assert {p.name for p in folder.iterdir()} >= {
+        "config.yaml", "rounds.jsonl", "result.json", "predictions.safetensors", "vectors.safetensors",
+        "model.safetensors",
+    }  # fmt: skip
+    assert (result["task"], result["method"], result["status"], result["seed"]) == (task, "sinkhorn_e", "done", 0)
+    tested = {name for name, data in result["datasets"].items() if data["role"] != "transfer"}
+    for measure in ("f1", "accuracy", "sd"):
+        assert set(result["metrics"][measure]) == tested | {"ALL"}
+        assert 0 <= result["metrics"][measure]["ALL"] < 4
+    assert set(result["bias"]) == tested and all(abs(sum(b) - 1) < 1e-6 for b in result["bias"].values())
+    assert str(folder) in said.replace("\n", "") and "ALL" in said
+
+
+def test_the_same_command_gives_the_same_numbers_in_another_folder(tmp_path):
+    first, folder = run(tmp_path / "a")
+    second, other = run(tmp_path / "b", "hardware.workers=2")
+    assert without_times(first) == without_times(second)
+    assert folder.name == other.name
+    for name in ("predictions.safetensors", "vectors.safetensors", "model.safetensors", "rounds.jsonl"):
+        assert (folder / name).read_bytes() == (other / name).read_bytes()
+
+
+def test_a_finished_run_is_shown_again_not_run_again(tmp_path):
+    _, folder = run(tmp_path)
+    before = (folder / "result.json").stat().st_mtime_ns
+    run(tmp_path)
+    assert (folder / "result.json").stat().st_mtime_ns == before
+
+
+def test_the_methods_of_a_table_share_teachers_and_soft_labels(tmp_path):
+    run(tmp_path)
+    count = {stage: len(list((tmp_path / "artefacts" / stage).iterdir())) for stage in ("local", "pretrain")}
+    run(tmp_path, "method=entropy_a")
+    assert {stage: len(list((tmp_path / "artefacts" / stage).iterdir())) for stage in count} == count
+    assert len(list((tmp_path / "artefacts" / "distil").iterdir())) == 2
+
+
+def test_a_sweep_goes_on_past_a_failing_job_and_says_so(tmp_path, capsys):
+    arguments = [*TINY, f"paths.out={tmp_path}", "method=entropy_a", "method.weighting=A,Z", "-m"]
+    assert main(arguments) == 2
+    errors = capsys.readouterr().err
+    assert "1 done, 1 failed" in errors and "no weighting 'Z'" in errors
+
+
+def test_a_diverging_run_is_recorded_as_such(tmp_path, capsys):
+    assert main([*TINY, f"paths.out={tmp_path}", "training.local.lr=1e30"]) == 1
+    (path,) = tmp_path.glob("*/*/*/result.json")
+    result = json.loads(path.read_text())
+    assert result["status"] == "diverged" and "not finite in epoch 1" in result["notes"][-1]
+
+
+def test_check_lists_jobs_and_runs_nothing(tmp_path, capsys):
+    assert main(["check", "experiment=knot_table3", f"paths.out={tmp_path}", "seed=0,1"]) == 0
+    assert "16 jobs, 0 done, 16 to do" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_and_ls_do_not_import_torch():
+    for arguments in (["--help"], ["ls"], ["check", "experiment=knot_table2"]):
+        code = f"import sys; from knot_runner.cli import main; main({arguments!r}); print('torch' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip().endswith("False")
+
+
+def test_an_unlike_federation_distils(tmp_path):
+    result, _ = run(tmp_path, "+model.per_party.Cell={hidden:32,layers:2}", "+model.per_party.Toys.head=plain")
+    assert result["status"] == "done"
+
+
+def test_a_loss_a_label_space_and_a_data_set_from_outside_the_package(tmp_path, capsys):
+    """One YAML with a data set and a label space of its own, one function: no change to the package."""
+    outside = tmp_path / "mine"
+    (outside / "task").mkdir(parents=True)
+    rows = [(f"{word} {place} {i}", label) for i in range(60) for word, label in (("up", "high"), ("down", "low"))
+            for place in ("here", "there")]  # fmt: skip
+    for name in ("shop", "post", "street"):
+        lines = ["body,mood", *(f"{name} {text},{label}" for text, label in rows)]
+        (outside / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    (outside / "task" / "mood.yaml").write_text(MOOD)
+    (outside / "squared.py").write_text(SQUARED)
+    folder = tmp_path / "out"
+    arguments = [
+        *TINY, f"--config-dir={outside}", "task=mood", "task.limit=null", f"paths.data={outside}",
+        f"paths.out={folder}",
+        f"plugins=[{outside / 'squared.py'}]", "method=entropy_a", "method.loss.name=squared", "~method.loss.form",
+        "+method.loss.power=2", "training.local.epochs=20", "training.pretrain.epochs=20",
+        "training.local.lr=3e-3", "training.pretrain.lr=3e-3",
+    ]  # fmt: skip
+    assert main(arguments) == 0, capsys.readouterr().err
+    (path,) = folder.glob("mood/*/*/result.json")
+    result = json.loads(path.read_text())
+    assert result["labels"]["names"] == ["low", "high"] and result["metrics"]["accuracy"]["ALL"] > 0.5
+
+
+MOOD = """\
+name: mood
+kind: sentiment
+source: local
+max_length: 16
+context: 0
+missing: error
+limit: null
+score: f1
+split: {valid: 0.2, test: 0.2, seed: 1}
+labels: {names: [low, high], coordinates: [[0.0], [1.0]], support: semantic}
+datasets:
+  Shop:
+    role: local
+    labels: &labels {low: low, high: high}
+    local: {format: csv, files: {pool: [{path: shop.csv}]}, columns: &columns {text: body, label: mood}}
+  Street:
+    role: global
+    labels: *labels
+    local: {format: csv, files: {pool: [{path: street.csv}]}, columns: *columns}
+  Post:
+    role: transfer
+    labels: *labels
+    local: {format: csv, files: {pool: [{path: post.csv}]}, columns: *columns}
+"""
+SQUARED = '''\
+"""|| p - q ||^power, a loss of one's own."""
+from dataclasses import dataclass
+
+from knot_runner.methods.losses import LOSSES, Loss
+
+
+@dataclass
+class Squared:
+    name: str
+    power: int
+
+
+def squared(options, log_p, q, points):
+    return (log_p.exp() - q).abs().pow(options.power).sum(-1)
+
+
+LOSSES["squared"] = Loss(Squared, squared)
+'''
+
+
+def test_all_presets_compose():
+    for preset in sorted(Path("conf/experiment").glob("*.yaml")):
+        assert main(["check", f"experiment={preset.stem}"]) == 0, preset
