@@ -39,7 +39,7 @@ class Tracker:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._attempt(lambda: self._run.finish(exit_code=0 if kind is None else 1, quiet=True))
+        self._attempt(lambda: self._run.finish(exit_code=0 if kind is None else 1))
 
     def _attempt(self, call: Callable[[], Any]) -> None:
         if self._run is None:

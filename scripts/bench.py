@@ -1,16 +1,18 @@
 """Measurements behind the choices of this project; one subcommand each.
 
 python scripts/bench.py sinkhorn --problems 4096 --repeats 5
+python scripts/bench.py pipeline --repeats 3
 """
 
 from __future__ import annotations
 
 import argparse
 
+import bench_pipeline
 import bench_sinkhorn
 
 #: subcommand -> module with ``arguments(parser)`` and ``main(options)``
-BENCHES = {"sinkhorn": bench_sinkhorn}
+BENCHES = {"sinkhorn": bench_sinkhorn, "pipeline": bench_pipeline}
 
 
 def main() -> None:

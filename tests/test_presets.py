@@ -1,0 +1,72 @@
+"""Presets end to end on tiny runs: grid, table in four forms, every figure, from the records alone."""
+
+import csv
+
+import pytest
+
+from knot_runner.cli import main
+from tests.tiny import TINY
+
+PNG = b"\x89PNG"
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp("presets")
+
+
+def overrides(out):
+    return [*TINY, f"paths.out={out}", "task.source=embedded"]
+
+
+def test_a_table_of_two_methods_and_two_seeds(out, capsys):
+    small = [*overrides(out), "method=entropy_a,sinkhorn_e", "seed=0,1"]
+    assert main(["experiment=knot_table2", *small]) == 0
+    assert "4 done, 0 failed" in capsys.readouterr().err
+    assert main(["table", "knot_table2", *small]) == 0
+    shown = capsys.readouterr().out
+    assert "Entropy-A" in shown and "Sinkhorn-E" in shown and "ALL" in shown
+    assert max(len(line) for line in shown.splitlines() if not line.startswith(str(out))) <= 80
+    rows = list(csv.DictReader((out / "tables" / "knot_table2.csv").open()))
+    assert {row["method"] for row in rows} >= {"entropy_a", "sinkhorn_e"}
+    assert (out / "tables" / "knot_table2.md").stat().st_size > 300
+    assert "toprule" in (out / "tables" / "knot_table2.tex").read_text()
+
+
+def test_table_1_over_three_tasks(out, capsys):
+    small = [*(o for o in overrides(out)), "seed=0"]
+    assert main(["experiment=knot_table1", *small]) == 0
+    assert main(["table", "knot_table1", *small]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("Cell", "MELD", "SNLI"))
+
+
+@pytest.mark.parametrize(
+    "preset", ["knot_fig2", "knot_fig5", "knot_fig6", "knot_fig7", "knot_fig8", "knot_bias", "knot_probe"]
+)
+def test_every_figure_is_drawn_from_its_runs(out, preset, capsys):
+    small = [*overrides(out), *(["method.loss.epsilon=0.01,1"] if preset == "knot_fig8" else [])]
+    assert main([f"experiment={preset}", *small]) == 0
+    capsys.readouterr()
+    assert main(["plot", preset, *small]) == 0, capsys.readouterr().err
+    picture = out / "figures" / f"{preset}.png"
+    assert picture.read_bytes()[:4] == PNG and picture.stat().st_size > 10_000
+
+
+def test_the_grid_of_appendix_h(out, capsys):
+    small = [*overrides(out), "training.distil.batch=16,32", "training.distil.lr=0.001", "method.loss.epsilon=0.01"]
+    assert main(["experiment=knot_grid", *small]) == 0
+    assert main(["table", "knot_grid", *small]) == 0
+    assert "batch=32" in capsys.readouterr().out
+
+
+def test_a_table_without_runs_says_what_makes_them(tmp_path, capsys):
+    assert main(["table", "knot_table2", f"paths.out={tmp_path}"]) == 2
+    assert "knot-runner experiment=knot_table2" in capsys.readouterr().err
+
+
+def test_plot_of_a_table_and_table_of_nothing(capsys):
+    assert main(["plot", "knot_table2"]) == 2
+    assert "is a table" in capsys.readouterr().err
+    assert main(["table"]) == 2
+    assert "needs the name of a preset" in capsys.readouterr().err

@@ -1,0 +1,45 @@
+"""Every command in README is run: the two set-up blocks by .ci/run, the others here."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from knot_runner.cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCKS = re.findall(r"^```bash\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.M | re.S)
+USES = [line for line in BLOCKS[2].splitlines() if line.strip()]
+
+
+def test_the_first_two_blocks_are_those_that_ci_runs():
+    assert [block.splitlines()[-1] for block in BLOCKS[:2]] == [".venv/bin/knot-runner", ".venv/bin/python -m pytest"]
+    assert "readme_command 1" in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.parametrize("line", USES)
+def test_commands_compose_and_name_what_there_is(line, capsys):
+    """Runs are composed by ``check`` (test_presets and test_cli run their kind); reports exist for their preset."""
+    program, *arguments = shlex.split(line)
+    assert program == "knot-runner"
+    if arguments[0] in ("table", "plot"):
+        verb, preset = arguments[:2]
+        assert main([verb, preset, "paths.out=/nonexistent", *arguments[2:]]) == 2
+        assert f"knot-runner experiment={preset}" in capsys.readouterr().err  # known, only not run yet
+        return
+    ready = arguments if arguments[0] in ("ls", "check") else ["check", *arguments]
+    assert main(ready) == 0
+
+
+@pytest.mark.parametrize("line", BLOCKS[3].splitlines())
+def test_benchmarks_run(line, tmp_path):
+    _, script, *arguments = shlex.split(line)
+    small = ["task.limit=60", "model.hidden=16", "model.layers=1"] if "pipeline" in arguments else []
+    done = subprocess.run(
+        [sys.executable, ROOT / script, *arguments, *small], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "engine" in done.stdout or "newton" in done.stdout

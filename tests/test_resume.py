@@ -1,0 +1,82 @@
+"""Killed anywhere, the same command ends with the numbers of a run left alone: real processes, real signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.tiny import TINY
+
+STAGES = ("local", "pretrain", "distil")
+#: Enough epochs that a kill lands between two of them.
+LONGER = [*(o for o in TINY if "epochs" not in o), *(f"training.{stage}.epochs=12" for stage in STAGES)]
+
+
+def start(out, *overrides):
+    command = [sys.executable, "-m", "knot_runner", *LONGER, f"paths.out={out}", *overrides]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def wait_for(out, pattern, process):
+    """Until a file like ``pattern`` is below ``out``."""
+    for _ in range(1200):
+        if list(out.glob(pattern)):
+            return
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    raise AssertionError(f"{pattern} never came")
+
+
+def records(out):
+    """All that must be equal: result without times, rounds, predictions, final weights."""
+    (folder,) = (path.parent for path in out.glob("*/*/*/result.json"))
+    result = json.loads((folder / "result.json").read_text())
+    result.pop("seconds")
+    names = ("rounds.jsonl", "predictions.safetensors", "vectors.safetensors", "probe.json", "model.safetensors")
+    return result, [(folder / name).read_bytes() for name in names]
+
+
+@pytest.mark.parametrize("method", ["sinkhorn_e", "entropy_a"])
+def test_kill_9_twice_and_the_same_command_again(tmp_path, method):
+    alone = start(tmp_path / "alone", f"method={method}")
+    assert alone.wait(120) == 0, alone.stderr.read()
+    for stage in ("local", "distil"):
+        killed = start(tmp_path / "killed", f"method={method}")
+        wait_for(tmp_path / "killed", f"artefacts/{stage}/*/commit.json", killed)
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait(30)
+        assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
+    again = start(tmp_path / "killed", f"method={method}")
+    assert again.wait(120) == 0, again.stderr.read()
+    assert records(tmp_path / "killed") == records(tmp_path / "alone")
+    assert not list((tmp_path / "killed").rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_it_at_once_and_without_a_traceback(tmp_path, number, code):
+    process = start(tmp_path, "hardware.workers=2", "training.local.epochs=500", "training.pretrain.epochs=500")
+    wait_for(tmp_path, "artefacts/local/*/commit.json", process)
+    process.send_signal(number)
+    assert process.wait(30) == code
+    assert "Traceback" not in process.stderr.read()
+
+
+def test_worker_processes_die_with_a_killed_parent(tmp_path):
+    process = start(tmp_path, "hardware.workers=2", "training.local.epochs=500", "training.pretrain.epochs=500")
+    wait_for(tmp_path, "artefacts/local/*/commit.json", process)
+    process.kill()  # the parent alone, not its group
+    process.wait(30)
+    for _ in range(200):
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    raise AssertionError("a worker outlived its parent")
