@@ -106,12 +106,13 @@ def check(arguments: list[str]) -> int:
 def show_table(arguments: list[str]) -> int:
     """``table PRESET``: ours beside the paper's, on the terminal and as Markdown, CSV and LaTeX files."""
     from knot_runner.report import render, tables
+    from knot_runner.report.made_with import made_with
 
     name, jobs = _preset(arguments, "table")
     spec = jobs[0].settings.report or {}
     table = tables.build_table(
         _report_jobs(jobs), spec.get("paper"), spec.get("metrics", ["f1", "sd"]), kind=spec.get("kind", "methods"),
-        notes=spec.get("notes", []), command=_command(arguments),
+        notes=[*spec.get("notes", []), made_with([job.config for job in jobs])], command=_command(arguments),
     )  # fmt: skip
     Console().print(render.to_terminal(table))
     for path in render.write_all(table, Path(jobs[0].settings.paths.out) / "tables", name):

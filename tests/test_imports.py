@@ -57,5 +57,13 @@ def test_nothing_executes_what_a_file_may_carry():
     """No pickle, eval, unsafe YAML, shells or archive extraction anywhere in the package."""
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text()
-        for word in ("pickle.load", "torch.load(", "eval(compile", "yaml.load(", "shell=True", "extractall", "_target_"):
+        for word in (
+            "pickle.load",
+            "torch.load(",
+            "eval(compile",
+            "yaml.load(",
+            "shell=True",
+            "extractall",
+            "_target_",
+        ):
             assert word not in text, f"{path}: {word}"

@@ -88,21 +88,21 @@ def summary_table(result: dict[str, Any]) -> Group:
         lines = [Text(plain(f"{name}: diverged, so there are no numbers"), style="bold")]
         return Group(*lines, *_notes(result))
     epoch = result.get("selected_epoch")
-    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, title_justify="left")
+    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True, title_justify="left")
     grid.title = Text(plain(name), style="bold")
     grid.add_column("data set", no_wrap=True)
-    grid.add_column("role", no_wrap=True, style=DIM)
     measures = [metric for metric in METRICS if metric in result["metrics"]]
     for metric in measures:
-        grid.add_column(METRICS[metric][0], justify="right", no_wrap=True)
+        grid.add_column("SD" if metric == "sd" else METRICS[metric][0], justify="right", no_wrap=True)
     names = dict.fromkeys(data for metric in measures for data in result["metrics"][metric] if data != "ALL")
     for data in (*names, "ALL"):
         if data == "ALL":
             grid.add_section()
         role = result["datasets"].get(data, {}).get("role", "")
-        grid.add_row(Text(plain(data)), role, *(_change(result, metric, data) for metric in measures))
+        title = plain(data) + (" (global)" if role == "global" else "")
+        grid.add_row(Text(title), *(_change(result, metric, data) for metric in measures))
     kept = "the weights of epoch 0, the undistilled global model" if epoch == 0 else f"the weights of epoch {epoch}"
-    under = [Text("pretrained global model -> after distillation; semantic distance: lower is better", style=DIM)]
+    under = [Text("pretrained global model -> after distillation; SD: semantic distance, lower is better", style=DIM)]
     under += [Text(f"kept: {kept}", style=DIM)] if epoch is not None else []
     return Group(grid, *under, *_notes(result))
 

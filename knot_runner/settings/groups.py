@@ -1,0 +1,100 @@
+"""Settings of model, training, hardware, paths and tracker: one dataclass per config group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from knot_runner.errors import nearest
+from knot_runner.strict import rule
+
+
+@dataclass
+class ModelSettings:
+    """BERT encoder and head. ``per_party`` overrides any key for one data set's local model (unlike architectures)."""
+
+    name: str
+    head: Literal["published", "plain"]
+    #: scratch = random start; hub = ``hub_id`` at ``revision``; else a folder (from ``paths.data`` unless absolute)
+    weights: str
+    #: train = a WordPiece vocabulary learnt on the task's train texts; hub; else a vocab.txt or its folder
+    vocab: str
+    vocab_size: int
+    hub_id: str
+    revision: str
+    hidden: int
+    layers: int
+    heads: int
+    intermediate: int
+    dropout: float
+    per_party: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for key in ("vocab_size", "hidden", "layers", "heads", "intermediate"):
+            rule(getattr(self, key) > 0, key, f"{getattr(self, key)} is not above 0")
+        rule(self.hidden % self.heads == 0, "heads", f"{self.heads} does not divide hidden={self.hidden}")
+        rule(0 <= self.dropout < 1, "dropout", f"{self.dropout} is not in [0, 1)")
+        allowed = {"hidden", "layers", "heads", "intermediate", "dropout", "head"}
+        for party, changes in self.per_party.items():
+            for key in changes:
+                rule(key in allowed, f"per_party.{party}.{key}", f"cannot differ per party{nearest(key, allowed)}")
+
+
+@dataclass
+class StageSettings:
+    """One training stage (AdamW, constant rate)."""
+
+    epochs: int
+    batch: int
+    lr: float
+    weight_decay: float
+
+    def __post_init__(self) -> None:
+        rule(self.epochs >= 1, "epochs", f"{self.epochs} is not at least 1")
+        rule(self.batch >= 1, "batch", f"{self.batch} is not at least 1")
+        rule(self.lr > 0, "lr", f"{self.lr} is not above 0")
+        rule(self.weight_decay >= 0, "weight_decay", f"{self.weight_decay} is negative")
+
+
+@dataclass
+class TrainingSettings:
+    """How long and how fast each stage trains; ``local_`` etc. follow the stages of the KNOT pipeline."""
+
+    name: str
+    local: StageSettings
+    pretrain: StageSettings
+    distil: StageSettings
+
+
+@dataclass
+class HardwareSettings:
+    """Where it runs. None of it is in the run id."""
+
+    name: str
+    device: str
+    #: torch threads per process; 1 keeps numbers the same under every launcher
+    threads: int
+    #: processes that train independent models side by side; 0 = one per core
+    workers: int
+
+    def __post_init__(self) -> None:
+        rule(self.threads >= 1, "threads", f"{self.threads} is not at least 1")
+        rule(self.workers >= 0, "workers", f"{self.workers} is negative; 0 = one per core")
+
+
+@dataclass
+class PathSettings:
+    """Folders. ``data``: the root that ``task.source=local`` reads; ``out``: where runs are written."""
+
+    data: str | None
+    out: str
+
+
+@dataclass
+class TrackerSettings:
+    """Mirror of the local records. ``none`` or ``wandb``; the local records stay the truth."""
+
+    name: Literal["none", "wandb"]
+    project: str = "knot_runner"
+    mode: Literal["offline", "online"] = "offline"
+    group: str | None = None

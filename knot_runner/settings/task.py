@@ -1,0 +1,162 @@
+"""Settings of a task: label space, data sets with their roles and sources, pre-processing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from knot_runner.strict import rule
+
+Role = Literal["local", "global", "transfer"]
+
+
+@dataclass
+class Labels:
+    """The label space: names, one coordinate vector each, and which support the transport cost is measured on."""
+
+    names: list[str]
+    coordinates: list[list[float]]
+    #: semantic = the coordinates; onehot = every two labels sqrt(2) apart; hybrid = both joined (the public SA code)
+    support: Literal["semantic", "onehot", "hybrid"]
+
+    def __post_init__(self) -> None:
+        rule(len(self.names) >= 2, "names", "needs at least two labels")
+        rule(len(set(self.names)) == len(self.names), "names", f"names repeat: {self.names}")
+        rule(
+            len(self.coordinates) == len(self.names),
+            "coordinates",
+            f"{len(self.coordinates)} coordinates for {len(self.names)} labels; one for each is right",
+        )
+        sizes = sorted({len(point) for point in self.coordinates})
+        rule(len(sizes) == 1 and sizes[0] > 0, "coordinates", f"points of unequal length {sizes}; all alike is right")
+        points = {tuple(point) for point in self.coordinates}
+        rule(len(points) == len(self.names), "coordinates", "two labels share one point, so their cost would be 0")
+
+
+@dataclass
+class File:
+    """One file, relative to ``paths.data``; ``where`` keeps only rows whose columns have these values."""
+
+    path: str
+    where: dict[str, Any] = field(default_factory=dict)
+    #: rows the whole file has; another number found is an error. null = not known
+    rows: int | None = None
+
+
+@dataclass
+class Columns:
+    """Which columns (or JSON keys) hold what."""
+
+    text: str
+    label: str | None = None
+    #: second sentence of a pair (NLI)
+    pair: str | None = None
+    #: dialogue id; rows of one dialogue, in file order, give each other context (ERC)
+    dialogue: str | None = None
+
+
+@dataclass
+class LocalSource:
+    """A data set on disk. ``files`` has train / valid / test, or ``pool`` (cut by ``split``), or ``heldout`` (halved
+    into valid and test)."""
+
+    format: Literal["csv", "jsonl", "dailydialog"]
+    files: dict[str, list[File]]
+    columns: Columns
+
+
+@dataclass
+class HubSource:
+    """A data set on the Hugging Face hub, pinned. ``splits``: ours (train, valid, test, pool, heldout) -> theirs."""
+
+    id: str
+    revision: str
+    splits: dict[str, list[str]]
+    columns: Columns
+    config: str | None = None
+    where: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class EmbeddedSource:
+    """Generated text: how many rows, the label shares of this party, and which domain words it uses."""
+
+    rows: int
+    domain: str
+    #: share of each label, in the order of ``labels.names``; sums to 1
+    shares: list[float]
+    #: seed of this data set's own draws, apart from the run's seed
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        rule(self.rows >= 20, "rows", f"{self.rows} rows cannot be split into train, valid and test; 20 is the least")
+        rule(all(s >= 0 for s in self.shares), "shares", "a share is negative")
+        rule(abs(sum(self.shares) - 1) < 1e-6, "shares", f"sum to {sum(self.shares):g}; 1 is right")
+
+
+@dataclass
+class Split:
+    """Stratified, seeded cut of a pool: shares of valid and test (facts: 70 / 10.2 / 19.8, seed 2021)."""
+
+    valid: float
+    test: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        rule(0 < self.valid < 1, "valid", f"{self.valid} is not between 0 and 1")
+        rule(0 <= self.test < 1, "test", f"{self.test} is not between 0 and 1")
+        rule(self.valid + self.test < 1, "test", "valid + test leave nothing to train on")
+
+
+@dataclass
+class DatasetSettings:
+    """One party's data: a role and where it comes from, per source."""
+
+    role: Role
+    #: raw label (as in the file, written as text) -> label name
+    labels: dict[str, str] = field(default_factory=dict)
+    #: raw labels whose rows are left out, after contexts are built
+    drop: list[str] = field(default_factory=list)
+    local: LocalSource | None = None
+    hub: HubSource | None = None
+    embedded: EmbeddedSource | None = None
+    #: [i, n]: the i-th (from 0) of n consecutive parts of every split, after dropping
+    chunk: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.chunk is not None:
+            fits = len(self.chunk) == 2 and 0 <= self.chunk[0] < self.chunk[1]
+            rule(fits, "chunk", f"{self.chunk} is not [i, n] with 0 <= i < n")
+
+
+@dataclass
+class TaskSettings:
+    """What is learnt: label space, data sets with their roles, pre-processing."""
+
+    name: str
+    kind: Literal["sentiment", "emotion", "inference"]
+    source: Literal["embedded", "local", "hub"]
+    labels: Labels
+    datasets: dict[str, DatasetSettings]
+    split: Split
+    #: tokens a text is cut to, [CLS] and [SEP] included
+    max_length: int
+    #: previous utterances put behind the current one, newest first (ERC; 0 = utterance only)
+    context: int
+    #: a file that is not there: stop, or leave its data set out and say so
+    missing: Literal["error", "skip"]
+    #: rows per split, at most (a seeded, label-stratified subset); null = all
+    limit: int | None
+    #: which of the table's measures is the headline: f1 or accuracy
+    score: Literal["f1", "accuracy"]
+    #: paired sentences: probe name -> templates and the words put into them (App. D.2)
+    probe: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rule(8 <= self.max_length <= 512, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions)")
+        rule(self.context >= 0, "context", f"{self.context} is negative")
+        rule(self.limit is None or self.limit >= 10, "limit", f"{self.limit} rows are too few; 10 is the least")
+        roles = [d.role for d in self.datasets.values()]
+        rule(roles.count("global") == 1, "datasets", f"{roles.count('global')} have role global; exactly one is right")
+        rule(roles.count("transfer") == 1, "datasets", f"{roles.count('transfer')} have role transfer; one is right")
+        rule("local" in roles, "datasets", "none has role local")
