@@ -171,6 +171,7 @@ def run_one(config: Any, console: Console, problems: list[tuple[str, str, int]],
 
     from knot_runner.compose import plain_config, run_folder
     from knot_runner.progress import Live
+    from knot_runner.records import read_result
     from knot_runner.settings import build_run, run_id
 
     plain = plain_config(config)
@@ -178,7 +179,7 @@ def run_one(config: Any, console: Console, problems: list[tuple[str, str, int]],
     name = run_id(plain)
     folder = run_folder(settings, name)
     title = f"{settings.task.name} {settings.method['name']} seed {settings.seed}"
-    finished = (folder / "result.json").is_file()
+    finished = read_result(folder) is not None
     if not (quiet and finished):
         console.print(f"{title}  ->  {folder}", highlight=False, soft_wrap=True)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -201,13 +202,13 @@ def run_one(config: Any, console: Console, problems: list[tuple[str, str, int]],
 
 
 def _report_single(job: ComposedJob, problems: list[tuple[str, str, int]]) -> int:
-    from knot_runner.files import read_json
+    from knot_runner.records import read_result
     from knot_runner.report import terminal
 
     for _, text, code in problems:
         print(f"knot-runner: {text}", file=sys.stderr)
         return code
-    result = read_json(job.folder / "result.json")
+    result = read_result(job.folder)
     Console().print(terminal.summary_table(result))
     print(job.folder)
     return 0
@@ -270,7 +271,7 @@ def _report_jobs(jobs: list[ComposedJob]) -> list[Any]:
 
 
 def _status(job: ComposedJob) -> str | None:
-    from knot_runner.files import read_json
+    from knot_runner.records import read_result
 
-    result = read_json(job.folder / "result.json")
-    return result.get("status") if isinstance(result, dict) else None
+    result = read_result(job.folder)
+    return result["status"] if result else None

@@ -20,11 +20,12 @@ from knot_runner.engine.loop import DivergedError
 from knot_runner.engine.store import Store
 from knot_runner.errors import UserError
 from knot_runner.evaluate import evaluate
-from knot_runner.files import locked, read_json, write_atomic, write_json
+from knot_runner.files import locked, write_atomic
 from knot_runner.methods import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.prepare import make_federation
+from knot_runner.records import read_result, write_result
 from knot_runner.settings import KnotSettings, Settings
 from knot_runner.tasks import Task, load_task
 from knot_runner.tracker import Tracker
@@ -40,12 +41,10 @@ def run(
     A finished run is returned at once; an unfinished one goes on from its last commit. Raises :class:`UserError`.
     """
     with locked(Path(settings.paths.out) / ".locks" / run_id):
-        result = read_json(folder / "result.json")
-        if isinstance(result, dict):
-            return result
-        result = _carry_out(settings, hp, folder, config_yaml, run_id, watch, say)
-        write_json(folder / "result.json", result)
-        return result
+        finished = read_result(folder)
+        if finished is not None:
+            return finished
+        return write_result(folder, _carry_out(settings, hp, folder, config_yaml, run_id, watch, say))
 
 
 def _carry_out(

@@ -8,7 +8,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "knot_runner"
 FLOORS = [
     {"errors", "strict", "files"},
     {"settings"},
-    {"measures", "transport", "models", "tasks"},
+    {"measures", "records", "transport", "models", "tasks"},
     {"engine", "tracker"},
     {"methods", "report"},
     {"prepare", "evaluate"},

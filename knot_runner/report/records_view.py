@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from knot_runner.errors import UserError
+from knot_runner.records import intact
 from knot_runner.report import sound
 
 Status = Literal["done", "diverged", "missing", "corrupt"]
@@ -140,6 +141,8 @@ def _load(job: Job) -> Run:
     except (ValueError, OSError, RecursionError) as problem:
         return Run(job, "corrupt", f"{path} cannot be read ({type(problem).__name__})")
     wrong = sound.problem(result, job.task, job.method, job.seed)
+    if not wrong and not intact(result):
+        wrong = "does not match its digest"
     if wrong:
         return Run(job, "corrupt", f"{path} {wrong}")
     return Run(job, result["status"], "diverged" if result["status"] == "diverged" else "", result)
