@@ -28,7 +28,7 @@ def describe(path: Path) -> str:
     """The second comment line of a YAML file (the first is the command that runs it), and a preset's job count."""
     text = path.read_text(encoding="utf-8")
     comments = [line.lstrip("# ").rstrip() for line in text.splitlines() if line.startswith("#")]
-    comments = [line for line in comments if not line.startswith(("@package", "knot-runner"))]
+    comments = [line for line in comments if line and not line.startswith(("@package", "knot-runner"))]
     said = comments[0] if comments else ""
     sweep = (yaml.safe_load(text) or {}).get("sweep") if path.parent.name == "experiment" else None
     if sweep:

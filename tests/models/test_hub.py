@@ -1,0 +1,80 @@
+"""Weights and vocabulary from the hub, with a stand-in for the transport: what is asked for, and how a failure reads."""
+
+import dataclasses
+
+import huggingface_hub
+import pytest
+import torch
+import transformers
+
+from knot_runner.compose import compose_jobs
+from knot_runner.errors import UserError
+from knot_runner.models.bert import TextClassifier, load_pretrained
+from knot_runner.prepare import load_vocabulary, weights_identity
+from tests.models.test_bert import SHAPE, SPEC
+
+HUB = dataclasses.replace(SPEC, weights="hub", vocab="hub", hub_id="someone/tiny", revision="abc123")
+
+
+def test_weights_are_asked_for_at_their_revision(monkeypatch):
+    asked = {}
+    torch.manual_seed(3)
+    encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
+
+    def download(source, **settings):
+        asked.update(settings, source=source)
+        return encoder
+
+    monkeypatch.setattr(transformers.BertModel, "from_pretrained", download)
+    model = TextClassifier(HUB, 500, 5)
+    load_pretrained(model, HUB, None)
+    assert (asked["source"], asked["revision"]) == ("someone/tiny", "abc123")
+    for name, tensor in encoder.state_dict().items():
+        torch.testing.assert_close(model.bert.state_dict()[name], tensor)
+
+
+def test_weights_that_cannot_be_fetched_are_one_line(monkeypatch):
+    def refuse(source, **settings):
+        raise OSError("We couldn't connect to the hub\nand a second line")
+
+    monkeypatch.setattr(transformers.BertModel, "from_pretrained", refuse)
+    with pytest.raises(UserError, match=r"^model.weights: someone/tiny: We couldn't connect to the hub$"):
+        load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
+
+
+def test_vocabulary_from_the_hub(monkeypatch, tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "food"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    asked = []
+
+    def download(repository, name, revision):
+        asked.append((repository, name, revision))
+        return str(tmp_path / "vocab.txt")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    assert load_vocabulary(HUB, None, None) == words
+    assert asked == [("someone/tiny", "vocab.txt", "abc123")]
+
+    def refuse(*_, **__):
+        raise OSError("offline")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
+    with pytest.raises(UserError, match=r"^model.vocab: someone/tiny cannot be read from the hub: offline$"):
+        load_vocabulary(HUB, None, None)
+
+
+def test_the_key_of_a_run_knows_its_weights(tmp_path):
+    assert weights_identity(HUB, None) == "someone/tiny@abc123"
+    assert weights_identity(SPEC, None) == "scratch"
+    folder = tmp_path / "w"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"one")
+    local = dataclasses.replace(SPEC, weights="w")
+    first = weights_identity(local, tmp_path)
+    (folder / "model.safetensors").write_bytes(b"two")
+    assert weights_identity(local, tmp_path) != first
+
+
+def test_the_default_model_is_pinned():
+    model = compose_jobs(["model=bert_tiny"], None)[0].settings.model
+    assert model.hub_id == "google/bert_uncased_L-2_H-128_A-2" and len(model.revision) == 40

@@ -1,0 +1,64 @@
+"""Composition: presets and their grids, what names a run, and Hydra's own result for the same overrides."""
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from knot_runner.compose import compose_jobs, expand_preset
+from knot_runner.listing import GROUPS, config_folder, describe
+
+
+def run_id(*overrides):
+    (job,) = compose_jobs(list(overrides), None)
+    return job.run_id
+
+
+def test_a_presets_grid_is_added_and_the_command_line_replaces_it():
+    assert len(compose_jobs(expand_preset(["experiment=knot_table2"], None), None)) == 40
+    few = compose_jobs(expand_preset(["experiment=knot_table2", "seed=7", "method=entropy_a,sinkhorn_e"], None), None)
+    assert [(job.settings.method["name"], job.settings.seed) for job in few] == [("entropy_a", 7), ("sinkhorn_e", 7)]
+
+
+def test_jobs_are_what_hydra_composes_for_each():
+    overrides = ["task=erc", "method=entropy_u,sinkhorn_d", "training.distil.lr=1e-2,0.3", "seed=3", "task.context=0,2"]
+    for job in compose_jobs(overrides, None):
+        with initialize_config_dir(str(config_folder()), version_base="1.3"):
+            expected = OmegaConf.to_container(compose("config", overrides=job.overrides), resolve=True)
+        assert job.config == expected
+
+
+def test_the_label_tells_a_grids_jobs_apart():
+    jobs = compose_jobs(["method=sinkhorn_e", "method.loss.epsilon=0.1,1", "seed=0,1"], None)
+    assert [job.label for job in jobs] == ["method.loss.epsilon=0.1"] * 2 + ["method.loss.epsilon=1"] * 2
+
+
+@pytest.mark.parametrize(
+    "same", ["hardware.workers=7", "hardware=auto", "tracker=wandb", "paths.out=elsewhere", "paths.data=elsewhere",
+             "task.datasets.Food.hub.revision=abc"]
+)  # fmt: skip
+def test_where_it_runs_is_not_in_the_run_id(same):
+    assert run_id(same) == run_id()
+
+
+@pytest.mark.parametrize(
+    "change", ["seed=1", "task=nli", "task.limit=50", "method=entropy_e", "method.normalise=true", "training.distil.lr=0.1",
+               "model.dropout=0.2", "model=bert_tiny_plain", "task.labels.support=onehot", "method.loss.epsilon=0.1",
+               "task.datasets.Food.embedded.rows=100", "method.bias.texts=10", "+model.per_party.Cell.layers=1"]
+)  # fmt: skip
+def test_what_changes_numbers_is_in_the_run_id(change):
+    assert run_id(change) != run_id()
+
+
+def test_every_choice_says_what_it_is():
+    for group in GROUPS:
+        for path in sorted((config_folder() / group).glob("*.yaml")):
+            assert len(describe(path)) > 15, path
+
+
+def test_every_yaml_opens_with_the_command_that_runs_it():
+    for path in sorted(Path(config_folder()).glob("*/*.yaml")):
+        if path.parent.name != "base":
+            first = [line for line in path.read_text().splitlines() if not line.startswith("# @package")][0]
+            assert first.startswith("# knot-runner "), path
