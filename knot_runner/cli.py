@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,9 +33,6 @@ knot-runner: experiments in knowledge distillation, composed from YAML
 Overrides are Hydra's (key=value, +key=value); --config-dir=DIR adds a folder of YAML of your own.
 The same command again goes on where it stopped, or shows what it found. --hydra-help: Hydra's own flags."""
 
-#: Exit codes: 0 done; 1 a job failed or diverged; 2 the user's input; 130 / 143 interrupted.
-USER_ERROR = 2
-
 
 def main(argv: list[str] | None = None) -> int:
     """The command's whole life; returns the exit code and prints at most one line for a user's mistake."""
@@ -52,10 +47,12 @@ def main(argv: list[str] | None = None) -> int:
             return VERBS[verb](arguments[1:])
         if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
             raise UserError(f"{verb}: there is no such command{nearest(verb, VERBS)}; --help shows all")
+        from knot_runner.launch import run_jobs
+
         return run_jobs(arguments)
     except UserError as problem:
         print(f"knot-runner: {problem}", file=sys.stderr)
-        return USER_ERROR
+        return 2  # the user's input; launch.py has the other exit codes
     except KeyboardInterrupt:
         print("knot-runner: interrupted; the same command goes on from the last commit", file=sys.stderr)
         return 130
@@ -70,10 +67,8 @@ def _terminated(number: int, frame: Any) -> None:
 
 def show_list(arguments: list[str]) -> int:
     """``ls``: everything that can be composed, read from the YAML files' heads."""
-    from knot_runner.listing import config_folder
-
     console = Console(soft_wrap=False)
-    for group, rows in listing.everything(config_folder()).items():
+    for group, rows in listing.everything(listing.config_folder()).items():
         table = Table(title=group, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True, style="bold")
         table.add_column(overflow="fold")
@@ -86,19 +81,22 @@ def show_list(arguments: list[str]) -> int:
 
 def check(arguments: list[str]) -> int:
     """``check``: compose every job and say which are done."""
-    jobs, _ = _compose_all(arguments)
+    from knot_runner.compose import compose_all
+    from knot_runner.launch import status
+
+    jobs, _ = compose_all(arguments)
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("run id", "task", "source", "method", "seed", "setting", "state"):
         table.add_column(title, overflow="fold")
     for job in jobs:
-        state = _status(job) or "to do"
+        state = status(job) or "to do"
         task = job.settings.task
         table.add_row(
             job.run_id, task.name, task.source, job.settings.method["name"], str(job.settings.seed), job.label, state
         )
     console = Console()
     console.print(table)
-    done = sum(_status(job) == "done" for job in jobs)
+    done = sum(status(job) == "done" for job in jobs)
     console.print(f"{len(jobs)} jobs, {done} done, {len(jobs) - done} to do", highlight=False)
     return 0
 
@@ -142,118 +140,12 @@ def plot(arguments: list[str]) -> int:
 VERBS: dict[str, Callable[[list[str]], int]] = {"ls": show_list, "check": check, "table": show_table, "plot": plot}
 
 
-# --------------------------------------------------------------------------------------------- running
-
-
-def run_jobs(arguments: list[str]) -> int:
-    """Compose and check every job first, then let Hydra launch them; a job that fails does not stop the others."""
-    jobs, expanded = _compose_all(arguments)
-    import hydra
-
-    from knot_runner.compose import config_folder
-
-    many = len(jobs) > 1
-    if many and not {"-m", "--multirun"} & set(expanded):
-        expanded = ["-m", *expanded]
-    console = Console(stderr=True)
-    problems: list[tuple[str, str, int]] = []
-    sys.argv = [sys.argv[0], *expanded]
-    launch = hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")
-    launch(lambda config: run_one(config, console, problems, quiet=many))()
-    if not many:
-        return _report_single(jobs[0], problems)
-    return _report_sweep(jobs, problems)
-
-
-def run_one(config: Any, console: Console, problems: list[tuple[str, str, int]], quiet: bool) -> None:
-    """One job of Hydra's; what goes wrong is noted in ``problems`` and, for a crash, in the job's own folder."""
-    from omegaconf import OmegaConf
-
-    from knot_runner.compose import plain_config, run_folder
-    from knot_runner.progress import Live
-    from knot_runner.records import read_result
-    from knot_runner.settings import build_run, run_id
-
-    plain = plain_config(config)
-    settings, method = build_run(plain)
-    name = run_id(plain)
-    folder = run_folder(settings, name)
-    title = f"{settings.task.name} {settings.method['name']} seed {settings.seed}"
-    finished = read_result(folder) is not None
-    if not (quiet and finished):
-        console.print(f"{title}  ->  {folder}", highlight=False, soft_wrap=True)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    try:
-        from knot_runner.run import run
-
-        with Live(console) as live:
-            result = run(settings, method, folder, OmegaConf.to_yaml(OmegaConf.create(plain)), name, live.watch,
-                         live.say)  # fmt: skip
-        if result["status"] != "done":
-            problems.append((title, result["status"], 1))
-    except UserError as problem:
-        problems.append((title, str(problem), USER_ERROR))
-        if quiet:
-            console.print(f"{title}: {problem}", highlight=False, markup=False, soft_wrap=True)
-    except Exception as problem:  # a bug or a broken machine: on record, and the sweep goes on
-        problems.append((title, f"{type(problem).__name__}: {problem} (traceback: {folder / 'failed.txt'})", 1))
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "failed.txt").write_text(traceback.format_exc(), encoding="utf-8")
-
-
-def _report_single(job: ComposedJob, problems: list[tuple[str, str, int]]) -> int:
-    from knot_runner.records import read_result
-    from knot_runner.report import terminal
-
-    for _, text, code in problems:
-        print(f"knot-runner: {text}", file=sys.stderr)
-        return code
-    result = read_result(job.folder)
-    Console().print(terminal.summary_table(result))
-    print(job.folder)
-    return 0
-
-
-def _report_sweep(jobs: list[ComposedJob], problems: list[tuple[str, str, int]]) -> int:
-    done = sum(_status(job) == "done" for job in jobs)
-    print(f"{done} done, {len(jobs) - done} failed", file=sys.stderr)
-    for title, text, _ in problems:
-        print(f"  {title}: {text}", file=sys.stderr)
-    if problems:
-        return max(code for _, _, code in problems)
-    return 0 if done == len(jobs) else 1
-
-
-# --------------------------------------------------------------------------------------------- composing
-
-
-def _compose_all(arguments: list[str]) -> tuple[list[ComposedJob], list[str]]:
-    """(all jobs, the arguments Hydra gets: the preset's grid included)."""
-    from knot_runner.compose import compose_jobs, expand_preset
-
-    flags = [a for a in arguments if a.startswith("-")]
-    config_dir = _config_dir(flags)
-    overrides = expand_preset([a for a in arguments if not a.startswith("-")], config_dir)
-    jobs = compose_jobs(overrides, config_dir)
-    return jobs, [*flags, *overrides]
-
-
-def _config_dir(flags: list[str]) -> str | None:
-    for flag in flags:
-        if flag.startswith("--config-dir="):
-            folder = flag.split("=", 1)[1]
-            if not Path(folder).is_dir():
-                raise UserError(f"--config-dir: {folder}: is not a folder")
-            return folder
-        if flag not in ("-m", "--multirun", "--hydra-help") and not flag.startswith("--cfg"):
-            raise UserError(f"{flag}: there is no such flag{nearest(flag, ['-m', '--multirun', '--config-dir=DIR'])}")
-    return None
-
-
 def _preset(arguments: list[str], verb: str) -> tuple[str, list[ComposedJob]]:
     if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
         raise UserError(f"{verb}: needs the name of a preset, as in 'knot-runner {verb} knot_table3' (ls lists them)")
-    jobs, _ = _compose_all([f"experiment={arguments[0]}", *arguments[1:]])
+    from knot_runner.compose import compose_all
+
+    jobs, _ = compose_all([f"experiment={arguments[0]}", *arguments[1:]])
     return arguments[0], jobs
 
 
@@ -268,10 +160,3 @@ def _report_jobs(jobs: list[ComposedJob]) -> list[Any]:
         Job(job.run_id, job.folder, job.settings.task.name, job.settings.method["name"], job.settings.seed, job.label)
         for job in jobs
     ]
-
-
-def _status(job: ComposedJob) -> str | None:
-    from knot_runner.records import read_result
-
-    result = read_result(job.folder)
-    return result["status"] if result else None

@@ -49,6 +49,27 @@ def run_folder(settings: Settings, name: str) -> Path:
     return Path(settings.paths.out) / settings.task.name / settings.method["name"] / name
 
 
+def compose_all(arguments: list[str]) -> tuple[list[ComposedJob], list[str]]:
+    """(All jobs, and the arguments that Hydra gets: the preset's grid included.) Raises :class:`UserError`."""
+    flags = [a for a in arguments if a.startswith("-")]
+    config_dir = _config_dir(flags)
+    overrides = expand_preset([a for a in arguments if not a.startswith("-")], config_dir)
+    jobs = compose_jobs(overrides, config_dir)
+    return jobs, [*flags, *overrides]
+
+
+def _config_dir(flags: list[str]) -> str | None:
+    folder = None
+    for flag in flags:
+        if flag.startswith("--config-dir="):
+            folder = flag.split("=", 1)[1]
+            if not Path(folder).is_dir():
+                raise UserError(f"--config-dir: {folder}: is not a folder")
+        elif flag not in ("-m", "--multirun"):
+            raise UserError(f"{flag}: there is no such flag{nearest(flag, ['-m', '--multirun', '--config-dir=DIR'])}")
+    return folder
+
+
 def expand_preset(arguments: list[str], config_dir: str | None) -> list[str]:
     """``arguments`` with the grid of their preset (``sweep:`` in its YAML) added, less what they set themselves."""
     if not any(a.startswith("experiment=") for a in arguments):

@@ -139,6 +139,12 @@ def test_help_and_ls_do_not_import_torch():
         assert done.stdout.strip().endswith("False")
 
 
+def test_hydras_own_flags_show_and_run_nothing(tmp_path, capsys):
+    assert main(["--cfg", "job", "--resolve", f"paths.out={tmp_path}/x"]) == 0
+    assert "method:" in capsys.readouterr().out
+    assert not (tmp_path / "x").exists()
+
+
 def test_an_unlike_federation_distils(tmp_path):
     result, _ = run(tmp_path, "+model.per_party.Cell={hidden:32,layers:2}", "+model.per_party.Toys.head=plain")
     assert result["status"] == "done"

@@ -14,6 +14,7 @@ FLOORS = [
     {"prepare", "evaluate"},
     {"run"},
     {"listing", "compose", "progress"},
+    {"launch"},
     {"cli"},
     {"__main__"},
 ]

@@ -99,7 +99,13 @@ def test_temperatures_flatten_their_side():
     torch.testing.assert_close(plain, tempered)
 
 
-@pytest.mark.parametrize("loss", [{"name": "entropy", "form": "kl"}, SINKHORN])
+EVERY_LOSS = [
+    *({"name": "entropy", "form": form} for form in ("kl", "symmetric", "cross_entropy")),
+    *({**SINKHORN, "solver": solver} for solver in ("newton", "geomloss", "exact", "line")),
+]
+
+
+@pytest.mark.parametrize("loss", EVERY_LOSS, ids=lambda loss: loss.get("form") or loss["solver"])
 def test_gradient_descent_on_the_loss_reaches_a_lone_teacher(loss):
     rows, objective = distillation(settings(loss=loss, weighting="A", teachers=["a"], shares=[1.0]), teacher_logits())
     logits = torch.zeros(1, 3, requires_grad=True)
@@ -108,7 +114,7 @@ def test_gradient_descent_on_the_loss_reaches_a_lone_teacher(loss):
         optimiser.zero_grad()
         objective(logits, rows).sum().backward()
         optimiser.step()
-    torch.testing.assert_close(logits.softmax(1), Q[:, 0], atol=0.03, rtol=0)
+    torch.testing.assert_close(logits.softmax(1), Q[:, 0], atol=0.05, rtol=0)
 
 
 def test_an_option_of_another_loss_is_refused():

@@ -1,4 +1,4 @@
-"""Weights and vocabulary from the hub, with a stand-in for the transport: what is asked for, and how a failure reads."""
+"""Weights and vocabulary from the hub, the transport faked: what is asked for, how a failure reads."""
 
 import dataclasses
 
