@@ -23,12 +23,13 @@ from knot_runner.tasks import Examples, Task
 LEAST_ROWS = 2
 
 
-def make_federation(settings: Settings, task: Task, store: Store, bias: BiasSettings | None) -> Federation:
+def make_federation(
+    settings: Settings, task: Task, store: Store, data_root: Path | None, bias: BiasSettings | None
+) -> Federation:
     """Encode every split of every data set (cached) and describe the parties.
 
     ``bias``: also make the random texts that show probability biases. Raises :class:`UserError`.
     """
-    data_root = Path(settings.paths.data) if settings.paths.data else None
     vocabulary = load_vocabulary(settings.model, task, data_root)
     tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
     words = digest(vocabulary)

@@ -60,7 +60,7 @@ def _carry_out(
         for note in task.notes:
             say(note)
         wants_bias = not isinstance(hp, KnotSettings) or needs_bias(hp.weighting)
-        federation = make_federation(settings, task, store, hp.bias if wants_bias else None)
+        federation = make_federation(settings, task, store, data_root, hp.bias if wants_bias else None)
         METHODS[settings.method["algorithm"]].init(hp, federation)  # the last of what the input can get wrong
         head = _describe(settings, task, federation, executor)
         write_atomic(folder / "config.yaml", config_yaml)

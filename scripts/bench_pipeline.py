@@ -58,9 +58,9 @@ def main(options: argparse.Namespace) -> None:
 
 def _request(store: Store, overrides: list[str]) -> Train:
     (job,) = compose_jobs(["task=erc", "training.local.epochs=1", *overrides], None)
-    root = job.settings.paths.data
-    task = load_task(job.settings.task, Path(root) if root else None)
-    request = plan_teachers(job.method, {}, make_federation(job.settings, task, store, None))[0]
+    root = Path(job.settings.paths.data) if job.settings.paths.data else None
+    task = load_task(job.settings.task, root)
+    request = plan_teachers(job.method, {}, make_federation(job.settings, task, store, root, None))[0]
     assert isinstance(request, Train)
     return request
 

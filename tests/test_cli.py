@@ -60,6 +60,30 @@ def test_bad_input_is_one_line_and_exit_code_2_and_leaves_nothing(arguments, sai
     assert not [path for path in results if "artefacts" not in path.parts]
 
 
+FAULTY = [
+    ("text,mood\na,low\n", "shop.csv: has no column 'body'"),
+    ("body,mood\na,low\nb,sideways\n", "'sideways'"),
+    ("body,mood\na,low\nb\n", "shop.csv"),
+    ("", "shop.csv"),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), FAULTY, ids=["no column", "unknown label", "cut row", "empty"])
+def test_a_faulty_file_is_one_line_that_names_it(content, said, tmp_path, capsys):
+    good = "body,mood\n" + "".join(f"word {i},{'low' if i % 2 else 'high'}\n" for i in range(60))
+    for name in ("post", "street"):
+        (tmp_path / f"{name}.csv").write_text(good)
+    (tmp_path / "shop.csv").write_text(content)
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "mood.yaml").write_text(MOOD)
+    out = tmp_path / "out"
+    arguments = [*TINY, f"--config-dir={tmp_path}", "task=mood", f"paths.data={tmp_path}", f"paths.out={out}"]
+    assert main(arguments) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("knot-runner: ")]
+    assert said in line and "Traceback" not in line
+    assert not list(out.glob("mood/*/*/*"))
+
+
 def run(tmp_path, *overrides):
     """One tiny run through the command; its folder's result."""
     assert main([*TINY, f"paths.out={tmp_path}", *overrides]) == 0
@@ -86,6 +110,15 @@ def test_a_run_writes_its_records_and_shows_a_table(task, tmp_path, capsys):
         assert 0 <= result["metrics"][measure]["ALL"] < 4
     assert set(result["bias"]) == tested and all(abs(sum(b) - 1) < 1e-6 for b in result["bias"].values())
     assert str(folder) in said.replace("\n", "") and "ALL" in said
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("task", ["sa", "erc", "nli"])
+def test_a_tiny_run_on_real_files(task, data_root, tmp_path):
+    real = ["task.source=local", "task.missing=skip", f"paths.data={data_root}", "model.vocab=bert_tiny"]
+    result, _ = run(tmp_path, f"task={task}", *real)
+    assert result["source"] == "local" and result["status"] == "done"
+    assert any("IEMOCAP: left out" in note for note in result["notes"]) == (task == "erc")
 
 
 def test_the_same_command_gives_the_same_numbers_in_another_folder(tmp_path):
