@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -68,13 +67,13 @@ def _terminated(number: int, frame: Any) -> None:
 def show_list(arguments: list[str]) -> int:
     """``ls``: everything that can be composed, read from the YAML files' heads."""
     console = Console(soft_wrap=False)
-    for group, rows in listing.everything(listing.config_folder()).items():
-        table = Table(title=group, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
-        table.add_column(no_wrap=True, style="bold")
-        table.add_column(overflow="fold")
-        for name, text in rows:
-            table.add_row(name, text)
-        console.print(table)
+    for group, choices in listing.everything(listing.config_folder()).items():
+        rows = Table(title=group, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+        rows.add_column(no_wrap=True, style="bold")
+        rows.add_column(overflow="fold")
+        for name, text in choices:
+            rows.add_row(name, text)
+        console.print(rows)
         console.print()
     return 0
 
@@ -85,59 +84,41 @@ def check(arguments: list[str]) -> int:
     from knot_runner.launch import status
 
     jobs, _ = compose_all(arguments)
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    rows = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("run id", "task", "source", "method", "seed", "setting", "state"):
-        table.add_column(title, overflow="fold")
+        rows.add_column(title, overflow="fold")
     for job in jobs:
         state = status(job) or "to do"
         task = job.settings.task
-        table.add_row(
+        rows.add_row(
             job.run_id, task.name, task.source, job.settings.method["name"], str(job.settings.seed), job.label, state
         )
     console = Console()
-    console.print(table)
+    console.print(rows)
     done = sum(status(job) == "done" for job in jobs)
     console.print(f"{len(jobs)} jobs, {done} done, {len(jobs) - done} to do", highlight=False)
     return 0
 
 
-def show_table(arguments: list[str]) -> int:
-    """``table PRESET``: ours beside the paper's, on the terminal and as Markdown, CSV and LaTeX files."""
-    from knot_runner.report import render, tables
-    from knot_runner.report.made_with import made_with
-
+def table(arguments: list[str]) -> int:
+    """``table PRESET``: ours beside the paper's."""
     name, jobs = _preset(arguments, "table")
-    spec = jobs[0].settings.report or {}
-    table = tables.build_table(
-        _report_jobs(jobs), spec.get("paper"), spec.get("metrics", ["f1", "sd"]), kind=spec.get("kind", "methods"),
-        notes=[*spec.get("notes", []), made_with([job.config for job in jobs])], command=_command(arguments),
-    )  # fmt: skip
-    Console().print(render.to_terminal(table))
-    for path in render.write_all(table, Path(jobs[0].settings.paths.out) / "tables", name):
-        print(path)
+    from knot_runner.show import show_table
+
+    show_table(name, jobs, _command(arguments))
     return 0
 
 
 def plot(arguments: list[str]) -> int:
-    """``plot PRESET``: its figure as PNG, and the figures in it as text."""
-    from knot_runner.report import figures
-
+    """``plot PRESET``: its figure."""
     name, jobs = _preset(arguments, "plot")
-    spec = jobs[0].settings.report or {}
-    kind = spec.get("kind", "")
-    if kind not in figures.FIGURES:
-        raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
-    path = Path(jobs[0].settings.paths.out) / "figures" / f"{name}.png"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for line in figures.FIGURES[kind](
-        _report_jobs(jobs), path, notes=spec.get("notes", []), command=_command(arguments)
-    ):
-        print(line)
-    print(path)
+    from knot_runner.show import show_figure
+
+    show_figure(name, jobs, _command(arguments))
     return 0
 
 
-VERBS: dict[str, Callable[[list[str]], int]] = {"ls": show_list, "check": check, "table": show_table, "plot": plot}
+VERBS: dict[str, Callable[[list[str]], int]] = {"ls": show_list, "check": check, "table": table, "plot": plot}
 
 
 def _preset(arguments: list[str], verb: str) -> tuple[str, list[ComposedJob]]:
@@ -151,12 +132,3 @@ def _preset(arguments: list[str], verb: str) -> tuple[str, list[ComposedJob]]:
 
 def _command(arguments: list[str]) -> str:
     return " ".join(["knot-runner", f"experiment={arguments[0]}", *arguments[1:]])
-
-
-def _report_jobs(jobs: list[ComposedJob]) -> list[Any]:
-    from knot_runner.report.records_view import Job
-
-    return [
-        Job(job.run_id, job.folder, job.settings.task.name, job.settings.method["name"], job.settings.seed, job.label)
-        for job in jobs
-    ]

@@ -18,6 +18,7 @@ from knot_runner.progress import Live
 from knot_runner.records import read_result
 from knot_runner.report import terminal
 from knot_runner.settings import build_run, run_id
+from knot_runner.show import show
 
 #: Hydra's flags that show something instead of running.
 HYDRA_ONLY = ("--hydra-help", "--cfg", "--resolve", "--package", "--info")
@@ -40,9 +41,11 @@ def run_jobs(arguments: list[str]) -> int:
     problems: list[tuple[str, str, int]] = []
     sys.argv = [sys.argv[0], *expanded]
     launch(lambda config: run_one(config, console, problems, quiet=many))()
-    if not many:
-        return _report_single(jobs[0], problems)
-    return _report_sweep(jobs, problems)
+    code = _report_sweep(jobs, problems) if many else _report_single(jobs[0], problems)
+    if code == 0 and jobs[0].settings.report:
+        preset = next(a.split("=", 1)[1] for a in arguments if a.startswith("experiment="))
+        show(preset, jobs, f"knot-runner {' '.join(arguments)}")
+    return code
 
 
 def run_one(config: Any, console: Console, problems: list[tuple[str, str, int]], quiet: bool) -> None:

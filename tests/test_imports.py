@@ -14,6 +14,7 @@ FLOORS = [
     {"prepare", "evaluate"},
     {"run"},
     {"listing", "compose", "progress"},
+    {"show"},
     {"launch"},
     {"cli"},
     {"__main__"},

@@ -22,9 +22,11 @@ def overrides(out):
 def test_a_table_of_two_methods_and_two_seeds(out, capsys):
     small = [*overrides(out), "method=entropy_a,sinkhorn_e", "seed=0,1"]
     assert main(["experiment=knot_table2", *small]) == 0
-    assert "4 done, 0 failed" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "4 done, 0 failed" in said.err
     assert main(["table", "knot_table2", *small]) == 0
     shown = capsys.readouterr().out
+    assert said.out == shown  # a preset that has run shows its table
     assert "Entropy-A" in shown and "Sinkhorn-E" in shown and "ALL" in shown
     assert max(len(line) for line in shown.splitlines() if not line.startswith(str(out))) <= 80
     rows = list(csv.DictReader((out / "tables" / "knot_table2.csv").open()))

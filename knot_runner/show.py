@@ -1,0 +1,52 @@
+"""A preset's table or figure from the records of its jobs; shown when a preset has run, and again on request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from knot_runner.compose import ComposedJob
+from knot_runner.errors import UserError
+from knot_runner.report import figures, render, tables
+from knot_runner.report.made_with import made_with
+from knot_runner.report.records_view import Job
+
+
+def show_table(name: str, jobs: list[ComposedJob], command: str) -> None:
+    """Print preset ``name``'s table and write it as Markdown, CSV and LaTeX below ``<out>/tables``."""
+    spec = jobs[0].settings.report or {}
+    notes = [*spec.get("notes", []), made_with([job.config for job in jobs])]
+    table = tables.build_table(
+        _references(jobs), spec.get("paper"), spec.get("metrics", ["f1", "sd"]), kind=spec.get("kind", "methods"),
+        notes=notes, command=command,
+    )  # fmt: skip
+    Console().print(render.to_terminal(table))
+    for path in render.write_all(table, Path(jobs[0].settings.paths.out) / "tables", name):
+        print(path)
+
+
+def show_figure(name: str, jobs: list[ComposedJob], command: str) -> None:
+    """Draw preset ``name``'s figure as PNG below ``<out>/figures`` and print the numbers that are in it."""
+    spec = jobs[0].settings.report or {}
+    kind = spec.get("kind", "")
+    if kind not in figures.FIGURES:
+        raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
+    path = Path(jobs[0].settings.paths.out) / "figures" / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for line in figures.FIGURES[kind](_references(jobs), path, notes=spec.get("notes", []), command=command):
+        print(line)
+    print(path)
+
+
+def show(name: str, jobs: list[ComposedJob], command: str) -> None:
+    """Whichever of the two the preset has."""
+    is_figure = (jobs[0].settings.report or {}).get("kind") in figures.FIGURES
+    (show_figure if is_figure else show_table)(name, jobs, command)
+
+
+def _references(jobs: list[ComposedJob]) -> list[Job]:
+    return [
+        Job(job.run_id, job.folder, job.settings.task.name, job.settings.method["name"], job.settings.seed, job.label)
+        for job in jobs
+    ]
