@@ -122,7 +122,7 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
 def run_id(config: dict[str, Any]) -> str:
     """Name of a run's folder: hash of all settings that can change its numbers.
 
-    Of each data set only the source in use counts, so a new hub revision leaves the ids of local runs alone.
+    What is not in use does not count: the other sources of a data set, the hub's revision of a local run.
     """
     counted = {key: value for key, value in config.items() if key not in NOT_IN_RUN_ID}
     task = dict(counted["task"])
@@ -131,4 +131,9 @@ def run_id(config: dict[str, Any]) -> str:
         name: {key: value for key, value in data.items() if key not in unused}
         for name, data in task["datasets"].items()
     }
-    return digest({**counted, "task": task}, 12)
+    model = dict(counted["model"])
+    if "hub" not in (model["weights"], model["vocab"]):
+        del model["hub_id"], model["revision"]
+    if model["vocab"] != "train":
+        del model["vocab_size"]
+    return digest({**counted, "task": task, "model": model}, 12)
