@@ -96,7 +96,7 @@ class EmbeddedSource:
 
 @dataclass
 class Split:
-    """Stratified, seeded cut of a pool: shares of valid and test (facts: 70 / 10.2 / 19.8, seed 2021)."""
+    """Stratified, seeded cut of a pool: shares of valid and test (knot.md 1.6: 70 / 10.2 / 19.8, seed 2021)."""
 
     valid: float
     test: float

@@ -65,7 +65,7 @@ def complete(name: str, parts: dict[str, Examples], role: Role, split: Split, no
     cut by ``split``, ``heldout`` halved, and a split that is not there cut from train.
 
     A transfer set given as a pool is cut like the others, so that its texts are the paper's: the 70% train part
-    (facts 1.6); its test part goes unused. ``notes`` gets a line when labels are too rare to stratify by.
+    (knot.md 1.6); its test part goes unused. ``notes`` gets a line when labels are too rare to stratify by.
     """
 
     def halves(rows: Examples, share: float) -> tuple[Examples, Examples]:
@@ -104,7 +104,7 @@ def _complete(parts: dict[str, Examples], split: Split, wants_test: bool, halves
 
 
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
-    """The ``i``-th of ``n`` consecutive parts (``part`` = [i, n]); parts differ by at most one row (facts 1.6)."""
+    """The ``i``-th of ``n`` consecutive parts (``part`` = [i, n]); parts differ by at most one row (knot.md 1.6)."""
     index, count = part
     first, last = len(examples) * index // count, len(examples) * (index + 1) // count
     if first == last:

@@ -16,7 +16,7 @@ from knot_runner.settings import Columns, DatasetSettings, Labels
 from knot_runner.tasks.examples import UNLABELLED, Examples
 from knot_runner.tasks.readers import Record
 
-#: between the current utterance and the earlier ones (facts 1.6)
+#: between the current utterance and the earlier ones (knot.md 1.6)
 CONTEXT_MARK = " [SEP] "
 
 
@@ -130,7 +130,7 @@ def raw_label(value: Any) -> str:
 def with_context(rows: list[Row], previous: int) -> list[str]:
     """Each row's text, then up to ``previous`` earlier texts of its dialogue, newest first, joined by [SEP].
 
-    A dialogue is a run of rows with one dialogue id, since ids restart in every file (facts 1.6).
+    A dialogue is a run of rows with one dialogue id, since ids restart in every file (knot.md 1.6).
     """
     texts: list[str] = []
     earlier: deque[str] = deque(maxlen=previous)

@@ -42,7 +42,7 @@ def test_a_cut_loses_nothing_and_repeats(labels: list[int], share: float, seed: 
 
 
 def test_the_papers_pool_sizes() -> None:
-    # Toys, 166,666 rows in Table 1: 30% held out, 66% of them for test (facts 1.6), here a tenth of it
+    # Toys, 166,666 rows in Table 1: 30% held out, 66% of them for test (knot.md 1.6), here a tenth of it
     made = cuts.complete("Toys", {"pool": numbered([0, 1] * 8333)}, "local", PAPER, [])
     assert {key: len(part) for key, part in made.items()} == {"train": 11666, "valid": 1700, "test": 3300}
 

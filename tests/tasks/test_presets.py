@@ -70,7 +70,7 @@ def test_inference_counts(preset, data_root: Path) -> None:
     made, notes = sizes(preset, "nli", data_root)
     assert made["SNLI"][0] == 8569
     genres = [made[name] for name in ("Fic", "Gov", "Slate", "Tele", "Trv")]
-    matched = [1973, 1945, 1955, 1966, 1976]  # facts 1.6: Table 1 less the 9,832 mismatched rows
+    matched = [1973, 1945, 1955, 1966, 1976]  # knot.md 1.6: Table 1 less the 9,832 mismatched rows
     assert [valid + test for _, valid, test in genres] == matched
     assert all(0 <= test - valid <= 1 for _, valid, test in genres)
     assert sum(made["ANLI"]) < 3198 + 3200
