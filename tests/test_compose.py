@@ -45,7 +45,8 @@ def test_where_it_runs_is_not_in_the_run_id(same):
 CHANGES = [
     "seed=1", "task=nli", "task.limit=50", "method=entropy_e", "method.normalise=true", "training.distil.lr=0.1",
     "model.dropout=0.2", "model.vocab_size=500", "model=bert_tiny_plain", "task.labels.support=onehot",
-    "method.loss.epsilon=0.1", "task.datasets.Food.embedded.rows=100", "method.bias.texts=10", "+model.per_party.Cell.layers=1",
+    "method.loss.epsilon=0.1", "task.datasets.Food.embedded.rows=100", "method.bias.texts=10",
+    "+model.per_party.Cell.layers=1",
 ]  # fmt: skip
 
 
