@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -52,13 +53,19 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as problem:
         print(f"knot-runner: {problem}", file=sys.stderr)
         return 2  # the user's input; launch.py has the other exit codes
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, _Terminated) as stop:
         print("knot-runner: interrupted; the same command goes on from the last commit", file=sys.stderr)
-        return 130
+        sys.stderr.flush()
+        # not return: joining threads of killed workers may hang, and every commit is whole at any moment
+        os._exit(130 if isinstance(stop, KeyboardInterrupt) else 143)
+
+
+class _Terminated(BaseException):
+    """SIGTERM, as an exception, so that trackers are finished and workers ended on the way out."""
 
 
 def _terminated(number: int, frame: Any) -> None:
-    raise SystemExit(143)
+    raise _Terminated
 
 
 # --------------------------------------------------------------------------------------------- verbs

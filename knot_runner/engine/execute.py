@@ -52,11 +52,12 @@ class Executor:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:
-            if kind is not None:  # do not wait for trainings whose result nobody will use
-                for child in multiprocessing.active_children():
-                    child.terminate()
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._pool is None:
+            return
+        if kind is not None:  # nobody will use the trainings under way, and a commit loses at most their epoch
+            for child in multiprocessing.active_children():
+                child.kill()
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
 
     def __call__(self, requests: list[Request]) -> list[Artefact]:
         """The artefact of every request, in order."""

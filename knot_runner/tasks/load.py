@@ -27,9 +27,27 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> Task:
         splits = _splits(settings, name, data, data_root, notes)
         if splits is not None:
             datasets[name] = Dataset(name, data.role, _finish(settings, name, data, splits))
+            notes.extend(_seen_before(datasets[name]))
     if not any(data.role == "local" for data in datasets.values()):
         raise UserError(f"task.datasets: no local data set of {settings.name} is left; its files are missing")
     return Task(settings.name, settings.labels, datasets, settings.source, notes)
+
+
+def _seen_before(dataset: Dataset) -> list[str]:
+    """A line when most test texts stand in train too: the score then shows memory. Short utterances repeat anyway."""
+    if "test" not in dataset.splits:
+        return []
+    train, test = (
+        list(zip(part.texts, part.pairs or [""] * len(part), strict=True))
+        for part in (dataset.splits["train"], dataset.splits["test"])
+    )
+    known = set(train)
+    share = sum(text in known for text in test) / max(len(test), 1)
+    return (
+        [f"{dataset.name}: {share:.0%} of the test texts stand in train too; its score is memory"]
+        if share > 0.5
+        else []
+    )
 
 
 def _splits(

@@ -158,3 +158,9 @@ def test_an_empty_list_of_files(folder: Path, task_dict, make) -> None:
     task_dict["datasets"]["G"]["local"]["files"] = {"pool": []}
     with pytest.raises(UserError, match="task.datasets.G.local.files: nothing do not go together"):
         load_task(make(task_dict), folder)
+
+
+def test_a_test_set_that_stands_in_train_is_said(folder: Path, task_dict, make) -> None:
+    task_dict["datasets"]["G"]["local"]["files"] = {"train": [{"path": "g.csv"}], "test": [{"path": "g.csv"}]}
+    (note,) = load_task(make(task_dict), folder).notes
+    assert note.startswith("G: ") and note.endswith("of the test texts stand in train too; its score is memory")
