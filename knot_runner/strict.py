@@ -47,6 +47,8 @@ def _join(where: str, key: Any) -> str:
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(value):  # built before, by whoever knew its kind
+        return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _convert_union(args, value, where)

@@ -13,6 +13,7 @@ from knot_runner.strict import rule
 class ModelSettings:
     """BERT encoder and head. ``per_party`` overrides any key for one data set's local model (unlike architectures)."""
 
+    kind: Literal["bert"]
     name: str
     head: Literal["published", "plain"]
     #: scratch = random start; hub = ``hub_id`` at ``revision``; else a folder (from ``paths.data`` unless absolute)
@@ -68,18 +69,26 @@ class TrainingSettings:
 
 @dataclass
 class HardwareSettings:
-    """Where it runs. None of it is in the run id."""
+    """Where it runs. Of it, only ``engine`` and ``precision`` are in the run id, and only in federated runs."""
 
     name: str
     device: str
     #: torch threads per process; 1 keeps numbers the same under every launcher
     threads: int
-    #: processes that train independent models side by side; 0 = one per core
+    #: processes that train independent models (or clients) side by side; 0 = one per core
     workers: int
+    #: what trains clients: loop (the reference), lean (worker processes, CPU), stacked (the cohort as one program);
+    #: auto = lean on a CPU, stacked on a GPU
+    engine: Literal["auto", "loop", "lean", "stacked"] = "auto"
+    #: of federated training; tf32 and bf16 for CUDA only
+    precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
+    #: stacked: clients trained together, at most; 0 = the whole cohort
+    stack: int = 0
 
     def __post_init__(self) -> None:
         rule(self.threads >= 1, "threads", f"{self.threads} is not at least 1")
         rule(self.workers >= 0, "workers", f"{self.workers} is negative; 0 = one per core")
+        rule(self.stack >= 0, "stack", f"{self.stack} is negative; 0 = the whole cohort")
 
 
 @dataclass

@@ -75,6 +75,3 @@ class TeachersSettings:
     name: str
     algorithm: Literal["teachers"]
     bias: BiasSettings
-
-
-METHOD_SETTINGS: dict[str, type] = {"knot": KnotSettings, "teachers": TeachersSettings}

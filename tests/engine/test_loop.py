@@ -15,7 +15,7 @@ from knot_runner.methods.losses import cross_entropy
 from knot_runner.models.tokens import Encoded, batches
 from knot_runner.settings import ModelSettings, StageSettings
 
-SPEC = ModelSettings("bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
+SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
 
 
 def put_texts(store, key, count, seed):

@@ -10,7 +10,7 @@ from knot_runner.errors import UserError
 from knot_runner.models.bert import TextClassifier, load_pretrained, party_model
 from knot_runner.settings import ModelSettings
 
-SPEC = ModelSettings("bert_tiny", "published", "scratch", "train", 500, "", "main", 32, 2, 2, 64, 0.1)
+SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 32, 2, 2, 64, 0.1)
 
 SHAPE = {
     "vocab_size": 500,

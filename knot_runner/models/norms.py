@@ -1,0 +1,60 @@
+"""Normalisation that also works on padded batches, which a stack of unequal clients needs."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from knot_runner.settings import ResnetSettings
+
+MOMENTUM = 0.1
+
+
+def make_norm(spec: ResnetSettings, channels: int) -> nn.Module:
+    """The layer that ``model.norm`` asks for."""
+    if spec.norm == "group":
+        return nn.GroupNorm(spec.groups, channels)
+    return BatchNorm(channels)
+
+
+class BatchNorm(nn.Module):
+    """BatchNorm over [B, C, H, W], as ``nn.BatchNorm2d``, with two things more.
+
+    ``mask`` [B] (1 = a real sample, 0 = padding), when set, leaves padding out of mean and variance. ``frozen`` uses
+    the running statistics in training too, and leaves them as they are. So does a batch with a single value per channel
+    (one image of 1x1), of which PyTorch's has no variance and stops. Running statistics are buffers.
+    """
+
+    def __init__(self, channels: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+        self.register_buffer("mask", None, persistent=False)
+        self.eps, self.frozen = eps, False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.frozen or x.numel() == x.shape[1]:
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+        if self.mask is None:
+            return F.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, True, MOMENTUM, self.eps
+            )
+        return self._masked(x)
+
+    def _masked(self, x: Tensor) -> Tensor:
+        mask = self.mask.to(x.dtype)[:, None, None, None]
+        count = self.mask.sum().to(x.dtype) * x.shape[2] * x.shape[3]
+        enough = count > 1
+        mean = torch.where(enough, (x * mask).sum((0, 2, 3)) / count.clamp_min(1), self.running_mean)
+        centred = x - mean[:, None, None]
+        var = torch.where(enough, (centred.square() * mask).sum((0, 2, 3)) / count.clamp_min(1), self.running_var)
+        with torch.no_grad():  # as PyTorch: the unbiased variance goes into the running one
+            step = MOMENTUM * enough.to(x.dtype)  # of a bool alone it would be float32
+            unbiased = var.detach() * count / (count - 1).clamp_min(1)
+            self.running_mean.add_(step * (mean.detach() - self.running_mean))
+            self.running_var.add_(step * (unbiased - self.running_var))
+        scale = self.weight / (var + self.eps).sqrt()
+        return centred * scale[:, None, None] + self.bias[:, None, None]

@@ -1,0 +1,138 @@
+"""Settings of federated learning: how rounds run (``training``) and what is exchanged (``method``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from knot_runner.strict import rule
+
+
+@dataclass
+class FederatedTraining:
+    """Rounds and local training (McMahan et al. 2017: C, E, B, eta), plain SGD."""
+
+    name: str
+    rounds: int
+    #: clients a round: a number, or a share of all clients below 1 (at least one client)
+    participants: int | float
+    epochs: int
+    batch: int
+    lr: float
+    momentum: float
+    weight_decay: float
+    #: whether weight decay also acts on biases
+    decay_biases: bool
+    #: leave out a client's last, smaller batch
+    drop_last: bool
+    #: a client smaller than a batch: stop, or train it on one smaller batch and say so
+    small_clients: Literal["stop", "allow"]
+    #: accuracy of the global model that counts as reached (rounds-to-target); null = none
+    target: float | None
+    #: end the run in the round that reaches ``target``
+    stop_at_target: bool
+    #: measure every so many rounds, and always in the last
+    evaluate_every: int
+
+    def __post_init__(self) -> None:
+        for key in ("rounds", "epochs", "batch", "evaluate_every"):
+            rule(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
+        share = self.participants
+        right = share >= 1 if isinstance(share, int) else 0 < share < 1
+        rule(right, "participants", f"{share} is neither a number of clients nor a share between 0 and 1")
+        rule(self.lr > 0, "lr", f"{self.lr} is not above 0")
+        rule(0 <= self.momentum < 1, "momentum", f"{self.momentum} is not in [0, 1)")
+        rule(self.weight_decay >= 0, "weight_decay", f"{self.weight_decay} is negative")
+        rule(self.target is None or 0 < self.target <= 1, "target", f"{self.target} is not in (0, 1]")
+        rule(not self.stop_at_target or self.target is not None, "target", "is not set, but stop_at_target needs it")
+
+
+@dataclass
+class Schedule:
+    """Temperature per round, from ``method.temperature`` to ``end`` over the first ``rounds`` rounds."""
+
+    shape: Literal["linear", "cosine", "exponential", "step"]
+    end: float
+    rounds: int
+
+    def __post_init__(self) -> None:
+        rule(self.end > 0, "end", f"{self.end} is not above 0; 1 is ordinary training")
+        rule(self.rounds >= 1, "rounds", f"{self.rounds} is not at least 1")
+
+
+@dataclass
+class Stragglers:
+    """A seeded ``share`` of the clients trains at ``temperature``, for ``epochs`` epochs (null: as many as others)."""
+
+    share: float
+    temperature: float
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        rule(0 <= self.share <= 1, "share", f"{self.share} is not in [0, 1]")
+        rule(self.temperature > 0, "temperature", f"{self.temperature} is not above 0; 1 is ordinary training")
+        rule(self.epochs is None or self.epochs >= 1, "epochs", f"{self.epochs} is not at least 1")
+
+
+@dataclass
+class ServerSettings:
+    """What the server does with the mean change of a round (Reddi et al. 2021); ``none``: adds ``lr`` times it."""
+
+    optimiser: Literal["none", "momentum", "adam"]
+    lr: float
+    beta1: float
+    beta2: float
+    #: adam: added to the root of the second moment
+    tau: float
+
+    def __post_init__(self) -> None:
+        rule(self.lr > 0, "lr", f"{self.lr} is not above 0")
+        rule(0 <= self.beta1 < 1, "beta1", f"{self.beta1} is not in [0, 1)")
+        rule(0 <= self.beta2 < 1, "beta2", f"{self.beta2} is not in [0, 1)")
+        rule(self.tau > 0, "tau", f"{self.tau} is not above 0")
+
+
+@dataclass
+class FederatedSettings:
+    """A federated method, chilled or not (FLex&Chill: training minimises CE(z / T, y))."""
+
+    name: str
+    algorithm: Literal["fedavg", "fedprox", "scaffold", "fedrep", "fedper"]
+    #: mean over participants weighted by their images, or uniform
+    aggregation: Literal["weighted", "uniform"]
+    #: running statistics of BatchNorm: averaged, kept by each client, or frozen at their start
+    batchnorm: Literal["averaged", "local", "frozen"]
+    temperature: float
+    #: train at T=1 with rate lr / T instead: what of chilling is a larger step
+    lr_control: bool
+    server: ServerSettings
+    schedule: Schedule | None = None
+    stragglers: Stragglers | None = None
+    #: temperature of the hardest samples (probability 0 of the truth at the round's start); easy ones have
+    #: ``temperature``, others lie between; null = all alike
+    hard_temperature: float | None = None
+    #: fedprox: weight of (mu / 2) || w - w_global ||^2
+    mu: float | None = None
+    #: fedrep: epochs of the head alone; the body then trains for ``training.epochs`` - head_epochs
+    head_epochs: int | None = None
+    #: last round with all clients: epochs of the head alone; 0 = none (FedWaD's protocol: 10)
+    final_head_epochs: int = 0
+
+    def __post_init__(self) -> None:
+        for key in ("temperature", "hard_temperature"):
+            value = getattr(self, key)
+            rule(value is None or value > 0, key, f"{value} is not above 0; 1 is ordinary training")
+        if self.algorithm == "fedprox":
+            rule(
+                self.mu is not None and self.mu >= 0, "mu", f"{self.mu} is not a weight of 0 or more; fedprox needs it"
+            )
+        else:
+            rule(self.mu is None, "mu", f"{self.mu} is of fedprox alone; algorithm={self.algorithm} has none")
+        if self.algorithm == "fedrep":
+            right = self.head_epochs is not None and self.head_epochs >= 1
+            rule(right, "head_epochs", f"{self.head_epochs} is not at least 1; fedrep needs it")
+        else:
+            rule(self.head_epochs is None, "head_epochs", "is of fedrep alone")
+        rule(self.final_head_epochs >= 0, "final_head_epochs", f"{self.final_head_epochs} is negative")
+        personal = self.algorithm in ("fedrep", "fedper")
+        rule(personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")

@@ -1,0 +1,113 @@
+"""BatchNorm equals PyTorch's on whole batches, and on padded ones PyTorch's on the real rows alone."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from knot_runner.models.norms import BatchNorm, make_norm
+from knot_runner.settings import ResnetSettings
+
+CLOSE = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def pair(channels: int, seed: int) -> tuple[BatchNorm, nn.BatchNorm2d]:
+    """Ours and PyTorch's layer with the same random parameters and statistics, float64, training."""
+    torch.manual_seed(seed)
+    theirs = nn.BatchNorm2d(channels).double()
+    for tensor in (theirs.weight.data, theirs.bias.data, theirs.running_mean):
+        tensor.normal_()
+    theirs.running_var.uniform_(0.2, 3)
+    ours = BatchNorm(channels).double()
+    ours.load_state_dict({key: value for key, value in theirs.state_dict().items() if key != "num_batches_tracked"})
+    return ours, theirs
+
+
+def step(layer: nn.Module, x: Tensor, weights: Tensor) -> list[Tensor]:
+    """Output, the gradients of sum(weights * output), and the running statistics afterwards."""
+    x = x.clone().requires_grad_()
+    layer.zero_grad()
+    y = layer(x)
+    (y * weights).sum().backward()
+    return [y.detach(), x.grad, layer.weight.grad, layer.bias.grad, layer.running_mean, layer.running_var]
+
+
+def same(ours: list[Tensor], theirs: list[Tensor]) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
+
+
+@given(st.integers(0, 999), st.integers(1, 5), st.integers(1, 4), st.sampled_from([(1, 2), (3, 3), (4, 1)]))
+@settings(max_examples=25, deadline=None)
+def test_equals_pytorch_over_steps_and_in_evaluation(
+    seed: int, batch: int, channels: int, size: tuple[int, int]
+) -> None:
+    ours, theirs = pair(channels, seed)
+    for _ in range(3):
+        x, weights = torch.randn(2, batch, channels, *size, dtype=torch.float64) * 3 + 1
+        same(step(ours, x, weights), step(theirs, x, weights))
+    ours.eval(), theirs.eval()
+    same(step(ours, x, weights), step(theirs, x, weights))
+
+
+@given(st.integers(0, 999), st.integers(2, 6), st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_masked_batch_is_the_batch_of_its_real_rows(seed: int, batch: int, data: st.DataObject) -> None:
+    real = torch.tensor(data.draw(st.lists(st.booleans(), min_size=batch, max_size=batch).filter(any)))
+    ours, theirs = pair(3, seed)
+    x, weights = torch.randn(2, batch, 3, 2, 2, dtype=torch.float64) + 1
+    weights[~real] = 0  # padding has no part in the loss
+    ours.mask = real.double()
+    padded = step(ours, x, weights)
+    alone = step(theirs, x[real], weights[real])
+    assert not padded[1][~real].any()
+    padded[0], padded[1] = padded[0][real], padded[1][real]
+    same(padded, alone)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_single_value_per_channel_is_normalised_by_the_running_statistics(masked: bool) -> None:
+    ours, theirs = pair(3, 0)
+    x, weights = torch.randn(2, 1, 3, 1, 1, dtype=torch.float64)
+    expected = step(theirs.eval(), x, weights)
+    if masked:  # one real row of two
+        ours.mask = torch.tensor([1.0, 0.0], dtype=torch.float64)
+        x, weights = (torch.cat([one, torch.zeros_like(one)]) for one in (x, weights))
+    found = step(ours, x, weights)
+    found[0], found[1] = found[0][:1], found[1][:1]
+    same(found, expected)
+
+
+def test_a_batch_of_padding_alone_changes_nothing() -> None:
+    ours, _ = pair(3, 1)
+    before = copy.deepcopy(ours.state_dict())
+    ours.mask = torch.zeros(4, dtype=torch.float64)
+    y, *gradients, _, _ = step(ours, torch.randn(4, 3, 2, 2).double(), torch.zeros(4, 3, 2, 2).double())
+    assert y.isfinite().all() and all(bool((g == 0).all()) for g in gradients)
+    same(list(ours.state_dict().values()), list(before.values()))
+
+
+def test_frozen_statistics_are_used_in_training_and_kept() -> None:
+    ours, theirs = pair(3, 2)
+    ours.frozen = True
+    x, weights = torch.randn(2, 4, 3, 2, 2, dtype=torch.float64)
+    same(step(ours, x, weights), step(theirs.eval(), x, weights))
+
+
+def test_the_mask_is_no_part_of_the_state() -> None:
+    layer, _ = pair(2, 3)
+    layer.mask = torch.ones(5)
+    assert set(layer.state_dict()) == {"weight", "bias", "running_mean", "running_var"}
+
+
+def test_the_norm_is_the_one_asked_for() -> None:
+    spec = ResnetSettings("resnet", "r", [1], 8, "cifar", "group", 4)
+    group = make_norm(spec, 8)
+    assert isinstance(group, nn.GroupNorm) and (group.num_groups, group.num_channels) == (4, 8)
+    spec.norm = "batch"
+    assert isinstance(make_norm(spec, 8), BatchNorm)
