@@ -59,9 +59,9 @@ class Checkpoint:
         self._slot = 1 - int(record["file"].removeprefix("state-").removesuffix(".safetensors"))
         return Commit(record["step"], safetensors.torch.load_file(state), record["values"])
 
-    def save(self, step: int, tensors: dict[str, Tensor], values: dict[str, Any], log: dict[str, Any]) -> None:
-        """Commit the state after ``step`` with one row of ``log``. Values and log are plain JSON."""
-        length = append_synced(self.folder / LOG, json.dumps(log, allow_nan=False))
+    def save(self, step: int, tensors: dict[str, Tensor], values: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+        """Commit the state after ``step`` with the ``rows`` logged since the last commit. Values, rows: plain JSON."""
+        length = append_synced(self.folder / LOG, "\n".join(json.dumps(row, allow_nan=False) for row in rows))
         state = self.folder / f"state-{self._slot}.safetensors"
         content = save_bytes(tensors)
         write_atomic(state, content)

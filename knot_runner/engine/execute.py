@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +19,7 @@ import torch
 
 from knot_runner.engine import loop
 from knot_runner.engine.hardware import prepare
+from knot_runner.engine.plugins import load_plugins
 from knot_runner.engine.requests import Request, Train, request_key, title
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.errors import UserError
@@ -129,27 +127,6 @@ def run_one(request: Request, place: loop.Place, watch: Watch) -> Artefact:
         watch(name, 1, 1, "done")
         facts |= {"device": str(place.device), "torch": torch.__version__, "threads": torch.get_num_threads()}
         return place.store.put(stage, key, tensors, {"title": name, **facts})
-
-
-def load_plugins(plugins: list[str]) -> None:
-    """Import modules (dotted names) or files (``*.py``) that add to the tables of losses, weightings, ...
-
-    Raises :class:`UserError` naming the plug-in.
-    """
-    for plugin in plugins:
-        name = Path(plugin).stem if plugin.endswith(".py") else plugin
-        if name in sys.modules:
-            continue
-        try:
-            if plugin.endswith(".py"):
-                spec = importlib.util.spec_from_file_location(name, Path(plugin).resolve())
-                sys.modules[name] = module = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(module)
-            else:
-                importlib.import_module(plugin)
-        except (ImportError, OSError, SyntaxError) as problem:
-            sys.modules.pop(name, None)
-            raise UserError(f"plugins: {plugin}: cannot be imported ({problem})") from None
 
 
 # --------------------------------------------------------------------------------------------- in a worker process

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from knot_runner import measures
 from knot_runner.engine.commit import Checkpoint
+from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.requests import Network, Part, Predict, SampleLoss, Train
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
@@ -22,10 +23,6 @@ from knot_runner.models.tokens import Encoded, batches
 #: (finished steps, all steps, short text) -> None
 Report = Callable[[int, int, str], None]
 EVALUATION_BATCH = 256
-
-
-class DivergedError(Exception):
-    """A loss that is not finite: the run is recorded as diverged, nothing of the epoch is kept."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ def train(request: Train, place: Place, work: Path, report: Report) -> tuple[dic
         values["seconds"] += time.monotonic() - began
         row = {"epoch": epoch, "loss": loss, "valid": score, "seconds": round(time.monotonic() - began, 3)}
         tensors = _flatten(model, optimiser, best if values["best_epoch"] != epoch else None)
-        checkpoint.save(epoch, tensors, values, row)
+        checkpoint.save(epoch, tensors, values, [row])
     facts = {"epochs": checkpoint.log(), "seconds": values["seconds"], "select": request.select}
     facts |= {"best_epoch": values["best_epoch"], "best_score": values["best_score"]}
     checkpoint.clear()

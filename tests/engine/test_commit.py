@@ -11,7 +11,7 @@ from knot_runner.errors import UserError
 
 
 def save(checkpoint, step):
-    checkpoint.save(step, {"w": torch.full((3,), float(step))}, {"step": step}, {"step": step})
+    checkpoint.save(step, {"w": torch.full((3,), float(step))}, {"step": step}, [{"step": step}])
 
 
 def test_nothing_yet(tmp_path):

@@ -1,0 +1,1 @@
+"""Local training of a cohort of clients: one contract, several engines (loop, lean, stacked)."""

@@ -1,0 +1,46 @@
+"""The engine that ``hardware`` asks for; never another one."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from knot_runner.engine.federated.cohort import Blueprint, Engine, ImageData
+from knot_runner.engine.hardware import prepare
+from knot_runner.errors import UserError
+from knot_runner.settings import HardwareSettings
+
+DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
+
+
+def make_engine(hardware: HardwareSettings, blueprint: Blueprint, data: ImageData, test: ImageData) -> Engine:
+    """The engine, ready to train. ``auto`` is lean on a CPU and stacked on a GPU.
+
+    Raises :class:`UserError` naming the key for a device, engine and precision that do not go together.
+    """
+    device = prepare(hardware)
+    name = hardware.engine
+    if name == "auto":
+        name = "lean" if device.type == "cpu" else "stacked"
+    if name == "lean" and device.type != "cpu":
+        raise UserError("hardware.engine: lean is for the CPU; stacked is for a GPU, loop runs on both")
+    if hardware.precision in ("tf32", "bf16") and (device.type != "cuda" or name != "stacked"):
+        raise UserError(
+            f"hardware.precision: {hardware.precision} is for engine=stacked on CUDA; float32 runs anywhere"
+        )
+    dtype = DTYPES[hardware.precision]
+    if name == "lean":
+        from knot_runner.engine.federated.lean import Lean
+
+        return Lean(blueprint, data, test, dtype, hardware.workers or os.cpu_count() or 1, hardware.threads)
+    if name == "stacked":
+        from knot_runner.engine.federated.stacked import Stacked
+
+        autocast = "bf16" if hardware.precision == "bf16" else "none"
+        return Stacked(
+            blueprint, data, test, device, dtype, hardware.stack, autocast, tf32=hardware.precision == "tf32"
+        )
+    from knot_runner.engine.federated.loop import Loop
+
+    return Loop(blueprint, data, test, device, dtype)

@@ -1,0 +1,130 @@
+"""The contract of the engines: what is asked for (a client's local training) and what comes back. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from knot_runner.settings import ImageModel
+
+#: The worker-independent unit of inference, so that no number depends on how rows were dealt out.
+INFERENCE_ROWS = 512
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A model to build: its settings, input shape (channels, height, width), number of classes."""
+
+    spec: ImageModel
+    shape: tuple[int, int, int]
+    classes: int
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """The images all clients draw from, resident in memory (or on the device).
+
+    ``pixels`` [N, C, H, W] uint8 (units of 1/255) or floating; normalised by (value - mean) / std, ``mean`` and ``std``
+    [C]. ``labels`` [N] int64.
+    """
+
+    pixels: Tensor
+    labels: Tensor
+    mean: Tensor
+    std: Tensor
+
+
+@dataclass(frozen=True)
+class Phase:
+    """So many epochs over the client's rows, training all parameters, the head alone, or all but the head."""
+
+    epochs: int
+    trains: Literal["all", "head", "body"] = "all"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a client trains: SGD on mean_i scale_i * CE(z_i / T_i, y_i) + (proximal / 2) || w - w_start ||^2.
+
+    T_i is ``temperature``, or lies between it and ``hard_temperature`` by the sample's hardness at the start (see
+    ``engine.federated.local.temperatures``); scale_i is 1, or 1 / T_i with T_i = 1 in the softmax when
+    ``per_sample_rate`` (the control of a per-sample temperature; a constant one is controlled by ``lr``).
+    """
+
+    phases: tuple[Phase, ...]
+    batch: int
+    drop_last: bool
+    lr: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    decay_biases: bool = True
+    temperature: float = 1.0
+    hard_temperature: float | None = None
+    per_sample_rate: bool = False
+    proximal: float = 0.0
+    frozen_statistics: bool = False
+    augment: Literal["none", "crop_flip"] = "none"
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """One client's work in one round.
+
+    ``weights`` [P] and ``buffers`` [Q] are flat (``engine.federated.flat``), in the dtype to compute in; requests of a
+    round may share them. ``rows`` [n] int64 into the train images; ``test_rows`` [m] into the test images, on which the
+    model is measured before and after training. ``control`` [P], if given, is added to every gradient (SCAFFOLD).
+    """
+
+    client: int
+    round: int
+    seed: int
+    weights: Tensor
+    buffers: Tensor
+    rows: Tensor
+    test_rows: Tensor
+    recipe: Recipe
+    control: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a client returns: weights [P], buffers [Q], steps taken, mean training loss over all steps (as minimised,
+    without the proximal term), and how many of its test images were right ``before`` and ``after``."""
+
+    client: int
+    weights: Tensor
+    buffers: Tensor
+    steps: int
+    loss: float
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Inference:
+    """Logits of ``rows`` [n] of the test images (or train images) under one model."""
+
+    weights: Tensor
+    buffers: Tensor
+    rows: Tensor
+    split: Literal["test", "train"] = "test"
+
+
+class Engine(Protocol):
+    """Executes cohorts. Results do not depend on the order of the requests, nor on workers or chunks."""
+
+    name: str
+
+    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
+        """Train every client of ``cohort``; results in the same order, on the CPU."""
+        ...
+
+    def logits(self, requests: list[Inference]) -> list[Tensor]:
+        """Logits [n, classes] of every request, on the CPU, in evaluation mode."""
+        ...
+
+    def close(self) -> None:
+        """End worker processes and free memory."""
+        ...

@@ -1,0 +1,109 @@
+"""A model's parameters and buffers as two flat vectors: averaging, control variates and stacking are then one line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from knot_runner.engine.federated.cohort import Blueprint
+from knot_runner.engine.seeds import keyed
+from knot_runner.models.images import build_image_model
+
+
+@dataclass(frozen=True)
+class Field:
+    """One tensor's place in a flat vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each parameter and buffer lies, in the model's own order."""
+
+    parameters: tuple[Field, ...]
+    buffers: tuple[Field, ...]
+
+    @property
+    def size(self) -> int:
+        """P, the number of parameters."""
+        return self.parameters[-1].stop
+
+    @property
+    def buffer_size(self) -> int:
+        """Q, the number of buffer values; 0 for models without BatchNorm."""
+        return self.buffers[-1].stop if self.buffers else 0
+
+    def mask(self, keep: str) -> Tensor:
+        """bool [P]: the parameters of the ``head``, of the ``body`` (all but the head), or ``all``."""
+        found = torch.zeros(self.size, dtype=torch.bool)
+        for field in self.parameters:
+            is_head = field.name.startswith("head.")
+            found[field.start : field.stop] = keep == "all" or is_head == (keep == "head")
+        return found
+
+    def biases(self) -> Tensor:
+        """bool [P]: parameters named ``bias``."""
+        found = torch.zeros(self.size, dtype=torch.bool)
+        for field in self.parameters:
+            found[field.start : field.stop] = field.name.endswith("bias")
+        return found
+
+
+def layout_of(blueprint: Blueprint) -> Layout:
+    """The layout of the blueprint's model (built on the meta device: no memory, no random draws)."""
+    with torch.device("meta"):
+        model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
+    return Layout(_fields(dict(model.named_parameters())), _fields(dict(_kept_buffers(model))))
+
+
+def initial(blueprint: Blueprint, seed: int) -> tuple[Tensor, Tensor]:
+    """(weights [P], buffers [Q]) of a fresh model, float32, drawn from the run's seed."""
+    torch.manual_seed(keyed(seed, "init"))
+    model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
+    return flatten(model)
+
+
+def flatten(model: nn.Module) -> tuple[Tensor, Tensor]:
+    """Copies of a model's parameters and buffers as flat vectors."""
+    weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    kept = [b.detach().reshape(-1) for _, b in _kept_buffers(model)]
+    return weights.clone(), torch.cat(kept).clone() if kept else weights.new_empty(0)
+
+
+def views(flat: Tensor, fields: tuple[Field, ...]) -> dict[str, Tensor]:
+    """Named views into ``flat`` [..., size]; leading dimensions stay."""
+    lead = flat.shape[:-1]
+    return {f.name: flat[..., f.start : f.stop].view(*lead, *f.shape) for f in fields}
+
+
+def load(model: nn.Module, layout: Layout, weights: Tensor, buffers: Tensor) -> None:
+    """Copy flat vectors into ``model``, in place."""
+    with torch.no_grad():
+        named = views(weights, layout.parameters)
+        for name, parameter in model.named_parameters():
+            parameter.copy_(named[name])
+        named = views(buffers, layout.buffers)
+        for name, buffer in _kept_buffers(model):
+            buffer.copy_(named[name])
+
+
+def _kept_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
+    return [(name, buffer) for name, buffer in model.named_buffers() if buffer is not None]
+
+
+def _fields(named: dict[str, Tensor]) -> tuple[Field, ...]:
+    fields, start = [], 0
+    for name, tensor in named.items():
+        fields.append(Field(name, tuple(tensor.shape), start))
+        start = fields[-1].stop
+    return tuple(fields)

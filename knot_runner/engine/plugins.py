@@ -1,0 +1,31 @@
+"""Plug-ins: Python files or modules of the user's own that add to our tables."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+
+from knot_runner.errors import UserError
+
+
+def load_plugins(plugins: list[str]) -> None:
+    """Import modules (dotted names) or files (``*.py``) that add to the tables of losses, weightings, ...
+
+    Raises :class:`UserError` naming the plug-in.
+    """
+    for plugin in plugins:
+        name = Path(plugin).stem if plugin.endswith(".py") else plugin
+        if name in sys.modules:
+            continue
+        try:
+            if plugin.endswith(".py"):
+                spec = importlib.util.spec_from_file_location(name, Path(plugin).resolve())
+                sys.modules[name] = module = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+            else:
+                importlib.import_module(plugin)
+        except (ImportError, OSError, SyntaxError) as problem:
+            sys.modules.pop(name, None)
+            raise UserError(f"plugins: {plugin}: cannot be imported ({problem})") from None
