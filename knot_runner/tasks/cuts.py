@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 from sklearn.model_selection import train_test_split
@@ -10,6 +11,19 @@ from sklearn.model_selection import train_test_split
 from knot_runner.errors import UserError, nearest
 from knot_runner.settings import Role, Split
 from knot_runner.tasks.examples import SPLITS, Examples
+
+
+class Labelled(Protocol):
+    """Rows with a label each: texts or images."""
+
+    labels: np.ndarray
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: np.ndarray) -> Self: ...
+
+
+Rows = TypeVar("Rows", bound=Labelled)
 
 
 def cut(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -112,7 +126,7 @@ def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
     return examples.take(np.arange(first, last))
 
 
-def limit(examples: Examples, most: int, seed: int) -> Examples:
+def limit(examples: Rows, most: int, seed: int) -> Rows:
     """At most ``most`` rows, each label with its share (largest remainders), drawn with ``seed``, in file order."""
     if len(examples) <= most:
         return examples

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from knot_runner.errors import UserError
-from knot_runner.settings import HubSource
+from knot_runner.settings import HubSource, ImageHub
 from knot_runner.tasks.readers import Record
 from knot_runner.tasks.rows import Table, read_table
 
@@ -21,10 +21,13 @@ def read_hub(name: str, source: HubSource) -> dict[str, list[Table]]:
 
 def _table(name: str, source: HubSource, split: str) -> Table:
     label = f"{source.id}{f'[{source.config}]' if source.config else ''} {split}"
-    return read_table(label, _records(_load(name, source, split), source), source.columns, source.where)
+    rows = load_split(f"task.datasets.{name}.hub", source, split)
+    return read_table(label, _records(rows, source), source.columns, source.where)
 
 
-def _load(name: str, source: HubSource, split: str) -> Any:
+def load_split(where: str, source: HubSource | ImageHub, split: str) -> Any:
+    """One split of a hub data set. Raises :class:`UserError` that begins with ``where``, the setting, and gives the
+    hub's reason in one line."""
     import datasets  # takes a second to import, and only this source needs it
 
     try:
@@ -32,7 +35,7 @@ def _load(name: str, source: HubSource, split: str) -> Any:
     except Exception as problem:  # the hub's client raises kinds of its own, of requests, of the system
         reason = " ".join(str(problem).split())[:200] or "no reason given"
         raise UserError(
-            f"task.datasets.{name}.hub: {source.id} at revision {source.revision} cannot be loaded "
+            f"{where}: {source.id} at revision {source.revision} cannot be loaded "
             f"({type(problem).__name__}: {reason}); task.source=local reads files instead"
         ) from None
 

@@ -1,0 +1,126 @@
+"""The hub source of images, with the transport faked: ``datasets.load_dataset`` hands out sets made from lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from knot_runner.errors import UserError
+from knot_runner.tasks.images import ImageTask, load_images
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (20, 28, 28), dtype=np.uint8)
+LABELS = [i % 5 for i in range(20)]
+WRITERS = [f"f{i % 4}" for i in range(20)]
+
+
+def rows(at: slice, **columns: Any) -> datasets.Dataset:
+    images = [Image.fromarray(image) for image in PIXELS[at]]
+    content = {"image": images, "character": LABELS[at], "writer_id": WRITERS[at], "unread": LABELS[at]} | columns
+    kinds = {name: datasets.Image() for name in ("image",) if isinstance(content[name][0], Image.Image)}
+    made = datasets.Dataset.from_dict(content)
+    return made.cast(datasets.Features(made.features | kinds)) if kinds else made
+
+
+@pytest.fixture
+def calls(monkeypatch) -> list[tuple]:
+    made: list[tuple] = []
+
+    def load_dataset(identity: str, config: str | None, *, revision: str, split: str) -> datasets.Dataset:
+        made.append((identity, config, revision, split))
+        return rows(slice(15, 20) if split == "test" else slice(0, 15))
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return made
+
+
+@pytest.fixture
+def load(image_task):
+    def read(**changes: Any) -> ImageTask:
+        hub = {
+            "id": "some/digits",
+            "revision": "abc",
+            "splits": {"train": "train", "test": "test"},
+            "image": "image",
+            "label": "character",
+            "user": "writer_id",
+        }
+        return load_images(image_task("femnist", source="hub", hub=hub | changes), None)
+
+    return read
+
+
+def test_images_labels_and_writers(load, calls) -> None:
+    task = load(config="c")
+    assert calls == [("some/digits", "c", "abc", split) for split in ("train", "test")]
+    np.testing.assert_array_equal(task.train.pixels[:, 0], PIXELS[:15])
+    np.testing.assert_array_equal(task.test.pixels[:, 0], PIXELS[15:])
+    assert task.train.labels.tolist() == LABELS[:15]
+    assert [task.user_names[u] for u in task.train.users] == WRITERS[:15]
+    assert [task.user_names[u] for u in task.test.users] == WRITERS[15:]
+    assert task.train.files is None and task.source == "hub"
+
+
+def test_without_writers(load, calls) -> None:
+    task = load(user=None)
+    assert task.train.users is None and task.user_names is None
+
+
+def test_one_split_is_cut_by_writer(load, calls) -> None:
+    task = load(splits={"train": "train"})
+    assert sorted(task.test.users.tolist()) == [0, 1, 2, 3] and len(task.train) == 11
+    assert task.notes == ["femnist: no test set of its own; 10% of each writer's images, 4, are held out"]
+
+
+def test_undecoded_images(load, write, monkeypatch) -> None:
+    files = [{"bytes": write.png(image), "path": None} for image in PIXELS[:15]]
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows(slice(0, 15), image=files))
+    np.testing.assert_array_equal(load().train.pixels[:, 0], PIXELS[:15])
+
+
+@pytest.mark.parametrize(
+    ("columns", "changes", "message"),
+    [
+        ({"character": [0.5] * 15}, {}, "some/digits train: image 1: label 0.5 is not a whole number; task.hub.label"),
+        ({"character": [0] * 14 + [62]}, {}, "some/digits train: image 15 has label 62; task.classes has 62: 0 to 61"),
+        ({"character": [-1] * 15}, {}, "some/digits train: image 1 has label -1"),
+        ({"image": ["x"] * 15}, {}, "some/digits train: image 1: is a str, not an image; task.hub.image names"),
+        ({"image": [{"bytes": b"x"}] * 15}, {}, "some/digits train: image 1: is no readable PNG or JPEG image"),
+        ({"image": [Image.new("L", (9, 28))] * 15}, {}, "image 1: its images are 1x28x9, but task.shape is 1x28x28"),
+        ({}, {"label": "charakter"}, r"some/digits train: has no column 'charakter' \(did you mean 'character'\?\)"),
+        ({}, {"user": "writer"}, "some/digits train: has no column 'writer'"),
+        ({}, {"splits": {"test": "test"}}, "task.hub.splits: has test; right are train, or train and test"),
+        ({}, {"splits": {"train": "a", "valid": "b"}}, "task.hub.splits: has train, valid; right are"),
+    ],
+)
+def test_what_does_not_fit(load, monkeypatch, columns: dict, changes: dict, message: str) -> None:
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows(slice(0, 15), **columns))
+    with pytest.raises(UserError, match=message):
+        load(**changes)
+
+
+def test_an_empty_split(load, monkeypatch) -> None:
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows(slice(0, 15)).select([]))
+    with pytest.raises(UserError, match="some/digits train: there is no image"):
+        load()
+
+
+def test_the_hubs_reason_in_one_line(load, monkeypatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ConnectionError("no\nnetwork")
+
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    with pytest.raises(UserError) as caught:
+        load()
+    assert str(caught.value) == (
+        "task.hub: some/digits at revision abc cannot be loaded (ConnectionError: no network); "
+        "task.source=local reads files instead"
+    )
+
+
+def test_a_hub_that_is_not_set(image_task) -> None:
+    with pytest.raises(UserError, match="task.hub: is not set, so task.source=hub has no femnist"):
+        load_images(image_task("femnist", source="hub", hub=None), None)

@@ -1,0 +1,478 @@
+"""Partitions: what holds for all of them, small ones by hand, the published ones' figures, and settings that cannot
+hold."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from knot_runner.errors import UserError
+from knot_runner.settings import (
+    PARTITION_SETTINGS,
+    Centralised,
+    Dirichlet,
+    DirichletClients,
+    Iid,
+    Manual,
+    Natural,
+    Pairs,
+    Shards,
+    build,
+)
+from knot_runner.tasks.images import Images, ImageTask, Partition, make_partition
+from knot_runner.tasks.images.partition import PARTITIONS
+
+CONF = Path(__file__).parents[3] / "conf" / "partition"
+
+
+def images(labels: Any, users: Any = None, files: Any = None) -> Images:
+    labels = np.asarray(labels, np.int64)
+    return Images(np.zeros((len(labels), 1, 1, 1), np.uint8), labels, users, files)
+
+
+def task(train: Images, test: Images, classes: int = 10, **names: Any) -> ImageTask:
+    return ImageTask("t", [f"c{k}" for k in range(classes)], None, train, test, [0.0], [1.0], "local", **names)
+
+
+def balanced(each: int, test: int, classes: int = 10) -> ImageTask:
+    return task(images(np.repeat(np.arange(classes), each)), images(np.repeat(np.arange(classes), test)), classes)
+
+
+def counts(part: list[np.ndarray], labels: np.ndarray, classes: int = 10) -> np.ndarray:
+    return np.stack([np.bincount(labels[rows], minlength=classes) for rows in part])
+
+
+def natural(**changes: Any) -> Natural:
+    return replace(Natural("natural", "user", 1, None, "stop", 0.5, 4), **changes)
+
+
+def same(one: Partition, other: Partition) -> bool:
+    rows = zip([*one.train, *one.test], [*other.train, *other.test], strict=True)
+    return one.names == other.names and all(np.array_equal(a, b) for a, b in rows)
+
+
+# ------------------------------------------------------------------------------------------------------- all of them
+
+CLASSES = 5
+SETTINGS = st.one_of(
+    st.builds(Natural, st.just("natural"), st.sampled_from(["user", "file"]), st.integers(1, 4), st.none(),
+              st.just("dirichlet"), st.floats(0.01, 50), st.integers(1, 6)),
+    st.builds(Iid, st.just("iid"), st.integers(1, 12)),
+    st.builds(Dirichlet, st.just("dirichlet"), st.integers(1, 8), st.floats(0.01, 100), st.integers(0, 2)),
+    st.builds(DirichletClients, st.just("dirichlet_clients"), st.integers(1, 12), st.floats(0.001, 100)),
+    st.builds(Shards, st.just("shards"), st.integers(1, 6), st.integers(1, 3)),
+    st.builds(Pairs, st.just("pairs"), st.integers(4, 9), st.sampled_from([[[0, 1], [2, 3]], [[4], [0, 2]]])),
+    st.builds(Manual, st.just("manual"), st.integers(1, 8), st.integers(1, CLASSES), st.floats(-1, 3),
+              st.floats(0, 2), st.integers(1, 20)),
+    st.builds(Centralised, st.just("centralised")),
+)  # fmt: skip
+
+
+@st.composite
+def tasks(draw: st.DrawFn) -> ImageTask:
+    """Random labels (classes may be rare, or only in test), with or without writers and files."""
+
+    def part(least: int) -> Images:
+        labels = draw(st.lists(st.integers(0, CLASSES - 1), min_size=least, max_size=60))
+        users = draw(st.lists(st.integers(0, 6), min_size=len(labels), max_size=len(labels)))
+        return images(labels, np.array(users) if known else None)
+
+    known = draw(st.booleans())
+    return task(part(8), part(0), CLASSES)
+
+
+@given(SETTINGS, tasks(), st.integers(0, 5))
+@settings(max_examples=300, deadline=None)
+def test_every_partition_is_sound(spec: Any, made: ImageTask, seed: int) -> None:
+    try:
+        partition = make_partition(spec, made, seed)
+    except UserError as problem:
+        assert str(problem).startswith("partition.") and "\n" not in str(problem)
+        return
+    assert len(partition.names) == len(set(partition.names)) == len(partition.train) == len(partition.test)
+    for part, source in ((partition.train, made.train), (partition.test, made.test)):
+        for rows in part:
+            assert rows.dtype == np.int64 and (np.diff(rows) > 0).all()  # ascending, none twice
+            assert len(rows) == 0 or (rows[0] >= 0 and rows[-1] < len(source))
+    assert all(len(rows) for rows in partition.train)
+    assert same(partition, make_partition(spec, made, seed))
+    everyone = np.sort(np.concatenate(partition.train))
+    if not isinstance(spec, Manual):
+        assert len(np.unique(everyone)) == len(everyone)
+    if isinstance(spec, Iid | Dirichlet | DirichletClients | Shards | Centralised):
+        assert np.array_equal(everyone, np.arange(len(made.train)))
+        assert np.array_equal(np.sort(np.concatenate(partition.test)), np.arange(len(made.test)))
+        test_follows_train(partition, made)
+
+
+def test_follows_train(partition: Partition, made: ImageTask) -> None:
+    """Each client's test images of a class are its share of the class's training images, up to one."""
+    train = counts(partition.train, made.train.labels, CLASSES)
+    test = counts(partition.test, made.test.labels, CLASSES)
+    trained = train.sum(0) > 0
+    exact = train[:, trained] / train.sum(0)[trained] * test.sum(0)[trained]
+    assert (np.abs(test[:, trained] - exact) < 1).all()
+    assert (test[:, trained][train[:, trained] == 0] == 0).all()
+
+
+test_follows_train.__test__ = False
+
+
+@pytest.mark.parametrize("kind", sorted(set(PARTITION_SETTINGS) - {"centralised"}))
+def test_another_seed_deals_otherwise(kind: str) -> None:
+    made = task(images(np.arange(3000) % 10, np.arange(3000) % 300), images(np.arange(500) % 10))
+    spec = build(PARTITION_SETTINGS[kind], {**yaml.safe_load((CONF / f"{kind}.yaml").read_text())}, "partition")
+    spec = replace(spec, floor=1) if kind == "dirichlet" else spec
+    spec = replace(spec, clients=50) if kind == "natural" else spec
+    assert not same(make_partition(spec, made, 0), make_partition(spec, made, 1))
+
+
+@pytest.mark.parametrize("kind", PARTITION_SETTINGS)
+def test_every_kind_has_its_yaml(kind: str) -> None:
+    path = CONF / f"{kind}.yaml"
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith("# knot-runner ") and lines[1].startswith("# ")
+    config = yaml.safe_load(path.read_text())
+    assert config["kind"] == kind
+    partition = make_partition(build(PARTITION_SETTINGS[kind], config, "partition"), balanced(1000, 100), 0)
+    assert len(partition.train) == config.get("clients") or config.get("count", 1)
+
+
+def test_the_table_has_every_kind() -> None:
+    assert set(PARTITIONS) == set(PARTITION_SETTINGS.values())
+
+
+PRINT = """
+import hashlib, numpy as np
+from knot_runner.settings import Dirichlet
+from knot_runner.tasks.images import Images, ImageTask, make_partition
+one = Images(np.zeros((500, 1, 1, 1), np.uint8), np.arange(500) % 10)
+task = ImageTask("t", list("0123456789"), None, one, one, [0], [1], "x")
+made = make_partition(Dirichlet("dirichlet", 7, 0.5, 1), task, 3)
+print(hashlib.sha256(b"".join(rows.tobytes() for rows in [*made.train, *made.test])).hexdigest())
+"""
+
+
+def test_hash_seeds_and_processes_do_not_matter() -> None:
+    env = {**os.environ, "PYTHONHASHSEED": "7"}
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", PRINT], env=env, cwd=root, capture_output=True, text=True, check=True)
+    one = images(np.arange(500) % 10)
+    made = make_partition(Dirichlet("dirichlet", 7, 0.5, 1), task(one, one), 3)
+    here = hashlib.sha256(b"".join(rows.tobytes() for rows in [*made.train, *made.test])).hexdigest()
+    assert done.stdout.strip() == here
+
+
+# ------------------------------------------------------------------------------------------------------------ by hand
+
+
+def test_centralised_and_iid_by_hand() -> None:
+    made = balanced(10, 3)
+    whole = make_partition(Centralised("centralised"), made, 0)
+    assert [len(whole.train[0]), len(whole.test[0])] == [100, 30]
+    sizes = [len(rows) for rows in make_partition(Iid("iid", 7), made, 0).train]
+    assert sorted(sizes) == [14] * 5 + [15] * 2
+
+
+def test_shards_by_hand() -> None:
+    """12 images of 3 classes in 6 shards of 2, all within a class: 2 shards a client."""
+    made = task(images([0, 1, 2] * 4), images([0, 1, 2] * 2), 3)
+    train = counts(make_partition(Shards("shards", 3, 2), made, 5).train, made.train.labels, 3)
+    assert (train.sum(1) == 4).all() and (train % 2 == 0).all() and ((train > 0).sum(1) <= 2).all()
+    dealt = [make_partition(Shards("shards", 3, 2), made, seed).train for seed in range(20)]
+    assert len({counts(part, made.train.labels, 3).tobytes() for part in dealt}) > 3  # which shards, too, is drawn
+
+
+@given(st.integers(2, 6), st.integers(1, 3), st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_shards_hold_few_classes(clients: int, each: int, seed: int) -> None:
+    made = balanced(12, 2)  # 120 images; a shard of at most 60 touches at most 6 classes
+    train = counts(make_partition(Shards("shards", clients, each), made, seed).train, made.train.labels)
+    assert np.ptp(train.sum(1)) <= each
+    longest = -(-120 // (clients * each))
+    assert (train > 0).sum(1).max() <= each * (longest // 12 + 2)
+
+
+def test_pairs_by_hand() -> None:
+    made = task(images([0] * 12 + [1] * 24 + [2] * 6 + [3] * 6 + [4] * 5), images([0, 1, 2, 3, 4] * 6), 5)
+    partition = make_partition(Pairs("pairs", 4, [[0, 1], [2, 3]]), made, 0)
+    assert partition.groups == [0, 0, 1, 1]
+    assert counts(partition.train, made.train.labels, 5).tolist() == [[6, 12, 0, 0, 0]] * 2 + [[0, 0, 3, 3, 0]] * 2
+    assert counts(partition.test, made.test.labels, 5).tolist() == [[3, 3, 0, 0, 0]] * 2 + [[0, 0, 3, 3, 0]] * 2
+    assert partition.notes == ["partition.groups: 5 training and 6 test images of classes in no group are left out"]
+
+
+@given(st.integers(10, 40), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_pairs_have_two_clients_a_group_and_equal_shares(clients: int, seed: int) -> None:
+    groups = [[2 * k, 2 * k + 1] for k in range(5)]
+    made = balanced(60, 13)
+    partition = make_partition(Pairs("pairs", clients, groups), made, seed)
+    assert len(partition.groups) == clients and np.bincount(partition.groups, minlength=5).min() >= 2
+    for part, source in ((partition.train, made.train), (partition.test, made.test)):
+        table = counts(part, source.labels)
+        for number, group in enumerate(groups):
+            mine = np.array(partition.groups) == number
+            assert (np.ptp(table[np.ix_(mine, group)], axis=0) <= 1).all()
+            assert not table[np.ix_(~mine, group)].any()
+
+
+def test_dirichlet_tends_to_iid_and_honours_its_floor() -> None:
+    made = balanced(500, 50)
+    wide = counts(make_partition(Dirichlet("dirichlet", 10, 1e6, 0), made, 0).train, made.train.labels)
+    assert np.abs(wide - 50).max() <= 1
+    for floor in (1, 10, 40):
+        table = counts(make_partition(Dirichlet("dirichlet", 10, 0.05, floor), made, 0).train, made.train.labels)
+        assert table.min() >= floor and table.max() > 3 * floor
+
+
+@given(st.floats(0.001, 100), st.integers(1, 12), st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_client_wise_dirichlet_gives_equal_sizes(alpha: float, clients: int, seed: int) -> None:
+    made = task(images([0] * 50 + [1] * 20 + [2] * 7), images([0, 1, 2] * 5), 4)
+    table = counts(make_partition(DirichletClients("dirichlet_clients", clients, alpha), made, seed).train,
+                   made.train.labels, 4)  # fmt: skip
+    assert np.ptp(table.sum(1)) <= 1 and table.sum(0).tolist() == [50, 20, 7, 0]
+
+
+def test_client_wise_dirichlet_tends_to_the_classes_frequencies() -> None:
+    made = task(images(np.repeat([0, 1, 2], [6000, 3000, 1000])), images([0, 1, 2]), 3)
+    wide = counts(make_partition(DirichletClients("dirichlet_clients", 5, 1e6), made, 0).train, made.train.labels, 3)
+    assert np.abs(wide / 2000 - [0.6, 0.3, 0.1]).max() < 0.05  # five standard errors of a multinomial draw
+
+
+def test_client_wise_dirichlet_is_the_more_skewed_the_smaller_alpha() -> None:
+    made, shares = balanced(500, 1), []
+    for alpha in (0.01, 0.5, 5, 500):
+        spec = DirichletClients("dirichlet_clients", 20, alpha)
+        table = counts(make_partition(spec, made, 0).train, made.train.labels)
+        shares.append((table.max(1) / 250).mean())
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.7 and shares[-1] < 0.2
+
+
+def test_client_wise_dirichlet_wants_classes_as_often_as_they_are() -> None:
+    """One class of 90%: most clients have it alone, and few the rest. With equal wants all would have some of each."""
+    made = task(images(np.concatenate([np.zeros(1800), np.repeat(np.arange(1, 11), 20)])), images([0]), 11)
+    spec = DirichletClients("dirichlet_clients", 20, 0.02)
+    table = counts(make_partition(spec, made, 0).train, made.train.labels, 11)
+    assert np.median(table[:, 0]) >= 95 and table[:, 0].min() < 20
+
+
+def test_images_of_a_class_are_shuffled() -> None:
+    """Which images of a class a client gets is drawn, though how many is given."""
+    made = task(images([0] * 40), images([0] * 40), 1 + 1)
+    for spec in (Dirichlet("dirichlet", 2, 1e9, 0), DirichletClients("dirichlet_clients", 2, 1.0)):
+        first = [make_partition(spec, made, seed) for seed in range(3)]
+        assert len({rows.tobytes() for p in first for rows in (p.train[0], p.test[0])}) == 6
+
+
+def test_the_floor_is_of_classes_that_have_images() -> None:
+    made = task(images(np.repeat([2, 5], 30)), images([2, 5]))
+    table = counts(make_partition(Dirichlet("dirichlet", 4, 0.1, 3), made, 0).train, made.train.labels)
+    assert table[:, [2, 5]].min() >= 3 and table.sum() == 60
+
+
+def test_manual_is_dittos_recipe() -> None:
+    """Equal sizes (sigma 0), so that client u has 2000 / 8 images: classes u, u+1, u+2 mod 10."""
+    made = balanced(200, 40)
+    partition = make_partition(Manual("manual", 8, 3, 3.0, 0.0, 10), made, 0)
+    train, test = counts(partition.train, made.train.labels), counts(partition.test, made.test.labels)
+    for client in range(8):
+        held = sorted((client + j) % 10 for j in range(3))
+        assert np.flatnonzero(train[client]).tolist() == np.flatnonzero(test[client]).tolist() == held
+    # int(share * 250) + 1 of each class, capped at the class: sums are 250 + 1..3, where no class was capped
+    free = train.max(1) < 200
+    assert free.any() and set(train.sum(1)[free]) <= {251, 252, 253}
+    # int(n / 6) + 1 of the test set; n is the training count less one and a fraction
+    low, high = (train - 1) // 6 + 1, train // 6 + 1
+    inside = (test >= np.minimum(low, 40)) & (test <= np.minimum(high, 40))
+    assert inside[(train > 0) & (train < 200)].all()
+
+
+def test_manual_begins_a_class_again_and_says_so() -> None:
+    made = task(images([0] * 10 + [1] * 30), images([0, 1]), 2)
+    partition = make_partition(Manual("manual", 6, 2, 1.0, 0.5, 1), made, 1)
+    uses = np.bincount(np.concatenate(partition.train), minlength=40)
+    several, none = int((uses > 1).sum()), int((uses == 0).sum())
+    assert several > 0
+    assert partition.notes == [
+        f"partition: of 40 training images {several} are at two clients or more and {none} at none"
+    ]
+
+
+def test_manual_goes_through_a_class_in_turn() -> None:
+    """Seven clients with int(10 / 7) + 1 = 2 of 10 images: five use them up, the next two begin again."""
+    made = task(images([0] * 10), images([0] * 3), 2)
+    partition = make_partition(Manual("manual", 7, 1, 1.0, 0.0, 1), made, 0)
+    rows = [tuple(part) for part in partition.train]
+    assert len({k for part in rows[:5] for k in part}) == 10 and rows[5:] == rows[:2]
+    rows = [tuple(part) for part in partition.test]  # int(10 / 7 / 6) + 1 = 1 of 3
+    assert len(set(rows[:3])) == 3 and rows[3:6] == rows[:3] and rows[6] == rows[0]
+
+
+def test_manual_counts_classes_with_images_only() -> None:
+    made = task(images([3] * 20 + [7] * 20 + [9] * 20), images([3, 7, 9]))
+    table = counts(make_partition(Manual("manual", 4, 2, 1.0, 0.0, 1), made, 0).train, made.train.labels)
+    assert [np.flatnonzero(row).tolist() for row in table] == [[3, 7], [7, 9], [3, 9], [3, 7]]
+
+
+def test_natural_by_hand() -> None:
+    train = images([0, 1, 0, 1, 0, 1], np.array([4, 4, 2, 2, 2, 9]), np.array([0, 0, 1, 1, 1, 0]))
+    test = images([0, 1, 1], np.array([2, 4, 5]), np.array([1, 0, 0]))
+    names = {"user_names": [f"w{k}" for k in range(10)], "file_names": ["a.json", "b.json"]}
+    made = task(train, test, 2, **names)
+    by_user = make_partition(natural(), made, 0)
+    assert by_user.names == ["w2", "w4", "w9"]
+    assert [rows.tolist() for rows in by_user.train] == [[2, 3, 4], [0, 1], [5]]
+    assert [rows.tolist() for rows in by_user.test] == [[0], [1], []]
+    assert by_user.notes == ["partition: 1 test images are of writers without training images and are left out"]
+    by_file = make_partition(natural(by="file"), made, 0)
+    assert by_file.names == ["a.json", "b.json"]
+    assert [rows.tolist() for rows in by_file.train] == [[0, 1, 5], [2, 3, 4]]
+    assert [rows.tolist() for rows in by_file.test] == [[1, 2], [0]]
+    large = make_partition(natural(least=2), made, 0)
+    assert large.names == ["w2", "w4"]
+    assert "partition.least=2: 1 of 3 writers have fewer training images and are left out" in large.notes
+    drawn = {tuple(make_partition(natural(clients=2), made, seed).names) for seed in range(20)}
+    assert drawn == {("w2", "w4"), ("w2", "w9"), ("w4", "w9")}
+
+
+def test_natural_without_writers_in_test_follows_train() -> None:
+    made = task(images([0, 0, 1, 1], np.array([0, 0, 1, 1])), images([1, 1, 0]), 2)
+    partition = make_partition(natural(), made, 0)
+    assert [rows.tolist() for rows in partition.test] == [[2], [0, 1]]
+    assert partition.notes == [
+        "partition: the test images name no writers; each class is dealt as the training images are"
+    ]
+
+
+def test_natural_deals_by_dirichlet_where_asked_to() -> None:
+    partition = make_partition(natural(without_users="dirichlet"), balanced(60, 6), 0)
+    assert len(partition.train) == 4
+    assert partition.notes == [
+        "partition: t (local) knows no writers, so 4 clients are dealt by Dirichlet(0.5) shares "
+        "(partition.without_users=dirichlet)"
+    ]
+
+
+def test_a_class_in_test_alone_is_dealt_by_size_and_named() -> None:
+    made = task(images([0] * 30), images([0] * 3 + [1] * 12), 2)
+    partition = make_partition(Iid("iid", 3), made, 0)
+    assert counts(partition.test, made.test.labels, 2).tolist() == [[1, 4]] * 3
+    assert partition.notes == [
+        "partition: no training image shows c1; their test images are dealt by the clients' sizes"
+    ]
+
+
+def test_small_shares_of_many_classes_add_up() -> None:
+    """Of 50 clients with 2 of 100 images of each class, each has 2 of 100 test images, though .02 of each class."""
+    made = balanced(100, 1, classes=100)
+    sizes = [len(rows) for rows in make_partition(Dirichlet("dirichlet", 50, 1e6, 0), made, 0).test]
+    assert sum(sizes) == 100 and min(sizes) >= 1 and max(sizes) <= 3
+
+
+# ------------------------------------------------------------------------------------------------- published figures
+
+
+def test_the_public_codes_cifar10_partition() -> None:
+    """chill.md 2.2: largest class share .32 at alpha .5, floor 10, 50 clients, sizes of hundreds to about 2,000."""
+    shares, sizes = [], []
+    made = balanced(5000, 1000)
+    for seed in range(5):
+        table = counts(make_partition(Dirichlet("dirichlet", 50, 0.5, 10), made, seed).train, made.train.labels)
+        shares.append((table.max(1) / table.sum(1)).mean())
+        sizes.append(table.sum(1))
+    assert 0.30 < np.mean(shares) < 0.36
+    assert np.mean(sizes) == 1000 and 200 < np.min(sizes) < 500 and 1700 < np.max(sizes) < 3000
+
+
+REFUSED = [
+    (
+        Dirichlet("dirichlet", 50, 0.5, 10),
+        balanced(500, 100, 100),
+        r"partition\.floor: 10 images for each of 50 clients are 500 of the 500 of class c0: .*\(nearly\) IID; "
+        r"partition\.floor=9 leaves classes to share out",
+    ),
+    (
+        Dirichlet("dirichlet", 50, 0.5, 10),
+        balanced(40, 10),
+        r"partition\.floor: 10 images for each of 50 clients are 500, but class c0 has 40; partition\.floor=0 would",
+    ),
+    (
+        Dirichlet("dirichlet", 30, 0.01, 0),
+        balanced(10, 1),
+        r"partition\.clients: client \d+ of 30 would have no training images \(there are 100\); .*partition\.alpha",
+    ),
+    (Iid("iid", 101), balanced(10, 1), r"partition\.clients: client 100 of 101 would have no training images"),
+    (DirichletClients("dirichlet_clients", 101, 1.0), balanced(10, 1), r"partition\.clients: client 100 of 101 "),
+    (Shards("shards", 51, 2), balanced(10, 1), r"partition\.shards_per_client: 51 clients x 2 are 102 shards"),
+    (Pairs("pairs", 4, [[0], [10]]), balanced(10, 1), r"partition\.groups: there is no class 10; t has 0\.\.9"),
+    (Pairs("pairs", 9, [[0], [1]]), balanced(2, 1), r"partition\.clients: client \d+ of 9 .* groups of classes"),
+    (Manual("manual", 4, 11, 1.0, 1.0, 1), balanced(10, 1), r"partition\.classes_per_client: 11 is more than the 10"),
+    (natural(), balanced(10, 1), r"partition\.by: t \(local\) knows no writers; partition=dirichlet would fit"),
+    (natural(by="file"), balanced(10, 1), r"partition\.by: t \(local\) knows no files"),
+]
+WRITERS = task(images([0, 1, 1], np.array([0, 0, 1])), images([0, 1], np.array([0, 1])))
+REFUSED += [
+    (natural(clients=3), WRITERS, r"partition\.clients: 3 is more than the 2 writers there are"),
+    (natural(least=5), WRITERS, r"partition\.least: none of 2 writers has 5 training images; the largest has 2"),
+]
+
+
+@pytest.mark.parametrize(("spec", "made", "message"), REFUSED)
+def test_what_cannot_hold_is_refused(spec: Any, made: ImageTask, message: str) -> None:
+    with pytest.raises(UserError, match=f"^{message}") as caught:
+        make_partition(spec, made, 0)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.integers(1, 30), st.integers(1, 20), st.integers(5, 300))
+@settings(max_examples=60, deadline=None)
+def test_the_floor_that_a_refusal_names_fits(clients: int, floor: int, size: int) -> None:
+    spec = Dirichlet("dirichlet", clients, 5.0, floor)
+    try:
+        make_partition(spec, balanced(size, 1), 0)
+        assert floor * clients <= 0.9 * size + 1e-9
+    except UserError as problem:
+        assume("partition.floor:" in str(problem))
+        named = int(str(problem).split("partition.floor=")[1].split()[0])
+        assert named < floor
+        if named:
+            make_partition(replace(spec, floor=named), balanced(size, 1), 0)
+
+
+# ----------------------------------------------------------------------------------------------------------- real data
+
+
+@pytest.mark.real_data
+def test_real_writers_and_digits(data_root: Path) -> None:
+    """MNIST's writers (of QMNIST): one client each; and every partition of the presets on its labels."""
+    folder = data_root / "mnist"
+    train, test = (
+        np.frombuffer(gzip.decompress((folder / f"{name}-labels-idx1-ubyte.gz").read_bytes()), np.uint8, offset=8)
+        for name in ("train", "t10k")
+    )
+    made = task(images(train), images(test))
+    for kind, built in PARTITION_SETTINGS.items():
+        spec = build(built, yaml.safe_load((CONF / f"{kind}.yaml").read_text()), "partition")
+        partition = make_partition(spec, made, 0)
+        assert min(len(rows) for rows in partition.test) > 0, asdict(spec)
+    with np.load(folder / "writer_ids_from_qmnist.npz") as ids:
+        writers = ids["writer"][: len(train)]
+        assert np.array_equal(ids["labels"][: len(train)], train)
+    partition = make_partition(natural(), task(images(train, writers), images(test)), 0)
+    assert len(partition.train) == len(set(writers.tolist()))
+    assert all(len(set(writers[rows].tolist())) == 1 for rows in partition.train)

@@ -1,0 +1,215 @@
+"""CIFAR batches: binary and python, folder and tar, and archives that would do harm."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pickle
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from knot_runner.errors import UserError
+from knot_runner.tasks.images import archives, load_images
+
+RANDOM = np.random.default_rng(0)
+PIXELS = RANDOM.integers(0, 256, (10, 3, 32, 32), dtype=np.uint8)
+LABELS = RANDOM.integers(0, 10, 10)
+TEN = [f"data_batch_{i}" for i in range(1, 6)]
+
+
+def binary_files(write) -> dict[str, bytes]:
+    """The five train batches (two images each) and the test batch of CIFAR-10's binary release."""
+    parts = {f"{n}.bin": write.binary(PIXELS[2 * i : 2 * i + 2], LABELS[2 * i : 2 * i + 2]) for i, n in enumerate(TEN)}
+    return {
+        f"cifar-10-batches-bin/{n}": data for n, data in (parts | {"test_batch.bin": parts[f"{TEN[0]}.bin"]}).items()
+    }
+
+
+def python_files(write) -> dict[str, bytes]:
+    rows = {n: slice(2 * i, 2 * i + 2) for i, n in enumerate(TEN)} | {"test_batch": slice(0, 2)}
+    return {
+        f"cifar-10-batches-py/{n}": write.python2(PIXELS[at].reshape(2, -1), LABELS[at].tolist())
+        for n, at in rows.items()
+    }
+
+
+@pytest.fixture
+def load(image_task, tmp_path: Path):
+    def read(entry: str, name: str = "cifar10", **changes):
+        local = {"format": "cifar", "train": [entry], "test": [entry]}
+        return load_images(image_task(name, local=local, **changes), tmp_path)
+
+    return read
+
+
+@pytest.mark.parametrize("kind", ["binary", "python"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_cifar10(write, load, tmp_path: Path, kind: str, packed: bool) -> None:
+    files = binary_files(write) if kind == "binary" else python_files(write)
+    if packed:
+        write.tar(tmp_path / "release.tar.gz", files | {"cifar-10-batches-py/readme.html": b"x"})
+    else:
+        write.tree(tmp_path, files)
+    task = load("release.tar.gz" if packed else next(iter(files)).partition("/")[0])
+    np.testing.assert_array_equal(task.train.pixels, PIXELS)
+    np.testing.assert_array_equal(task.train.labels, LABELS)
+    np.testing.assert_array_equal(task.test.pixels, PIXELS[:2])
+    assert task.notes == [
+        "cifar10: 10 train images, where the official release has 50000",
+        "cifar10: 2 test images, where the official release has 10000",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["binary", "python"])
+def test_cifar100_has_fine_labels(write, load, tmp_path: Path, kind: str) -> None:
+    fine, coarse = np.arange(90, 100), np.arange(10)
+    if kind == "binary":
+        data, names = write.binary(PIXELS, coarse, fine), ("train.bin", "test.bin")
+    else:
+        batch = {b"data": PIXELS.reshape(10, -1), b"coarse_labels": coarse.tolist(), b"fine_labels": fine.tolist()}
+        data, names = pickle.dumps(batch, 4), ("train", "test")
+    write.tree(tmp_path / "c", dict.fromkeys(names, data))
+    task = load("c", "cifar100")
+    assert task.train.labels.tolist() == fine.tolist()
+    np.testing.assert_array_equal(task.train.pixels, PIXELS)
+
+
+def test_binary_before_python(write, load, tmp_path: Path) -> None:
+    files = binary_files(write) | dict.fromkeys(python_files(write), b"cos\nsystem\n.")
+    write.tree(tmp_path / "both", {name.rpartition("/")[2]: data for name, data in files.items()})
+    np.testing.assert_array_equal(load("both").train.labels, LABELS)
+
+
+def test_a_gadget_names_the_file(write, load, tmp_path: Path) -> None:
+    class Gadget:
+        def __reduce__(self):
+            return os.system, (f"touch '{tmp_path / 'ran'}'",)
+
+    files = python_files(write) | {"cifar-10-batches-py/data_batch_3": pickle.dumps(Gadget(), 2)}
+    for entry in (write.tree(tmp_path, files) / "cifar-10-batches-py", write.tar(tmp_path / "x.tar.gz", files)):
+        with pytest.raises(UserError, match=r"data_batch_3: asks for posix\.system, which plain data does not need"):
+            load(entry.name)
+    assert not (tmp_path / "ran").exists()
+
+
+def wrong_batches() -> dict[str, tuple[bytes, str]]:
+    data = PIXELS[:2].reshape(2, -1)
+    dump = lambda value: pickle.dumps(value, 4)  # noqa: E731
+    return {
+        "a list": (dump([1]), "holds a list, not the dict of a CIFAR batch"),
+        "no data": (dump({"labels": [1, 2]}), r"its data are no \[N, 3072\] array"),
+        "narrow data": (dump({"data": data[:, :5].copy(), "labels": [1, 2]}), r"its data are no \[N, 3072\] array"),
+        "no labels": (dump({"data": data}), "its labels are no list of 2 whole numbers"),
+        "a label short": (dump({"data": data, "labels": [1]}), "its labels are no list of 2 whole numbers"),
+        "a text label": (dump({"data": data, "labels": [1, "C"]}), "its labels are no list of 2 whole numbers"),
+        "a label too high": (dump({"data": data, "labels": [1, 10]}), "image 2 has label 10; task.classes has 10"),
+        "a negative label": (dump({"data": data, "labels": [-1, 1]}), "image 1 has label -1"),
+        "floats": (dump({"data": data / 255, "labels": [1, 2]}), "has an array of type 'f8'"),
+        "Fortran order": (dump({"data": np.asfortranarray(data), "labels": [1, 2]}), "unsigned bytes in C order"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", wrong_batches())
+def test_wrong_python_batches(write, load, tmp_path: Path, name: str) -> None:
+    content, message = wrong_batches()[name]
+    write.tree(tmp_path, python_files(write) | {"cifar-10-batches-py/data_batch_2": content})
+    with pytest.raises(UserError, match=f"data_batch_2: .*{message}"):
+        load("cifar-10-batches-py")
+
+
+def test_wrong_binary_files(write, load, tmp_path: Path) -> None:
+    file = write.tree(tmp_path, binary_files(write)) / "cifar-10-batches-bin" / "data_batch_4.bin"
+    whole = file.read_bytes()
+    for content, message in (
+        (whole[:-1], "data_batch_4.bin: has 6145 bytes, not a multiple of 3073; the file is cut short or broken"),
+        (b"", "data_batch_4.bin: has 0 bytes"),
+        (b"\x0a" + whole[1:], "data_batch_4.bin: image 1 has label 10; task.classes has 10: 0 to 9"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(UserError, match=message):
+            load("cifar-10-batches-bin")
+    file.unlink()
+    with pytest.raises(UserError, match="data_batch_4.bin: is not there"):
+        load("cifar-10-batches-bin")
+
+
+def test_what_is_no_cifar(write, load, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(
+        UserError, match="empty: holds no train batches of CIFAR; looked for data_batch_1.bin, train.bin"
+    ):
+        load("empty")
+    with pytest.raises(UserError, match="absent: is not there"):
+        load("absent")
+    write.tar(tmp_path / "other.tar.gz", {"photos/a.png": b"x"})
+    with pytest.raises(UserError, match="other.tar.gz: holds no train batches of CIFAR"):
+        load("other.tar.gz")
+    files = binary_files(write)
+    files.pop("cifar-10-batches-bin/data_batch_5.bin")
+    write.tar(tmp_path / "less.tar.gz", files)
+    with pytest.raises(UserError, match="less.tar.gz: has no member cifar-10-batches-bin/data_batch_5.bin"):
+        load("less.tar.gz")
+    write.tree(tmp_path, binary_files(write))
+    with pytest.raises(UserError, match="its images are 3x32x32, but task.shape is 1x32x32"):
+        load("cifar-10-batches-bin", shape=[1, 32, 32], mean=[0.5], std=[0.5])
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int = 0) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, size
+    return info
+
+
+ATTACKS = {
+    "climbs out": member("../evil"),
+    "climbs out further in": member("cifar-10-batches-bin/../../evil"),
+    "absolute": member("/tmp/evil"),
+    "backslashes": member("..\\evil"),
+    "symbolic link": member("cifar-10-batches-bin/data_batch_1.bin", tarfile.SYMTYPE, "/etc/passwd"),
+    "hard link": member("cifar-10-batches-bin/link", tarfile.LNKTYPE, "cifar-10-batches-bin/data_batch_1.bin"),
+    "device": member("null", tarfile.CHRTYPE),
+    "fifo": member("pipe", tarfile.FIFOTYPE),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_tar_attacks(write, load, tmp_path: Path, name: str) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        tar.addfile(ATTACKS[name])
+        for file, data in binary_files(write).items():
+            tar.addfile(member(file, size=len(data)), io.BytesIO(data))
+    before = sorted(tmp_path.parent.rglob("*"))
+    with pytest.raises(UserError, match=r"x\.tar: member .*(leads out of the archive|is a link or device)"):
+        load("x.tar")
+    assert sorted(tmp_path.parent.rglob("*")) == before
+
+
+def test_tar_bombs(write, load, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(archives, "MOST_UNFOLDED", 1_000_000)
+    name = "cifar-10-batches-bin/data_batch_1.bin"
+    write.tar(tmp_path / "bomb.tar.gz", {"cifar-10-batches-bin/other": bytes(5_000_000), name: b"x"})
+    with pytest.raises(UserError, match="bomb.tar.gz: unfolds to more than 1000000 bytes"):
+        load("bomb.tar.gz")
+    block = member("././@LongLink", tarfile.GNUTYPE_LONGNAME, size=5_000_000).tobuf(tarfile.GNU_FORMAT)
+    (tmp_path / "name.tar.gz").write_bytes(gzip.compress(block + bytes(5_000_000)))  # a name of 5 MB
+    with pytest.raises(UserError, match="name.tar.gz: unfolds to more than 1000000 bytes"):
+        load("name.tar.gz")
+    write.tar(tmp_path / "many.tar.gz", {f"cifar-10-batches-bin/{i}": b"" for i in range(1001)})
+    with pytest.raises(UserError, match="many.tar.gz: has more than 1000 members"):
+        load("many.tar.gz")
+    monkeypatch.setattr("knot_runner.tasks.images.cifar.MOST_BYTES", 10_000)
+    write.tar(tmp_path / "large.tar.gz", {name: bytes(20_000)})
+    with pytest.raises(UserError, match="has 20000 bytes, more than 10000"):
+        load("large.tar.gz")
+
+
+def test_a_member_twice(write, load, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for _ in range(2):
+            tar.addfile(member("cifar-10-batches-bin/data_batch_1.bin", size=3), io.BytesIO(b"abc"))
+    with pytest.raises(UserError, match="has two members cifar-10-batches-bin/data_batch_1.bin"):
+        load("x.tar")

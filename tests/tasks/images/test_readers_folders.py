@@ -1,0 +1,200 @@
+"""Class folders of images, in trees and zips, and zips that would do harm."""
+
+from __future__ import annotations
+
+import io
+import stat
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from knot_runner.errors import UserError
+from knot_runner.tasks.images import ImageTask, folders, load_images
+
+RANDOM = np.random.default_rng(0)
+COLOUR = RANDOM.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
+CLASSES = ["wolf", "ape", "cow"]
+
+
+@pytest.fixture
+def files(write) -> dict[str, bytes]:
+    """Two images of each class, the classes' order not the alphabet's."""
+    return {f"train/{CLASSES[i // 2]}/{'ab'[i % 2]}.png": write.png(COLOUR[i]) for i in range(6)}
+
+
+@pytest.fixture
+def load(image_task, tmp_path: Path):
+    def read(entry: str, **changes) -> ImageTask:
+        local = {"format": "folders", "train": [entry], "test": []}
+        changes = {"classes": CLASSES, "shape": [3, 4, 5], "holdout": 0.5} | changes
+        return load_images(image_task("cifar10", local=local, **changes), tmp_path)
+
+    return read
+
+
+def together(task: ImageTask) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels and labels of train and test, in the order of pixel sums."""
+    pixels = np.concatenate([task.train.pixels, task.test.pixels])
+    order = np.argsort(pixels.sum((1, 2, 3), dtype=int))
+    return pixels[order], np.concatenate([task.train.labels, task.test.labels])[order]
+
+
+@pytest.mark.parametrize("entry", ["train", "set.zip/train", "deep/Set.ZIP/some/train", "flat.zip"])
+def test_trees_and_zips(write, load, tmp_path: Path, files: dict[str, bytes], entry: str) -> None:
+    (tmp_path / "deep").mkdir()
+    write.tree(tmp_path, files | {"train/.DS_Store": b"x", "train/ape/.hidden": b"x"})
+    others = {"test/zebra/1.png": b"", "readme.txt": b"x", "train/": b"", "train/wolf/": b""}
+    write.zip(tmp_path / "set.zip", files | others)
+    write.zip(tmp_path / "deep" / "Set.ZIP", {f"some/{name}": data for name, data in files.items()})
+    write.zip(tmp_path / "flat.zip", {name.removeprefix("train/"): data for name, data in files.items()})
+    pixels, labels = together(load(entry))
+    order = np.argsort(COLOUR.sum((1, 2, 3), dtype=int))
+    np.testing.assert_array_equal(pixels, COLOUR.transpose(0, 3, 1, 2)[order])
+    assert labels.tolist() == [i // 2 for i in order]
+
+
+def test_the_order_of_a_zip_does_not_matter(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
+    write.zip(tmp_path / "a.zip", files)
+    write.zip(tmp_path / "b.zip", dict(reversed(files.items())))
+    assert load("a.zip/train").digest == load("b.zip/train").digest
+
+
+def test_grey_and_palette_images(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
+    grey = COLOUR[0, :, :, 0]
+    changed = files | {"train/wolf/a.png": write.png(grey), "train/wolf/b.png": write.png(grey, "P")}
+    write.tree(tmp_path, changed)
+    pixels, labels = together(load("train"))
+    for image in pixels[labels == 0]:
+        np.testing.assert_array_equal(image, grey[None].repeat(3, 0))
+    one = load("train", shape=[1, 4, 5], mean=[0.5], std=[0.5])
+    assert one.shape == (1, 4, 5)
+
+
+def test_jpeg(load, tmp_path: Path, files: dict[str, bytes], write) -> None:
+    write.tree(tmp_path, files)
+    file = io.BytesIO()
+    Image.fromarray(np.full((4, 5, 3), 77, np.uint8)).save(file, "JPEG")
+    (tmp_path / "train" / "ape" / "c.JPG").write_bytes(file.getvalue())
+    pixels, labels = together(load("train"))
+    assert any((image == 77).all() for image in pixels[labels == 1])
+
+
+def refused(load, entry: str, message: str, **changes) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        load(entry, **changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_trees(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
+    write.tree(tmp_path, files)
+    refused(load, "absent", "absent: is not there, or no folder of class folders")
+    refused(
+        load, "train", r"folder 'ape' is not one of task.classes \(did you mean 'apes'\?\)", classes=["wolf", "apes"]
+    )
+    refused(load, "train", "train: has no images of 1 of task.classes, such as 'yak'", classes=[*CLASSES, "yak"])
+    refused(load, "train", r"ape/a\.png: its images are 3x4x5, but task.shape is 3x5x4", shape=[3, 5, 4])
+    refused(load, "train", "task.shape: 2 channels", shape=[2, 4, 5], mean=[0, 0], std=[1, 1])
+    broken = {
+        "text.txt": (b"x", "is no .png, .jpg, .jpeg file"),
+        "z.png": (files["train/wolf/a.png"][:60], "is no readable PNG or JPEG image"),
+        "z.jpg": (b"GIF89a", "is no readable PNG or JPEG image"),
+        "y.png": (write.png(COLOUR[0, :2]), "its images are 3x2x5, but task.shape is 3x4x5"),
+        "x.png": (write.png(COLOUR[0], "RGBA"), "is of kind RGBA"),
+        "w.png": (huge_png(), "is no readable PNG or JPEG image|but task.shape is 3x4x5"),
+    }
+    for name, (data, message) in broken.items():
+        path = tmp_path / "train" / "cow" / name
+        path.write_bytes(data)
+        refused(load, "train", f"{name}: .*({message})")
+        path.unlink()
+    load("train")
+
+
+def huge_png() -> bytes:
+    """A PNG that claims 30,000 x 30,000 pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
+
+
+def attack(path: Path, files: dict[str, bytes], name: str, data: bytes = b"x", kind: int = stat.S_IFREG) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for good, content in files.items():
+            archive.writestr(good, content)
+        info = zipfile.ZipInfo(name)
+        info.external_attr = (kind | 0o755) << 16
+        info.compress_type = zipfile.ZIP_DEFLATED
+        archive.writestr(info, data)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "data", "message"),
+    [
+        ("../evil.png", stat.S_IFREG, b"x", "leads out of the archive"),
+        ("train/ape/../../../evil.png", stat.S_IFREG, b"x", "leads out of the archive"),
+        ("/tmp/evil.png", stat.S_IFREG, b"x", "leads out of the archive"),
+        ("..\\evil.png", stat.S_IFREG, b"x", "leads out of the archive"),
+        ("C:/evil.png", stat.S_IFREG, b"x", "leads out of the archive"),
+        ("train/ape/link.png", stat.S_IFLNK, b"/etc/passwd", "is a link or device"),
+        ("dev", stat.S_IFCHR, b"", "is a link or device"),
+        ("train/ape/bomb.png", stat.S_IFREG, bytes(1_000_000), "unfolds to more than 200 times its size in the zip"),
+        ("train/ape/big.png", stat.S_IFREG, bytes(20_000_001), "has 20000001 bytes, more than 20000000"),
+        ("train/ape/setup.sh", stat.S_IFREG, b"x", "setup.sh: is no .png, .jpg, .jpeg file"),
+    ],
+)
+def test_zip_attacks(load, tmp_path: Path, files, name: str, kind: int, data: bytes, message: str) -> None:
+    attack(tmp_path / "x.zip", files, name, data, kind)
+    before = sorted(tmp_path.parent.rglob("*"))
+    refused(load, "x.zip/train", f"x.zip.*{message}")
+    assert sorted(tmp_path.parent.rglob("*")) == before
+
+
+def test_zips_of_too_many_or_equal_names(write, load, tmp_path: Path, files, monkeypatch) -> None:
+    with zipfile.ZipFile(tmp_path / "twice.zip", "w") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        for _ in range(2):
+            archive.writestr("train/ape/a.png", files["train/ape/a.png"])
+    refused(load, "twice.zip/train", "twice.zip: has two members of one name")
+    write.zip(tmp_path / "many.zip", files)
+    monkeypatch.setattr(folders, "MOST_MEMBERS", 5)
+    refused(load, "many.zip/train", "many.zip: has 6 members, more than 5")
+    monkeypatch.setattr(folders, "MOST_LIST", 300)
+    refused(load, "many.zip/train", "many.zip: its list of members has 368 bytes, more than 300")
+
+
+def test_a_member_larger_than_it_claims(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
+    path = write.zip(tmp_path / "x.zip", files | {"train/cow/z.png": write.png(COLOUR[0])})
+    content = bytearray(path.read_bytes())
+    at = content.rindex(b"train/cow/z.png") - 46 + 24  # its size in the central directory
+    content[at : at + 4] = struct.pack("<I", 10)
+    path.write_bytes(content)
+    refused(load, "x.zip/train", r"x\.zip")
+
+
+def test_a_cut_zip_is_never_read(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
+    path = write.zip(tmp_path / "x.zip", files)
+    whole = path.read_bytes()
+    for stop in np.linspace(0, len(whole) - 1, 20).astype(int):
+        path.write_bytes(whole[:stop])
+        refused(load, "x.zip/train", r"x\.zip: the zip file is cut short or broken")
+
+
+def test_flipped_bits_give_the_same_images_or_an_error(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
+    """Anywhere before the archive's list of names, which has no checksum of its own (a SHA256SUMS is one)."""
+    path = write.zip(tmp_path / "x.zip", files)
+    whole, right = path.read_bytes(), load("x.zip/train").digest
+    for at in RANDOM.integers(0, whole.index(b"PK\x01\x02") * 8, 80):
+        changed = bytearray(whole)
+        changed[at // 8] ^= 1 << at % 8
+        path.write_bytes(changed)
+        try:
+            assert load("x.zip/train").digest == right
+        except UserError as problem:
+            assert "\n" not in str(problem)
