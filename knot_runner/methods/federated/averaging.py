@@ -1,0 +1,64 @@
+"""FedAvg (McMahan et al. 2017, Algorithm 1) and FedProx (Li et al. 2020): train from the global model, then average.
+
+State: ``weights``, ``buffers``; ``buffers/<client>`` with ``batchnorm=local``; ``server/...`` with a server optimiser.
+"""
+
+from __future__ import annotations
+
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.errors import UserError
+from knot_runner.methods.federated import server
+from knot_runner.methods.federated.chilling import recipe
+from knot_runner.methods.federated.population import Model, Population, State
+from knot_runner.settings import FederatedSettings
+
+
+def init(hp: FederatedSettings, population: Population) -> State:
+    """The first global model. Raises :class:`UserError` for settings that do not go together."""
+    if hp.algorithm == "scaffold" and population.training.momentum:
+        raise UserError(
+            f"training.momentum: {population.training.momentum:g} does not go with scaffold, whose control variates "
+            "are defined for plain SGD; 0 is right"
+        )
+    return {"weights": population.start.weights, "buffers": population.start.buffers}
+
+
+def plan(hp: FederatedSettings, state: State, population: Population, round: int) -> list[LocalTraining]:
+    """Every participant trains from the model it has been sent."""
+    if round >= population.training.rounds:
+        return []
+    return [request(hp, state, population, round, client) for client in population.drawn(round)]
+
+
+def fold(
+    hp: FederatedSettings,
+    state: State,
+    population: Population,
+    requests: list[LocalTraining],
+    trained: list[Trained],
+) -> State:
+    """The mean of what was trained; clients keep their own running statistics with ``batchnorm=local``."""
+    state = server.step(hp, state, requests, trained)
+    if hp.batchnorm == "local":
+        state |= {f"buffers/{result.client}": result.buffers for result in trained}
+    return state
+
+
+def deployed(hp: FederatedSettings, state: State, population: Population, client: int) -> Model:
+    """The global model, with the client's own running statistics if it keeps them."""
+    return Model(state["weights"], state.get(f"buffers/{client}", state["buffers"]))
+
+
+def request(hp: FederatedSettings, state: State, population: Population, round: int, client: int) -> LocalTraining:
+    """One client's work of a round, from the model it would use."""
+    model = deployed(hp, state, population, client)
+    return LocalTraining(
+        client=client,
+        round=round,
+        seed=population.seed,
+        weights=model.weights,
+        buffers=model.buffers,
+        rows=population.train[client],
+        test_rows=population.test[client],
+        recipe=recipe(hp, population, round, client),
+    )

@@ -1,0 +1,71 @@
+"""Logit chilling (FLex&Chill, arXiv 2401.09986): the temperature of a client's local training, for every method.
+
+Constant is the paper's experiment; per round, per client and per sample are what its discussion (section 5) proposes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from knot_runner.engine.federated.cohort import Phase, Recipe
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.federated.population import Population
+from knot_runner.settings import FederatedSettings, Schedule
+
+
+def temperature(hp: FederatedSettings, population: Population, round: int, client: int) -> float:
+    """T of ``client`` in ``round``: the stragglers' own, else that of the round."""
+    if hp.stragglers and client in stragglers(hp, population):
+        return hp.stragglers.temperature
+    return scheduled(hp.temperature, hp.schedule, round)
+
+
+def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
+    """T of ``round``: from ``start`` to ``schedule.end`` over ``schedule.rounds`` rounds, then constant."""
+    if schedule is None:
+        return start
+    done = min(round / schedule.rounds, 1.0)
+    if schedule.shape == "step":
+        return schedule.end if done == 1 else start
+    if schedule.shape == "exponential":
+        return start * (schedule.end / start) ** done
+    share = done if schedule.shape == "linear" else (1 - math.cos(math.pi * done)) / 2
+    return start + (schedule.end - start) * share
+
+
+def stragglers(hp: FederatedSettings, population: Population) -> set[int]:
+    """The clients that are slow in the whole run: a share of all, drawn from the seed."""
+    assert hp.stragglers is not None
+    order = torch.randperm(len(population), generator=generator(population.seed, "stragglers"))
+    return set(order[: round(hp.stragglers.share * len(population))].tolist())
+
+
+def recipe(hp: FederatedSettings, population: Population, round: int, client: int) -> Recipe:
+    """How ``client`` trains in ``round``, all parameters together.
+
+    With ``lr_control`` the temperature goes into the rate: the gradient of CE(z / T) at the logits is (p_T - y) / T
+    (eq. 2), so T=1 at rate lr / T has its scale and not its shape.
+    """
+    training = population.training
+    heat = temperature(hp, population, round, client)
+    slow = hp.stragglers is not None and client in stragglers(hp, population)
+    epochs = hp.stragglers.epochs if slow and hp.stragglers.epochs else training.epochs
+    per_sample = hp.hard_temperature is not None
+    in_rate = hp.lr_control and not per_sample
+    return Recipe(
+        phases=(Phase(epochs),),
+        batch=training.batch,
+        drop_last=training.drop_last,
+        lr=training.lr / heat if in_rate else training.lr,
+        momentum=training.momentum,
+        weight_decay=training.weight_decay,
+        decay_biases=training.decay_biases,
+        temperature=1.0 if in_rate else heat,
+        hard_temperature=hp.hard_temperature,
+        per_sample_rate=hp.lr_control and per_sample,
+        proximal=hp.mu or 0.0,
+        frozen_statistics=hp.batchnorm == "frozen",
+        augment=population.augment,
+    )

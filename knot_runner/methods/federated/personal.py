@@ -1,0 +1,85 @@
+"""FedPer (Arivazhagan et al. 2019) and FedRep (Collins et al. 2021): a shared body, a head of each client's own.
+
+FedPer trains both together; FedRep first the head, then the body. The head is the last linear layer (FedWaD's public
+code). The server averages whole models, so that a client that was never drawn uses the averaged head, as there.
+State, beyond FedAvg's: ``head/<client>``, the head's parameters of clients that have trained one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from knot_runner.engine.federated.cohort import LocalTraining, Phase, Trained
+from knot_runner.errors import UserError
+from knot_runner.methods.federated import averaging
+from knot_runner.methods.federated.population import Model, Population, State
+from knot_runner.settings import FederatedSettings
+
+
+def init(hp: FederatedSettings, population: Population) -> State:
+    """The first global model. Raises :class:`UserError` when there is no body, or it gets no epoch."""
+    if not population.layout.mask("body").any():
+        raise UserError(f"model.hidden: {hp.algorithm} shares all but the head; at least one hidden layer is right")
+    epochs = population.training.epochs
+    if hp.algorithm == "fedrep" and hp.head_epochs >= epochs:
+        raise UserError(
+            f"method.head_epochs: {hp.head_epochs} of training.epochs={epochs} leaves none for the body; "
+            f"at most {epochs - 1} is right"
+        )
+    return averaging.init(hp, population)
+
+
+def plan(hp: FederatedSettings, state: State, population: Population, round: int) -> list[LocalTraining]:
+    """The drawn clients in every round; all clients' heads alone in one more, if ``final_head_epochs`` is set."""
+    rounds = population.training.rounds
+    if round == rounds and hp.final_head_epochs:
+        chosen, phases = range(len(population)), (Phase(hp.final_head_epochs, "head"),)
+    elif round < rounds:
+        chosen, phases = population.drawn(round), None
+    else:
+        return []
+    return [_request(hp, state, population, round, client, phases) for client in chosen]
+
+
+def fold(
+    hp: FederatedSettings,
+    state: State,
+    population: Population,
+    requests: list[LocalTraining],
+    trained: list[Trained],
+) -> State:
+    """Average the models and keep each client's head; a round of heads alone leaves the global model as it is."""
+    heads_alone = all(phase.trains == "head" for request in requests for phase in request.recipe.phases)
+    state = dict(state) if heads_alone else averaging.fold(hp, state, population, requests, trained)
+    head = population.layout.mask("head")
+    return state | {f"head/{result.client}": result.weights[head] for result in trained}
+
+
+def deployed(hp: FederatedSettings, state: State, population: Population, client: int) -> Model:
+    """The global body with the client's own head; the averaged head while it has none."""
+    model = averaging.deployed(hp, state, population, client)
+    own = state.get(f"head/{client}")
+    if own is None:
+        return model
+    weights = model.weights.clone()
+    weights[population.layout.mask("head")] = own
+    return Model(weights, model.buffers)
+
+
+def _request(
+    hp: FederatedSettings,
+    state: State,
+    population: Population,
+    round: int,
+    client: int,
+    phases: tuple[Phase, ...] | None,
+) -> LocalTraining:
+    whole = averaging.request(hp, state, population, round, client)
+    model = deployed(hp, state, population, client)
+    if phases is None:
+        epochs = sum(phase.epochs for phase in whole.recipe.phases)
+        phases = whole.recipe.phases
+        if hp.algorithm == "fedrep":
+            phases = (Phase(hp.head_epochs, "head"), Phase(max(epochs - hp.head_epochs, 1), "body"))
+    recipe = dataclasses.replace(whole.recipe, phases=phases)
+    return dataclasses.replace(whole, weights=model.weights, buffers=model.buffers, recipe=recipe)

@@ -1,0 +1,80 @@
+"""What a federated method sees of the world: clients as rows of images, a starting model, and how training goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.federated.flat import Layout
+from knot_runner.engine.seeds import generator
+from knot_runner.errors import UserError
+from knot_runner.settings import FederatedTraining
+
+#: Named tensors, all that a checkpoint has to hold: ``weights`` [P], ``buffers`` [Q], and what a method adds.
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Model:
+    """Flat weights [P] and buffers [Q] (running statistics; empty without BatchNorm)."""
+
+    weights: Tensor
+    buffers: Tensor
+
+
+@dataclass(frozen=True)
+class Population:
+    """All clients. ``train`` and ``test``: rows of images [n_k] per client; ``start``: the first global model."""
+
+    names: list[str]
+    train: list[Tensor]
+    test: list[Tensor]
+    layout: Layout
+    start: Model
+    training: FederatedTraining
+    augment: str
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    @property
+    def participants(self) -> int:
+        """Clients a round, m = max(C K, 1) (McMahan et al. 2017, Algorithm 1)."""
+        asked = self.training.participants
+        return max(int(asked * len(self)), 1) if isinstance(asked, float) else asked
+
+    def drawn(self, round: int) -> list[int]:
+        """The participants of ``round``, drawn without replacement from (seed, round), in ascending order."""
+        order = torch.randperm(len(self), generator=generator(self.seed, "participants", round))
+        return sorted(order[: self.participants].tolist())
+
+    def check(self) -> list[str]:
+        """Notes on clients smaller than a batch. Raises :class:`UserError` for settings that these clients cannot
+        fulfil."""
+        training, sizes = self.training, [len(rows) for rows in self.train]
+        if self.participants > len(self):
+            raise UserError(
+                f"training.participants: {self.participants} are more than the {len(self)} clients; "
+                f"at most {len(self)} is right"
+            )
+        empty = [name for name, size in zip(self.names, sizes, strict=True) if not size]
+        if empty:
+            raise UserError(f"partition: {empty[0]} has no training images ({len(empty)} such clients)")
+        small = [(size, name) for size, name in zip(sizes, self.names, strict=True) if size < training.batch]
+        if not small:
+            return []
+        size, name = min(small)
+        if training.drop_last:
+            raise UserError(
+                f"training.batch: {training.batch} is more than the {size} images of {name}, which would never "
+                f"train with training.drop_last=true ({len(small)} such clients); at most {size} is right"
+            )
+        if training.small_clients == "stop":
+            raise UserError(
+                f"training.batch: {training.batch} is more than the {size} images of {name} ({len(small)} such "
+                "clients); training.small_clients=allow trains them on one smaller batch"
+            )
+        return [f"{len(small)} clients are smaller than a batch of {training.batch} and train on one smaller batch"]

@@ -1,0 +1,47 @@
+"""SCAFFOLD (Karimireddy et al. 2020, Algorithm 1, option II): control variates c, c_k correct each client's drift.
+
+State, beyond FedAvg's: ``control`` [P], and ``control/<client>`` [P] of clients that have taken part (others are 0).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.methods.federated import averaging
+from knot_runner.methods.federated.population import Population, State
+from knot_runner.settings import FederatedSettings
+
+
+def plan(hp: FederatedSettings, state: State, population: Population, round: int) -> list[LocalTraining]:
+    """FedAvg's requests, with c - c_k added to every gradient (line 10)."""
+    requests = averaging.plan(hp, state, population, round)
+    server = _control(state, "control")
+    return [dataclasses.replace(r, control=server - _control(state, f"control/{r.client}")) for r in requests]
+
+
+def fold(
+    hp: FederatedSettings,
+    state: State,
+    population: Population,
+    requests: list[LocalTraining],
+    trained: list[Trained],
+) -> State:
+    """FedAvg's fold, and c_k+ = c_k - c + (w - w_k) / (K lr) (line 12), c + sum (c_k+ - c_k) / N (line 17)."""
+    after = averaging.fold(hp, state, population, requests, trained)
+    server = _control(state, "control")
+    total = torch.zeros(server.shape, dtype=torch.float64)
+    for request, result in zip(requests, trained, strict=True):
+        change = (request.weights - result.weights).double() / (result.steps * request.recipe.lr) - server.double()
+        own = _control(state, f"control/{request.client}")
+        after[f"control/{request.client}"] = (own.double() + change).to(own.dtype)
+        total += change
+    after["control"] = (server.double() + total / len(population)).to(server.dtype)
+    return after
+
+
+def _control(state: State, name: str) -> Tensor:
+    return state.get(name, torch.zeros_like(state["weights"]))

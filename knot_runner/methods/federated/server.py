@@ -1,0 +1,59 @@
+"""What the server does with a round: the mean of the participants' models, and a step towards it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.methods.federated.population import State
+from knot_runner.settings import FederatedSettings
+
+
+def shares(hp: FederatedSettings, requests: list[LocalTraining]) -> Tensor:
+    """Weight of each participant, float64 [m], summing to 1: by training images (n_k / n) or uniform."""
+    sizes = torch.tensor([len(request.rows) for request in requests], dtype=torch.float64)
+    if hp.aggregation == "uniform":
+        sizes = torch.ones_like(sizes)
+    return sizes / sizes.sum()
+
+
+def average(weights: Tensor, vectors: list[Tensor]) -> Tensor:
+    """sum_k weights_k vectors_k, in float64 and in the order given, in the vectors' own type."""
+    total = torch.zeros(vectors[0].shape, dtype=torch.float64)
+    for weight, vector in zip(weights.tolist(), vectors, strict=True):
+        total.add_(vector.double(), alpha=weight)
+    return total.to(vectors[0].dtype)
+
+
+def step(hp: FederatedSettings, state: State, requests: list[LocalTraining], trained: list[Trained]) -> State:
+    """The state with the next global model.
+
+    ``none``: w + lr (mean - w); ``momentum`` (FedAvgM): v = beta1 v + delta, w + lr v; ``adam`` (FedAdam, Reddi et al.
+    2021, Algorithm 2): w + lr m / (sqrt(v) + tau), with delta = mean - w. Running statistics are averaged plainly.
+    """
+    by = shares(hp, requests)
+    mean = average(by, [result.weights for result in trained])
+    state = dict(state)
+    if len(state["buffers"]):
+        state["buffers"] = average(by, [result.buffers for result in trained])
+    server, weights = hp.server, state["weights"]
+    if server.optimiser == "none" and server.lr == 1:
+        state["weights"] = mean
+        return state
+    delta = mean.double() - weights.double()
+    if server.optimiser == "none":
+        move = delta
+    elif server.optimiser == "momentum":
+        move = state["server/velocity"] = server.beta1 * _moment(state, "server/velocity", delta) + delta
+    else:
+        first, second = server.beta1, server.beta2
+        state["server/first"] = first * _moment(state, "server/first", delta) + (1 - first) * delta
+        state["server/second"] = second * _moment(state, "server/second", delta) + (1 - second) * delta.square()
+        move = state["server/first"] / (state["server/second"].sqrt() + server.tau)
+    state["weights"] = (weights.double() + server.lr * move).to(weights.dtype)
+    return state
+
+
+def _moment(state: State, name: str, like: Tensor) -> Tensor:
+    return state.get(name, torch.zeros_like(like))

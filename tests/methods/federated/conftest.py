@@ -1,0 +1,65 @@
+"""Five small clients, a linear model, and the plain loop: enough to check what a method exchanges."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import Blueprint, ImageData
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.methods.federated.population import Model, Population
+from knot_runner.settings import FederatedSettings, FederatedTraining, MlpSettings, ServerSettings
+
+SIZES = (8, 12, 16, 20, 24)
+CLASSES = 3
+SHAPE = (1, 2, 2)
+TRAINING = FederatedTraining("t", 4, 3, 2, 4, 0.1, 0.0, 0.0, True, False, "stop", None, False, 1)
+SERVER = ServerSettings("none", 1.0, 0.9, 0.99, 1e-3)
+
+
+def settings(algorithm: str = "fedavg", **changes) -> FederatedSettings:
+    """Method settings with ``changes``."""
+    needed = {"fedprox": {"mu": 0.5}, "fedrep": {"head_epochs": 1}}.get(algorithm, {})
+    plain = {"name": algorithm, "algorithm": algorithm, "aggregation": "weighted", "batchnorm": "averaged",
+             "temperature": 1.0, "lr_control": False, "server": SERVER}  # fmt: skip
+    return FederatedSettings(**{**plain, **needed, **changes})
+
+
+@dataclasses.dataclass
+class World:
+    """A population and the engine that trains it."""
+
+    population: Population
+    engine: Loop
+
+    def with_training(self, **changes) -> World:
+        """The same clients under other training settings."""
+        training = dataclasses.replace(self.population.training, **changes)
+        return World(dataclasses.replace(self.population, training=training), self.engine)
+
+
+@pytest.fixture(scope="module", params=[(), (5,)], ids=["linear", "hidden"])
+def world(request) -> World:
+    """Random images; float64, so that sums can be compared closely."""
+    draws = torch.Generator().manual_seed(5)
+    total = sum(SIZES)
+    pixels = torch.rand(total, *SHAPE, generator=draws, dtype=torch.float64)
+    labels = torch.randint(0, CLASSES, (total,), generator=draws)
+    data = ImageData(pixels, labels, torch.zeros(1), torch.ones(1))
+    blueprint = Blueprint(MlpSettings("mlp", "t", list(request.param), "logits"), SHAPE, CLASSES)
+    weights, buffers = flat.initial(blueprint, 0)
+    rows = list(torch.arange(total).split(SIZES))
+    population = Population(
+        names=[f"c{i}" for i in range(len(SIZES))],
+        train=rows,
+        test=[r[:4] for r in rows],
+        layout=flat.layout_of(blueprint),
+        start=Model(weights.double(), buffers.double()),
+        training=TRAINING,
+        augment="none",
+        seed=3,
+    )
+    return World(population, Loop(blueprint, data, data, torch.device("cpu"), torch.float64))

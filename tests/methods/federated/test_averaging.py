@@ -1,0 +1,97 @@
+"""FedAvg, FedProx, server optimisers: folds against sums written out by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from knot_runner.engine.federated.cohort import Trained
+from knot_runner.errors import UserError
+from knot_runner.methods.federated import FEDERATED
+from knot_runner.settings import ServerSettings
+from tests.methods.federated.conftest import SIZES, settings
+
+
+def one_round(world, hp, state=None, round=0):
+    method = FEDERATED[hp.algorithm]
+    state = method.init(hp, world.population) if state is None else state
+    requests = method.plan(hp, state, world.population, round)
+    trained = world.engine.train(requests)
+    return requests, trained, state, method.fold(hp, state, world.population, requests, trained)
+
+
+@pytest.mark.parametrize("aggregation", ["weighted", "uniform"])
+def test_fedavg_is_the_mean_of_the_participants(world, aggregation):
+    hp = settings(aggregation=aggregation)
+    requests, trained, before, after = one_round(world, hp)
+    assert len(requests) == 3 and len({r.client for r in requests}) == 3
+    by = np.array([SIZES[r.client] if aggregation == "weighted" else 1.0 for r in requests])
+    expected = sum(w * t.weights.numpy() for w, t in zip(by / by.sum(), trained, strict=True))
+    np.testing.assert_allclose(after["weights"].numpy(), expected, rtol=0, atol=1e-15)
+    assert before["weights"] is world.population.start.weights  # a fold changes nothing in place
+    assert torch.equal(before["weights"], world.population.start.weights)
+
+
+def test_a_method_is_through_after_its_rounds(world):
+    hp = settings()
+    state = FEDERATED["fedavg"].init(hp, world.population)
+    assert FEDERATED["fedavg"].plan(hp, state, world.population, 3)
+    assert FEDERATED["fedavg"].plan(hp, state, world.population, 4) == []
+
+
+def test_participants_are_drawn_by_seed_and_round(world):
+    draws = [tuple(world.population.drawn(round)) for round in range(40)]
+    assert draws == [tuple(world.population.drawn(round)) for round in range(40)]
+    assert len(set(draws)) > 5 and all(list(d) == sorted(set(d)) for d in draws)
+    counts = np.bincount([c for d in draws for c in d], minlength=5)
+    assert counts.min() > 10  # 24 expected of each
+
+
+def test_participants_as_a_share(world):
+    assert len(world.with_training(participants=0.5).population.drawn(0)) == 2
+    assert len(world.with_training(participants=0.01).population.drawn(0)) == 1
+
+
+@pytest.mark.parametrize("optimiser", ["none", "momentum", "adam"])
+def test_server_optimisers_follow_their_formulas(world, optimiser):
+    hp = settings(server=ServerSettings(optimiser, 0.5, 0.9, 0.99, 1e-2), aggregation="uniform")
+    w = world.population.start.weights
+    vectors = [w + 0.1, w - 0.3 * w]
+    state = FEDERATED["fedavg"].init(hp, world.population)
+    velocity = first = second = torch.zeros_like(w)
+    for _ in range(3):
+        requests = FEDERATED["fedavg"].plan(hp, state, world.population, 0)[:2]
+        trained = [Trained(r.client, v, w.new_empty(0), 1, 0.0, 0, 0) for r, v in zip(requests, vectors, strict=True)]
+        delta = (vectors[0] + vectors[1]) / 2 - state["weights"]
+        if optimiser == "none":
+            expected = state["weights"] + 0.5 * delta
+        elif optimiser == "momentum":
+            velocity = 0.9 * velocity + delta
+            expected = state["weights"] + 0.5 * velocity
+        else:
+            first, second = 0.9 * first + 0.1 * delta, 0.99 * second + 0.01 * delta**2
+            expected = state["weights"] + 0.5 * first / (second.sqrt() + 1e-2)
+        state = FEDERATED["fedavg"].fold(hp, state, world.population, requests, trained)
+        torch.testing.assert_close(state["weights"], expected, rtol=1e-13, atol=1e-15)
+
+
+def test_fedprox_stays_nearer_to_the_global_model(world):
+    moves = {}
+    for mu in (0.0, 0.5, 5.0):
+        _, trained, before, _ = one_round(world, settings("fedprox", mu=mu))
+        moves[mu] = sum(float((t.weights - before["weights"]).norm()) for t in trained)
+    assert moves[5.0] < moves[0.5] < moves[0.0]
+    _, _, _, plain = one_round(world, settings())
+    _, _, _, no_pull = one_round(world, settings("fedprox", mu=0.0))
+    assert torch.equal(plain["weights"], no_pull["weights"])
+
+
+def test_settings_that_clients_cannot_fulfil(world):
+    with pytest.raises(UserError, match=r"training.participants: 6 are more than the 5 clients; at most 5"):
+        world.with_training(participants=6).population.check()
+    with pytest.raises(UserError, match=r"training.batch: 10 is more than the 8 images of c0 \(1 such"):
+        world.with_training(batch=10).population.check()
+    allowed = world.with_training(batch=10, small_clients="allow").population
+    assert allowed.check() == ["1 clients are smaller than a batch of 10 and train on one smaller batch"]
+    with pytest.raises(UserError, match="would never train with training.drop_last=true"):
+        world.with_training(batch=10, small_clients="allow", drop_last=True).population.check()
+    assert world.population.check() == []

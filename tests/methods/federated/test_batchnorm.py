@@ -1,0 +1,54 @@
+"""Running statistics: averaged, kept by each client, or frozen."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import Blueprint, ImageData
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.methods.federated import FEDERATED
+from knot_runner.methods.federated.population import Model
+from knot_runner.settings import ResnetSettings
+from tests.methods.federated.conftest import World, settings
+
+
+@pytest.fixture(scope="module")
+def normed(world):
+    """The same clients with a small ResNet on 8x8 images."""
+    shape = (1, 8, 8)
+    pixels = torch.rand(80, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    data = ImageData(pixels, world.engine.data.labels, torch.zeros(1), torch.ones(1))
+    blueprint = Blueprint(ResnetSettings("resnet", "r", [1, 1], 4, "cifar", "batch", 1), shape, 3)
+    start = Model(*(vector.double() for vector in flat.initial(blueprint, 0)))
+    layout = flat.layout_of(blueprint)
+    population = dataclasses.replace(world.population, start=start, layout=layout)
+    return World(population, Loop(blueprint, data, data, torch.device("cpu"), torch.float64))
+
+
+@pytest.mark.parametrize("how", ["averaged", "local", "frozen"])
+def test_where_the_statistics_go(normed, how):
+    hp, method, population = settings(batchnorm=how), FEDERATED["fedavg"], normed.population
+    start = state = method.init(hp, population)
+    for round in range(2):
+        requests = method.plan(hp, state, population, round)
+        for request in requests:
+            own = state.get(f"buffers/{request.client}")
+            assert torch.equal(request.buffers, state["buffers"] if own is None else own)
+        trained = normed.engine.train(requests)
+        before, state = state, method.fold(hp, state, population, requests, trained)
+    mean = sum(len(r.rows) * t.buffers for r, t in zip(requests, trained, strict=True))
+    mean = mean / sum(len(r.rows) for r in requests)
+    torch.testing.assert_close(state["buffers"], mean, rtol=1e-13, atol=1e-15)
+    assert not torch.equal(state["weights"], start["weights"])
+    if how == "frozen":
+        assert torch.equal(state["buffers"], start["buffers"])
+    else:
+        assert not torch.equal(state["buffers"], start["buffers"])
+    kept = [key for key in state if key.startswith("buffers/")]
+    assert (len(kept) >= 3) == (how == "local")
+    for result in trained:
+        model = method.deployed(hp, state, population, result.client)
+        assert torch.equal(model.buffers, result.buffers if how == "local" else state["buffers"])
+    assert before is not state

@@ -1,0 +1,86 @@
+"""Temperatures: constant, per round, per client, per sample, and the control of the rate."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from knot_runner.methods.federated import FEDERATED
+from knot_runner.methods.federated.chilling import recipe, scheduled, stragglers, temperature
+from knot_runner.settings import Schedule, Stragglers
+from tests.methods.federated.conftest import settings
+
+
+def test_schedules_by_hand():
+    assert scheduled(0.25, None, 7) == 0.25
+    assert scheduled(0.1, Schedule("linear", 1.0, 9), 3) == pytest.approx(0.4)
+    assert scheduled(1.0, Schedule("exponential", 0.01, 10), 5) == pytest.approx(0.1)
+    assert scheduled(1.0, Schedule("cosine", 0.0 + 0.5, 10), 5) == pytest.approx(0.75)
+    assert [scheduled(1.0, Schedule("step", 0.05, 3), r) for r in range(5)] == [1, 1, 1, 0.05, 0.05]
+
+
+@given(
+    shape=st.sampled_from(["linear", "cosine", "exponential", "step"]),
+    start=st.floats(0.01, 8),
+    end=st.floats(0.01, 8),
+    rounds=st.integers(1, 50),
+    now=st.integers(0, 100),
+)
+def test_a_schedule_stays_between_its_ends_and_gets_there(shape, start, end, rounds, now):
+    value = scheduled(start, Schedule(shape, end, rounds), now)
+    slack = 1e-9 * max(start, end)
+    assert min(start, end) - slack <= value <= max(start, end) + slack
+    assert now < rounds or math.isclose(value, end, rel_tol=1e-9)
+
+
+def test_rate_control_moves_the_temperature_into_the_rate(world):
+    chilled = recipe(settings(temperature=0.05), world.population, 0, 0)
+    control = recipe(settings(temperature=0.05, lr_control=True), world.population, 0, 0)
+    assert (chilled.temperature, chilled.lr) == (0.05, 0.1)
+    assert (control.temperature, control.lr) == (1.0, pytest.approx(2.0))
+    sampled = recipe(settings(hard_temperature=0.05, lr_control=True), world.population, 0, 0)
+    assert (sampled.lr, sampled.hard_temperature, sampled.per_sample_rate) == (0.1, 0.05, True)
+
+
+def test_stragglers_are_a_fixed_share_and_train_colder_and_shorter(world):
+    hp = settings(stragglers=Stragglers(0.4, 0.05, 1))
+    slow = stragglers(hp, world.population)
+    assert len(slow) == 2 and slow == stragglers(hp, world.population)
+    for client in range(5):
+        made = recipe(hp, world.population, 2, client)
+        assert (made.temperature, made.phases[0].epochs) == ((0.05, 1) if client in slow else (1.0, 2))
+        assert temperature(hp, world.population, 2, client) == made.temperature
+
+
+def test_chilling_is_exactly_the_gradient_of_the_tempered_loss(world):
+    """One full-batch step of a client: w - lr * grad CE(z / T), with the gradient (p_T - y) / T by hand (eq. 2)."""
+    small = world.with_training(epochs=1, batch=24, small_clients="allow")
+    population = small.population
+    if len(population.layout.parameters) > 2:
+        pytest.skip("by hand for the linear model only")
+    for heat in (4.0, 0.25, 0.05):
+        hp = settings(temperature=heat)
+        request = FEDERATED["fedavg"].plan(hp, FEDERATED["fedavg"].init(hp, population), population, 0)[0]
+        result = small.engine.train([request])[0]
+        x = small.engine.data.pixels[request.rows].flatten(1)
+        y = torch.nn.functional.one_hot(small.engine.data.labels[request.rows], 3).double()
+        weight, bias = request.weights[:12].view(3, 4), request.weights[12:]
+        slope = (torch.softmax((x @ weight.T + bias) / heat, 1) - y) / heat / len(x)
+        expected = torch.cat([(weight - 0.1 * slope.T @ x).flatten(), bias - 0.1 * slope.sum(0)])
+        torch.testing.assert_close(result.weights, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "fedrep", "fedper"])
+def test_every_method_takes_a_temperature(world, algorithm):
+    if algorithm in ("fedrep", "fedper") and not world.population.layout.mask("body").any():
+        pytest.skip("a linear model has no body")
+    method, ends = FEDERATED[algorithm], {}
+    for heat in (1.0, 0.25):
+        hp = settings(algorithm, temperature=heat)
+        state = method.init(hp, world.population)
+        requests = method.plan(hp, state, world.population, 0)
+        state = method.fold(hp, state, world.population, requests, world.engine.train(requests))
+        ends[heat] = state["weights"]
+    assert not torch.allclose(ends[1.0], ends[0.25])

@@ -1,0 +1,77 @@
+"""FedPer and FedRep: whose head is whose, and what trains when."""
+
+import pytest
+import torch
+
+from knot_runner.errors import UserError
+from knot_runner.methods.federated import FEDERATED
+from tests.methods.federated.conftest import settings
+
+
+@pytest.fixture(autouse=True)
+def _deep(world, request):
+    """All but one of these tests need a body to share."""
+    if not world.population.layout.mask("body").any() and "no_body" not in request.node.name:
+        pytest.skip("a linear model has no body")
+
+
+def play(world, hp, rounds):
+    method, state = FEDERATED[hp.algorithm], FEDERATED[hp.algorithm].init(hp, world.population)
+    seen = []
+    for round in range(rounds):
+        requests = method.plan(hp, state, world.population, round)
+        trained = world.engine.train(requests)
+        seen.append((state, requests, trained))
+        state = method.fold(hp, state, world.population, requests, trained)
+    return state, seen
+
+
+@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
+def test_clients_keep_their_heads_and_share_the_body(world, algorithm):
+    hp, population = settings(algorithm, aggregation="uniform"), world.population
+    state, seen = play(world, hp, 3)
+    head = population.layout.mask("head")
+    newest = {}
+    for _, _, trained in seen:
+        newest |= {result.client: result.weights[head] for result in trained}
+    assert set(newest) == {int(key.split("/")[1]) for key in state if key.startswith("head/")}
+    for client in range(len(population)):
+        model = FEDERATED[algorithm].deployed(hp, state, population, client).weights
+        assert torch.equal(model[~head], state["weights"][~head])
+        assert torch.equal(model[head], newest.get(client, state["weights"][head]))
+    mean = sum(result.weights for result in seen[-1][2]) / 3
+    torch.testing.assert_close(state["weights"], mean, rtol=1e-13, atol=1e-15)
+
+
+def test_fedrep_trains_the_head_then_the_body(world):
+    hp, population = settings("fedrep", head_epochs=1), world.with_training(epochs=3).population
+    requests = FEDERATED["fedrep"].plan(hp, FEDERATED["fedrep"].init(hp, population), population, 0)
+    assert [(p.trains, p.epochs) for p in requests[0].recipe.phases] == [("head", 1), ("body", 2)]
+
+
+def test_fedrep_needs_an_epoch_for_the_body(world):
+    with pytest.raises(UserError, match=r"method.head_epochs: 2 of training.epochs=2 leaves none for the body"):
+        FEDERATED["fedrep"].init(settings("fedrep", head_epochs=2), world.population)
+
+
+@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
+def test_no_body_to_share(world, algorithm):
+    if world.population.layout.mask("body").any():
+        FEDERATED[algorithm].init(settings(algorithm), world.population)
+        return
+    with pytest.raises(UserError, match="model.hidden: .* at least one hidden layer"):
+        FEDERATED[algorithm].init(settings(algorithm), world.population)
+
+
+def test_the_last_round_trains_all_heads_alone(world):
+    hp, population = settings("fedper", final_head_epochs=2), world.population
+    state, seen = play(world, hp, 5)
+    before, requests, trained = seen[4]
+    head = population.layout.mask("head")
+    assert [r.client for r in requests] == [0, 1, 2, 3, 4]
+    assert torch.equal(state["weights"], before["weights"])
+    for request, result in zip(requests, trained, strict=True):
+        assert torch.equal(result.weights[~head], request.weights[~head])
+        assert not torch.equal(result.weights[head], request.weights[head])
+        assert torch.equal(state[f"head/{result.client}"], result.weights[head])
+    assert FEDERATED["fedper"].plan(hp, state, population, 5) == []
