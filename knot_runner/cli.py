@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from knot_runner.compose import ComposedJob
 
 HELP = """\
-knot-runner: experiments in knowledge distillation, composed from YAML
+knot-runner: experiments in knowledge distillation and federated learning, composed from YAML
 
   knot-runner                             a whole KNOT run on generated text (CPU, a few minutes)
   knot-runner task=erc method=sinkhorn_e task.source=local paths.data=DIR seed=1
+  knot-runner task=femnist method=fedavg_chill method.temperature=0.05
   knot-runner -m method=entropy_a,sinkhorn_e seed=0,1,2      a grid
   knot-runner experiment=knot_table3 task.missing=skip       a preset with its grid
 
@@ -29,6 +30,7 @@ knot-runner: experiments in knowledge distillation, composed from YAML
   knot-runner check  [overrides]          the job list, and what is already there; runs nothing
   knot-runner table  PRESET [overrides]   ours beside the paper's, from the records
   knot-runner plot   PRESET [overrides]   its figure, from the records
+  knot-runner plot   partition task=femnist partition=dirichlet     who has which classes
 
 Overrides are Hydra's (key=value, +key=value); --config-dir=DIR adds a folder of YAML of your own.
 The same command again goes on where it stopped, or shows what it found. --hydra-help: Hydra's own flags."""
@@ -89,6 +91,7 @@ def check(arguments: list[str]) -> int:
     """``check``: compose every job and say which are done."""
     from knot_runner.compose import compose_all
     from knot_runner.launch import status
+    from knot_runner.report.terminal import short
 
     jobs, _ = compose_all(arguments)
     rows = Table(box=None, padding=(0, 2, 0, 0))
@@ -98,7 +101,13 @@ def check(arguments: list[str]) -> int:
         state = status(job) or "to do"
         task = job.settings.task
         rows.add_row(
-            job.run_id, task.name, task.source, job.settings.method["name"], str(job.settings.seed), job.label, state
+            job.run_id,
+            task.name,
+            task.source,
+            job.settings.method["name"],
+            str(job.settings.seed),
+            short(job.label),
+            state,
         )
     console = Console()
     console.print(rows)
@@ -117,7 +126,15 @@ def table(arguments: list[str]) -> int:
 
 
 def plot(arguments: list[str]) -> int:
-    """``plot PRESET``: its figure."""
+    """``plot PRESET``: its figure. ``plot partition``: how images are dealt to clients; trains nothing."""
+    if arguments[:1] == ["partition"]:
+        from knot_runner.compose import compose_all
+        from knot_runner.show import show_partition
+
+        jobs, _ = compose_all(arguments[1:])
+        for job in jobs:
+            show_partition(job)
+        return 0
     name, jobs = _preset(arguments, "plot")
     from knot_runner.show import show_figure
 

@@ -134,9 +134,14 @@ def plain_config(config: Any) -> dict[str, Any]:
 
 def _parse(arguments: list[str]) -> list[Override]:
     try:
-        return OverridesParser.create().parse_overrides(arguments)
+        overrides = OverridesParser.create().parse_overrides(arguments)
     except HydraException as problem:
         raise UserError(f"command line: {_one_line(str(problem))}") from None
+    for override in overrides:
+        named = override.is_sweep_override() or override.is_delete() or isinstance(override.value(), str | list)
+        if override.key_or_group in GROUPS and not named:
+            raise UserError(f"{override.input_line}: is not the name of a {override.key_or_group} ('knot-runner ls')")
+    return overrides
 
 
 def _compose(overrides: list[str], config_dir: str | None) -> dict[str, Any]:
@@ -172,7 +177,10 @@ def _bad_override(text: str, overrides: list[str], search: list[str]) -> str:
         return _one_line(text)
     path = key.group(1).split("=", 1)[0]
     groups = [o for o in overrides if "." not in o.split("=", 1)[0] and o.split("=", 1)[0] != path]
-    node: Any = compose("config", overrides=[*search, *groups])
+    try:
+        node: Any = compose("config", overrides=[*search, *groups])
+    except HydraException:  # the YAML itself is at fault
+        return _one_line(text)
     parts = path.split(".")
     for depth, part in enumerate(parts):
         if not OmegaConf.is_dict(node) or part not in node:

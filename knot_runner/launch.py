@@ -16,7 +16,7 @@ from knot_runner.errors import UserError
 from knot_runner.listing import config_folder
 from knot_runner.progress import Live
 from knot_runner.records import read_result
-from knot_runner.report import terminal
+from knot_runner.report.summary import summary_table
 from knot_runner.settings import build_run, run_id
 from knot_runner.show import show
 
@@ -54,17 +54,18 @@ def run_one(config: Any, console: Console, problems: list[tuple[str, str, int]],
     settings, method = build_run(plain)
     name = run_id(plain)
     folder = run_folder(settings, name)
-    title = f"{settings.task.name} {settings.method['name']} seed {settings.seed}"
+    title = f"{settings.task.name} {settings.method['name']}{_heat(settings.method)} seed {settings.seed}"
     finished = read_result(folder) is not None
     if not (quiet and finished):
         console.print(f"{title}  ->  {folder}", highlight=False, soft_wrap=True)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        from knot_runner.run import run  # torch and transformers: only now, and not for a mistyped key
+        from knot_runner.pipelines.errand import Errand  # torch: only now, and not for a mistyped key
+        from knot_runner.run import run
 
         with Live(console) as live:
-            result = run(settings, method, folder, OmegaConf.to_yaml(OmegaConf.create(plain)), name, live.watch,
-                         live.say)  # fmt: skip
+            text = OmegaConf.to_yaml(OmegaConf.create(plain))
+            result = run(Errand(settings, method, folder, text, name, live.watch, live.say))
         if result["status"] != "done":
             problems.append((title, result["status"], 1))
     except UserError as problem:
@@ -77,13 +78,20 @@ def run_one(config: Any, console: Console, problems: list[tuple[str, str, int]],
         (folder / "failed.txt").write_text(traceback.format_exc(), encoding="utf-8")
 
 
+def _heat(method: dict[str, Any]) -> str:
+    """The temperature of a chilled method, which a sweep would otherwise not show."""
+    if method.get("temperature") in (None, 1):
+        return ""
+    return f" T={method['temperature']:g}" + (" (in the rate)" if method["lr_control"] else "")
+
+
 def _report_single(job: ComposedJob, problems: list[tuple[str, str, int]]) -> int:
     if problems:
         _, text, code = problems[0]
         print(f"knot-runner: {text}", file=sys.stderr)
         return code
     result = read_result(job.folder)
-    Console().print(terminal.summary_table(result))
+    Console().print(summary_table(result))
     print(job.folder)
     return 0
 

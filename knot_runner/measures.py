@@ -35,6 +35,26 @@ def semantic_distance(probabilities: np.ndarray, labels: np.ndarray, coordinates
     return float(np.mean([distance[labels == label].mean() for label in np.unique(labels)]))
 
 
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities [N, C] of ``logits`` [N, C]."""
+    raised = np.exp(logits - logits.max(1, keepdims=True))
+    return raised / raised.sum(1, keepdims=True)
+
+
+def cross_entropy(logits: np.ndarray, labels: np.ndarray, temperature: float) -> float:
+    """Mean of -log softmax(z / T)[truth], in nats (FLex&Chill divides by T when it evaluates, too)."""
+    cooled = logits / temperature
+    top = cooled.max(1)
+    total = np.log(np.exp(cooled - top[:, None]).sum(1)) + top
+    return float(np.mean(total - cooled[np.arange(len(labels)), labels]))
+
+
+def rounds_to_target(accuracies: list[tuple[int, float]], target: float | None) -> int | None:
+    """The first of (round, accuracy) that reaches ``target``, counted from 0; None if none does."""
+    reached = [round for round, value in accuracies if target is not None and value >= target]
+    return min(reached, default=None)
+
+
 def measure(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> dict[str, float]:
     """All measures of one data set."""
     table = confusion(probabilities.argmax(1), labels, len(coordinates))

@@ -1,162 +1,43 @@
-"""One run, whole: load or begin, plan, execute, fold, commit; measure; record. The program at a glance."""
+"""One run, whole: found finished, or carried out by the pipeline of its method, and sealed."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import platform
-import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import knot_runner
 from knot_runner.engine.commit import Checkpoint
-from knot_runner.engine.execute import Executor, Watch, load_plugins
-from knot_runner.engine.loop import DivergedError
-from knot_runner.engine.store import Store
-from knot_runner.errors import UserError
-from knot_runner.evaluate import evaluate
-from knot_runner.files import locked, write_atomic
-from knot_runner.methods import METHODS
-from knot_runner.methods.federation import Federation
-from knot_runner.methods.weighting import needs_bias
-from knot_runner.prepare import make_federation
+from knot_runner.engine.plugins import load_plugins
+from knot_runner.files import locked
+from knot_runner.pipelines.errand import Errand
 from knot_runner.records import read_result, write_result
-from knot_runner.settings import KnotSettings, Settings
-from knot_runner.tasks import Task, load_task
-from knot_runner.tracker import Tracker
-
-Say = Callable[[str], None]
+from knot_runner.settings import ProbeSettings
 
 
-def run(
-    settings: Settings, hp: Any, folder: Path, config_yaml: str, run_id: str, watch: Watch, say: Say
-) -> dict[str, Any]:
-    """Carry out one run in ``folder`` and return its result, the content of ``result.json``.
+def run(errand: Errand) -> dict[str, Any]:
+    """Carry out one run in its folder and return its result, the content of ``result.json``.
 
     A finished run is returned at once; an unfinished one goes on from its last commit. Raises :class:`UserError`.
     """
-    with locked(Path(settings.paths.out) / ".locks" / run_id):
-        finished = read_result(folder)
+    with locked(Path(errand.settings.paths.out) / ".locks" / errand.run_id):
+        finished = read_result(errand.folder)
         if finished is not None:
             return finished
-        return write_result(folder, _carry_out(settings, hp, folder, config_yaml, run_id, watch, say))
+        load_plugins(errand.settings.plugins)
+        result = write_result(errand.folder, _carry_out(errand))
+        Checkpoint(errand.folder).clear()
+        return result
 
 
-def _carry_out(
-    settings: Settings, hp: Any, folder: Path, config_yaml: str, run_id: str, watch: Watch, say: Say
-) -> dict[str, Any]:
-    began = time.monotonic()
-    load_plugins(settings.plugins)
-    store = Store(Path(settings.paths.out) / "artefacts")
-    data_root = Path(settings.paths.data).expanduser() if settings.paths.data else None
-    with contextlib.ExitStack() as stack:
-        executor = stack.enter_context(Executor(store, settings.hardware, data_root, settings.plugins, watch))
-        task = load_task(settings.task, data_root)
-        for note in task.notes:
-            say(note)
-        wants_bias = not isinstance(hp, KnotSettings) or needs_bias(hp.weighting)
-        federation = make_federation(settings, task, store, data_root, hp.bias if wants_bias else None)
-        METHODS[settings.method["algorithm"]].init(hp, federation)  # the last of what the input can get wrong
-        head = _describe(settings, task, federation, executor)
-        write_atomic(folder / "config.yaml", config_yaml)
-        tracker = stack.enter_context(Tracker(settings.tracker, settings, folder, run_id, say))
-        try:
-            state = advance(settings, hp, task, federation, executor, folder, tracker)
-        except DivergedError as problem:
-            say(str(problem))
-            return {**head, "status": "diverged", "metrics": {}, "notes": [*task.notes, str(problem)]}
-        measured = evaluate(settings, task, federation, state, executor, folder)
-        tracker.finish(measured["metrics"])
-        _keep_model(store, state["student"], folder)
-    biases = {name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")}
-    stages = _stage_seconds(store, state)
-    return {
-        **head,
-        "status": "done",
-        **measured,
-        "bias": biases,
-        "selected_epoch": state.get("selected_epoch"),
-        "rounds_to_target": None,
-        "notes": task.notes,
-        "seconds": {"total": round(time.monotonic() - began, 2), "stages": stages},
-    }
+def _carry_out(errand: Errand) -> dict[str, Any]:
+    """By the family of the method; each pipeline is imported only when it is needed, for what it imports."""
+    if not errand.settings.on_images:
+        from knot_runner.pipelines import distillation
 
+        return distillation.carry_out(errand)
+    if isinstance(errand.hp, ProbeSettings):
+        from knot_runner.pipelines import probing
 
-def advance(
-    settings: Settings, hp: Any, task: Task, federation: Federation, executor: Executor, folder: Path,
-    tracker: Tracker,
-) -> dict[str, Any]:  # fmt: skip
-    """Plan, execute, fold and commit, round by round, until the method plans nothing more. Returns its state."""
-    method = METHODS[settings.method["algorithm"]]
-    checkpoint = Checkpoint(folder)
-    commit = checkpoint.load()
-    if commit.values.get("data") not in (None, task.digest) or not _all_there(commit.values, executor.place.store):
-        checkpoint.clear()  # the data changed, or artefacts were deleted: what was committed no longer stands
-        commit = checkpoint.load()
-    state = commit.values["state"] if commit.step >= 0 else method.init(hp, federation)
-    round = commit.step + 1
-    while requests := method.plan(hp, state, federation, round):
-        state, diagnostics = method.fold(hp, state, federation, round, requests, executor(requests))
-        row = {"round": round, **diagnostics}
-        checkpoint.save(round, {}, {"data": task.digest, "state": state}, row)
-        tracker.log(row)
-        round += 1
-    return state
+        return probing.carry_out(errand)
+    from knot_runner.pipelines import federated
 
-
-def _all_there(values: dict[str, Any], store: Store) -> bool:
-    names = [value for value in values.get("state", {}).values() if isinstance(value, str)]
-    return all(store.find(*name.split("/")) is not None for name in names)
-
-
-def _describe(settings: Settings, task: Task, federation: Federation, executor: Executor) -> dict[str, Any]:
-    """What a result says about itself, whatever becomes of the run."""
-    return {
-        "task": settings.task.name,
-        "source": task.source,
-        "method": settings.method["name"],
-        "seed": settings.seed,
-        "datasets": {
-            name: {"role": data.role, **{split: len(part.texts) for split, part in data.splits.items()}}
-            for name, data in task.datasets.items()
-        },
-        "labels": {"names": task.labels.names, "coordinates": task.labels.coordinates},
-        "data": task.digest,
-        "device": str(executor.place.device),
-        "threads": settings.hardware.threads,
-        "versions": {
-            "knot_runner": knot_runner.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
-    }
-
-
-def _stage_seconds(store: Store, state: dict[str, Any]) -> dict[str, float]:
-    """Seconds each stage took when it was computed, by this run or by the one that shared it."""
-    found = {}
-    for name in dict.fromkeys(value for value in state.values() if isinstance(value, str)):
-        info = store.get(*name.split("/")).info
-        found[info["title"]] = round(found.get(info["title"], 0) + info["seconds"], 2)
-    return found
-
-
-def _keep_model(store: Store, name: str, folder: Path) -> None:
-    """The student's weights in the run folder: a hard link where the file system has them, else a copy."""
-    source = store.get(*name.split("/")).folder / "tensors.safetensors"
-    target = folder / "model.safetensors"
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError as problem:
-        try:
-            shutil.copyfile(source, target)
-        except OSError:
-            with contextlib.suppress(OSError):
-                target.unlink(missing_ok=True)
-            raise UserError(f"{target}: cannot be written: {problem.strerror}") from None
+    return federated.carry_out(errand)

@@ -19,7 +19,7 @@ def show_table(name: str, jobs: list[ComposedJob], command: str) -> None:
     notes = [*spec.get("notes", []), made_with([job.config for job in jobs])]
     table = tables.build_table(
         _references(jobs), spec.get("paper"), spec.get("metrics", ["f1", "sd"]), kind=spec.get("kind", "methods"),
-        notes=notes, command=command,
+        notes=notes, command=command, options=spec,
     )  # fmt: skip
     Console().print(render.to_terminal(table))
     for path in render.write_all(table, Path(jobs[0].settings.paths.out) / "tables", name):
@@ -39,6 +39,28 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str) -> None:
     print(path)
 
 
+def show_partition(job: ComposedJob) -> None:
+    """Draw how ``job``'s images are dealt to its clients, as PNG and CSV below ``<out>/figures``."""
+    import numpy as np
+
+    from knot_runner.report.figure_partition import draw_partition
+    from knot_runner.tasks.images import load_images, make_partition
+
+    settings = job.settings
+    if not settings.on_images:
+        raise UserError(f"plot partition: task={settings.task.name} has texts; task=femnist would fit")
+    task = load_images(settings.task, Path(settings.paths.data).expanduser() if settings.paths.data else None)
+    partition = make_partition(settings.partition, task, settings.seed)
+    counts = np.stack([np.bincount(task.train.labels[rows], minlength=len(task.classes)) for rows in partition.train])
+    name = f"partition_{settings.task.name}_{settings.partition.kind}_seed{settings.seed}"
+    path = Path(settings.paths.out) / "figures" / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    title = f"{settings.task.name}: {settings.partition.kind} partition, seed {settings.seed}"
+    for line in draw_partition(counts, partition.names, task.classes, path, title, [*task.notes, *partition.notes]):
+        print(line)
+    print(path)
+
+
 def show(name: str, jobs: list[ComposedJob], command: str) -> None:
     """Whichever of the two the preset has."""
     is_figure = (jobs[0].settings.report or {}).get("kind") in figures.FIGURES
@@ -47,6 +69,14 @@ def show(name: str, jobs: list[ComposedJob], command: str) -> None:
 
 def _references(jobs: list[ComposedJob]) -> list[Job]:
     return [
-        Job(job.run_id, job.folder, job.settings.task.name, job.settings.method["name"], job.settings.seed, job.label)
+        Job(
+            job.run_id,
+            job.folder,
+            job.settings.task.name,
+            job.settings.method["name"],
+            job.settings.seed,
+            job.label,
+            job.config,
+        )
         for job in jobs
     ]

@@ -5,3 +5,10 @@ TINY = [
     "training.local.epochs=1", "training.pretrain.epochs=1", "training.distil.epochs=2", "training.distil.batch=16",
     "method.bias.texts=20", "method.bias.tokens=20", "hardware.workers=1",
 ]  # fmt: skip
+
+#: The smallest federated run: real digits, six clients, a narrow model. Under a second.
+TINY_IMAGES = [
+    "task=femnist", "task.limit=300", "task.shape=[1,8,8]", "partition.count=6", "partition.alpha=5.0",
+    "model.hidden=[16]", "training.rounds=3", "training.epochs=2", "training.participants=3", "training.batch=8",
+    "training.lr=0.01", "hardware.workers=1",
+]  # fmt: skip

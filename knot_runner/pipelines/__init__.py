@@ -1,0 +1,1 @@
+"""From settings to a result: one pipeline per family of methods."""

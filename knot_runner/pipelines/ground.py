@@ -1,0 +1,75 @@
+"""What a federated run stands on: images read and dealt to clients, and the model they start from."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.choose import DTYPES
+from knot_runner.engine.federated.cohort import Blueprint, ImageData
+from knot_runner.methods.federated.population import Model, Population
+from knot_runner.pipelines.errand import Errand
+from knot_runner.settings import Centralised
+from knot_runner.tasks.images import Images, ImageTask, Partition, load_images, make_partition
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a run stands on: images, their partition, the clients, the model."""
+
+    task: ImageTask
+    partition: Partition
+    population: Population
+    blueprint: Blueprint
+    data: ImageData
+    test: ImageData
+
+
+def prepare(errand: Errand) -> Ground:
+    """Read the images, deal them out, describe the model. Raises :class:`UserError`."""
+    settings = errand.settings
+    task = load_images(settings.task, errand.data_root)
+    partition = make_partition(settings.partition, task, settings.seed)
+    blueprint = Blueprint(settings.model, task.shape, len(task.classes))
+    weights, buffers = flat.initial(blueprint, settings.seed)
+    dtype = DTYPES[settings.hardware.precision]
+    training = settings.training
+    if isinstance(settings.partition, Centralised):
+        training = dataclasses.replace(training, participants=1, epochs=1)
+        partition.notes.append(
+            "one client has everything, so a round is one epoch (training.participants and .epochs do not apply)"
+        )
+    population = Population(
+        names=partition.names,
+        train=[torch.from_numpy(rows) for rows in partition.train],
+        test=[torch.from_numpy(rows) for rows in partition.test],
+        layout=flat.layout_of(blueprint),
+        start=Model(weights.to(dtype), buffers.to(dtype)),
+        training=training,
+        augment=settings.task.augment,
+        seed=settings.seed,
+    )
+    return Ground(task, partition, population, blueprint, resident(task, task.train), resident(task, task.test))
+
+
+def resident(task: ImageTask, images: Images) -> ImageData:
+    """``images`` as the engines hold them."""
+    mean, std = (torch.tensor(values, dtype=torch.float64) for values in (task.mean, task.std))
+    return ImageData(torch.from_numpy(images.pixels), torch.from_numpy(images.labels), mean, std)
+
+
+def counts(ground: Ground) -> dict[str, Any]:
+    """Images per client and class, for the record."""
+    labels, classes = ground.task.train.labels, len(ground.task.classes)
+    return {
+        "clients": ground.partition.names,
+        "classes": ground.task.classes,
+        "train": [np.bincount(labels[rows], minlength=classes).tolist() for rows in ground.partition.train],
+        "test": [len(rows) for rows in ground.partition.test],
+        "groups": ground.partition.groups,
+    }

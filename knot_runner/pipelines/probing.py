@@ -1,0 +1,40 @@
+"""The temperature probe as a run: arrays for the figures, and what was measured, from one model."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from knot_runner.engine.commit import save_bytes
+from knot_runner.engine.federated.cohort import Blueprint
+from knot_runner.engine.hardware import prepare as prepare_device
+from knot_runner.files import write_atomic
+from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.ground import resident
+from knot_runner.tasks.images import load_images
+from knot_runner.temperature import probe
+
+
+def carry_out(errand: Errand) -> dict[str, Any]:
+    """Read the images, probe, keep the arrays. Raises :class:`UserError`."""
+    began = time.monotonic()
+    settings = errand.settings
+    task = load_images(settings.task, errand.data_root)
+    for note in task.notes:
+        errand.say(note)
+    device = prepare_device(settings.hardware)
+    blueprint = Blueprint(settings.model, task.shape, len(task.classes))
+    write_atomic(errand.folder / "config.yaml", errand.config_yaml)
+    data, test = resident(task, task.train), resident(task, task.test)
+    arrays = probe(errand.hp, settings, data, test, blueprint, device, errand.watch, errand.say)
+    write_atomic(errand.folder / "probe.safetensors", save_bytes(arrays))
+    return {
+        **errand.describe(task.digest, task.source, device),
+        "kind": "probe",
+        "status": "done",
+        "model": settings.model.name,
+        "temperatures": errand.hp.temperatures,
+        "labels": {"names": task.classes, "coordinates": task.coordinates},
+        "notes": task.notes,
+        "seconds": {"total": round(time.monotonic() - began, 2)},
+    }

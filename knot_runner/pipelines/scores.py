@@ -1,0 +1,87 @@
+"""Measures of one round: the deployed models on the clients' test images, as one row of ``rounds.jsonl``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner import measures
+from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
+from knot_runner.methods.federated import FederatedMethod
+from knot_runner.methods.federated.population import Population, State
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What the deployed models say: ``logits`` [M, C] and ``labels`` [M] of all test images, and the accuracy of each
+    client's model on its own (None for a client without test images)."""
+
+    logits: Tensor
+    labels: Tensor
+    clients: list[float | None]
+
+
+def predict(
+    method: FederatedMethod, hp: Any, state: State, population: Population, labels: Tensor, engine: Engine
+) -> Predictions:
+    """One global model is asked about every test image once; models of the clients' own about their own images.
+
+    ``labels`` [N]: of all test images.
+    """
+    one = method.one_model and hp.batchnorm != "local"
+    if one:
+        model = method.deployed(hp, state, population, 0)
+        logits = engine.logits([Inference(model.weights, model.buffers, torch.arange(len(labels)))])[0]
+        right = logits.argmax(1) == labels
+        hits = [right[rows] for rows in population.test]
+    else:
+        models = [method.deployed(hp, state, population, client) for client in range(len(population))]
+        asked = zip(models, population.test, strict=True)
+        parts = engine.logits([Inference(model.weights, model.buffers, rows) for model, rows in asked])
+        hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, population.test, strict=True)]
+        logits, labels = torch.cat(parts), labels[torch.cat(population.test)]
+    return Predictions(logits, labels, [float(hit.double().mean()) if len(hit) else None for hit in hits])
+
+
+def score(
+    predictions: Predictions, population: Population, temperature: float, coordinates: list[list[float]] | None
+) -> dict[str, Any]:
+    """Accuracy, macro-F1, loss at T=1 and at ``temperature``, semantic distance where classes have coordinates, and the
+    clients' accuracies: over all test images (weighted), over clients (unweighted), and of each."""
+    logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
+    table = measures.confusion(logits.argmax(1), labels, logits.shape[1])
+    row: dict[str, Any] = {
+        "accuracy": measures.accuracy(table),
+        "f1": measures.macro_f1(table),
+        "loss": measures.cross_entropy(logits, labels, 1.0),
+        "tempered_loss": measures.cross_entropy(logits, labels, temperature),
+    }
+    if coordinates is not None:
+        points = np.asarray(coordinates, dtype=np.float64)
+        row["sd"] = measures.semantic_distance(measures.softmax(logits), labels, points)
+    sizes = [len(rows) for rows in population.test]
+    shown = [(value, size) for value, size in zip(predictions.clients, sizes, strict=True) if value is not None]
+    row["client_accuracy"] = {
+        "weighted": sum(value * size for value, size in shown) / sum(size for _, size in shown),
+        "unweighted": float(np.mean([value for value, _ in shown])),
+    }
+    row["clients"] = predictions.clients
+    return row
+
+
+def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> dict[str, Any]:
+    """What the participants' training says: accuracy of each on its own test images before and after, losses, steps."""
+    sizes = [len(request.test_rows) for request in requests]
+    pairs = list(zip(trained, sizes, strict=True))
+    return {
+        "participants": [result.client for result in trained],
+        "before": [result.before / size if size else None for result, size in pairs],
+        "after": [result.after / size if size else None for result, size in pairs],
+        "train_loss": float(np.mean([result.loss for result in trained])),
+        "temperature": float(np.mean([request.recipe.temperature for request in requests])),
+        "steps": sum(result.steps for result in trained),
+    }

@@ -1,0 +1,260 @@
+"""Federated runs through the command line: records, resume after real kills, refusals, divergence, sweeps."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+from sklearn.metrics import accuracy_score, f1_score, log_loss
+
+from knot_runner.cli import main
+from tests.tiny import TINY_IMAGES
+
+METHODS = ["fedavg", "fedavg_chill", "fedprox", "scaffold", "fedrep", "fedper"]
+
+
+def of(method: str) -> list[str]:
+    """Overrides that choose ``method`` at the tiny size."""
+    return [f"method={method}", *(["method.head_epochs=1"] if method == "fedrep" else [])]
+
+
+def folder_of(out: Path) -> Path:
+    (found,) = (path.parent for path in out.glob("*/*/*/result.json"))
+    return found
+
+
+def records(out: Path) -> tuple:
+    """All that must be equal: result and rounds without times, predictions, final weights."""
+    folder = folder_of(out)
+    result = json.loads((folder / "result.json").read_text())
+    del result["seconds"], result["digest"]
+    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds"]
+    return result, rows, [(folder / f"{name}.safetensors").read_bytes() for name in ("predictions", "model")]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_of_every_method_and_what_it_leaves(tmp_path, method, capsys):
+    assert main([*TINY_IMAGES, *of(method), f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
+    result, rows, _ = records(tmp_path)
+    assert [row["round"] for row in rows] == [0, 1, 2] and result["rounds"] == 3
+    arrays = load_file(folder_of(tmp_path) / "predictions.safetensors")
+    p, y = arrays["test.probabilities"], arrays["test.labels"]
+    last = rows[-1]
+    assert last["accuracy"] == pytest.approx(accuracy_score(y, p.argmax(1)))
+    assert last["f1"] == pytest.approx(f1_score(y, p.argmax(1), average="macro"))
+    assert last["loss"] == pytest.approx(log_loss(y, p.astype(float), labels=range(10)), rel=1e-4)
+    assert result["metrics"]["accuracy"]["ALL"] == last["accuracy"]
+    shown = [c for c in last["clients"] if c is not None]
+    assert last["client_accuracy"]["unweighted"] == pytest.approx(sum(shown) / len(shown))
+    assert last["client_accuracy"]["weighted"] == pytest.approx(last["accuracy"])
+    assert "accuracy" in capsys.readouterr().out
+    assert not (folder_of(tmp_path) / "commit.json").exists()
+
+
+def test_the_same_command_twice_and_with_other_engines_and_workers(tmp_path, capsys):
+    """loop and lean agree up to rounding; lean with one worker and with two, bit for bit."""
+    for name, extra in {
+        "a": ["hardware.engine=lean"],
+        "b": ["hardware.engine=lean", "hardware.workers=2"],
+        "loop": ["hardware.engine=loop"],
+        "stacked": ["hardware.engine=stacked"],
+    }.items():
+        assert main([*TINY_IMAGES, f"paths.out={tmp_path / name}", *extra]) == 0, capsys.readouterr().err
+    assert records(tmp_path / "a") == records(tmp_path / "b")
+    _, lean, _ = records(tmp_path / "a")
+    for other in ("loop", "stacked"):
+        _, rows, _ = records(tmp_path / other)
+        for row, same in zip(rows, lean, strict=True):
+            assert row["participants"] == same["participants"] and row["steps"] == same["steps"]
+            assert row["loss"] == pytest.approx(same["loss"], rel=1e-3)
+            assert row["train_loss"] == pytest.approx(same["train_loss"], rel=1e-3)
+    assert folder_of(tmp_path / "a").name != folder_of(tmp_path / "loop").name  # the engine is part of the run id
+
+
+def start(out: Path, *overrides: str) -> subprocess.Popen:
+    longer = [o for o in TINY_IMAGES if not o.startswith("training.rounds")]
+    command = [sys.executable, "-m", "knot_runner", *longer, "training.rounds=40", f"paths.out={out}", *overrides]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def committed(out: Path) -> int:
+    """Rounds in the last commit; -1 before the first."""
+    for path in out.glob("*/*/*/commit.json"):
+        return json.loads(path.read_text())["step"]
+    return -1
+
+
+@pytest.mark.parametrize("method", ["scaffold", "fedrep"])
+def test_kill_9_three_times_and_the_same_command_again(tmp_path, method):
+    alone = start(tmp_path / "alone", *of(method), "hardware.workers=2")
+    assert alone.wait(120) == 0, alone.stderr.read()
+    for least in (1, 8, 20):
+        killed = start(tmp_path / "killed", *of(method), "hardware.workers=2")
+        while committed(tmp_path / "killed") < least:
+            assert killed.poll() is None, killed.stderr.read()
+            time.sleep(0.01)
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait(30)
+    assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
+    again = start(tmp_path / "killed", *of(method), "hardware.workers=2")
+    assert again.wait(120) == 0, again.stderr.read()
+    assert records(tmp_path / "killed") == records(tmp_path / "alone")
+    assert not list((tmp_path / "killed").rglob("*.tmp"))
+
+
+def test_sigterm_ends_it_at_once_and_workers_die_too(tmp_path):
+    process = start(tmp_path, "training.rounds=100000", "hardware.workers=2")
+    while committed(tmp_path) < 2:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 143
+    assert "Traceback" not in process.stderr.read()
+    for _ in range(200):
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    raise AssertionError("a worker outlived its parent")
+
+
+BAD = [
+    (["method.temperature=0"], "method.temperature: 0.0 is not above 0"),
+    (["method.temperature=-1"], "method.temperature: -1.0 is not above 0"),
+    (["training.participants=50"], "training.participants: 50 are more than the 6 clients; at most 6 is right"),
+    (["training.participants=0"], "training.participants: 0 is neither a number of clients nor a share"),
+    (["training.batch=500"], "training.batch: 500 is more than the"),
+    (["training.lr=0"], "training.lr: 0.0 is not above 0"),
+    (["training.lr=inf"], "training.lr: expected a finite number, got inf"),
+    (["method=fedprox", "method.mu=null"], "method.mu: None is not a weight of 0 or more; fedprox needs it"),
+    (["method.mu=1"], "method.mu: 1.0 is of fedprox alone"),
+    (["method=sinkhorn_e"], "method=sinkhorn_e: task=femnist has images; method=fedavg would fit"),
+    (["model=bert_tiny"], "model=bert_tiny: does not read task=femnist"),
+    (["training=small"], "training=small: is not for method=fedavg; training=chill would fit"),
+    (["partition=null"], "partition=null: is not the name of a partition"),
+    (["~partition"], "partition: task=femnist needs clients"),
+    (["partition=dirichlt"], "partition=dirichlt: there is no such partition (did you mean 'dirichlet'?)"),
+    (["partition.kind=dirichlt"], "partition.kind: no partition 'dirichlt' (did you mean 'dirichlet'?)"),
+    (["partition=iid", "partition.clients=400"], "would have no training images"),
+    (["partition=dirichlet"], "partition.floor: 10 images for each of 50 clients"),
+    (["partition.without_users=stop"], "partition"),
+    (["hardware.precision=bf16"], "hardware.precision: bf16 is for engine=stacked on CUDA"),
+    (["hardware.engine=leen"], "hardware.engine: 'leen' is not one of"),
+    (["training.target=2"], "training.target: 2.0 is not in (0, 1]"),
+    (["training.stop_at_target=true"], "training.target: is not set, but stop_at_target needs it"),
+    (["method=fedrep", "method.head_epochs=2"], "method.head_epochs: 2 of training.epochs=2 leaves none"),
+    (["task.source=local", "paths.data=null"], "paths.data"),
+    (["task.source=local", "paths.data=/nowhere"], "/nowhere"),
+    (["task.shape=[1,28]"], "task.shape: [1, 28] is not [channels, height, width]"),
+    (["task.mean=[0,0]"], "task.mean: 2 values for 1 channels"),
+    (["+method.temprature=3"], "method.temprature: there is no such setting (did you mean 'temperature'?)"),
+    (["task=sa", "method=fedavg"], "method=fedavg: task=sa has texts; method=sinkhorn_e would fit"),
+    (["model=cnn_mcmahan", "task.shape=[1,2,2]"], "model.convs: 2 convolutions leave nothing of 2x2"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD, ids=[" ".join(a) for a, _ in BAD])
+def test_bad_input_is_one_line_and_leaves_nothing(arguments, said, tmp_path, capsys):
+    out, keys = tmp_path / "out", {a.split("=")[0].lstrip("~") for a in arguments}
+    dropped = {"partition": "partition.", "model": "model.", "training": "training."}
+    quick = [o for o in TINY_IMAGES if o.split("=")[0] not in keys]
+    quick = [o for o in quick if not any(key in keys and o.startswith(start) for key, start in dropped.items())]
+    quick = [o for o in quick if "task=sa" not in arguments or o.startswith("hardware")]
+    assert main([*quick, *arguments, f"paths.out={out}"]) == 2
+    errors = capsys.readouterr().err
+    complaint = [line for line in errors.splitlines() if line.startswith("knot-runner: ")]
+    assert len(complaint) == 1 and said in complaint[0], errors
+    assert "Traceback" not in errors
+    assert not [p for p in out.rglob("*") if p.suffix in (".json", ".jsonl", ".yaml", ".tmp", ".safetensors")]
+
+
+def test_a_diverged_run_is_recorded_and_stops_no_sweep(tmp_path, capsys):
+    grid = [*TINY_IMAGES, "training.lr=1e30,0.01", f"paths.out={tmp_path}"]
+    assert main(["-m", *grid]) == 1
+    said = capsys.readouterr().err
+    assert "diverged in round 0 at client" in said and "1 done, 1 failed" in said
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
+    by = {result["status"]: result for result in results}
+    assert by["diverged"]["diverged"]["round"] == 0 and by["diverged"]["metrics"] == {}
+    assert by["done"]["rounds"] == 3
+    assert main(["-m", *grid]) == 1  # a diverged run is not run again
+    assert "T=" not in capsys.readouterr().out
+
+
+def test_a_target_is_counted_from_round_0_and_can_end_the_run(tmp_path, capsys):
+    reach = ["training.lr=0.1", "training.target=0.3", "training.rounds=30"]
+    tiny = [o for o in TINY_IMAGES if o.split("=")[0] not in ("training.lr", "training.rounds")]
+    assert main([*tiny, *reach, "training.stop_at_target=true", f"paths.out={tmp_path / 'a'}"]) == 0
+    result, rows, _ = records(tmp_path / "a")
+    first = next(row["round"] for row in rows if row["accuracy"] >= 0.3)
+    assert result["rounds_to_target"] == first == len(rows) - 1 < 29
+    capsys.readouterr()
+    assert main([*tiny, "training.lr=1e-6", "training.target=0.99", f"paths.out={tmp_path / 'b'}"]) == 0
+    assert records(tmp_path / "b")[0]["rounds_to_target"] is None
+    assert "not reached" in capsys.readouterr().out
+
+
+def test_rate_control_at_t_1_is_the_same_run(tmp_path, capsys):
+    small = [*TINY_IMAGES, f"paths.out={tmp_path}"]
+    assert main(["check", *small, "method.temperature=1,0.5", "method.lr_control=false,true"]) == 0
+    ids = {
+        line.split()[0]
+        for line in capsys.readouterr().out.splitlines()
+        if line[:4].strip().isalnum() and "to do" in line
+    }
+    assert len(ids) == 3
+
+
+def test_evaluate_every_and_the_last_round(tmp_path):
+    assert main([*TINY_IMAGES, "training.evaluate_every=2", f"paths.out={tmp_path}"]) == 0
+    _, rows, _ = records(tmp_path)
+    assert [("accuracy" in row) for row in rows] == [False, True, True]
+
+
+def test_semantic_distance_where_classes_have_coordinates(tmp_path):
+    points = "[[0],[1],[2],[3],[4],[5],[6],[7],[8],[9]]"
+    digits = "task.classes=['0','1','2','3','4','5','6','7','8','9']"
+    assert main([*TINY_IMAGES, f"task.coordinates={points}", digits, f"paths.out={tmp_path}"]) == 0
+    result, rows, _ = records(tmp_path)
+    assert 0 < rows[-1]["sd"] == result["metrics"]["sd"]["ALL"] < 9
+
+
+@pytest.mark.parametrize("task", ["mnist", "fashionmnist", "usps", "cifar10", "cifar100"])
+def test_every_image_task_has_a_look_on_embedded_digits(tmp_path, task, capsys):
+    small = [f"task={task}", "partition=small", "training=quick", "training.rounds=1", "training.epochs=1"]
+    tiny = ["model.width=4", "model.blocks=[1]"] if task == "cifar100" else []
+    run = [*small, *tiny, "training.small_clients=allow", "training.participants=2", f"paths.out={tmp_path}"]
+    assert main([*run, "hardware.workers=1"]) == 0, capsys.readouterr().err
+    assert "handwritten digits stand in" in " ".join(capsys.readouterr().err.split())
+
+
+def test_plot_partition(tmp_path, capsys):
+    small = [o for o in TINY_IMAGES if not o.startswith("partition.")]
+    assert main(["plot", "partition", *small, f"paths.out={tmp_path}", "partition=iid", "partition.clients=5"]) == 0
+    said = capsys.readouterr().out
+    picture = next((tmp_path / "figures").glob("partition_*.png"))
+    assert picture.read_bytes()[:4] == b"\x89PNG" and str(picture) in said.replace("\n", "")
+    assert main(["plot", "partition", "task=sa"]) == 2
+    assert "task=sa has texts" in capsys.readouterr().err
+
+
+@pytest.mark.real_data
+def test_real_writers_learn(tmp_path, data_root, capsys):
+    """60 real writers: ten rounds at T=.25 already tell digits apart."""
+    run = ["task=femnist", "task.source=local", f"paths.data={data_root}", "method=fedavg_chill",
+           "training.rounds=10", "training.lr=0.01", f"paths.out={tmp_path}", "training.small_clients=allow"]  # fmt: skip
+    assert main(run) == 0, capsys.readouterr().err
+    result, _, _ = records(tmp_path)
+    assert result["clients"] == 60 and result["datasets"] == {"train": 5936, "test": 658}
+    assert result["metrics"]["accuracy"]["ALL"] > 0.6
