@@ -13,6 +13,7 @@ import numpy as np
 
 from knot_runner.errors import UserError
 from knot_runner.files import write_atomic
+from knot_runner.report.footlines import embedded
 from knot_runner.report.records_view import Job, done
 from knot_runner.report.text import plain
 
@@ -39,12 +40,12 @@ STYLE = {
 }
 
 
-def drawn(function: Callable[..., list[str]]) -> Callable[..., list[str]]:
+def drawn(function: Callable[..., list[str]], one_task: bool = True) -> Callable[..., list[str]]:
     """Make ``function(runs, path, notes, command)``, which draws finished runs, a figure of ``jobs``.
 
     It runs under our type and line settings, whatever the user's matplotlibrc says. Runs that are not there, and
     generated text, are said under the figure and in the lines returned. Raises :class:`UserError` when no run is
-    there, naming the ``command`` that makes them, and for runs of several tasks.
+    there, naming the ``command`` that makes them, and for runs of several tasks unless ``one_task`` is False.
     """
 
     @functools.wraps(function)
@@ -52,12 +53,12 @@ def drawn(function: Callable[..., list[str]]) -> Callable[..., list[str]]:
         import matplotlib
 
         tasks = dict.fromkeys(job.task for job in jobs)
-        if len(tasks) > 1:
+        if one_task and len(tasks) > 1:
             raise UserError(f"a figure is of one task; these runs are of {', '.join(tasks)}")
         runs = done(jobs, command)
         said = [f"{len(runs)} of {len(jobs)} runs are there."] if len(runs) < len(jobs) else []
-        if any(run.result.get("source") == "embedded" for run in runs):
-            said.append("Generated text (task.source=embedded).")
+        if embedded(runs):
+            said.append(f"{embedded(runs)}.")
         with matplotlib.rc_context():
             matplotlib.rcdefaults()
             matplotlib.rcParams.update(STYLE)

@@ -19,7 +19,8 @@ METHODS = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for we
 @dataclass(frozen=True)
 class Cell:
     """One number. ``seeds``: how many values ``mean`` is over; ``half``: half the 95% interval, None under two seeds;
-    ``gap``: mean - paper, None where the two do not measure the same."""
+    ``gap``: mean - paper, None where the two do not measure the same. ``text``: printed in place of the mean.
+    ``mark``: letter of the line below that says what is wrong with the paper's number."""
 
     mean: float | None = None
     half: float | None = None
@@ -28,11 +29,17 @@ class Cell:
     diverged: int = 0
     paper: float | None = None
     gap: float | None = None
+    text: str = ""
+    mark: str = ""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Columns under one heading. ``roles``: local, global or "" per column; ``digits`` 0 = counts."""
+    """Columns under one heading. ``roles``: local, global or "" per column; ``digits`` 0 = counts.
+
+    ``metric``: what the cells are, where ``key`` is not its name. ``block``: the grid it stands in, for tables of kind
+    temperatures. ``head``: heading of the columns in place of their names. ``signed``: with a plus where above 0.
+    """
 
     key: str
     title: str
@@ -40,9 +47,16 @@ class Group:
     roles: tuple[str, ...]
     better: Literal["higher", "lower"] | None
     digits: int = 3
+    metric: str = ""
+    block: str = ""
+    head: str = ""
+    signed: bool = False
+    paper_digits: int = 2
 
     def heading(self, column: int) -> str:
         """Name of a column; where ALL is the only one, that of what is measured."""
+        if self.head:
+            return self.head
         return METRICS[self.key][0] if self.columns == ("ALL",) else self.columns[column]
 
 
@@ -55,9 +69,13 @@ class Row:
     cells: dict[str, tuple[Cell, ...]]
 
 
+#: Rows, their heads, groups of columns, and lines under the table.
+Parts = tuple[list[Row], tuple[str, ...], tuple[Group, ...], list[str]]
+
+
 @dataclass(frozen=True)
 class Table:
-    """``kind``: methods, grid or locals. ``lines``: what one must know to read the numbers, one a line."""
+    """``kind``: methods, grid, locals, temperatures or trace. ``lines``: what one must know to read the numbers."""
 
     kind: str
     title: str
@@ -67,13 +85,17 @@ class Table:
     lines: tuple[str, ...]
 
     def blocks(self) -> list[tuple[Group, ...]]:
-        """Groups that share one grid: in a table of methods each metric has its own, else all stand side by side."""
-        return [(group,) for group in self.groups] if self.kind == "methods" else [self.groups]
+        """Groups that share one grid: in a table of methods each metric has its own, in one of temperatures each case;
+        else all stand side by side."""
+        if self.kind == "methods":
+            return [(group,) for group in self.groups]
+        names = dict.fromkeys(group.block for group in self.groups)
+        return [tuple(group for group in self.groups if group.block == name) for name in names]
 
     def best(self, group: Group, column: int) -> set[int]:
         """Rows with the best mean of a column, ties at the printed digits included; none if under two have one."""
-        means = {i: row.cells[group.key][column].mean for i, row in enumerate(self.rows)}
-        there = {i: round(mean, group.digits) for i, mean in means.items() if mean is not None}
+        cells = {i: row.cells[group.key][column] for i, row in enumerate(self.rows)}
+        there = {i: round(c.mean, group.digits) for i, c in cells.items() if c.mean is not None and not c.text}
         if group.better is None or len(there) < 2:
             return set()
         top = max(there.values()) if group.better == "higher" else min(there.values())
@@ -82,7 +104,7 @@ class Table:
 
 def block_title(groups: Sequence[Group]) -> str:
     """Heading of groups that share one grid."""
-    return "; ".join(group.title for group in groups)
+    return groups[0].block or "; ".join(group.title for group in groups)
 
 
 def display(method: str) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from knot_runner.report.figure_bias import bias, probe
 from knot_runner.report.figure_labels import expected_label
+from knot_runner.report.figure_rounds import aggregation, curves
 from knot_runner.report.figure_simplex import confidence
+from knot_runner.report.figure_temperature import boundary, gradients, softmax
 from knot_runner.report.figure_vectors import vectors
 
 #: Name -> function(jobs, path, notes=(), command="") -> lines.
@@ -18,4 +20,9 @@ FIGURES: dict[str, Callable[..., list[str]]] = {
     "epsilon": vectors,
     "bias": bias,
     "probe": probe,
+    "curves": curves,
+    "aggregation": aggregation,
+    "gradients": gradients,
+    "boundary": boundary,
+    "softmax": softmax,
 }

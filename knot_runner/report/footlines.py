@@ -10,8 +10,16 @@ from knot_runner.report import printed
 from knot_runner.report.cells import METRICS, Group, Row
 from knot_runner.report.records_view import Run
 
+#: What ``task.source=embedded`` reads, by kind of run.
+EMBEDDED = {
+    "distillation": "Generated text (task.source=embedded)",
+    "federated": "scikit-learn's handwritten digits (task.source=embedded)",
+    "probe": "scikit-learn's handwritten digits (task.source=embedded)",
+}
 #: Two runs of one setting differ by about this much: the paper gives two digits and no spread (our judgement).
 BAND = 0.02
+#: Rows or damaged files that a line names; of more it gives the number.
+MOST_NAMED = 4
 
 
 def finished(runs: Iterable[Run]) -> list[Run]:
@@ -32,13 +40,15 @@ def absences(rows: dict[str, list[Run]]) -> list[str]:
             why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())
             cases[f"{there} of {len(members)} runs are there ({why})."].append(name)
     lines = [f"{_listed(names)}: {case}" for case, names in cases.items()]
-    damaged = [run.problem for members in rows.values() for run in members if run.status == "corrupt"]
-    return lines + [f"Not counted: {problem}." for problem in dict.fromkeys(damaged)]
+    damaged = list(dict.fromkeys(r.problem for members in rows.values() for r in members if r.status == "corrupt"))
+    lines += [f"Not counted: {problem}." for problem in damaged[:MOST_NAMED]]
+    rest = len(damaged) - MOST_NAMED
+    return lines + ([f"Not counted: {rest} more damaged results."] if rest > 0 else [])
 
 
-def _listed(names: list[str], most: int = 4) -> str:
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more rows, each" if rest > 0 else "")
+def _listed(names: list[str]) -> str:
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more rows, each" if rest > 0 else "")
 
 
 def sources(runs: list[Run]) -> list[str]:
@@ -46,8 +56,14 @@ def sources(runs: list[Run]) -> list[str]:
     kinds = sorted({run.result.get("source", "") for run in finished(runs)})
     lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
     if "embedded" in kinds:
-        lines.append("Generated text (task.source=embedded): the paper's numbers are for orientation, not comparison.")
+        lines.append(f"{embedded(runs)}: the paper's numbers are for orientation, not comparison.")
     return lines
+
+
+def embedded(runs: Iterable[Run]) -> str:
+    """What the runs with task.source=embedded among ``runs`` read; "" without any."""
+    kinds = [run.result.get("kind", "distillation") for run in runs if run.result.get("source") == "embedded"]
+    return EMBEDDED[kinds[0]] if kinds else ""
 
 
 def comparable(runs: list[Run]) -> bool:

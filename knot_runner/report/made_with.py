@@ -6,8 +6,11 @@ from typing import Any
 
 
 def made_with(configs: list[dict[str, Any]]) -> str:
-    """The settings of a preset's jobs (composed configs) in words; where tasks differ, the first task's."""
+    """The settings of a preset's jobs (composed configs) in words; where tasks differ, the first task's, but those of
+    every task where clients train in rounds."""
     first = configs[0]
+    if first["task"]["kind"] == "images":
+        return _federated(configs)
     task, model, training = first["task"], first["model"], first["training"]
     parts = [
         f"task.source={task['source']}",
@@ -41,3 +44,46 @@ def _loss(loss: dict[str, Any]) -> str:
         return f"{loss['name']}: " + ", ".join(str(value) for key, value in loss.items() if key != "name")
     extra = f" with scaling {loss['scaling']}" if loss["solver"] == "geomloss" else ""
     return f"sinkhorn: {loss['solver']}{extra}, epsilon {float(loss['epsilon']):g}"
+
+
+# ---------------------------------------------------------------------------------------------------------- federated
+
+
+def _federated(configs: list[dict[str, Any]]) -> str:
+    """Data, partition and model of each task, then how its rounds run; what tasks share is said once."""
+    data = list(dict.fromkeys(_data(config) for config in configs))
+    training = list(dict.fromkeys(_training(config) for config in configs))
+    if len(training) == 1:
+        return f"ours: {'; '.join([*data, *training])}."
+    return f"ours: {'; '.join(dict.fromkeys(f'{_data(config)}, {_training(config)}' for config in configs))}."
+
+
+def _data(config: dict[str, Any]) -> str:
+    task, limit = config["task"], config["task"].get("limit")
+    cut = f", at most {limit:,} training images" if limit else ""
+    source = f"{task['name']} (task.source={task['source']}{cut})"
+    return f"{source}, {_clients(config['partition'])}, {config['model']['name']}"
+
+
+def _clients(partition: dict[str, Any]) -> str:
+    """``50 clients by dirichlet (alpha 0.5, floor 10)``."""
+    kind = partition["kind"]
+    if kind == "centralised":
+        return "one client with everything"
+    if kind == "natural":
+        return f"{partition['clients'] or 'all'} clients by natural (by {partition['by']})"
+    others = {key: value for key, value in partition.items() if key not in ("kind", "clients", "groups")}
+    extra = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in others.items())
+    return f"{partition['clients']} clients by {kind}" + (f" ({extra})" if extra else "")
+
+
+def _training(config: dict[str, Any]) -> str:
+    training, method = config["training"], config["method"]
+    if "aggregation" not in method:  # a probe of one model has no rounds
+        return f"batches of {training['batch']} at rate {float(training['lr']):g}"
+    decay = f", weight decay {float(training['weight_decay']):g}" if training["weight_decay"] else ""
+    momentum = f", momentum {float(training['momentum']):g}" if training["momentum"] else ""
+    return (
+        f"{method['algorithm']}, {training['rounds']} rounds of {training['participants']} clients, {_stage(training)}"
+        f"{momentum}{decay}, {method['aggregation']} mean, engine {config['hardware']['engine']}"
+    )

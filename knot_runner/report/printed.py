@@ -35,4 +35,5 @@ def value(table: dict[str, Any], metric: str, method: str, dataset: str) -> floa
 def cite(table: dict[str, Any]) -> str:
     """One line that says where the numbers come from."""
     short = table["paper"].partition(":")[0]
-    return f"paper: {short}, arXiv {table['arxiv']} ({table['venue']}), Table {table['table']}"
+    place = f", Table {table['table']}" if table["table"] is not None else ""
+    return f"paper: {short}, arXiv {table['arxiv']} ({table['venue']}){place}"

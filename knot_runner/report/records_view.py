@@ -26,7 +26,7 @@ LONGEST_RESULT = 10_000_000
 @dataclass(frozen=True)
 class Job:
     """One run that a preset asks for, whether or not it has been made. ``label``: settings that set it apart from
-    the other runs of its method, as text ("task.labels.support=onehot"), or ""."""
+    the other runs of its method, as text ("task.labels.support=onehot"), or "". ``config``: its composed settings."""
 
     run_id: str
     folder: Path
@@ -34,6 +34,7 @@ class Job:
     method: str
     seed: int
     label: str = ""
+    config: dict[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -81,19 +82,19 @@ def predictions(run: Run, command: str = "") -> dict[str, tuple[np.ndarray, np.n
     :class:`UserError` naming the file when it is absent or damaged.
     """
     path = run.job.folder / "predictions.safetensors"
-    arrays = _arrays(path, command)
+    kept = arrays(path, command)
     classes = len(run.result["labels"]["names"])
     found = {}
-    for key in arrays:
+    for key in kept:
         name, _, kind = key.rpartition(".")
         if kind != "probabilities":
             continue
-        labels = arrays.get(f"{name}.labels", arrays.get(f"{name.removeprefix('before/')}.labels"))
-        if labels is None or not _fits(arrays[key], labels, classes):
-            _damaged(path, command)
-        found[name] = (arrays[key], labels)
+        labels = kept.get(f"{name}.labels", kept.get(f"{name.removeprefix('before/')}.labels"))
+        if labels is None or not _fits(kept[key], labels, classes):
+            damaged(path, command)
+        found[name] = (kept[key], labels)
     if not found:
-        _damaged(path, command)
+        damaged(path, command)
     return found
 
 
@@ -103,13 +104,33 @@ def vectors(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray]:
     Raises :class:`UserError` naming the file when it is absent or damaged.
     """
     path = run.job.folder / "vectors.safetensors"
-    arrays = _arrays(path, command)
-    if {"vectors", "labels"} - set(arrays):
-        _damaged(path, command)
-    points, labels = arrays["vectors"], arrays["labels"]
+    kept = arrays(path, command)
+    if {"vectors", "labels"} - set(kept):
+        damaged(path, command)
+    points, labels = kept["vectors"], kept["labels"]
     if points.ndim != 2 or not np.isfinite(points).all() or not _are_labels(labels, points, run):
-        _damaged(path, command)
+        damaged(path, command)
     return points, labels
+
+
+def rounds(run: Run, command: str = "") -> list[dict[str, Any]]:
+    """The rows of ``rounds.jsonl`` of a federated run, one per round from 0; those of rounds that were not measured
+    have no accuracy.
+
+    Raises :class:`UserError` naming the file when it is absent, cut short or damaged.
+    """
+    path = run.job.folder / "rounds.jsonl"
+    if not path.is_file():
+        raise UserError(f"{path}: is not there" + _make_with(command))
+    try:
+        *lines, rest = path.read_text(encoding="utf-8").split("\n")
+        rows = [_parsed(line) for line in lines]
+    except (ValueError, OSError, RecursionError):
+        damaged(path, command)
+    whole = not rest and len(rows) == run.result.get("rounds", len(rows)) > 0
+    if not whole or not all(sound.is_round(row, i) for i, row in enumerate(rows)) or "accuracy" not in rows[-1]:
+        damaged(path, command)
+    return rows
 
 
 def probes(run: Run, command: str = "") -> list[dict[str, Any]]:
@@ -124,11 +145,11 @@ def probes(run: Run, command: str = "") -> list[dict[str, Any]]:
             rows = np.asarray(entry["probabilities"], dtype=float)
             right = rows.shape == (len(entry["words"]), len(run.result["labels"]["names"])) and np.isfinite(rows).all()
             if not right or not isinstance(entry["probe"], str) or not isinstance(entry["model"], str):
-                _damaged(path, command)
+                damaged(path, command)
     except FileNotFoundError:
         raise UserError(f"{path}: is not there" + _make_with(command)) from None
     except (ValueError, TypeError, KeyError, OSError, RecursionError):
-        _damaged(path, command)
+        damaged(path, command)
     return entries
 
 
@@ -151,7 +172,11 @@ def _load(job: Job) -> Run:
 def _strict_json(path: Path) -> Any:
     if path.stat().st_size > LONGEST_RESULT:
         raise ValueError("too long")
-    return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse, object_pairs_hook=_no_repeats)
+    return _parsed(path.read_text(encoding="utf-8"))
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_no_repeats)
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -165,7 +190,8 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _arrays(path: Path, command: str) -> dict[str, np.ndarray]:
+def arrays(path: Path, command: str) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file of a run. Raises :class:`UserError` naming it when it is absent or damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -174,7 +200,7 @@ def _arrays(path: Path, command: str) -> dict[str, np.ndarray]:
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError, KeyError):
-        _damaged(path, command)
+        damaged(path, command)
 
 
 def _fits(probabilities: np.ndarray, labels: np.ndarray, classes: int) -> bool:
@@ -189,7 +215,8 @@ def _are_labels(labels: np.ndarray, points: np.ndarray, run: Run) -> bool:
     return labels.shape == (len(points),) and bool(len(labels)) and labels.min() >= 0 and labels.max() < count
 
 
-def _damaged(path: Path, command: str) -> NoReturn:
+def damaged(path: Path, command: str) -> NoReturn:
+    """Raises :class:`UserError`: ``path`` cannot be used, and what to do."""
     raise UserError(f"{path}: is damaged; delete its folder" + (f" and repeat: {command}" if command else ""))
 
 

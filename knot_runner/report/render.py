@@ -48,9 +48,9 @@ def to_markdown(table: Table) -> str:
 
 
 def _markdown_cell(cell: Cell, group: Group, best: bool) -> str:
-    mean = value_text(cell, group.digits)
-    mean = f"**{mean}**" if best else mean
-    return " ".join(filter(None, (mean + half_text(cell, group.digits), paper_text(cell, group.digits))))
+    mean = value_text(cell, group)
+    mean = f"**{mean}**" if best else escape_markdown(mean)
+    return " ".join(filter(None, (mean + half_text(cell, group), paper_text(cell, group))))
 
 
 def to_csv(table: Table) -> str:
@@ -61,11 +61,12 @@ def to_csv(table: Table) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     methods = table.kind != "locals"
-    writer.writerow([*table.heads, *(("data set",) if methods else ()), "metric", *CSV_NUMBERS])
+    column_head = {"temperatures": "case", "trace": "column"}.get(table.kind, "data set")
+    writer.writerow([*table.heads, *((column_head,) if methods else ()), "metric", *CSV_NUMBERS])
     for row in table.rows:
         for group in table.groups:
             for column, cell in zip(group.columns, row.cells[group.key], strict=True):
-                names = (column, group.key) if methods else (column,)
+                names = (column, group.metric or group.key) if methods else (column,)
                 writer.writerow([*map(escape_csv, (*row.keys, *names)), *_csv_numbers(cell)])
     return out.getvalue()
 
@@ -106,9 +107,8 @@ def _latex_tabular(table: Table, groups: Sequence[Group]) -> list[str]:
 
 
 def _latex_cell(cell: Cell, group: Group, best: bool) -> str:
-    mean, half = value_text(cell, group.digits), half_text(cell, group.digits)
-    paper = paper_text(cell, group.digits)
-    text = f"\\textbf{{{mean}}}" if best else mean
+    mean, half, paper = value_text(cell, group), half_text(cell, group), paper_text(cell, group)
+    text = f"\\textbf{{{mean}}}" if best else escape_latex(mean)
     text += f"{{\\scriptsize\\,{escape_latex(half)}}}" if half else ""
     return text + (f" {{\\scriptsize {paper}}}" if paper else "")
 

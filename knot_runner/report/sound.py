@@ -1,12 +1,22 @@
-"""Whether a ``result.json`` can be believed: it is that of the run it lies with, and every number in it can be one."""
+"""Whether records can be believed: a ``result.json`` is that of the run it lies with, and every number in it and in a
+row of ``rounds.jsonl`` can be one."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 #: Largest value each metric can take.
-TOP = {"f1": 1.0, "accuracy": 1.0, "sd": math.inf}
+TOP = {
+    "f1": 1.0,
+    "accuracy": 1.0,
+    "client_accuracy": 1.0,
+    "sd": math.inf,
+    "loss": math.inf,
+    "tempered_loss": math.inf,
+}
+Check = Callable[[Any, dict[str, Any]], bool]
 
 
 def problem(result: Any, task: str, method: str, seed: int) -> str:
@@ -16,17 +26,45 @@ def problem(result: Any, task: str, method: str, seed: int) -> str:
     for key, asked in (("task", task), ("method", method), ("seed", seed)):
         if result.get(key) != asked:
             return f"is of another run ({key} {result.get(key)!r} instead of {asked!r})"
+    if result.get("kind", "distillation") not in KINDS:
+        return f"is of no known kind ({result['kind']!r})"
     if result["status"] == "diverged":
         return ""
-    checks = {"metrics": _scores, "datasets": _sizes, "labels": _labels}
-    optional = {"before": _scores, "teachers": _teachers, "bias": _bias}
-    for key, is_sound in checks.items():
+    needed, optional = KINDS[result.get("kind", "distillation")]
+    for key, is_sound in needed.items():
         if not result.get(key) or not is_sound(result[key], result):
             return f"holds no sound {key!r}"
     for key, is_sound in optional.items():
         if key in result and not is_sound(result[key], result):
             return f"holds no sound {key!r}"
     return ""
+
+
+def is_round(row: Any, number: int) -> bool:
+    """Whether ``row`` of ``rounds.jsonl`` is that of round ``number`` of a federated run and holds no impossible value.
+
+    Rows of rounds that were not measured have neither accuracy nor losses; the others have all of them.
+    """
+    if not isinstance(row, dict) or row.get("round") != number:
+        return False
+    measures = ("accuracy", "f1", "loss", "tempered_loss", "clients")
+    if any(key in row for key in measures) and not all(key in row for key in measures):
+        return False
+    if not all(_number(row[key], TOP[key]) for key in TOP if key in row and key != "client_accuracy"):
+        return False
+    takers = row.get("participants")
+    if not _is_list(takers, lambda client: isinstance(client, int) and client >= 0):
+        return False
+    before_and_after = all(_is_list(row.get(key), _share, len(takers)) for key in ("before", "after"))
+    return before_and_after and ("clients" not in row or _is_list(row["clients"], _share))
+
+
+def _is_list(value: Any, right: Callable[[Any], bool], length: int | None = None) -> bool:
+    return isinstance(value, list) and (length is None or len(value) == length) and all(map(right, value))
+
+
+def _share(value: Any) -> bool:
+    return value is None or _number(value, 1.0)
 
 
 def _number(value: Any, top: float = math.inf) -> bool:
@@ -71,3 +109,57 @@ def _bias(value: Any, result: dict[str, Any]) -> bool:
         isinstance(row, list) and len(row) == classes and all(_number(share) for share in row) and sum(row) > 0
         for row in value.values()
     )
+
+
+def _sizes_of_images(value: Any, _: dict[str, Any]) -> bool:
+    return isinstance(value, dict) and all(_number(value.get(part)) for part in ("train", "test"))
+
+
+def _class_names(value: Any, _: dict[str, Any]) -> bool:
+    return isinstance(value, dict) and _is_list(value.get("names"), lambda name: isinstance(name, str))
+
+
+def _federated_scores(value: Any, result: dict[str, Any]) -> bool:
+    needed = ("accuracy", "f1", "loss", "tempered_loss")
+    return _scores(value, result) and all("ALL" in value.get(metric, {}) for metric in needed)
+
+
+def _best(value: Any, _: dict[str, Any]) -> bool:
+    return isinstance(value, dict) and _number(value.get("accuracy"), 1.0) and _number(value.get("round"))
+
+
+def _count(value: Any, _: dict[str, Any]) -> bool:
+    return isinstance(value, int) and _number(value)
+
+
+def _reached(value: Any, result: dict[str, Any]) -> bool:
+    return value is None or (isinstance(value, int) and _number(value, result["rounds"] - 1))
+
+
+def _target(value: Any, _: dict[str, Any]) -> bool:
+    return value is None or _number(value, 1.0)
+
+
+def _temperatures(value: Any, _: dict[str, Any]) -> bool:
+    return _is_list(value, lambda item: _number(item) and item > 0)
+
+
+#: Kind of run -> what its result must hold, and what it may: key -> whether the value can be one.
+KINDS: dict[str, tuple[dict[str, Check], dict[str, Check]]] = {
+    "distillation": (
+        {"metrics": _scores, "datasets": _sizes, "labels": _labels},
+        {"before": _scores, "teachers": _teachers, "bias": _bias},
+    ),
+    "federated": (
+        {
+            "metrics": _federated_scores,
+            "datasets": _sizes_of_images,
+            "labels": _class_names,
+            "rounds": _count,
+            "clients": _count,
+            "best": _best,
+        },
+        {"target": _target, "rounds_to_target": _reached},
+    ),
+    "probe": ({"temperatures": _temperatures}, {}),
+}

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from knot_runner.errors import UserError, nearest
 from knot_runner.report import printed
-from knot_runner.report.cells import METHODS, METRICS, Cell, Group, Row, Table, display
+from knot_runner.report.averaged import averaged
+from knot_runner.report.cells import METHODS, METRICS, Cell, Group, Parts, Row, Table, display
+from knot_runner.report.chilling import MEASURES
 from knot_runner.report.footlines import absences, cited, comparable, finished, missing_columns, nearness, sources
 from knot_runner.report.records_view import Job, Run, load, nothing_there
 from knot_runner.report.stats import mean_interval
+from knot_runner.report.table_temperatures import temperatures
+from knot_runner.report.table_trace import trace
 
-KINDS = ("methods", "grid", "locals")
+#: Kind of table -> kind of the printed table that can stand beside it.
+KINDS = {"methods": "methods", "grid": "methods", "locals": "locals", "temperatures": "temperatures", "trace": "trace"}
+#: Kinds that take their rows or columns from the printed table -> one that fits.
+PRINTED_FIRST = {"locals": "knot_table1", "trace": "chill_mnist_notebook"}
 SIZES = ("train", "valid", "test")
-#: Rows, their heads, groups of columns, and lines under the table.
-Parts = tuple[list[Row], tuple[str, ...], tuple[Group, ...], list[str]]
 
 
 def build_table(
@@ -26,34 +31,51 @@ def build_table(
     kind: str = "methods",
     notes: Sequence[str] = (),
     command: str = "",
+    options: Mapping[str, Any] | None = None,
 ) -> Table:
     """The table of ``jobs``.
 
-    ``kind``: methods (methods x data sets), grid (settings x ALL) or locals (data sets, their sizes and local models).
-    ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, in this order.
-    ``notes`` go under the table. Raises :class:`UserError` when no run is there, naming the ``command`` that makes
+    ``kind``: methods (methods x data sets), grid (settings x ALL), locals (data sets, their sizes and local models),
+    temperatures (x cases, of federated runs) or trace (temperatures x rounds).
+    ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, in this order; for
+    temperatures which of ``chilling.MEASURES``; a trace takes its own. ``notes`` go under the table. ``options``: of
+    kind temperatures, see there. Raises :class:`UserError` when no run is there, naming the ``command`` that makes
     them; for an unknown kind, metric or printed table; and for runs or a printed table of another task.
     """
-    if kind not in KINDS:
-        raise UserError(f"there is no table of kind {kind!r}{nearest(kind, KINDS)}")
-    for metric in metrics:
-        if metric not in METRICS:
-            raise UserError(f"there is no metric {metric!r}{nearest(metric, METRICS)}")
-    table = printed.read(paper) if paper else None
-    if table and table["kind"] != ("locals" if kind == "locals" else "methods"):
-        raise UserError(f"{paper} cannot stand beside a table of kind {kind}")
-    if kind == "locals" and table is None:
-        raise UserError("a table of kind locals needs the printed table beside it (knot_table1)")
+    table = _checked(kind, paper, metrics)
     runs = load(jobs)
     if not any(run.status in ("done", "diverged") for run in runs):
         raise nothing_there(runs, command)
-    rows, heads, groups, lines = (
-        _locals(runs, table, metrics[0]) if kind == "locals" else _methods(runs, table, metrics, kind)
-    )
+    rows, heads, groups, lines = _parts(runs, kind, table, metrics, options or {}, command)
     if command and any(run.status in ("missing", "corrupt") for run in runs):
         lines.append(f"The rest is made by: {command}")
     title = table["caption"] if table else f"{', '.join(dict.fromkeys(run.job.task for run in runs))}: {kind}"
     return Table(kind, title, heads, groups, tuple(rows), (*lines, *notes))
+
+
+def _checked(kind: str, paper: str | None, metrics: Sequence[str]) -> dict[str, Any] | None:
+    if kind not in KINDS:
+        raise UserError(f"there is no table of kind {kind!r}{nearest(kind, KINDS)}")
+    known = {"temperatures": MEASURES, "trace": metrics}.get(kind, METRICS)
+    for metric in metrics:
+        if metric not in known:
+            raise UserError(f"there is no metric {metric!r}{nearest(metric, known)}")
+    table = printed.read(paper) if paper else None
+    if table and table["kind"] != KINDS[kind]:
+        raise UserError(f"{paper} cannot stand beside a table of kind {kind}")
+    if kind in PRINTED_FIRST and table is None:
+        raise UserError(f"a table of kind {kind} needs the printed table beside it ({PRINTED_FIRST[kind]})")
+    return table
+
+
+def _parts(
+    runs: list[Run], kind: str, table: Any, metrics: Sequence[str], options: Mapping[str, Any], command: str
+) -> Parts:
+    if kind == "temperatures":
+        return temperatures(runs, table, metrics, options, command)
+    if kind == "trace":
+        return trace(runs, table, command)
+    return _locals(runs, table, metrics[0]) if kind == "locals" else _methods(runs, table, metrics, kind)
 
 
 # ------------------------------------------------------------------------------------------------ methods x data sets
@@ -71,7 +93,7 @@ def _methods(runs: list[Run], table: dict[str, Any] | None, metrics: Sequence[st
     def cell(members: list[Run], metric: str, column: str, method: str) -> Cell:
         ours = [run.metric(metric, column) for run in members]
         theirs = printed.value(table, metric, method, column) if table else None
-        return _cell(ours, members, theirs, all_alike if column == "ALL" else like)
+        return averaged(ours, members, theirs, all_alike if column == "ALL" else like)
 
     groups = tuple(_group(metric, columns, runs) for metric in metrics)
     made = []
@@ -126,17 +148,6 @@ def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> Group:
     return Group(metric, f"{name} ({better} is better)", columns, tuple(roles.get(c, "") for c in columns), better)
 
 
-def _cell(ours: Sequence[float | None], members: list[Run], paper: float | None, comparable: bool) -> Cell:
-    values = [value for value in ours if value is not None]
-    planned = len({run.job.seed for run in members})
-    diverged = len({run.job.seed for run in members if run.status == "diverged"})
-    if not values:
-        return Cell(planned=planned, diverged=diverged, paper=paper)
-    mean, half = mean_interval(values)
-    gap = mean - paper if paper is not None and comparable else None
-    return Cell(mean, half, len(values), planned, diverged, paper, gap)
-
-
 # ------------------------------------------------------------------------------------------------ data sets and locals
 
 
@@ -188,7 +199,7 @@ def _local_cell(members: list[Run], read: Callable[[Run], float | None], paper: 
         if value is not None:
             by_seed[run.job.seed].append(value)
     per_seed = [mean_interval(values)[0] for values in by_seed.values()]
-    return _cell(per_seed, members, paper, comparable(members))
+    return averaged(per_seed, members, paper, comparable(members))
 
 
 def _name(key: tuple[str, str]) -> str:

@@ -1,18 +1,19 @@
-"""A table, and the summary of one run, for the terminal; readable from 80 columns on."""
+"""A table for the terminal; readable from 80 columns on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as Grid
 from rich.text import Text
 
-from knot_runner.report.cells import METRICS, Cell, Table, block_title, display
+from knot_runner.report.cells import Cell, Table, block_title
 from knot_runner.report.cells import Group as Columns
-from knot_runner.report.text import caption, half_text, number, paper_text, plain, value_text
+from knot_runner.report.summary import summary_table
+from knot_runner.report.text import caption, half_text, paper_text, plain, value_text
+
+__all__ = ["TerminalTable", "short", "summary_table", "to_terminal"]
 
 DIM = "dim"
 
@@ -31,12 +32,15 @@ class TerminalTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(plain(self.table.title), style="bold")
         star = "" if console.is_terminal else "*"  # bold does not show in a file
-        for groups in self.table.blocks():
-            wide = _grid(self.table, groups, star, stacked=False)
-            fits = console.measure(wide, options=options.update(max_width=1000)).maximum <= options.max_width
+        blocks = self.table.blocks()
+        wide = [_grid(self.table, groups, star, stacked=False) for groups in blocks]
+        fits = [console.measure(g, options=options.update(max_width=1000)).maximum <= options.max_width for g in wide]
+        if self.table.kind == "temperatures":  # blocks of the same columns look alike
+            fits = [all(fits)] * len(fits)
+        for groups, grid, fit in zip(blocks, wide, fits, strict=True):
             yield Text("")
-            yield Text(block_title(groups), style="italic")
-            yield wide if fits else _grid(self.table, groups, star, stacked=True)
+            yield Text(plain(block_title(groups)), style="italic")
+            yield grid if fit else _grid(self.table, groups, star, stacked=True)
         yield Text("")
         yield Text(caption(self.table, f"{star or 'bold'}: best of its column"), style=DIM)
         for line in self.table.lines:
@@ -69,51 +73,10 @@ def short(label: str) -> str:
 
 
 def _cell(cell: Cell, group: Columns, best: bool, star: str, stacked: bool) -> Text:
-    text = Text(value_text(cell, group.digits) + (star if best else ""), style="bold" if best else "")
-    half, paper = half_text(cell, group.digits), paper_text(cell, group.digits)
+    text = Text(value_text(cell, group) + (star if best else ""), style="bold" if best else "")
+    half, paper = half_text(cell, group), paper_text(cell, group)
     if half:
         text.append(("\n" if stacked else "") + half, style="not bold")
     if paper:
         text.append("\n" + paper, style="not bold dim")
     return text
-
-
-# ------------------------------------------------------------------------------------------------------------- one run
-
-
-def summary_table(result: dict[str, Any]) -> Group:
-    """One run at a glance, from its ``result.json``: each measure per data set, before -> after distillation."""
-    name = f"{result['task']} · {display(result['method'])} · seed {result['seed']}"
-    if result["status"] == "diverged":
-        lines = [Text(plain(f"{name}: diverged, so there are no numbers"), style="bold")]
-        return Group(*lines, *_notes(result))
-    epoch = result.get("selected_epoch")
-    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True, title_justify="left")
-    grid.title = Text(plain(name), style="bold")
-    grid.add_column("data set", no_wrap=True)
-    measures = [metric for metric in METRICS if metric in result["metrics"]]
-    for metric in measures:
-        grid.add_column("SD" if metric == "sd" else METRICS[metric][0], justify="right", no_wrap=True)
-    names = dict.fromkeys(data for metric in measures for data in result["metrics"][metric] if data != "ALL")
-    for data in (*names, "ALL"):
-        if data == "ALL":
-            grid.add_section()
-        role = result["datasets"].get(data, {}).get("role", "")
-        title = plain(data) + (" (global)" if role == "global" else "")
-        grid.add_row(Text(title), *(_change(result, metric, data) for metric in measures))
-    kept = "the weights of epoch 0, the undistilled global model" if epoch == 0 else f"the weights of epoch {epoch}"
-    under = [Text("pretrained global model -> after distillation; SD: semantic distance, lower is better", style=DIM)]
-    under += [Text(f"kept: {kept}", style=DIM)] if epoch is not None else []
-    return Group(grid, *under, *_notes(result))
-
-
-def _change(result: dict[str, Any], metric: str, dataset: str) -> Text:
-    before = result.get("before", {}).get(metric, {}).get(dataset)
-    after = result["metrics"][metric].get(dataset)
-    text = Text(f"{number(before, 3)} -> " if before is not None else "", style=DIM)
-    text.append(number(after, 3) if after is not None else "-", style="not dim bold")
-    return text
-
-
-def _notes(result: dict[str, Any]) -> list[Text]:
-    return [Text(plain(str(note)), style=DIM) for note in result.get("notes", [])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from knot_runner.report.cells import Cell, Table
+from knot_runner.report.cells import Cell, Group, Table
 
 # C0, C1, and the marks that reorder or hide text
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
@@ -41,27 +41,37 @@ def escape_csv(text: str) -> str:
 
 
 def number(value: float, digits: int) -> str:
-    """``0.4123`` as ``.412`` (three digits); counts (``digits`` 0) with thousands separators."""
+    """``0.4123`` as ``.412`` (three digits), ``0.4`` as it is; counts (``digits`` 0) with thousands separators."""
     if digits == 0:
         return f"{value:,.0f}"
-    return f"{value:.{digits}f}".replace("0.", ".", 1) if abs(round(value, digits)) < 1 else f"{value:.{digits}f}"
+    text = f"{value:.{digits}f}"
+    return text.replace("0.", ".", 1) if digits > 1 and abs(round(value, digits)) < 1 else text
 
 
-def value_text(cell: Cell, digits: int) -> str:
+def value_text(cell: Cell, group: Group) -> str:
     """Our mean as printed; ``div.`` when runs diverged and none finished, ``-`` when there is nothing."""
+    if cell.text:
+        return cell.text
     if cell.mean is not None:
-        return number(cell.mean, digits)
+        return _signed(cell.mean, group.digits, group.signed)
     return "div." if cell.diverged else "-"
 
 
-def half_text(cell: Cell, digits: int) -> str:
+def half_text(cell: Cell, group: Group) -> str:
     """``±.010``, or "" without an interval (under two seeds, and for counts that agree)."""
-    return f"±{number(cell.half, digits)}" if cell.half is not None and (digits or cell.half) else ""
+    shown = cell.half is not None and not cell.text and (group.digits or cell.half)
+    return f"±{number(cell.half, group.digits)}" if shown else ""
 
 
-def paper_text(cell: Cell, digits: int) -> str:
-    """The paper's number in brackets, with the two digits it prints; "" if it prints none."""
-    return f"({number(cell.paper, min(digits, 2))})" if cell.paper is not None else ""
+def paper_text(cell: Cell, group: Group) -> str:
+    """The paper's number in brackets, with the digits it prints and the mark of its slip; "" if it prints none."""
+    if cell.paper is None:
+        return ""
+    return f"({_signed(cell.paper, min(group.digits, group.paper_digits), group.signed)}){cell.mark}"
+
+
+def _signed(value: float, digits: int, signed: bool) -> str:
+    return ("+" if signed and round(value, digits) > 0 else "") + number(value, digits)
 
 
 def caption(table: Table, mark: str) -> str:

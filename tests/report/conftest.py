@@ -125,6 +125,87 @@ class Factory:
         return job
 
 
+@dataclass
+class FederatedFactory:
+    """Makes run folders of federated runs below ``root``."""
+
+    root: Path
+
+    def job(
+        self,
+        temperature: float = 1.0,
+        seed: int = 0,
+        control: bool = False,
+        task: str = "femnist",
+        model: tuple[str, str] = ("femnist_dnn", "mlp"),
+        partition: str = "natural",
+        label: str = "",
+    ) -> Job:
+        config = {
+            "task": {"name": task, "kind": "images", "source": "local"},
+            "model": {"name": model[0], "kind": model[1]},
+            "partition": {"kind": partition},
+            "method": {"algorithm": "fedavg", "temperature": temperature, "lr_control": control},
+        }
+        rest = [part for part in label.split(", ") if not part.startswith("method.")]
+        facts = f"{task}{model}{partition}{temperature:g}{control and temperature != 1}{seed}{rest}"
+        run_id = digest({"facts": facts}, 12)
+        folder = self.root / task / "fedavg_chill" / run_id
+        return Job(run_id, folder, task, "fedavg_chill", seed, label, config)
+
+    def rows(self, job: Job, accuracies: list[float], every: int = 1, clients: int = 4) -> list[dict[str, Any]]:
+        """Rows of ``rounds.jsonl``: two participants a round, who have .1 more after training than the global model of
+        that round; the clients' accuracies are the global one."""
+        rows = []
+        for i, accuracy in enumerate(accuracies):
+            row = {
+                "round": i, "participants": [i % clients, (i + 1) % clients], "before": [accuracy, accuracy],
+                "after": [round(min(accuracy + 0.1, 1), 6)] * 2, "train_loss": 1.0, "temperature": 1.0, "steps": 10,
+                "seconds": 0.5,
+            }  # fmt: skip
+            if (i + 1) % every == 0 or i == len(accuracies) - 1:
+                row |= {
+                    "accuracy": accuracy, "f1": round(accuracy * 0.9, 6), "loss": round(2 - accuracy, 6),
+                    "tempered_loss": round(3 - accuracy, 6), "clients": [accuracy] * clients,
+                    "client_accuracy": {"weighted": accuracy, "unweighted": accuracy},
+                }  # fmt: skip
+            rows.append(row)
+        return rows
+
+    def result(self, job: Job, rows: list[dict[str, Any]], classes: int = 62, **changes: Any) -> dict[str, Any]:
+        last = rows[-1]
+        metrics = {name: {"ALL": last[name]} for name in ("accuracy", "f1", "loss", "tempered_loss")}
+        best = max((row for row in rows if "accuracy" in row), key=lambda row: row["accuracy"])
+        made = {
+            "kind": "federated", "task": job.task, "source": "local", "method": job.method, "seed": job.seed,
+            "status": "done", "metrics": {**metrics, "client_accuracy": last["client_accuracy"]},
+            "best": {"accuracy": best["accuracy"], "round": best["round"]}, "target": None, "rounds_to_target": None,
+            "rounds": len(rows), "clients": 4, "engine": "lean", "model": job.config["model"]["name"],
+            "parameters": 574_142, "datasets": {"train": 150_000, "test": 200},
+            "labels": {"names": [str(i) for i in range(classes)], "coordinates": None}, "notes": [],
+            "seconds": {"total": 12.0},
+        }  # fmt: skip
+        return made | changes
+
+    def write(self, job: Job, accuracies: list[float], every: int = 1, **changes: Any) -> Job:
+        rows = self.rows(job, accuracies, every)
+        job.folder.mkdir(parents=True, exist_ok=True)
+        (job.folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        result = self.result(job, rows, **changes)
+        sealed = {**result, "digest": digest(result, 64)}
+        (job.folder / "result.json").write_text(json.dumps(sealed), encoding="utf-8")
+        return job
+
+    def made(self, temperature: float, accuracies: list[float], **of_job: Any) -> Job:
+        """A finished run whose global model had ``accuracies`` after rounds 0, 1, ..."""
+        return self.write(self.job(temperature, **of_job), accuracies)
+
+
+@pytest.fixture
+def federated(tmp_path: Path) -> FederatedFactory:
+    return FederatedFactory(tmp_path)
+
+
 @pytest.fixture
 def factory(tmp_path: Path) -> Factory:
     return Factory(tmp_path)

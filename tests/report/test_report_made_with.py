@@ -23,3 +23,19 @@ def test_the_published_schedule_is_called_so():
 
 def test_without_distillation_there_is_nothing_of_it():
     assert "distillation" not in said("method=teachers")
+
+
+def test_federated_settings_in_one_line():
+    line = said("task=cifar10", "method=fedavg_chill", "training.weight_decay=0.0001", "method.aggregation=uniform")
+    assert line == (
+        "ours: cifar10 (task.source=embedded), 50 clients by dirichlet (alpha 0.5, floor 10), cnn_mcmahan; fedavg, 300 "
+        "rounds of 10 clients, 10 epochs of batch 16 at rate 0.001, weight decay 0.0001, uniform mean, engine lean."
+    )
+
+
+def test_what_tasks_share_is_said_once_and_what_differs_by_task():
+    shared = said("task=femnist,cifar100", "task.limit=2000", "method=fedavg_chill", "training=chill")
+    assert shared.count("300 rounds") == 1 and shared.count("at most 2,000 training images") == 2
+    assert "all clients by natural (by user)" in shared
+    apart = said("task=cifar10", "method=fedavg_chill", "partition=centralised,iid", "training.rounds=10,20")
+    assert apart.count("10 rounds") == 2 and apart.count("one client with everything") == 2

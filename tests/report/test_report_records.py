@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from knot_runner.errors import UserError
-from knot_runner.report.records_view import done, load, predictions, probes, vectors
+from knot_runner.report.records_view import done, load, predictions, probes, rounds, vectors
 
 
 def test_reads_a_finished_run(factory: Any) -> None:
@@ -113,3 +113,90 @@ def test_vectors_and_probes(factory: Any) -> None:
     (run.job.folder / "probe.json").write_text(json.dumps([{"probe": "gender"}]))
     with pytest.raises(UserError, match="probe.json: is damaged"):
         probes(run)
+
+
+# ------------------------------------------------------------------------------------------------- federated and probe
+
+
+def test_reads_a_federated_run_and_its_rounds(federated: Any) -> None:
+    (run,) = load([federated.made(0.5, [0.1, 0.2, 0.4])])
+    assert run.status == "done" and run.metric("tempered_loss", "ALL") == 2.6
+    rows = rounds(run)
+    assert [row["round"] for row in rows] == [0, 1, 2] and rows[1]["accuracy"] == 0.2
+    (sparse,) = load([federated.write(federated.job(seed=1), [0.1, 0.2, 0.3], every=2)])
+    assert ["accuracy" in row for row in rounds(sparse)] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"kind": "other"}, "no known kind ('other')"),
+        ({"metrics": {"accuracy": {"ALL": 0.5}}}, "metrics"),
+        ({"metrics": {"accuracy": {"ALL": 1.5}}}, "metrics"),
+        ({"best": {"accuracy": 2, "round": 0}}, "best"),
+        ({"rounds": 0}, "rounds"),
+        ({"clients": "many"}, "clients"),
+        ({"datasets": {"train": 5}}, "datasets"),
+        ({"labels": {"names": [1, 2]}}, "labels"),
+        ({"rounds_to_target": 7}, "rounds_to_target"),
+        ({"target": -1}, "target"),
+    ],
+)
+def test_an_unsound_federated_result_is_refused(federated: Any, changes: dict[str, Any], reason: str) -> None:
+    (run,) = load([federated.write(federated.job(), [0.1, 0.2], **changes)])
+    assert run.status == "corrupt" and reason in run.problem
+
+
+def test_a_loss_may_be_large_and_clients_may_be_without_images(federated: Any) -> None:
+    job = federated.job()
+    rows = federated.rows(job, [0.1, 0.2])
+    rows[1] |= {"tempered_loss": 46.2, "clients": [None, 0.2, 0.2, 0.2], "after": [None, 0.3]}
+    write_rows(federated.write(job, [0.1, 0.2]), rows)
+    assert rounds(load([job])[0])[1]["tempered_loss"] == 46.2
+
+
+def write_rows(job: Any, rows: list[dict[str, Any]]) -> Any:
+    (job.folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return job
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        {"round": 5}, {"accuracy": 1.2}, {"accuracy": None}, {"loss": -0.1}, {"loss": float("nan")}, {"f1": True},
+        {"clients": [2, 0]}, {"participants": None}, {"participants": [0.5, 1]}, {"after": [0.5]},
+        {"before": [0.5, "x"]},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_row_that_cannot_be_names_the_file(federated: Any, spoil: dict[str, Any], at: int) -> None:
+    job = federated.made(1.0, [0.1, 0.2])
+    rows = federated.rows(job, [0.1, 0.2])
+    rows[at] |= spoil
+    with pytest.raises(UserError, match=r"rounds.jsonl: is damaged; .* repeat: knot-runner y"):
+        rounds(load([write_rows(job, rows)])[0], "knot-runner y")
+
+
+def test_every_truncation_of_the_rounds_is_refused(federated: Any) -> None:
+    (run,) = load([federated.made(1.0, [0.1, 0.2, 0.3])])
+    path = run.job.folder / "rounds.jsonl"
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 61):
+        path.write_bytes(whole[:length])
+        with pytest.raises(UserError, match="rounds.jsonl: is damaged"):
+            rounds(run)
+    path.unlink()
+    with pytest.raises(UserError, match="rounds.jsonl: is not there; make it with: knot-runner z"):
+        rounds(run, "knot-runner z")
+
+
+def test_rounds_of_another_length_are_refused(federated: Any) -> None:
+    job = federated.made(1.0, [0.1, 0.2, 0.3])
+    with pytest.raises(UserError, match="is damaged"):
+        rounds(load([write_rows(job, federated.rows(job, [0.1, 0.2]))])[0])
+
+
+def test_a_probe_needs_temperatures_only(factory: Any) -> None:
+    probe = {"kind": "probe", "metrics": {}, "datasets": {}, "labels": {}, "bias": {}}
+    good, bad = load([factory.made(seed=i, **probe, temperatures=t) for i, t in enumerate(([4.0, 0.05], [4.0, -1]))])
+    assert good.status == "done" and good.metric("f1", "MELD") is None and "temperatures" in bad.problem

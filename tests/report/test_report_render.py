@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from knot_runner.errors import UserError
-from knot_runner.report.cells import Cell
-from knot_runner.report.render import summary_table, to_csv, to_latex, to_markdown, to_terminal, write_all
+from knot_runner.report.cells import Cell, Group
+from knot_runner.report.render import to_csv, to_latex, to_markdown, to_terminal, write_all
 from knot_runner.report.tables import build_table
 from knot_runner.report.terminal import short
 from knot_runner.report.text import escape_csv, escape_latex, escape_markdown, number, plain, value_text
 
+GROUP = Group("f1", "macro F1", ("ALL",), ("",), "higher")
 HOSTILE = "=cmd|' /C calc'!A0 \x1b[31mred\x1b[0m <script>x</script> a_b $x$ \\input{y} | [red]z[/red] 5% #&~^{}"
 
 
@@ -45,6 +46,8 @@ def nli(full_grid: Any) -> Any:
         (1.2, 3, "1.200"),
         (0.0, 3, ".000"),
         (0.5, 2, ".50"),
+        (-0.2, 2, "-.20"),
+        (0.04, 1, "0.0"),
         (13357, 0, "13,357"),
     ],
 )
@@ -53,8 +56,8 @@ def test_numbers(value: float, digits: int, text: str) -> None:
 
 
 def test_cells_without_a_mean() -> None:
-    assert value_text(Cell(planned=3), 3) == "-"
-    assert value_text(Cell(planned=3, diverged=3), 3) == "div."
+    assert value_text(Cell(planned=3), GROUP) == "-"
+    assert value_text(Cell(planned=3, diverged=3), GROUP) == "div."
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -162,24 +165,76 @@ def test_the_same_runs_give_the_same_bytes(full_grid: Any) -> None:
     assert to_markdown(first) == to_markdown(second) and to_latex(first) == to_latex(second)
 
 
-# ------------------------------------------------------------------------------------------------------------- one run
+# ------------------------------------------------------------------------------------------------------- temperatures
 
 
-def test_summary_of_a_run(factory: Any) -> None:
-    text = shown(summary_table(factory.result(factory.job(), notes=["IEMOCAP left out: no file"])))
-    assert max(map(len, text.splitlines())) <= 80
-    assert "erc · Sinkhorn-E · seed 0" in text
-    assert ".350 -> .400" in text and "global" in text and "ALL" in text and "the weights of epoch 7" in text
-    assert "IEMOCAP left out: no file" in text
+@pytest.fixture
+def chilled(federated: Any) -> Any:
+    """Three temperatures and a rate control of two cases over two seeds; one seed of T=2 does not reach the target."""
+    rows = {(4.0, False): 0.7, (2.0, False): 0.6, (1.0, False): 0.75, (0.05, False): 0.9, (0.05, True): 0.8}
+    jobs = [
+        federated.made(t, [0.2, 0.3, top if seed else 0.7], seed=seed, control=control, task=task, model=model)
+        for task, model in (("femnist", ("femnist_dnn", "mlp")), ("cifar100", ("resnet18", "resnet")))
+        for (t, control), top in rows.items()
+        for seed in (0, 1)
+    ]
+    metrics = ["accuracy", "delta", "loss", "rounds", "speedup"]
+    return build_table(jobs, "chill_table1", metrics, kind="temperatures", notes=["100% sure"])
 
 
-def test_summary_says_when_distillation_changed_nothing_or_diverged(factory: Any) -> None:
-    kept = factory.result(factory.job(), selected_epoch=0)
-    assert "epoch 0, the undistilled global model" in shown(summary_table(kept))
-    assert "diverged" in shown(summary_table(factory.result(factory.job(), status="diverged", metrics={})))
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_table_of_temperatures_fits_80_columns(chilled: Any, terminal: bool) -> None:
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", shown(to_terminal(chilled), terminal=terminal))
+    assert max(map(len, bare.splitlines())) <= 80
+    for text in (
+        "FEMNIST-DNN",
+        "CIFAR100-ResNet18",
+        "rate=lr/0.05",
+        ">2 (1 of 2)",
+        "(-2.72)a",
+        "(.74)b",
+        "(299)",
+        "vs T=1",
+    ):
+        assert text in bare
+    assert "+7.50" in bare and "nan" not in bare
 
 
-def test_summary_escapes_names(factory: Any) -> None:
-    job = dataclasses.replace(factory.job(), method=HOSTILE)
-    text = shown(summary_table(factory.result(job, names=[HOSTILE, "Food"], notes=[HOSTILE])), width=200)
-    assert "\x1b" not in text and "[red]z[/red]" in text
+def test_blocks_of_temperatures_look_alike(chilled: Any) -> None:
+    narrow, wide = shown(to_terminal(chilled), width=80), shown(to_terminal(chilled), width=140)
+    for text, lines in ((narrow, 3), (wide, 2)):  # mean, interval and paper below each other, or the first two together
+        blocks = text.split("CIFAR100-ResNet18\n")
+        found = [block[block.index("\n4 ") + 1 : block.index("\n2 ")].count("\n") for block in blocks[:2]]
+        assert found == [lines - 1] * 2
+
+
+def test_temperatures_in_markdown_csv_and_latex(chilled: Any) -> None:
+    markdown, latex = to_markdown(chilled), to_latex(chilled)
+    assert "**FEMNIST-DNN**" in markdown and "| T | settings | accuracy | vs T=1 |" in markdown
+    assert "| 1 | rate=lr/0.05 |" in markdown and "&gt;2 (1 of 2) (205)" in markdown
+    assert latex.count(r"\begin{tabular}{llrrrrrr}") == 2 and r"\textgreater{}2 (1 of 2)" in latex
+    assert r"100\% sure" in latex and "FLex\\&Chill" in latex
+    rows = list(csv.DictReader(io.StringIO(to_csv(chilled))))
+    assert len(rows) == 5 * 6 * 2 and {row["metric"] for row in rows} == {
+        "accuracy_percent", "delta_points", "loss", "plain_loss", "rounds", "speedup"
+    }  # fmt: skip
+    control = next(r for r in rows if r["settings"] == "rate=lr/0.05" and r["metric"] == "accuracy_percent")
+    assert (control["T"], control["case"], control["mean"], control["paper"]) == ("1", "FEMNIST-DNN", "75", "")
+    beyond = next(r for r in rows if r["T"] == "2" and r["metric"] == "rounds")
+    assert (beyond["mean"], beyond["seeds"], beyond["planned"], beyond["gap"]) == ("2", "1", "2", "")
+
+
+def test_hostile_cases_and_settings_are_escaped(federated: Any) -> None:
+    jobs = [federated.made(1.0, [0.5], label=f"training.name={name}") for name in ("a", HOSTILE.replace(", ", " "))]
+    cases = {HOSTILE: {"task.name": "femnist"}}
+    table = build_table(jobs, None, ["accuracy"], kind="temperatures", notes=[HOSTILE], options={"cases": cases})
+    markdown, latex, text = to_markdown(table), to_latex(table), to_csv(table)
+    assert "<script>" not in markdown and "\x1b" not in markdown + latex + text + shown(to_terminal(table))
+    assert "\\input" not in latex and re.search(r"(?<!\\)[#%]", latex.split("\n", 1)[1]) is None
+    assert all(not name.startswith(("=", "+", "-", "@")) for row in csv.reader(io.StringIO(text)) for name in row[:4])
+
+
+def test_an_accuracy_below_one_percent_has_its_sign() -> None:
+    signed = Group("delta", "delta", ("x",), ("",), None, 2, signed=True)
+    texts = [value_text(Cell(mean=mean), signed) for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
+    assert texts == ["+.50", "-.50", ".00", ".00", "+2.20"]

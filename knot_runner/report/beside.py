@@ -1,0 +1,132 @@
+"""What the paper prints beside a federated run, and the lines under such a table."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from knot_runner.report.cases import Grid, Setting
+from knot_runner.report.cells import Group, Row
+from knot_runner.report.chilling import Sweep
+from knot_runner.report.footlines import absences, finished, sources
+from knot_runner.report.records_view import Run
+
+#: Fewer training images than this share of the paper's make a run of another size, not to be compared by digits.
+LEAST_SHARE = 0.5
+#: Mark -> case, T, columns and text of what is wrong with a printed number.
+Slips = dict[str, dict[str, Any]]
+
+
+def printed_row(table: dict[str, Any] | None, case: str, key: Setting) -> list[float] | None:
+    """The printed row; None where the paper has none, as for rate controls."""
+    if table is None or key.control or key.other:
+        return None
+    return table["values"].get(case, {}).get(key.temperature)
+
+
+def paper_number(
+    table: dict[str, Any] | None, case: str, key: Setting, name: str, slips: Slips
+) -> tuple[float | None, str]:
+    """The printed number and the marks of its ``slips``."""
+    row = printed_row(table, case, key)
+    if table is None or row is None or name not in table["columns"]:
+        return None, ""
+    marks = (
+        mark
+        for mark, slip in slips.items()
+        if (slip["case"], slip["T"]) == (case, key.temperature) and name in slip["columns"]
+    )
+    return row[table["columns"].index(name)], "".join(marks)
+
+
+def slips_of(table: dict[str, Any] | None, cases: Iterable[str], names: Iterable[str]) -> Slips:
+    """Printed numbers of these ``cases`` and columns that need a word, by the letter that marks them."""
+    known, shown_cases, columns = table["slips"] if table else [], set(cases), set(names)
+    there = [slip for slip in known if slip["case"] in shown_cases and columns & set(slip["columns"])]
+    return dict(zip("abcdefgh", there, strict=False))
+
+
+def told(slips: Slips) -> list[str]:
+    """One line per mark."""
+    return [f"{mark}: {slip['case']}, T={slip['T']:g}: {slip['text']}." for mark, slip in slips.items()]
+
+
+def same_data(runs: Iterable[Run], table: dict[str, Any] | None, case: str) -> bool:
+    """Whether our data have the paper's number of classes and at least half as many training images."""
+    facts = table["cases"].get(case) if table else None
+    return facts is None or all(
+        len(run.result["labels"]["names"]) == facts["classes"]
+        and run.result["datasets"]["train"] >= LEAST_SHARE * facts["images"]
+        for run in finished(runs)
+    )
+
+
+# --------------------------------------------------------------------------------------------------- lines below
+
+
+def shown(select: str) -> str:
+    """Which round accuracy and losses are of."""
+    return "Shown: the last round." if select == "final" else "Shown: the round of best accuracy."
+
+
+def goal(target: float | str) -> str:
+    """What counts as reached."""
+    return (
+        "Target: the best accuracy of the T=4 run of the same seed."
+        if target == "best_of_T4"
+        else f"Target: accuracy {100 * float(target):g}%."
+    )
+
+
+def unreached(case: str, sweep: Sweep) -> list[str]:
+    """Seeds that are in no mean of rounds or speed-up, and why."""
+    reasons: dict[str, list[str]] = {}
+    for key, seeds in sweep.courses.items():
+        short = sweep.short(key)
+        if short:
+            last = min(seeds[seed].rounds for seed in short)
+            reasons.setdefault(f"target not reached within {last} rounds", []).append(_of_seeds(key, short))
+        open_ended = [seed for seed in seeds if sweep.goal(key, seed) is None]
+        if open_ended:
+            reasons.setdefault("no target, its T=4 run is not there", []).append(_of_seeds(key, open_ended))
+        at_once = [seed for seed in seeds if sweep.rounds(key, seed) == 0]
+        if at_once:
+            reasons.setdefault("target reached in round 0, so there is no speed-up", []).append(_of_seeds(key, at_once))
+    sparse = any(len(own.rows) < own.rounds for seeds in sweep.courses.values() for own in seeds.values())
+    lines = [f"{case}: {reason}: {'; '.join(rows)}." for reason, rows in reasons.items()]
+    return lines + ([f"{case}: not every round was measured, so rounds are upper bounds."] if sparse else [])
+
+
+def _of_seeds(key: Setting, seeds: list[int]) -> str:
+    return f"{key.name}, seed {', '.join(map(str, sorted(seeds)))}"
+
+
+def under(runs: list[Run], found: Grid, table: dict[str, Any] | None) -> list[str]:
+    """What is missing, and where the data are not the paper's."""
+    rows = {f"{case} {key.name}": list(seeds.values()) for case, r in found.items() for key, seeds in r.items()}
+    lines = [*absences(rows), *sources(runs)]
+    for case, settings in found.items():
+        members = [run for seeds in settings.values() for run in seeds.values()]
+        if table and not same_data(members, table, case):
+            ours, theirs = finished(members)[0].result, table["cases"][case]
+            lines.append(
+                f"{case}: ours are {ours['datasets']['train']:,} training images and {len(ours['labels']['names'])} "
+                f"classes, the paper's {theirs['images']:,} and {theirs['classes']}: orientation, not comparison."
+            )
+    return lines
+
+
+def ordering(case: str, groups: Sequence[Group], rows: list[Row]) -> list[str]:
+    """How many pairs of temperatures come in the paper's order: orderings and ratios say more here than digits."""
+    counts = []
+    for group in groups:
+        if group.block != case or group.head not in ("accuracy", "rounds"):
+            continue
+        cells = [row.cells[group.key][0] for row in rows]
+        there = [(c.mean, c.paper) for c in cells if c.mean is not None and c.paper is not None and not c.text]
+        unlike = [(a, b) for a, b in itertools.combinations(there, 2) if a[1] != b[1]]
+        if unlike:
+            alike = sum((a[0] - b[0]) * (a[1] - b[1]) > 0 for a, b in unlike)
+            counts.append(f"{group.head} {alike} of {len(unlike)}")
+    return [f"{case}: pairs of temperatures in the paper's order: {', '.join(counts)}."] if counts else []

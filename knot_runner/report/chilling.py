@@ -1,0 +1,177 @@
+"""Measures of chilled runs, paired over seeds: accuracy, losses, rounds to target and what they gain on T=1.
+
+Rounds are counted from 0, as in the paper (FLex&Chill Table 1); speed-up = rounds(T=1) / rounds(T).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from knot_runner.errors import UserError
+from knot_runner.measures import rounds_to_target
+from knot_runner.report import records_view
+from knot_runner.report.cases import Setting
+from knot_runner.report.records_view import Run
+
+PLAIN = Setting(1.0)
+#: The target of ``best_of_T4``: the best accuracy that this temperature reaches in its rounds.
+WARM = 4.0
+Select = Literal["final", "best"]
+
+
+@dataclass(frozen=True)
+class Course:
+    """How one finished run went. ``rows``: its measured rounds; ``rounds``: how many it ran; ``shown``: the row whose
+    accuracy and losses a table shows."""
+
+    rows: tuple[dict[str, Any], ...]
+    rounds: int
+    shown: dict[str, Any]
+
+    @property
+    def best(self) -> float:
+        """Highest accuracy of any round."""
+        return max(row["accuracy"] for row in self.rows)
+
+    def reaches(self, target: float) -> int | None:
+        """First round, from 0, whose accuracy is ``target`` or more; None if none is."""
+        return rounds_to_target([(row["round"], row["accuracy"]) for row in self.rows], target)
+
+
+def course(run: Run, select: Select, command: str = "") -> Course:
+    """The course of a finished run; ``select``: show the last round, or the (first) one of best accuracy.
+
+    Raises :class:`UserError` naming ``rounds.jsonl`` when it is absent or damaged.
+    """
+    rows = records_view.rounds(run, command)
+    measured = tuple(row for row in rows if "accuracy" in row)
+    shown = measured[-1] if select == "final" else max(measured, key=lambda row: row["accuracy"])
+    return Course(measured, len(rows), shown)
+
+
+def with_courses(runs: list[Run], select: Select, command: str) -> tuple[list[Run], dict[str, Course]]:
+    """``runs``, those with a damaged ``rounds.jsonl`` as corrupt, and the courses of the finished ones by run id."""
+    made, courses = [], {}
+    for run in runs:
+        if run.status == "done":
+            try:
+                courses[run.job.run_id] = course(run, select, command)
+            except UserError as problem:
+                run = Run(run.job, "corrupt", str(problem))
+        made.append(run)
+    return made, courses
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One case: the courses of its finished runs by row and seed. ``target``: an accuracy (fraction), or that of the
+    T=4 run of the same seed and other settings."""
+
+    courses: dict[Setting, dict[int, Course]]
+    target: float | Literal["best_of_T4"]
+
+    def course(self, key: Setting, seed: int) -> Course | None:
+        return self.courses.get(key, {}).get(seed)
+
+    def plain(self, key: Setting) -> Setting:
+        """The row of T=1 that ``key`` is compared with."""
+        return Setting(PLAIN.temperature, other=key.other)
+
+    def goal(self, key: Setting, seed: int) -> float | None:
+        """The accuracy to reach; None where the T=4 run that sets it is not there."""
+        if self.target != "best_of_T4":
+            return self.target
+        warm = self.course(Setting(WARM, other=key.other), seed)
+        return warm.best if warm else None
+
+    def shown(self, key: Setting, seed: int, measure: str) -> float | None:
+        """``measure`` of the row that the table shows."""
+        own = self.course(key, seed)
+        return own.shown.get(measure) if own else None
+
+    def delta(self, key: Setting, seed: int) -> float | None:
+        """Accuracy less that of T=1 at the same seed."""
+        own, plain = self.shown(key, seed, "accuracy"), self.shown(self.plain(key), seed, "accuracy")
+        return own - plain if own is not None and plain is not None else None
+
+    def rounds(self, key: Setting, seed: int) -> int | None:
+        """Rounds to target, from 0; None where it is not reached or there is none."""
+        own, goal = self.course(key, seed), self.goal(key, seed)
+        return own.reaches(goal) if own and goal is not None else None
+
+    def short(self, key: Setting) -> list[int]:
+        """Seeds whose run does not reach its target."""
+        seeds = self.courses.get(key, {})
+        return [seed for seed in seeds if self.goal(key, seed) is not None and self.rounds(key, seed) is None]
+
+    def speedup(self, key: Setting, seed: int) -> float | None:
+        """rounds(T=1) / rounds(T) at the same seed; None where one is not known or the target is reached in round 0."""
+        own, plain = self.rounds(key, seed), self.rounds(self.plain(key), seed)
+        return plain / own if own and plain is not None else None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column. ``read(sweep, row, seed)``; ``unit``: what CSV files add to the name; ``paper``: digits it prints."""
+
+    head: str
+    title: str
+    better: Literal["higher", "lower"] | None
+    digits: int
+    paper: int
+    read: Callable[[Sweep, Setting, int], float | None]
+    signed: bool = False
+    unit: str = ""
+
+
+def _of_row(measure: str, scale: float = 1.0) -> Callable[[Sweep, Setting, int], float | None]:
+    def read(sweep: Sweep, key: Setting, seed: int) -> float | None:
+        value = sweep.shown(key, seed, measure)
+        return value * scale if value is not None else None
+
+    return read
+
+
+def _points(sweep: Sweep, key: Setting, seed: int) -> float | None:
+    value = sweep.delta(key, seed)
+    return value * 100 if value is not None else None
+
+
+#: Column -> what it is. Losses at T cannot be ranked over temperatures: each T has a loss of its own.
+MEASURES = {
+    "accuracy": Measure(
+        "accuracy", "of the global model, in percent", "higher", 2, 2, _of_row("accuracy", 100), unit="percent"
+    ),
+    "delta": Measure(
+        "vs T=1", "accuracy less that of T=1 at the same seed, in points", None, 2, 2, _points, True, "points"
+    ),
+    "f1": Measure("macro F1", "of the global model", "higher", 3, 3, _of_row("f1")),
+    "loss": Measure(
+        "loss at T", "test loss of logits / T, not comparable over T", None, 3, 3, _of_row("tempered_loss")
+    ),
+    "plain_loss": Measure("loss", "of the logits as they are", "lower", 3, 3, _of_row("loss")),
+    "rounds": Measure("rounds", "first round that reaches the target, from 0", "lower", 1, 0, Sweep.rounds),
+    "speedup": Measure("speed-up", "rounds of T=1 / rounds at the same seed", "higher", 2, 2, Sweep.speedup),
+}
+#: Columns that need a target.
+OF_TARGET = {"rounds", "speedup"}
+#: Both losses stand side by side wherever one is asked for.
+WITH = {"loss": ("loss", "plain_loss")}
+
+
+def check_target(value: Any) -> float | Literal["best_of_T4"]:
+    """``report.target`` of a preset. Raises :class:`UserError` for anything else than an accuracy or best_of_T4."""
+    if value == "best_of_T4":
+        return "best_of_T4"
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
+        return float(value)
+    raise UserError(f"report.target: {value!r} is neither best_of_T4 nor an accuracy above 0, at most 1")
+
+
+def check_select(value: Any) -> Select:
+    """``report.select`` of a preset. Raises :class:`UserError` for anything else than final or best."""
+    if value not in ("final", "best"):
+        raise UserError(f"report.select: {value!r} is neither final nor best")
+    return value

@@ -1,0 +1,120 @@
+"""Figures over rounds: numbers worked out by hand, drawn whatever is missing, and a CSV that holds what is shown."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from knot_runner.errors import UserError
+from knot_runner.report.figure_rounds import others_change, participants_change
+from knot_runner.report.figures import FIGURES
+from knot_runner.report.series import band, smoothed
+
+
+def rows_of_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def jobs(federated: Any) -> list[Any]:
+    """Three temperatures and a rate control over two seeds, 12 rounds."""
+    return [
+        federated.made(t, [round(0.02 * i + 0.1 * seed, 6) for i in range(12)], seed=seed, control=control)
+        for t, control in ((4.0, False), (1.0, False), (0.05, False), (0.05, True))
+        for seed in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("name", ["curves", "aggregation"])
+def test_figures_are_drawn_with_their_numbers(jobs: list[Any], tmp_path: Path, name: str) -> None:
+    from matplotlib.image import imread
+
+    path = tmp_path / "figure.png"
+    lines = FIGURES[name](jobs, path, notes=["a note"])
+    image = imread(path)
+    assert 1000 <= image.shape[1] <= 2600 and 500 <= image.shape[0] <= 1800
+    assert (image[..., :3].min(2) < 0.9).mean() > 0.01
+    assert len(lines) == 4 and all("nan" not in line for line in lines)
+    assert any("T=1 at rate lr/0.05" in line for line in lines)
+    assert {row["settings"] for row in rows_of_csv(path.with_suffix(".csv"))} == {"", "rate=lr/0.05"}
+
+
+def test_curves_by_hand(jobs: list[Any], tmp_path: Path) -> None:
+    lines = FIGURES["curves"](jobs, tmp_path / "figure.png")
+    assert lines[0] == "FEMNIST-DNN, T=4: after 12 rounds accuracy 27.00%, loss at T 2.730"
+    rows = rows_of_csv(tmp_path / "figure.csv")
+    one = next(r for r in rows if (r["T"], r["quantity"], r["round"]) == ("4", "accuracy", "3"))
+    assert [float(one[key]) for key in ("mean", "low", "high", "seeds")] == [11, 6, 16, 2]
+
+
+def test_several_cases_have_a_column_each(federated: Any, jobs: list[Any], tmp_path: Path) -> None:
+    of_cifar = {"task": "cifar10", "model": ("cnn_mcmahan", "cnn")}
+    more = [federated.made(1.0, [0.2, 0.3], partition=kind, **of_cifar) for kind in ("iid", "dirichlet")]
+    lines = FIGURES["curves"]([*jobs, *more], tmp_path / "figure.png")
+    assert [line.split(", T=")[0] for line in lines[-2:]] == ["CIFAR10-CNN, iid", "CIFAR10-CNN, dirichlet"]
+
+
+def test_other_settings_have_a_panel_each(federated: Any, tmp_path: Path) -> None:
+    jobs = [federated.made(1.0, [0.2, 0.3], label=f"training.lr={lr}") for lr in (0.1, 0.2)]
+    lines = FIGURES["curves"](jobs, tmp_path / "figure.png")
+    assert lines[1].startswith("FEMNIST-DNN (training.lr=0.2), T=1")
+
+
+def test_rounds_not_measured_and_runs_of_unlike_length(federated: Any, tmp_path: Path) -> None:
+    jobs = [federated.write(federated.job(seed=0), [0.1] * 6, every=2), federated.made(1.0, [0.3] * 4, seed=1)]
+    FIGURES["curves"](jobs, tmp_path / "figure.png")
+    rows = [row for row in rows_of_csv(tmp_path / "figure.csv") if row["quantity"] == "accuracy"]
+    assert [(row["round"], row["mean"]) for row in rows] == [("1", "20"), ("3", "20")]
+
+
+@pytest.mark.parametrize("name", ["curves", "aggregation"])
+def test_one_round_is_enough(federated: Any, tmp_path: Path, name: str) -> None:
+    (line,) = FIGURES[name]([federated.made(1.0, [0.2])], tmp_path / "figure.png")
+    assert "nan" not in line and (name == "curves" or line.endswith("participants -10.00 points, others none"))
+
+
+@pytest.mark.parametrize("name", ["curves", "aggregation"])
+def test_nothing_there_and_damage_are_said(federated: Any, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="none of the 1 runs is there; make it with: knot-runner x"):
+        FIGURES[name]([federated.job()], tmp_path / "figure.png", command="knot-runner x")
+    job = federated.made(1.0, [0.2])
+    (job.folder / "rounds.jsonl").write_text("{")
+    with pytest.raises(UserError, match="rounds.jsonl: is damaged"):
+        FIGURES[name]([job], tmp_path / "figure.png")
+
+
+def test_change_at_aggregation_by_hand() -> None:
+    rows = [
+        {"round": 0, "participants": [0, 1], "after": [0.9, 0.7], "clients": [0.6, 0.5, 0.4, None]},
+        {"round": 1, "participants": [2, 0], "after": [0.8, None], "clients": [0.7, 0.6, 0.5, None]},
+        {"round": 2, "participants": [1, 2], "after": [0.8, 0.8]},
+        {"round": 3, "participants": [1, 2], "after": [0.8, 0.8], "clients": [0.1, 0.9, 0.9, None]},
+    ]
+    # round 0: (.6 - .9 + .5 - .7) / 2; round 1: .5 - .8, client 0 has no test images; round 2 was not measured
+    assert participants_change(rows) == pytest.approx({0: -25, 1: -30, 3: 10})
+    # round 1: client 1, .6 - .5; client 3 has no test images; round 3 has no measured round before it
+    assert others_change(rows) == pytest.approx({1: 10})
+
+
+def test_a_band_is_over_rounds_that_all_seeds_have() -> None:
+    one = band([{0: 1.0, 1: 2.0, 2: 6.0}, {1: 4.0, 2: 0.0, 3: 9.0}])
+    assert (one.rounds.tolist(), one.mean.tolist(), one.low.tolist(), one.high.tolist()) == (
+        [1, 2], [3.0, 3.0], [2.0, 0.0], [4.0, 6.0]
+    )  # fmt: skip
+    assert len(band([{0: 1.0}, {1: 1.0}]).rounds) == 0
+
+
+@given(st.lists(st.floats(-50, 50), min_size=1, max_size=40), st.integers(1, 12))
+def test_smoothing_is_the_mean_of_the_neighbours(values: list[float], window: int) -> None:
+    found = smoothed(dict(enumerate(values)), window)
+    before, after = window // 2, (window - 1) // 2
+    for i, value in found.items():
+        near = values[max(0, i - before) : i + after + 1] if len(values) >= window else [values[i]]
+        assert value == pytest.approx(float(np.mean(near)), abs=1e-9)

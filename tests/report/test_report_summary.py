@@ -1,0 +1,83 @@
+"""One run at a glance: what it came to, in 80 columns, with names that cannot break out."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from knot_runner.report.summary import summary_table
+
+HOSTILE = "\x1b[31mred\x1b[0m [red]z[/red]"
+
+
+def shown(renderable: Any, width: int = 80) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width).print(renderable)
+    return out.getvalue()
+
+
+def test_summary_of_a_run(factory: Any) -> None:
+    text = shown(summary_table(factory.result(factory.job(), notes=["IEMOCAP left out: no file"])))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "erc · Sinkhorn-E · seed 0" in text
+    assert ".350 -> .400" in text and "global" in text and "ALL" in text and "the weights of epoch 7" in text
+    assert "IEMOCAP left out: no file" in text
+
+
+def test_summary_says_when_distillation_changed_nothing_or_diverged(factory: Any) -> None:
+    kept = factory.result(factory.job(), selected_epoch=0)
+    assert "epoch 0, the undistilled global model" in shown(summary_table(kept))
+    assert "diverged" in shown(summary_table(factory.result(factory.job(), status="diverged", metrics={})))
+
+
+def test_summary_escapes_names(factory: Any) -> None:
+    job = dataclasses.replace(factory.job(), method=HOSTILE)
+    text = shown(summary_table(factory.result(job, names=[HOSTILE, "Food"], notes=[HOSTILE])), width=200)
+    assert "\x1b" not in text and "[red]z[/red]" in text
+
+
+# ------------------------------------------------------------------------------------------------- federated and probe
+
+
+def of_rounds(federated: Any, **changes: Any) -> str:
+    job = federated.job(0.05)
+    return shown(summary_table(federated.result(job, federated.rows(job, [0.1, 0.42, 0.3]), **changes)), width=60)
+
+
+def test_summary_of_a_federated_run(federated: Any) -> None:
+    text = of_rounds(federated, notes=["a note"])
+    assert max(map(len, text.splitlines())) <= 60
+    values = {line.rsplit(" ", 2)[0].strip(): line.split()[-1] for line in text.splitlines() if line.strip()}
+    assert values["accuracy"] == ".300" and values["macro F1"] == ".270"
+    assert values["loss"] == "1.700" and values["loss of logits / T"] == "2.700"
+    assert values["accuracy over clients, each alike"] == ".300"
+    assert "best accuracy .420 in round 1 (rounds count from 0)" in text
+    assert "engine lean" in text and "574,142 parameters" in text and "a note" in text
+    assert "target" not in text and "semantic distance" not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"target": 0.74}, "target .740 not reached in 3 rounds"),
+        ({"target": 0.4, "rounds_to_target": 1}, "target .400 reached in round 1"),
+        ({"target": 0.05, "rounds_to_target": 0}, "target .050 reached in round 0"),
+    ],
+)
+def test_summary_says_when_the_target_was_reached(federated: Any, changes: dict[str, Any], said: str) -> None:
+    assert said in of_rounds(federated, **changes)
+
+
+def test_summary_of_a_diverged_federated_run(federated: Any) -> None:
+    text = of_rounds(federated, status="diverged", metrics={}, notes=["diverged in round 1 at client 3"])
+    assert "seed 0: diverged, so there are no" in text and "in round 1 at client 3" in text
+
+
+def test_summary_of_a_probe() -> None:
+    result = {"kind": "probe", "task": "cifar10", "method": "temperature_probe", "seed": 0, "status": "done",
+              "model": "cnn", "temperatures": [4.0, 0.05], "notes": []}  # fmt: skip
+    assert "cnn probed at T = 4, 0.05" in shown(summary_table(result))
