@@ -55,6 +55,8 @@ def _control(case: str, sweep: Sweep, key: Setting) -> str:
     twin = Setting(key.temperature, True, key.other)
     pairs = [(sweep.rounds(twin, seed), sweep.rounds(key, seed)) for seed in sweep.courses[key]]
     there = [(one, other) for one, other in pairs if one is not None and other is not None]
+    if not sweep.courses[twin] or not sweep.courses[key]:
+        return ""
     if not there:
         return f"{case}: {twin.name} and {key.name} have no seed in which both reach the target."
     gaps = [float(one - other) for one, other in there]

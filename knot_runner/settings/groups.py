@@ -86,8 +86,8 @@ class HardwareSettings:
     stack: int = 0
 
     def __post_init__(self) -> None:
-        rule(self.threads >= 1, "threads", f"{self.threads} is not at least 1")
-        rule(self.workers >= 0, "workers", f"{self.workers} is negative; 0 = one per core")
+        rule(1 <= self.threads <= 1024, "threads", f"{self.threads} is not in 1..1024")
+        rule(0 <= self.workers <= 1024, "workers", f"{self.workers} is not in 0..1024; 0 = one per core")
         rule(self.stack >= 0, "stack", f"{self.stack} is negative; 0 = the whole cohort")
 
 

@@ -73,6 +73,7 @@ class ImageTaskSettings:
             rule(len(values) == self.shape[0], key, f"{len(values)} values for {self.shape[0]} channels")
         rule(min(self.std) > 0, "std", f"{self.std} has a value that is not above 0")
         rule(self.limit is None or self.limit >= 10, "limit", f"{self.limit} images are too few; 10 is the least")
+        rule(0 <= self.cut_seed < 2**32, "cut_seed", f"{self.cut_seed} is not in 0..4294967295")
         rule(0 < self.holdout < 1, "holdout", f"{self.holdout} is not between 0 and 1")
         if self.coordinates is not None:
             fits = len(self.coordinates) == len(self.classes) and len({len(p) for p in self.coordinates}) == 1

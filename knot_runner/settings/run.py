@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,11 +66,18 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
 
     A loss that is not in ``LOSS_SETTINGS`` is left to the run, which knows the plug-ins. Raises :class:`UserError`.
     """
+    for group in ("task", "model", "method", "training"):
+        if not isinstance(config.get(group), dict):
+            raise UserError(f"{group}: is not set; {group}=NAME chooses one ('knot-runner ls' shows them)")
     algorithm = config["method"].get("algorithm")
-    if algorithm not in METHOD_SETTINGS:
+    if not isinstance(algorithm, str) or algorithm not in METHOD_SETTINGS:
         raise UserError(f"method.algorithm: no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}")
     on_images = config["task"].get("kind") == "images"
     _fit_together(config, METHOD_SETTINGS[algorithm], on_images)
+    for group in ("task", "method"):  # these names are folders below paths.out
+        name = config[group].get("name")
+        if not re.fullmatch(r"\w[\w .+-]*", str(name)):
+            raise UserError(f"{group}.name: {name!r} is not a plain name of letters, digits, . + - _")
     parts = _image_parts(config) if on_images else _text_parts(config)
     settings = build(Settings, {**config, **parts}, "")
     method = build(METHOD_SETTINGS[algorithm], settings.method, "method")
@@ -89,7 +97,7 @@ def _fit_together(config: dict[str, Any], method: type, on_images: bool) -> None
     if on_images == (method in TEXT_METHODS):
         what, fits = ("images", "fedavg") if on_images else ("texts", "sinkhorn_e")
         raise UserError(f"method={config['method'].get('name')}: task={name} has {what}; method={fits} would fit")
-    if on_images != (config["model"].get("kind") in NETWORK_SETTINGS):
+    if on_images != (str(config["model"].get("kind")) in NETWORK_SETTINGS):
         fits = "femnist_dnn" if on_images else "bert_tiny"
         raise UserError(f"model={config['model'].get('name')}: does not read task={name}; model={fits} would fit")
     if on_images != ("rounds" in config["training"]):
@@ -114,8 +122,8 @@ def _text_parts(config: dict[str, Any]) -> dict[str, Any]:
 
 def _image_parts(config: dict[str, Any]) -> dict[str, Any]:
     """As :func:`_text_parts`, for a task of images."""
-    kind = config["partition"].get("kind")
-    if kind not in PARTITION_SETTINGS:
+    kind = config["partition"].get("kind") if isinstance(config["partition"], dict) else config["partition"]
+    if not isinstance(kind, str) or kind not in PARTITION_SETTINGS:
         raise UserError(f"partition.kind: no partition {kind!r}{nearest(str(kind), PARTITION_SETTINGS)}")
     return {
         "task": build(ImageTaskSettings, config["task"], "task"),
@@ -153,6 +161,8 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     if not chilled and method.get("temperature") == 1:
         method["lr_control"] = False
     hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
+    if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
+        hardware["stack"] = config["hardware"]["stack"]
     return {**counted, "task": task, "method": method, "hardware": hardware}
 
 

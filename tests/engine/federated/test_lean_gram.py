@@ -1,0 +1,66 @@
+"""The first layer by way of the images' inner products is the first layer."""
+
+from unittest import mock
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knot_runner.engine.federated import flat, lean_gram
+from knot_runner.engine.federated.cohort import Blueprint, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.lean_client import ByHand
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.settings import MlpSettings
+from tests.engine.federated.cases import CLASSES, GREY, images
+
+phases = st.lists(
+    st.builds(Phase, st.integers(0, 3), st.sampled_from(["all", "head", "body"])), min_size=1, max_size=3
+).map(tuple)
+
+
+@settings(max_examples=25, deadline=None)
+@given(size=st.integers(1, 40), batch=st.integers(1, 17), phases=phases, outputs=st.integers(1, 20))
+def test_it_trains_as_the_loop_whatever_the_size(size, batch, phases, outputs):
+    blueprint = Blueprint(MlpSettings("mlp", "mlp", [outputs, 6], "logits"), GREY, CLASSES)
+    request = _request(blueprint, size, Recipe(phases, batch, False, 0.2, temperature=0.5), torch.float64)
+    with _always():
+        found = ByHand(blueprint, *_data(), torch.float64).train_client(request)
+    wanted = Loop(blueprint, *_data(), torch.device("cpu"), torch.float64).train_client(request)
+    assert float((found.weights - wanted.weights).abs().max()) < 1e-12 * float(wanted.weights.abs().max())
+    assert abs(found.loss - wanted.loss) <= 1e-12 * wanted.loss and found.steps == wanted.steps
+
+
+def test_in_float32_it_is_as_near_to_float64_as_the_ordinary_way():
+    blueprint = Blueprint(MlpSettings("mlp", "mlp", [20, 6], "logits"), GREY, CLASSES)
+    recipe = Recipe((Phase(4),), 8, False, 0.02)
+    exact = ByHand(blueprint, *_data(), torch.float64).train_client(_request(blueprint, 32, recipe, torch.float64))
+    request = _request(blueprint, 32, recipe, torch.float32)
+    with _always():
+        gram = ByHand(blueprint, *_data(), torch.float32).train_client(request)
+    with _always(share=0.0):
+        ordinary = ByHand(blueprint, *_data(), torch.float32).train_client(request)
+    moved = float((exact.weights - request.weights).abs().max())
+    assert not torch.equal(gram.weights, ordinary.weights)  # or else one way was taken twice
+    for found in (gram, ordinary):
+        assert float((found.weights - exact.weights).abs().max()) < 1e-5 * moved
+
+
+def test_it_pays_for_several_epochs_over_few_images():
+    assert lean_gram.pays(220, 784, 200, 10)
+    assert not lean_gram.pays(220, 784, 200, 1)
+    assert not lean_gram.pays(2000, 784, 200, 10)
+
+
+def _always(share=float("inf")):
+    """A context in which every layer takes this way (or, with ``share`` 0, none)."""
+    return mock.patch.object(lean_gram, "WORTH", share)
+
+
+def _data():
+    return images(GREY), images(GREY, 40, 1)
+
+
+def _request(blueprint, size, recipe, dtype):
+    weights, buffers = flat.initial(blueprint, 4)
+    rows = torch.arange(size)
+    return LocalTraining(1, 2, 3, weights.to(dtype), buffers.to(dtype), rows, rows[:5], recipe)

@@ -1,0 +1,55 @@
+"""Layers of the lean engine against autograd, over shapes that the parity cases do not have."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knot_runner.engine.federated.lean_dense import LARGE, affine, pulled_back
+from knot_runner.engine.federated.lean_stems import Convs
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    side=st.tuples(st.integers(9, 15), st.integers(9, 15)),
+    kernels=st.tuples(st.integers(1, 5), st.integers(1, 3)),
+    paddings=st.tuples(st.integers(0, 2), st.integers(0, 1)),
+    count=st.integers(1, 4),
+)
+def test_convolutions_of_any_shape_have_the_gradients_of_autograd(side, kernels, paddings, count):
+    torch.manual_seed(0)
+    channels, layers = (2, 3, 4), []
+    for before, after, kernel in zip(channels, channels[1:], kernels, strict=False):
+        layers.append((torch.randn(after, before, kernel, kernel).double(), torch.randn(after).double()))
+    images = torch.randn(count, 2, *side).double()
+    x = images
+    for (weight, bias), padding in zip(layers, paddings, strict=True):
+        weight.requires_grad_(), bias.requires_grad_()
+        x = F.max_pool2d(F.relu(F.conv2d(x, weight, bias, padding=padding)), 2)
+    wanted, slope = x.flatten(1), torch.randn(count, x[0].numel()).double()
+    (wanted * slope).sum().backward()
+
+    with torch.no_grad():
+        targets = [(torch.ones_like(weight), torch.ones_like(bias)) for weight, bias in layers]
+        stem = Convs(layers, list(paddings), images)
+        stem.aim(targets)
+        (batch,) = stem.batches(torch.arange(count), None, None, count)
+        torch.testing.assert_close(stem.forward(batch), wanted, rtol=1e-12, atol=1e-12)
+        stem.backward(slope)
+        stem.accumulate(-0.5)
+    for target, layer in zip(targets, layers, strict=True):
+        for found, parameter in zip(target, layer, strict=True):
+            torch.testing.assert_close(found, 1 - 0.5 * parameter.grad, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("outputs", [16, LARGE // 400])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dense_products_of_any_size_are_those_of_torch(outputs, dtype):
+    torch.manual_seed(1)
+    weight, bias = torch.randn(outputs, 400, dtype=dtype), torch.randn(outputs, dtype=dtype)
+    x, slope = torch.randn(5, 400, dtype=dtype), torch.randn(5, outputs, dtype=dtype)
+    near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
+    torch.testing.assert_close(affine(x, (weight, bias)), F.linear(x, weight, bias), **near)
+    torch.testing.assert_close(affine(x, (weight, bias), 0.25), F.linear(x, weight, bias) / 4, **near)
+    torch.testing.assert_close(pulled_back(slope, weight), slope @ weight, **near)

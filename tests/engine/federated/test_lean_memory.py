@@ -1,0 +1,63 @@
+"""Shared memory holds what was put in, and slots are lent so that nothing in use is overwritten."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS
+from knot_runner.engine.federated.lean_memory import ALIGNED, SharedImages
+from knot_runner.engine.federated.lean_pool import Shelf
+from knot_runner.engine.federated.lean_worker import Slots
+from tests.engine.federated.cases import CLASSES, GREY, MODELS, images
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
+def test_images_come_back_as_they_were_and_aligned(kind):
+    given_ones = images(GREY, 7, kind=kind), images(GREY, 3, 1, kind=kind)
+    shared = SharedImages(*given_ones)
+    for data, found in zip(given_ones, shared.images(), strict=True):
+        for name in ("pixels", "labels", "mean", "std"):
+            tensor = getattr(found, name)
+            assert torch.equal(tensor, getattr(data, name)) and tensor.dtype == getattr(data, name).dtype
+            assert tensor.data_ptr() % ALIGNED == 0
+    shared.memory.close()
+
+
+def test_a_slot_holds_a_model_or_a_chunk_of_logits():
+    slots = Slots.make(2, MODELS["resnet_batch"], torch.float64)
+    for slot in (0, 1):
+        weights, buffers = slots.model(slot)
+        weights.fill_(slot + 1), buffers.fill_(slot + 3)
+    assert [float(v.sum() / len(v)) for slot in (0, 1) for v in slots.model(slot)] == [1, 3, 2, 4]
+    slots.logits(0, INFERENCE_ROWS, CLASSES).fill_(7)
+    assert float(slots.model(1)[0].max()) == 2
+    slots.memory.close()
+
+
+def shelf(count):
+    slots = Slots.make(count, MODELS["mlp"], torch.float32)
+    return slots, Shelf(slots, range(count))
+
+
+def test_what_requests_share_is_written_once():
+    slots, lent = shelf(3)
+    vector = torch.ones(slots.parameters)
+    first = lent.lend(vector)
+    vector.fill_(5)  # had it been written again, this would show
+    assert lent.lend(vector) == first and float(slots.model(first)[0][0]) == 1
+    lent.clear()
+    assert float(slots.model(lent.lend(vector))[0][0]) == 5
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(1, 3))
+def test_nothing_that_is_being_read_is_overwritten(wanted, readers):
+    slots, lent = shelf(readers)
+    vectors = [torch.full((slots.parameters,), float(number)) for number in range(6)]
+    reading = []
+    for number in wanted:
+        if len(reading) == readers:
+            lent.give_back(reading.pop(0)[1])
+        reading.append((number, lent.lend(vectors[number])))
+        assert all(float(slots.model(slot)[0][-1]) == value for value, slot in reading)
+    slots.memory.close()
