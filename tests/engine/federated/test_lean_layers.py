@@ -12,7 +12,7 @@ from knot_runner.engine.federated.lean_stems import Convs
 
 @settings(max_examples=25, deadline=None)
 @given(
-    side=st.tuples(st.integers(9, 15), st.integers(9, 15)),
+    side=st.tuples(st.integers(12, 17), st.integers(12, 17)),
     kernels=st.tuples(st.integers(1, 5), st.integers(1, 3)),
     paddings=st.tuples(st.integers(0, 2), st.integers(0, 1)),
     count=st.integers(1, 4),

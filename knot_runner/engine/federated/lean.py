@@ -1,0 +1,87 @@
+"""The CPU engine: clients one after another in each of several processes, explicit passes with the update in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.federated import local
+from knot_runner.engine.federated.cohort import (
+    INFERENCE_ROWS,
+    Blueprint,
+    ImageData,
+    Inference,
+    LocalTraining,
+    Trained,
+)
+from knot_runner.engine.federated.lean_client import make_client
+from knot_runner.engine.federated.lean_memory import SharedImages
+from knot_runner.engine.federated.lean_pool import Pool, Request, Result
+
+
+class Lean:
+    """``workers`` processes (0 = one per core) with ``threads`` torch threads each; with 1, none but this one.
+
+    One client at a time stays in a core's cache, and processes do not wait for one another as threads of one operation
+    do. Results are the same, bit for bit, for any number of workers.
+    """
+
+    name = "lean"
+
+    def __init__(
+        self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype, workers: int, threads: int
+    ) -> None:
+        self._threads = threads
+        workers = workers or os.cpu_count() or 1
+        self._pool = self._client = self._images = None
+        if workers == 1:
+            self._client = make_client(blueprint, data, test, dtype)
+        else:
+            self._images = SharedImages(data, test)
+            self._pool = Pool(blueprint, self._images, dtype, workers, threads)
+
+    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
+        """See :class:`Engine`. The longest training begins first, so that the last to end is a short one."""
+        longest = sorted(range(len(cohort)), key=lambda i: -local.steps(cohort[i].recipe, len(cohort[i].rows)))
+        found = self._run([cohort[i] for i in longest])
+        return [result for _, result in sorted(zip(longest, found, strict=True), key=lambda pair: pair[0])]
+
+    def logits(self, requests: list[Inference]) -> list[Tensor]:
+        """See :class:`Engine`."""
+        parts = [request.rows.split(INFERENCE_ROWS) for request in requests]
+        chunks = [replace(request, rows=part) for request, own in zip(requests, parts, strict=True) for part in own]
+        found = iter(self._run(chunks))
+        return [torch.cat([next(found) for _ in own]) for own in parts]
+
+    def close(self) -> None:
+        """See :class:`Engine`."""
+        if self._pool is not None:
+            self._pool.close()
+            self._images.memory.close()
+
+    def _run(self, requests: list[Request]) -> list[Result]:
+        found: list[Result | None] = [None] * len(requests)
+        if self._pool is not None:
+            self._pool.run(requests, found.__setitem__)
+            return found
+        with _threads(self._threads):
+            for i, request in enumerate(requests):
+                act = self._client.infer if isinstance(request, Inference) else self._client.train_client
+                found[i] = act(request)
+        return found
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """``count`` torch threads within, as many as before after."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

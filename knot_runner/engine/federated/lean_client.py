@@ -1,0 +1,162 @@
+"""A client's local training and inference in one process of the lean engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from knot_runner.engine.federated import flat, lean_gram, local
+from knot_runner.engine.federated.cohort import (
+    INFERENCE_ROWS,
+    Blueprint,
+    ImageData,
+    Inference,
+    LocalTraining,
+    Recipe,
+    Trained,
+)
+from knot_runner.engine.federated.lean_dense import Dense, affine, pairs
+from knot_runner.engine.federated.lean_loss import Loss
+from knot_runner.engine.federated.lean_network import Network
+from knot_runner.engine.federated.lean_sgd import Sgd
+from knot_runner.engine.federated.lean_stems import Convs, Pixels, Stem
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.settings import CnnSettings, ResnetSettings
+
+#: Images gathered at a time (rounded to whole batches): enough to make the gathering cheap, few enough for the cache.
+BLOCK = 1024
+
+
+class Client(Protocol):
+    """Trains and applies models, one request at a time."""
+
+    def train_client(self, request: LocalTraining) -> Trained:
+        """See :meth:`Engine.train`."""
+        ...
+
+    def infer(self, request: Inference) -> Tensor:
+        """See :meth:`Engine.logits`."""
+        ...
+
+
+def make_client(blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> Client:
+    """Explicit passes for MLP and CNN, autograd for the others."""
+    kind = ByAutograd if isinstance(blueprint.spec, ResnetSettings) else ByHand
+    return kind(blueprint, data, test, dtype)
+
+
+class ByAutograd:
+    """The plain loop's client."""
+
+    def __init__(self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
+        self._loop = Loop(blueprint, data, test, torch.device("cpu"), dtype)
+
+    def train_client(self, request: LocalTraining) -> Trained:
+        """See :class:`Client`."""
+        return self._loop.train_client(request)
+
+    def infer(self, request: Inference) -> Tensor:
+        """See :class:`Client`."""
+        return self._loop.logits([request])[0]
+
+
+class ByHand:
+    """Explicit forward and backward passes with the update in them."""
+
+    def __init__(self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
+        self._blueprint, self._layout = blueprint, flat.layout_of(blueprint)
+        self._data, self._test, self._dtype = data, test, dtype
+
+    def train_client(self, request: LocalTraining) -> Trained:
+        """See :class:`Client`."""
+        with torch.inference_mode():
+            weights = request.weights.to(self._dtype, copy=True)
+            before = self._right(weights, request.test_rows)
+            loss, steps = self._train(request, weights)
+            after = self._right(weights, request.test_rows)
+        # copied outside inference mode, so that the caller may change it in place
+        return Trained(request.client, weights.clone(), request.buffers.clone(), steps, loss, before, after)
+
+    def infer(self, request: Inference) -> Tensor:
+        """See :class:`Client`."""
+        data = self._test if request.split == "test" else self._data
+        with torch.inference_mode():
+            found = self._logits(request.weights.to(self._dtype), local.normalised(data, request.rows, self._dtype))
+        return found.clone()
+
+    def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
+        """(mean loss, steps) of all epochs; ``weights`` [P] change in place."""
+        recipe, spec = request.recipe, self._blueprint.spec
+        images, labels = local.normalised(self._data, request.rows, self._dtype), self._data.labels[request.rows]
+        heat = None
+        if recipe.hard_temperature is not None:
+            heat = local.temperatures(recipe, self._logits(weights, images), labels)
+        loss = Loss(recipe, labels, self._blueprint.classes, self._dtype, heat, spec.output == "softmax")
+        sgd = Sgd(recipe, self._layout, weights, request.control)
+        network = self._network(request, sgd, images)
+        del images  # the stem keeps them in its own arrangement
+        total, steps = 0.0, 0
+        for epoch in local.epochs(request, recipe.augment):
+            network.begin(epoch.trains)
+            for part, shifts, flips in _blocks(epoch, max(1, BLOCK // recipe.batch) * recipe.batch):
+                loss.start(part)
+                batches = network.stem.batches(part, shifts, flips, recipe.batch)
+                for number, x in enumerate(batches):
+                    network.step(x, loss, number)
+                total, steps = total + loss.total(), steps + len(batches)
+        network.stem.finish()
+        return total / max(steps, 1), steps
+
+    def _network(self, request: LocalTraining, sgd: Sgd, images: Tensor) -> Network:
+        """The layers, with the stem that suits the recipe."""
+        _, layers = pairs(sgd.weights, self._layout)
+        stem = self._stem(request.recipe, sgd, images)
+        return Network(stem, Dense(layers[1:] if isinstance(stem, lean_gram.Gram) else layers), sgd, self._layout)
+
+    def _stem(self, recipe: Recipe, sgd: Sgd, images: Tensor) -> Stem:
+        spec, (convs, layers) = self._blueprint.spec, pairs(sgd.weights, self._layout)
+        if isinstance(spec, CnnSettings):
+            return Convs(convs, [conv.padding for conv in spec.convs], images)
+        outputs, pixels = layers[0][0].shape
+        epochs = sum(phase.epochs for phase in recipe.phases if phase.trains != "head")
+        unchanging = sgd.plain and recipe.augment == "none" and len(layers) > 1
+        if unchanging and lean_gram.pays(len(images), pixels, outputs, epochs):
+            return lean_gram.Gram(layers[0], images)
+        return Pixels(images)
+
+    def _right(self, weights: Tensor, rows: Tensor) -> int:
+        """How many of the test images at ``rows`` are classified rightly."""
+        found = 0
+        for part in rows.split(INFERENCE_ROWS) if len(rows) else ():
+            logits = self._logits(weights, local.normalised(self._test, part, self._dtype))
+            found += int((logits.argmax(1) == self._test.labels[part]).sum())
+        return found
+
+    def _logits(self, weights: Tensor, images: Tensor) -> Tensor:
+        """The model's output [n, classes] for normalised ``images`` [n, C, H, W]."""
+        spec = self._blueprint.spec
+        convs, layers = pairs(weights, self._layout)
+        found = []
+        for x in images.split(INFERENCE_ROWS):
+            if isinstance(spec, CnnSettings):
+                x = x.contiguous(memory_format=torch.channels_last)
+                for (weight, bias), conv in zip(convs, spec.convs, strict=True):
+                    x = F.max_pool2d(F.conv2d(x, weight, bias, padding=conv.padding), 2).relu_()
+            x = x.flatten(1)
+            for pair in layers[:-1]:
+                x = affine(x, pair).relu_()
+            x = affine(x, layers[-1])
+            found.append(torch.softmax(x, 1) if spec.output == "softmax" else x)
+        return torch.cat(found)
+
+
+def _blocks(epoch: local.Epoch, size: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
+    """(order, shifts, flips) of ``size`` images at a time."""
+    for at in range(0, len(epoch.order), size):
+        part = slice(at, at + size)
+        plain = epoch.shifts is None or epoch.flips is None
+        yield epoch.order[part], None if plain else epoch.shifts[part], None if plain else epoch.flips[part]

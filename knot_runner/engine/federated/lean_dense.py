@@ -1,0 +1,97 @@
+"""Explicit forward and backward passes of the lean engine's dense layers.
+
+Everything reads the weights through views into one flat vector [P], and adds gradients to views into another (or the
+same) one, so that no step copies a parameter. Called without autograd.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.federated import flat
+
+#: A layer's (weight, bias).
+Pair = tuple[Tensor, Tensor]
+
+#: Weights of at least so many values are multiplied by oneDNN, which then outruns torch.mm by up to two (batch 16).
+LARGE = 100_000
+
+_aten = torch.ops.aten
+
+
+def pairs(vector: Tensor, layout: flat.Layout) -> tuple[list[Pair], list[Pair]]:
+    """Views into ``vector`` [P]: (weight, bias) of the convolutions, and of the dense layers (the head last)."""
+    tensors = list(flat.views(vector, layout.parameters).values())
+    found = list(zip(tensors[::2], tensors[1::2], strict=True))
+    return [p for p in found if p[0].dim() == 4], [p for p in found if p[0].dim() == 2]
+
+
+def affine(x: Tensor, pair: Pair, scale: float = 1.0) -> Tensor:
+    """``scale`` * (x W' + b): x [B, in], W [out, in], b [out] -> [B, out]."""
+    weight, bias = pair
+    if scale == 1.0 and _by_onednn(weight):
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return torch.addmm(bias, x, weight.t(), beta=scale, alpha=scale)
+
+
+def pulled_back(gradient: Tensor, weight: Tensor) -> Tensor:
+    """The gradient [B, in] of a dense layer's input, from that of its output [B, out]: gradient W."""
+    if _by_onednn(weight):
+        return torch.ops.mkldnn._linear_pointwise(gradient, weight.t(), None, "none", [], "")
+    return torch.mm(gradient, weight)
+
+
+def _by_onednn(weight: Tensor) -> bool:
+    return weight.numel() >= LARGE and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+
+
+def masked_(gradient: Tensor, output: Tensor) -> Tensor:
+    """``gradient`` through the ReLU that gave ``output``, in place."""
+    return _aten.threshold_backward.grad_input(gradient, output, 0, grad_input=gradient)
+
+
+class Dense:
+    """Dense layers with ReLU between them; the last is the head. x [B, in] -> logits [B, classes]."""
+
+    def __init__(self, layers: list[Pair]) -> None:
+        self.layers = layers
+        self._inputs: list[Tensor] = []
+        self._gradients: list[Tensor] = []
+        self._targets: list[Pair] = []
+
+    def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
+        """Logits times ``scale``; keeps every layer's input for :meth:`backward`."""
+        inputs = [x]
+        for pair in self.layers[:-1]:
+            x = affine(x, pair).relu_()
+            inputs.append(x)
+        self._inputs = inputs
+        return affine(x, self.layers[-1], scale)
+
+    def aim(self, targets: list[Pair], trains: str) -> None:
+        """Gradients of the layers that learn in this phase go to ``targets`` (as ``layers``)."""
+        first = len(self.layers) - 1 if trains == "head" else 0
+        last = len(self.layers) - 1 if trains == "body" else len(self.layers)
+        self._learning = range(first, last)
+        self._targets = targets
+
+    def backward(self, gradient: Tensor, through: bool) -> Tensor | None:
+        """Gradients of all layers that learn from that of the logits; that of x [B, in] if ``through``, else None."""
+        lowest = -1 if through else self._learning.start
+        found: list[Tensor | None] = [None] * len(self.layers)
+        for i in range(len(self.layers) - 1, max(lowest, 0) - 1, -1):
+            found[i] = gradient
+            if i > lowest:
+                gradient = pulled_back(gradient, self.layers[i][0])
+                if i:
+                    masked_(gradient, self._inputs[i])
+        self._gradients = found
+        return gradient if through else None
+
+    def accumulate(self, alpha: float) -> None:
+        """Add ``alpha`` times the gradients to their targets."""
+        for i in self._learning:
+            (weight, bias), gradient = self._targets[i], self._gradients[i]
+            weight.addmm_(gradient.t(), self._inputs[i], alpha=alpha)
+            bias.add_(gradient.sum(0), alpha=alpha)

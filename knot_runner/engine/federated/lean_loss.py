@@ -1,0 +1,62 @@
+"""Tempered cross-entropy of the lean engine: gradients of the logits step by step, the loss itself once a block."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from knot_runner.engine.federated.cohort import Recipe
+
+
+class Loss:
+    """mean_i scale_i CE(z_i / T_i, y_i) over batches of a client's images (see :class:`Recipe`).
+
+    ``labels`` [n]; ``heat``: (T_i, scale_i), each [n], or None; ``softmax``: z is the softmax of the head's output.
+    ``scale`` is what the head's output is to be multiplied with before :meth:`gradient` sees it.
+    """
+
+    def __init__(
+        self, recipe: Recipe, labels: Tensor, classes: int, dtype: torch.dtype, heat: tuple[Tensor, Tensor] | None,
+        softmax: bool,
+    ) -> None:  # fmt: skip
+        self._labels, self._onehot, self._softmax = labels, F.one_hot(labels, classes).to(dtype), softmax
+        self._heat = heat
+        if heat is None and softmax:
+            full = torch.full((len(labels),), recipe.temperature, dtype=dtype)
+            self._heat = (full, torch.ones_like(full))
+        self._batch, self._inverse = recipe.batch, 1 / recipe.temperature if self._heat is None else 1.0
+        self.scale = self._inverse
+
+    def start(self, part: Tensor) -> None:
+        """Begin a block: the images at positions ``part`` [n'], in batches."""
+        truth, size = self._onehot.index_select(0, part), self._batch
+        self._part, self._log = part, torch.empty_like(truth)
+        self._truths, self._logs = truth.split(size), self._log.split(size)
+        if self._heat is not None:
+            values, scales = (tensor[part, None] for tensor in self._heat)
+            self._values, self._factors = values.split(size), (scales / values).split(size)
+
+    def gradient(self, logits: Tensor, batch: int) -> tuple[Tensor, float]:
+        """(G [B, C], f) such that f G is the gradient of the loss of batch number ``batch`` of the block."""
+        log, outputs = self._logs[batch], logits
+        if self._softmax:
+            outputs = torch.softmax(logits, 1)
+        if self._heat is not None:
+            logits = outputs / self._values[batch]
+        torch.log_softmax(logits, 1, out=log)
+        gradient = log.exp().sub_(self._truths[batch])
+        if self._heat is not None:
+            gradient.mul_(self._factors[batch])
+        if self._softmax:
+            gradient = outputs * (gradient - (gradient * outputs).sum(1, keepdim=True))
+        return gradient, self._inverse / len(log)
+
+    def total(self) -> float:
+        """Sum over the block's steps of the loss of each."""
+        losses = -self._log.gather(1, self._labels[self._part, None])[:, 0]
+        if self._heat is not None:
+            losses = losses * self._heat[1][self._part]
+        full = len(losses) // self._batch * self._batch
+        total = losses[:full].view(-1, self._batch).mean(1).sum(dtype=torch.float64)
+        return float(total + losses[full:].mean()) if full < len(losses) else float(total)

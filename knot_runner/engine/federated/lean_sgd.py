@@ -1,0 +1,70 @@
+"""SGD of the lean engine on flat vectors, arranged so that gradients are added where they belong and never stored."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import Recipe
+
+
+class Sgd:
+    """w <- w - lr (g + rate w - pull), rate = weight decay + mu, pull = mu w_start - control; with momentum as torch's.
+
+    A step is :meth:`prepare` (everything but the gradient), ``alpha`` * gradient added to :meth:`target`, and
+    :meth:`finish`. Momentum has one velocity per kind of phase, as separate optimisers have.
+    """
+
+    def __init__(self, recipe: Recipe, layout: flat.Layout, weights: Tensor, control: Tensor | None) -> None:
+        self.weights, self.lr, self.momentum = weights, recipe.lr, recipe.momentum
+        self._rate = _rate(recipe, layout, weights)
+        self._pull: Tensor | None = recipe.proximal * weights if recipe.proximal else None
+        if control is not None:
+            self._pull = -control.to(weights.dtype) + (0 if self._pull is None else self._pull)
+        head = next(field.start for field in layout.parameters if field.name.startswith("head."))
+        self._slices = {"all": slice(None), "head": slice(head, None), "body": slice(head)}
+        self._velocities: dict[str, Tensor] = {}
+        self.plain = not self.momentum and self._rate is None and self._pull is None
+        self.alpha = 1.0 if self.momentum else -self.lr
+
+    def target(self, trains: str) -> Tensor:
+        """The vector [P] to which gradients are added: the weights, or the velocity."""
+        if not self.momentum:
+            return self.weights
+        if trains not in self._velocities:
+            self._velocities[trains] = torch.zeros_like(self.weights)
+        return self._velocities[trains]
+
+    def prepare(self, trains: str) -> None:
+        """Before the gradient is added."""
+        if self.plain:
+            return
+        part = self._slices[trains]
+        weights, rate, target = self.weights[part], self._rate, self.target(trains)[part]
+        if rate is not None:
+            rate = rate[part]
+        if self.momentum:
+            target.mul_(self.momentum)
+            if rate is not None:
+                target.addcmul_(weights, rate)
+        elif rate is not None:
+            target.addcmul_(weights, rate, value=-self.lr)
+        if self._pull is not None:
+            target.add_(self._pull[part], alpha=-self.alpha)
+
+    def finish(self, trains: str) -> None:
+        """After the gradient was added."""
+        if self.momentum:
+            part = self._slices[trains]
+            self.weights[part].add_(self._velocities[trains][part], alpha=-self.lr)
+
+
+def _rate(recipe: Recipe, layout: flat.Layout, weights: Tensor) -> Tensor | None:
+    """Weight decay + mu of every parameter [P], or None where both are 0."""
+    if not recipe.weight_decay and not recipe.proximal:
+        return None
+    rate = torch.full_like(weights, recipe.weight_decay)
+    if not recipe.decay_biases:
+        rate[layout.biases()] = 0
+    return rate.add_(recipe.proximal)
