@@ -1,0 +1,117 @@
+"""The whole cohort as one program: weights side by side, data on the device, one step for all clients at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.federated import local
+from knot_runner.engine.federated.cohort import Blueprint, ImageData, Inference, LocalTraining, Trained
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.stacked_plan import Structure, chunks, plan, width
+from knot_runner.engine.federated.stacked_program import Program
+from knot_runner.errors import UserError
+
+
+class Stacked:
+    """Clients of equal structure train together; see :class:`Engine`.
+
+    ``stack=0``: all of a round, in a stack that shrinks as clients finish. ``stack=S``: S at a time, padded to S in
+    every step, so that a client's bits do not depend on its neighbours. In float32 another S may round a convolution
+    differently (by units in the last place); float64 does not, on a CPU.
+
+    On CUDA each step is a captured graph, kept from round to round; a capture that fails raises. ``autocast="bf16"``:
+    training computes in bfloat16 where autocast does so, weights and measures stay in ``dtype``. ``tf32``: training
+    multiplies float32 matrices and convolves in TF32; :class:`UserError` on a CPU, which has none.
+    """
+
+    name = "stacked"
+
+    def __init__(
+        self, blueprint: Blueprint, data: ImageData, test: ImageData, device: torch.device, dtype: torch.dtype,
+        stack: int, autocast: Literal["none", "bf16"], tf32: bool,
+    ) -> None:  # fmt: skip
+        if tf32 and device.type != "cuda":
+            raise UserError(f"hardware.precision: tf32 is a mode of CUDA GPUs, not of {device}; float32 runs there")
+        self.blueprint, self.dtype, self.stack, self.tf32 = blueprint, dtype, stack, tf32
+        self.autocast = autocast == "bf16"
+        self.measuring = Loop(blueprint, data, test, device, dtype)
+        self.programs: dict[Structure, Program] = {}
+
+    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
+        """See :class:`Engine`."""
+        found: dict[int, Trained] = {}
+        for structure, positions in chunks(cohort, self.stack):
+            trained = self._train_chunk(structure, [cohort[position] for position in positions])
+            found.update(zip(positions, trained, strict=True))
+        return [found[position] for position in range(len(cohort))]
+
+    def logits(self, requests: list[Inference]) -> list[Tensor]:
+        """See :class:`Engine`; one model after another, in chunks of ``INFERENCE_ROWS``."""
+        return self.measuring.logits(requests)
+
+    def close(self) -> None:
+        """Free the programs and their graphs."""
+        self.programs.clear()
+
+    def _train_chunk(self, structure: Structure, chunk: list[LocalTraining]) -> list[Trained]:
+        before = [self._right(request, request.weights, request.buffers) for request in chunk]
+        heat = [self._heat(request) for request in chunk] if structure.heat else None
+        phases = plan(structure, chunk, heat)
+        program = self._program(structure, len(chunk))
+        program.load(chunk)
+        with _tf32(self.tf32):
+            for phase in phases:
+                program.run(phase)
+        weights, buffers, losses = (each[: len(chunk)].to("cpu", copy=True) for each in program.state)
+        results = []
+        for k, request in enumerate(chunk):
+            steps = local.steps(request.recipe, len(request.rows))
+            mean, after = float(losses[k]) / max(steps, 1), self._right(request, weights[k], buffers[k])
+            results.append(
+                Trained(request.client, weights[k].clone(), buffers[k].clone(), steps, mean, before[k], after)
+            )
+        return results
+
+    def _program(self, structure: Structure, clients: int) -> Program:
+        """The structure's program; a larger one takes its place when it has no room for so many clients."""
+        program = self.programs.get(structure)
+        if program is None or program.clients < clients:
+            self.programs.pop(structure, None)  # its memory is free before the next one is made
+            room, data = self.stack or width(clients), self.measuring.data
+            program = Program(self.blueprint, data, structure, room, self.dtype, self.autocast, shrinks=self.stack == 0)
+            self.programs[structure] = program
+        return program
+
+    def _heat(self, request: LocalTraining) -> Tensor:
+        """(T_i, scale_i) [n, 2] of the client's images under its starting weights."""
+        logits = self.logits([Inference(request.weights, request.buffers, request.rows, "train")])[0]
+        labels = self.measuring.data.labels[request.rows.to(self.measuring.device)].cpu()
+        values = local.temperatures(request.recipe, logits, labels)
+        if values is None:
+            raise ValueError("temperatures per sample were asked for without hard_temperature")
+        return torch.stack(values, 1)
+
+    def _right(self, request: LocalTraining, weights: Tensor, buffers: Tensor) -> int:
+        """How many of the client's test images are right under these weights."""
+        if not len(request.test_rows):
+            return 0
+        logits = self.logits([Inference(weights, buffers, request.test_rows)])[0]
+        labels = self.measuring.test.labels[request.test_rows.to(self.measuring.device)].cpu()
+        return int((logits.argmax(1) == labels).sum())
+
+
+@contextmanager
+def _tf32(wanted: bool) -> Iterator[None]:
+    """TF32 on CUDA within, and what was set before afterwards."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    found = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = wanted
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = found

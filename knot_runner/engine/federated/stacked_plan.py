@@ -1,0 +1,147 @@
+"""What a stack of clients will see, step by step: clients grouped by structure, their draws as index tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from knot_runner.engine.federated import local
+from knot_runner.engine.federated.cohort import LocalTraining, Phase
+
+#: Row number of padding: a place in a batch that no image fills.
+PADDING = -1
+#: Batches are padded to their full size up to this; a larger one (a whole client as one batch) only to the client's.
+FULL_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What clients must have in common to be one program; everything else of a recipe is numbers, one per client.
+
+    ``room``: images a step has place for. ``trains``: what each phase trains.
+    """
+
+    room: int
+    trains: tuple[str, ...]
+    momentum: bool
+    decay: bool
+    decay_biases: bool
+    proximal: bool
+    control: bool
+    heat: bool
+    augment: str
+    frozen_statistics: bool
+
+
+@dataclass(frozen=True)
+class PhasePlan:
+    """The steps of one phase for K clients, on the CPU; S is the largest client's number of steps.
+
+    ``rows`` [S, K, B] int64 rows of the train images, or ``PADDING``; ``crops`` [S, K, B, 3] int64 (down, across, flip)
+    and ``heat`` [S, K, B, 2] (T_i, scale_i), or None; ``active`` [S]: clients 0..active-1 have a step there.
+    """
+
+    trains: str
+    rows: Tensor
+    crops: Tensor | None
+    heat: Tensor | None
+    active: list[int]
+
+
+def structure_of(request: LocalTraining) -> Structure:
+    """The structure of one client's training: a function of that client alone."""
+    recipe = request.recipe
+    whole = max(FULL_BATCH, 1 << max(len(request.rows) - 1, 0).bit_length())
+    return Structure(
+        room=min(recipe.batch, whole),
+        trains=tuple(phase.trains for phase in _phases(request)),
+        momentum=recipe.momentum != 0,
+        decay=recipe.weight_decay != 0,
+        decay_biases=recipe.decay_biases,
+        proximal=recipe.proximal != 0,
+        control=request.control is not None,
+        heat=recipe.hard_temperature is not None,
+        augment=recipe.augment,
+        frozen_statistics=recipe.frozen_statistics,
+    )
+
+
+def chunks(cohort: list[LocalTraining], stack: int) -> Iterator[tuple[Structure, list[int]]]:
+    """Positions in ``cohort`` of the clients that train together, longest first, at most ``stack`` (0 = no limit).
+
+    Ties go by client, round and seed, never by position, so that the order of the requests changes nothing.
+    """
+    groups: dict[Structure, list[int]] = {}
+    for position, request in enumerate(cohort):
+        groups.setdefault(structure_of(request), []).append(position)
+    for structure, members in groups.items():
+        members.sort(key=lambda position: _rank(cohort[position]))
+        size = stack or len(members)
+        for at in range(0, len(members), size):
+            yield structure, members[at : at + size]
+
+
+def plan(structure: Structure, chunk: list[LocalTraining], heat: list[Tensor] | None) -> list[PhasePlan]:
+    """Every phase's steps for the clients of ``chunk``. ``heat``: (T_i, scale_i) [n, 2] of each client's images."""
+    clients = [_client(structure, request, heat[k] if heat else None) for k, request in enumerate(chunk)]
+    phases = []
+    for number, trains in enumerate(structure.trains):
+        rows, crops, warmth = zip(*(client[number] for client in clients), strict=True)
+        counts = torch.tensor([len(each) for each in rows])
+        last = [int((counts > step).nonzero().max()) + 1 for step in range(int(counts.max()))]
+        crops = _stacked(crops, 0) if structure.augment != "none" else None
+        phases.append(PhasePlan(trains, _stacked(rows, PADDING), crops, _stacked(warmth, 1) if heat else None, last))
+    return phases
+
+
+def width(active: int) -> int:
+    """``active`` rounded up to three significant bits (1..8, 10, 12, 14, 16, 20, ...): a stack that shrinks client by
+    client then needs few programs, and which one a step uses depends on ``active`` alone."""
+    grain = 1 << max(active.bit_length() - 3, 0)
+    return -(-active // grain) * grain
+
+
+def _rank(request: LocalTraining) -> tuple[int, int, int, int]:
+    return -local.steps(request.recipe, len(request.rows)), request.client, request.round, request.seed
+
+
+def _client(
+    structure: Structure, request: LocalTraining, heat: Tensor | None
+) -> list[tuple[Tensor, Tensor | None, Tensor | None]]:
+    """For each phase: rows [S, B], crops [S, B, 3] and heat [S, B, 2] of one client."""
+    draws = local.epochs(request, structure.augment)
+    phases = []
+    for phase in _phases(request):
+        epochs = [_epoch(structure.room, request, heat, next(draws)) for _ in range(phase.epochs)]
+        phases.append(tuple(None if each[0] is None else torch.cat(each) for each in zip(*epochs, strict=True)))
+    return phases
+
+
+def _phases(request: LocalTraining) -> list[Phase]:
+    return [phase for phase in request.recipe.phases if phase.epochs]
+
+
+def _epoch(
+    room: int, request: LocalTraining, heat: Tensor | None, epoch: local.Epoch
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    crops = None
+    if epoch.shifts is not None and epoch.flips is not None:
+        crops = _batches(torch.cat([epoch.shifts, epoch.flips[:, None].long()], 1), room, 0)
+    warmth = None if heat is None else _batches(heat[epoch.order], room, 1)
+    return _batches(request.rows[epoch.order], room, PADDING), crops, warmth
+
+
+def _batches(values: Tensor, room: int, fill: float) -> Tensor:
+    """[n, ...] -> [ceil(n / room), room, ...], the last batch filled up."""
+    missing = -len(values) % room
+    full = F.pad(values, (0, 0) * (values.dim() - 1) + (0, missing), value=fill)
+    return full.view(-1, room, *values.shape[1:])
+
+
+def _stacked(clients: tuple[Tensor, ...], fill: float) -> Tensor:
+    """K tensors [S_k, ...] -> [S, K, ...], the shorter ones filled up."""
+    return torch.nn.utils.rnn.pad_sequence(list(clients), padding_value=fill)
