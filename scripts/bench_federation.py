@@ -195,9 +195,11 @@ def _engine(engine: Engine, workload: Workload) -> tuple[Round, Callable[[], Non
             LocalTraining(client, number, 0, weights, buffers, rows[client], nothing, recipe)
             for client in workload.cohort(number)
         ]
-        shares = torch.tensor([float(len(request.rows)) for request in cohort])
-        trained = torch.stack([client.weights for client in engine.train(cohort)])
-        weights.copy_((shares / shares.sum()) @ trained)
+        total = sum(len(request.rows) for request in cohort)
+        trained = engine.train(cohort)
+        weights.zero_()
+        for request, client in zip(cohort, trained, strict=True):
+            weights.add_(client.weights, alpha=len(request.rows) / total)
 
     return play, engine.close
 

@@ -99,9 +99,11 @@ class ByHand:
         sgd = Sgd(recipe, self._layout, weights, request.control)
         network = self._network(request, sgd, images)
         del images  # the stem keeps them in its own arrangement
-        total, steps = 0.0, 0
+        total, steps, trains = 0.0, 0, None
         for epoch in local.epochs(request, recipe.augment):
-            network.begin(epoch.trains)
+            if epoch.trains != trains:
+                trains = epoch.trains
+                network.begin(trains)
             for part, shifts, flips in _blocks(epoch, max(1, BLOCK // recipe.batch) * recipe.batch):
                 loss.start(part)
                 batches = network.stem.batches(part, shifts, flips, recipe.batch)

@@ -27,12 +27,12 @@ def pairs(vector: Tensor, layout: flat.Layout) -> tuple[list[Pair], list[Pair]]:
     return [p for p in found if p[0].dim() == 4], [p for p in found if p[0].dim() == 2]
 
 
-def affine(x: Tensor, pair: Pair, scale: float = 1.0) -> Tensor:
-    """``scale`` * (x W' + b): x [B, in], W [out, in], b [out] -> [B, out]."""
+def affine(x: Tensor, pair: Pair) -> Tensor:
+    """x W' + b: x [B, in], W [out, in], b [out] -> [B, out]."""
     weight, bias = pair
-    if scale == 1.0 and _by_onednn(weight):
+    if _by_onednn(weight):
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return torch.addmm(bias, x, weight.t(), beta=scale, alpha=scale)
+    return torch.addmm(bias, x, weight.t())
 
 
 def pulled_back(gradient: Tensor, weight: Tensor) -> Tensor:
@@ -59,15 +59,19 @@ class Dense:
         self._inputs: list[Tensor] = []
         self._gradients: list[Tensor] = []
         self._targets: list[Pair] = []
+        # views are made once: at these sizes making one costs as much as using it
+        self._turned = [(weight.t(), bias, _by_onednn(weight)) for weight, bias in layers]
+        self._ones: dict[int, Tensor] = {}
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
         """Logits times ``scale``; keeps every layer's input for :meth:`backward`."""
         inputs = [x]
-        for pair in self.layers[:-1]:
-            x = affine(x, pair).relu_()
+        for pair, (turned, bias, large) in zip(self.layers[:-1], self._turned, strict=False):
+            x = affine(x, pair).relu_() if large else torch.addmm(bias, x, turned).relu_()
             inputs.append(x)
         self._inputs = inputs
-        return affine(x, self.layers[-1], scale)
+        turned, bias, _ = self._turned[-1]
+        return torch.addmm(bias, x, turned, beta=scale, alpha=scale)
 
     def aim(self, targets: list[Pair], trains: str) -> None:
         """Gradients of the layers that learn in this phase go to ``targets`` (as ``layers``)."""
@@ -92,6 +96,11 @@ class Dense:
     def accumulate(self, alpha: float) -> None:
         """Add ``alpha`` times the gradients to their targets."""
         for i in self._learning:
-            (weight, bias), gradient = self._targets[i], self._gradients[i]
-            weight.addmm_(gradient.t(), self._inputs[i], alpha=alpha)
-            bias.add_(gradient.sum(0), alpha=alpha)
+            (weight, bias), slope = self._targets[i], self._gradients[i].t()
+            weight.addmm_(slope, self._inputs[i], alpha=alpha)
+            bias.addmv_(slope, self._one(slope.shape[1], bias), alpha=alpha)  # its row sums, in one operation
+
+    def _one(self, count: int, like: Tensor) -> Tensor:
+        if count not in self._ones:
+            self._ones[count] = like.new_ones(count)
+        return self._ones[count]

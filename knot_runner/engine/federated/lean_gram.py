@@ -37,16 +37,24 @@ class Gram:
         self._gram = torch.mm(self._images, self._images.t()).add_(1)
         self._changes = torch.zeros_like(self._start)
         self._rows = self._output = self._gradient = self._start
+        self._drawn = (self._start[:0], self._gram[:0])
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Batch]:
         """See :class:`Stem`; there is no augmentation."""
-        starts, grams = self._start.index_select(0, part), self._gram.index_select(0, part)
-        return list(zip(starts.split(size), grams.split(size), part.split(size), strict=True))
+        starts, grams = self._drawn
+        if len(starts) != len(part):  # memory and its views last from epoch to epoch
+            starts = self._start.new_empty(len(part), self._start.shape[1])
+            grams = self._gram.new_empty(len(part), self._gram.shape[1])
+            self._drawn = starts, grams
+            self._views = list(zip(starts.split(size), grams.split(size), strict=True))
+        torch.index_select(self._start, 0, part, out=starts)
+        torch.index_select(self._gram, 0, part, out=grams)
+        return [(start, gram, rows) for (start, gram), rows in zip(self._views, part.split(size), strict=True)]
 
     def forward(self, x: Batch) -> Tensor:
         """See :class:`Stem`."""
         start, gram, self._rows = x
-        self._output = torch.addmm(start, gram, self._changes).relu_()
+        self._output = start.addmm_(gram, self._changes).relu_()  # drawn anew in every epoch, so it may be overwritten
         return self._output
 
     def aim(self, targets: list[Pair]) -> None:

@@ -21,6 +21,7 @@ class Loss:
         softmax: bool,
     ) -> None:  # fmt: skip
         self._labels, self._onehot, self._softmax = labels, F.one_hot(labels, classes).to(dtype), softmax
+        self._truth = self._log = self._onehot[:0]
         self._heat = heat
         if heat is None and softmax:
             full = torch.full((len(labels),), recipe.temperature, dtype=dtype)
@@ -30,9 +31,13 @@ class Loss:
 
     def start(self, part: Tensor) -> None:
         """Begin a block: the images at positions ``part`` [n'], in batches."""
-        truth, size = self._onehot.index_select(0, part), self._batch
-        self._part, self._log = part, torch.empty_like(truth)
-        self._truths, self._logs = truth.split(size), self._log.split(size)
+        self._part, size = part, self._batch
+        if len(self._truth) != len(part):  # memory and its views last from block to block
+            self._truth = self._onehot.new_empty(len(part), self._onehot.shape[1])
+            self._log = torch.empty_like(self._truth)
+            self._truths, self._logs = self._truth.split(size), self._log.split(size)
+            self._shares = torch.cat([self._log.new_full((len(log),), -1 / len(log)) for log in self._logs]).double()
+        torch.index_select(self._onehot, 0, part, out=self._truth)
         if self._heat is not None:
             values, scales = (tensor[part, None] for tensor in self._heat)
             self._values, self._factors = values.split(size), (scales / values).split(size)
@@ -54,9 +59,7 @@ class Loss:
 
     def total(self) -> float:
         """Sum over the block's steps of the loss of each."""
-        losses = -self._log.gather(1, self._labels[self._part, None])[:, 0]
+        logs = self._log.gather(1, self._labels[self._part, None])[:, 0]
         if self._heat is not None:
-            losses = losses * self._heat[1][self._part]
-        full = len(losses) // self._batch * self._batch
-        total = losses[:full].view(-1, self._batch).mean(1).sum(dtype=torch.float64)
-        return float(total + losses[full:].mean()) if full < len(losses) else float(total)
+            logs = logs * self._heat[1][self._part]
+        return float(torch.dot(logs.double(), self._shares))  # of each row: -1 / the size of its batch

@@ -33,15 +33,17 @@ class Pool:
         self, blueprint: Blueprint, images: SharedImages, dtype: torch.dtype, workers: int, threads: int
     ) -> None:
         self._classes = blueprint.classes
-        # a worker at work reads at most two slots (model, control) and writes one of its own, slot number ``worker``
-        self._slots = Slots.make(3 * workers, blueprint, dtype)
-        self._shelf = Shelf(self._slots, range(workers, 3 * workers))
+        # a worker at work reads at most two slots (model, control) and writes into its own two in turn, so that it can
+        # begin the next order while a result is read
+        self._slots = Slots.make(4 * workers, blueprint, dtype)
+        self._shelf = Shelf(self._slots, range(2 * workers, 4 * workers))
+        self._turns = [0] * workers
         self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
         context = multiprocessing.get_context("spawn")
-        for worker in range(workers):
+        for _ in range(workers):
             ours, theirs = context.Pipe()
-            arguments = (theirs, worker, self._slots, images, blueprint, threads)
+            arguments = (theirs, self._slots, images, blueprint, threads)
             process = context.Process(target=serve, args=arguments, daemon=True)
             process.start()
             theirs.close()  # so that a worker's death ends our end
@@ -76,38 +78,47 @@ class Pool:
 
     def _deal(self, requests: list[Request], done: Callable[[int, Result], None]) -> None:
         self._shelf.clear()
-        waiting, free = deque(enumerate(requests)), list(self._pipes)
-        under_way: dict[Connection, tuple[int, Order]] = {}
-        while waiting or under_way:
-            while waiting and free:
+        waiting = deque(enumerate(requests))
+        under_way: dict[int, tuple[int, Order]] = {}
+
+        def begin(worker: int) -> None:
+            if waiting:
                 index, request = waiting.popleft()
-                order = self._order(request)
-                free[0].send(order)
-                under_way[free.pop(0)] = index, order
-            for pipe in multiprocessing.connection.wait(list(under_way)):
-                index, order = under_way.pop(pipe)
-                done(index, self._result(requests[index], pipe.recv(), self._pipes.index(pipe)))
+                order = self._order(request, worker)
+                self._pipes[worker].send(order)
+                under_way[worker] = index, order
+
+        for worker in range(len(self._pipes)):
+            begin(worker)
+        while under_way:
+            for pipe in multiprocessing.connection.wait([self._pipes[worker] for worker in under_way]):
+                worker = self._pipes.index(pipe)
+                index, order = under_way.pop(worker)
+                reply = pipe.recv()
                 self._shelf.give_back(order.model)
                 if isinstance(order, TrainingOrder) and order.control is not None:
                     self._shelf.give_back(order.control)
-                free.append(pipe)
+                begin(worker)
+                done(index, self._result(requests[index], reply, order.result))
 
-    def _order(self, request: Request) -> Order:
+    def _order(self, request: Request, worker: int) -> Order:
+        self._turns[worker] ^= 1
+        result = 2 * worker + self._turns[worker]
         model, rows = self._shelf.lend(request.weights, request.buffers), request.rows.numpy()
         if isinstance(request, Inference):
-            return InferenceOrder(model, rows, request.split)
+            return InferenceOrder(model, rows, result, request.split)
         control = None if request.control is None else self._shelf.lend(request.control)
         test_rows = request.test_rows.numpy()
         return TrainingOrder(
-            model, rows, request.client, request.round, request.seed, test_rows, request.recipe, control
+            model, rows, result, request.client, request.round, request.seed, test_rows, request.recipe, control
         )
 
-    def _result(self, request: Request, reply: Reply, worker: int) -> Result:
+    def _result(self, request: Request, reply: Reply, slot: int) -> Result:
         if reply.problem is not None:
             raise UserError(reply.problem) if reply.is_users else RuntimeError(f"in a worker process: {reply.problem}")
         if isinstance(request, Inference):
-            return self._slots.logits(worker, len(request.rows), self._classes).clone()
-        weights, buffers = (value.clone() for value in self._slots.model(worker))
+            return self._slots.logits(slot, len(request.rows), self._classes).clone()
+        weights, buffers = (value.clone() for value in self._slots.model(slot))
         return Trained(request.client, weights, buffers, reply.steps, reply.loss, reply.before, reply.after)
 
 

@@ -27,10 +27,11 @@ from knot_runner.errors import UserError
 
 @dataclass(frozen=True)
 class Order:
-    """A request whose tensors lie in slots; rows travel in the message itself."""
+    """A request whose tensors lie in slots, ``result`` the one to write; rows travel in the message itself."""
 
     model: int
     rows: np.ndarray
+    result: int
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class InferenceOrder(Order):
 
 @dataclass(frozen=True)
 class Reply:
-    """``problem``: what went wrong, or None. Vectors or logits lie in the worker's result slot."""
+    """``problem``: what went wrong, or None. Vectors or logits lie in the order's result slot."""
 
     problem: str | None = None
     is_users: bool = False
@@ -92,9 +93,7 @@ class Slots:
         return self.memory.tensor(slot * self.stride, (rows, classes), self.dtype)
 
 
-def serve(
-    pipe: Connection, result: int, slots: Slots, images: SharedImages, blueprint: Blueprint, threads: int
-) -> None:
+def serve(pipe: Connection, slots: Slots, images: SharedImages, blueprint: Blueprint, threads: int) -> None:
     """Life of a worker: carry out orders until the pipe closes or the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its workers itself
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -107,7 +106,7 @@ def serve(
         except EOFError:
             return
         try:
-            reply = _carry_out(order, client, slots, result)
+            reply = _carry_out(order, client, slots)
         except UserError as problem:
             reply = Reply(str(problem), is_users=True)
         except Exception:  # whatever it is, the parent must hear of it
@@ -115,12 +114,12 @@ def serve(
         pipe.send(reply)
 
 
-def _carry_out(order: Order, client: Client, slots: Slots, result: int) -> Reply:
+def _carry_out(order: Order, client: Client, slots: Slots) -> Reply:
     weights, buffers = slots.model(order.model)
     rows = torch.from_numpy(order.rows)
     if isinstance(order, InferenceOrder):
         found = client.infer(Inference(weights, buffers, rows, order.split))
-        slots.logits(result, *found.shape).copy_(found)
+        slots.logits(order.result, *found.shape).copy_(found)
         return Reply()
     control = None if order.control is None else slots.model(order.control)[0]
     test_rows = torch.from_numpy(order.test_rows)
@@ -129,7 +128,7 @@ def _carry_out(order: Order, client: Client, slots: Slots, result: int) -> Reply
             order.client, order.round, order.seed, weights, buffers, rows, test_rows, order.recipe, control
         )
     )  # fmt: skip
-    for slot, value in zip(slots.model(result), (trained.weights, trained.buffers), strict=True):
+    for slot, value in zip(slots.model(order.result), (trained.weights, trained.buffers), strict=True):
         slot.copy_(value)
     return Reply(None, False, trained.steps, trained.loss, trained.before, trained.after)
 
