@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.connection
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, wait
@@ -20,6 +18,7 @@ import torch
 from knot_runner.engine import loop
 from knot_runner.engine.hardware import prepare
 from knot_runner.engine.plugins import load_plugins
+from knot_runner.engine.processes import die_with_parent
 from knot_runner.engine.requests import Request, Train, request_key, title
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.errors import UserError
@@ -137,7 +136,7 @@ _worker: tuple[loop.Place, Watch] | None = None
 def _start_worker(place: loop.Place, hardware: HardwareSettings, plugins: list[str], events: Any) -> None:
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its workers itself
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    die_with_parent()
     prepare(hardware)
     load_plugins(plugins)
     last = 0.0
@@ -149,13 +148,6 @@ def _start_worker(place: loop.Place, hardware: HardwareSettings, plugins: list[s
             events.put((name, done, total, text))
 
     _worker = (place, watch)
-
-
-def _die_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 def _work(request: Request) -> None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
-import multiprocessing.connection
-import os
 import signal
 import sys
-import threading
 import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -22,6 +18,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Blueprint, Inference, LocalTraining, Recipe
 from knot_runner.engine.federated.lean_client import Client, make_client
 from knot_runner.engine.federated.lean_memory import Memory, SharedImages, aligned
+from knot_runner.engine.processes import die_with_parent
 from knot_runner.errors import UserError
 
 
@@ -96,7 +93,7 @@ class Slots:
 def serve(pipe: Connection, slots: Slots, images: SharedImages, blueprint: Blueprint, threads: int) -> None:
     """Life of a worker: carry out orders until the pipe closes or the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its workers itself
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    die_with_parent()
     torch.set_num_threads(threads)
     _keep_freed_memory()
     client = make_client(blueprint, *images.images(), slots.dtype)
@@ -131,13 +128,6 @@ def _carry_out(order: Order, client: Client, slots: Slots) -> Reply:
     for slot, value in zip(slots.model(order.result), (trained.weights, trained.buffers), strict=True):
         slot.copy_(value)
     return Reply(None, False, trained.steps, trained.loss, trained.before, trained.after)
-
-
-def _die_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 def _keep_freed_memory() -> None:
