@@ -1,0 +1,61 @@
+"""FLex&Chill's presets end to end on tiny runs of real digits: grid, tables, figures, from the records alone."""
+
+import csv
+
+import pytest
+
+from knot_runner.cli import main
+from tests.tiny import TINY_IMAGES
+
+PNG = b"\x89PNG"
+SMALL = [*TINY_IMAGES, "task.source=embedded"]
+#: For presets of other tasks: the model and the clients stay tiny.
+CLIENTS = [
+    "task.source=embedded", "task.limit=200", "training.rounds=2", "training.epochs=1", "training.participants=2",
+    "training.batch=8", "training.small_clients=allow", "training.drop_last=false", "hardware.workers=1",
+    "partition.floor=0",
+]  # fmt: skip
+
+
+def shown(arguments, capsys):
+    assert main(arguments) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def test_table_1_with_its_rate_controls(tmp_path, capsys):
+    small = [*SMALL, f"paths.out={tmp_path}", "method.temperature=4,1,0.25", "seed=0,1"]
+    first = shown(["experiment=chill_table1", *small], capsys)
+    assert first == shown(["table", "chill_table1", *small], capsys)  # a preset that has run shows its table
+    assert "FEMNIST-DNN" in first and "rate=lr/0.25" in first and "(6.00)" not in first
+    assert max(len(line) for line in first.splitlines() if not line.startswith(str(tmp_path))) <= 80
+    rows = list(csv.DictReader((tmp_path / "tables" / "chill_table1.csv").open()))
+    assert {row["T"] for row in rows} == {"4", "1", "0.25"}
+    assert len(list(tmp_path.glob("femnist/*/*/result.json"))) == 2 * (3 + 2)  # T=1 is its own control
+    for name in ("chill_fig4", "chill_fig6"):
+        said = shown(["plot", name, *small], capsys)
+        assert (tmp_path / "figures" / f"{name}.png").read_bytes()[:4] == PNG and "runs are there" not in said
+
+
+def test_table_2_over_three_partitions(tmp_path, capsys):
+    model = ["model=cnn_chill", "model.convs=[{channels:2,kernel:5,padding:0}]", "model.hidden=[4]"]
+    small = [*(o for o in CLIENTS if not o.startswith("partition.")), *model, f"paths.out={tmp_path}", "seed=0"]
+    said = shown(["experiment=chill_table2", *small, "method.temperature=1,0.5", "partition=centralised,small"], capsys)
+    assert "centralised" in said.lower() and "non-iid" in said.lower()
+    results = list(tmp_path.glob("cifar10/*/*/partition.json"))
+    assert len(results) == 4
+
+
+def test_the_notebook_trace(tmp_path, capsys):
+    small = [*CLIENTS, f"paths.out={tmp_path}", "partition.clients=5", "model.hidden=[8]", "seed=0"]
+    said = shown(["experiment=chill_mnist_notebook", *small, "method.temperature=1,0.25"], capsys)
+    assert "MNIST" in said and "87.9" in said
+
+
+@pytest.mark.parametrize("preset", ["chill_fig1", "chill_fig2", "chill_fig3"])
+def test_the_probe_figures(tmp_path, preset, capsys):
+    small = ["task.source=embedded", "task.limit=60", "task.shape=[3,8,8]", "model.hidden=[4]", "partition=small",
+             "model.convs=[{channels:2,kernel:3,padding:1}]", "method.warm_epochs=0", "method.attack_steps=4",
+             f"paths.out={tmp_path}"]  # fmt: skip
+    shown([f"experiment={preset}", *small], capsys)
+    shown(["plot", preset, *small], capsys)
+    assert (tmp_path / "figures" / f"{preset}.png").read_bytes()[:4] == PNG
