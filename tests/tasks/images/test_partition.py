@@ -274,7 +274,7 @@ def test_client_wise_dirichlet_wants_classes_as_often_as_they_are() -> None:
 def test_images_of_a_class_are_shuffled() -> None:
     """Which images of a class a client gets is drawn, though how many is given."""
     made = task(images([0] * 40), images([0] * 40), 1 + 1)
-    for spec in (Dirichlet("dirichlet", 2, 1e9, 0), DirichletClients("dirichlet_clients", 2, 1.0)):
+    for spec in (Dirichlet("dirichlet", 2, 1e6, 0), DirichletClients("dirichlet_clients", 2, 1.0)):
         first = [make_partition(spec, made, seed) for seed in range(3)]
         assert len({rows.tobytes() for p in first for rows in (p.train[0], p.test[0])}) == 6
 
