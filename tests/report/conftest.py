@@ -41,7 +41,7 @@ class Factory:
     root: Path
 
     def job(self, method: str = "sinkhorn_e", seed: int = 0, task: str = "erc", label: str = "") -> Job:
-        run_id = f"{task}-{method}-{seed}-{abs(hash(label)) % 9999}"
+        run_id = f"{task}-{method}-{seed}-{digest(label, 6)}"
         return Job(run_id, self.root / task / method / run_id, task, method, seed, label)
 
     def result(self, job: Job, base: float = 0.4, names: list[str] | None = None, **changes: Any) -> dict[str, Any]:

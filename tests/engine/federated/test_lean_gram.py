@@ -22,7 +22,7 @@ phases = st.lists(
 @given(size=st.integers(1, 40), batch=st.integers(1, 17), phases=phases, outputs=st.integers(1, 20))
 def test_it_trains_as_the_loop_whatever_the_size(size, batch, phases, outputs):
     blueprint = Blueprint(MlpSettings("mlp", "mlp", [outputs, 6], "logits"), GREY, CLASSES)
-    request = _request(blueprint, size, Recipe(phases, batch, False, 0.2, temperature=0.5), torch.float64)
+    request = _request(blueprint, size, Recipe(phases, batch, False, 0.01, temperature=0.5), torch.float64)
     with _always():
         found = ByHand(blueprint, *_data(), torch.float64).train_client(request)
     wanted = Loop(blueprint, *_data(), torch.device("cpu"), torch.float64).train_client(request)
