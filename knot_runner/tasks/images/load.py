@@ -104,6 +104,9 @@ def _finish(
         notes.append(_held_out(settings, test))
     if settings.limit is not None:
         train, test = limited(train, test, settings.limit, settings.cut_seed)
+    present = len(np.unique(train.labels))
+    if present < len(classes):
+        notes.append(f"{settings.name}: the training images are of {present} of the {len(classes)} classes")
     return ImageTask(
         settings.name,
         classes,

@@ -41,12 +41,13 @@ def test_class_orders(image_task) -> None:
 def test_femnist_digits(image_task, data_root: Path) -> None:
     task = load_images(image_task("femnist"), data_root)
     assert (len(task.train), len(task.test), len(task.user_names)) == (5936, 658, 60)
-    assert task.train.pixels.dtype == np.uint8 and task.notes == []
+    assert task.train.pixels.dtype == np.uint8
     assert set(task.train.users) == set(task.test.users) == set(range(60))
     assert set(task.train.labels) == set(range(10)) and set(task.train.files) == set(task.test.files) == {0}
     assert task.train.pixels[:, :, 0, 0].mean() > 250  # ink is dark on white paper
     by_file = load_images(image_task("femnist", limit=600), data_root)
     assert len(by_file.train) == 600 and len(by_file.test) == round(658 * 600 / 5936)
+    assert task.notes == ["femnist: the training images are of 10 of the 62 classes"]
 
 
 @pytest.mark.real_data
