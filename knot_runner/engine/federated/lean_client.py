@@ -34,8 +34,8 @@ BLOCK = 1024
 class Client(Protocol):
     """Trains and applies models, one request at a time."""
 
-    def train_client(self, request: LocalTraining) -> Trained:
-        """See :meth:`Engine.train`."""
+    def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
+        """See :meth:`Engine.train`. ``weights`` [P], if given, is where the trained weights may lie."""
         ...
 
     def infer(self, request: Inference) -> Tensor:
@@ -55,7 +55,7 @@ class ByAutograd:
     def __init__(self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
         self._loop = Loop(blueprint, data, test, torch.device("cpu"), dtype)
 
-    def train_client(self, request: LocalTraining) -> Trained:
+    def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
         """See :class:`Client`."""
         return self._loop.train_client(request)
 
@@ -71,15 +71,15 @@ class ByHand:
         self._blueprint, self._layout = blueprint, flat.layout_of(blueprint)
         self._data, self._test, self._dtype = data, test, dtype
 
-    def train_client(self, request: LocalTraining) -> Trained:
-        """See :class:`Client`."""
+    def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
+        """See :class:`Client`. ``weights`` [P], if given, is where the trained weights are to lie."""
+        weights = torch.empty_like(request.weights, dtype=self._dtype) if weights is None else weights
         with torch.inference_mode():
-            weights = request.weights.to(self._dtype, copy=True)
+            weights.copy_(request.weights)
             before = self._right(weights, request.test_rows)
             loss, steps = self._train(request, weights)
             after = self._right(weights, request.test_rows)
-        # copied outside inference mode, so that the caller may change it in place
-        return Trained(request.client, weights.clone(), request.buffers.clone(), steps, loss, before, after)
+        return Trained(request.client, weights, request.buffers.clone(), steps, loss, before, after)
 
     def infer(self, request: Inference) -> Tensor:
         """See :class:`Client`."""

@@ -30,19 +30,20 @@ def pairs(vector: Tensor, layout: flat.Layout) -> tuple[list[Pair], list[Pair]]:
 def affine(x: Tensor, pair: Pair) -> Tensor:
     """x W' + b: x [B, in], W [out, in], b [out] -> [B, out]."""
     weight, bias = pair
-    if _by_onednn(weight):
+    if by_onednn(weight):
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return torch.addmm(bias, x, weight.t())
 
 
-def pulled_back(gradient: Tensor, weight: Tensor) -> Tensor:
+def pulled_back(gradient: Tensor, weight: Tensor, large: bool) -> Tensor:
     """The gradient [B, in] of a dense layer's input, from that of its output [B, out]: gradient W."""
-    if _by_onednn(weight):
+    if large:
         return torch.ops.mkldnn._linear_pointwise(gradient, weight.t(), None, "none", [], "")
     return torch.mm(gradient, weight)
 
 
-def _by_onednn(weight: Tensor) -> bool:
+def by_onednn(weight: Tensor) -> bool:
+    """Whether oneDNN multiplies by ``weight`` faster than ``torch.mm``."""
     return weight.numel() >= LARGE and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 
@@ -60,7 +61,7 @@ class Dense:
         self._gradients: list[Tensor] = []
         self._targets: list[Pair] = []
         # views are made once: at these sizes making one costs as much as using it
-        self._turned = [(weight.t(), bias, _by_onednn(weight)) for weight, bias in layers]
+        self._turned = [(weight.t(), bias, by_onednn(weight)) for weight, bias in layers]
         self._ones: dict[int, Tensor] = {}
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
@@ -87,7 +88,7 @@ class Dense:
         for i in range(len(self.layers) - 1, max(lowest, 0) - 1, -1):
             found[i] = gradient
             if i > lowest:
-                gradient = pulled_back(gradient, self.layers[i][0])
+                gradient = pulled_back(gradient, self.layers[i][0], self._turned[i][2])
                 if i:
                     masked_(gradient, self._inputs[i])
         self._gradients = found

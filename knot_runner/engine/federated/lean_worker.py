@@ -120,13 +120,14 @@ def _carry_out(order: Order, client: Client, slots: Slots) -> Reply:
         return Reply()
     control = None if order.control is None else slots.model(order.control)[0]
     test_rows = torch.from_numpy(order.test_rows)
-    trained = client.train_client(
-        LocalTraining(
-            order.client, order.round, order.seed, weights, buffers, rows, test_rows, order.recipe, control
-        )
-    )  # fmt: skip
-    for slot, value in zip(slots.model(order.result), (trained.weights, trained.buffers), strict=True):
-        slot.copy_(value)
+    request = LocalTraining(
+        order.client, order.round, order.seed, weights, buffers, rows, test_rows, order.recipe, control
+    )
+    results = slots.model(order.result)
+    trained = client.train_client(request, results[0])
+    for slot, value in zip(results, (trained.weights, trained.buffers), strict=True):
+        if value.data_ptr() != slot.data_ptr():
+            slot.copy_(value)
     return Reply(None, False, trained.steps, trained.loss, trained.before, trained.after)
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.engine.federated.lean_dense import LARGE, affine, pulled_back
+from knot_runner.engine.federated.lean_dense import LARGE, affine, by_onednn, pulled_back
 from knot_runner.engine.federated.lean_stems import Convs
 
 
@@ -51,4 +51,4 @@ def test_dense_products_of_any_size_are_those_of_torch(outputs, dtype):
     x, slope = torch.randn(5, 400, dtype=dtype), torch.randn(5, outputs, dtype=dtype)
     near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
     torch.testing.assert_close(affine(x, (weight, bias)), F.linear(x, weight, bias), **near)
-    torch.testing.assert_close(pulled_back(slope, weight), slope @ weight, **near)
+    torch.testing.assert_close(pulled_back(slope, weight, by_onednn(weight)), slope @ weight, **near)
