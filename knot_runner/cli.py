@@ -39,27 +39,36 @@ The same command again goes on where it stopped, or shows what it found. --hydra
 def main(argv: list[str] | None = None) -> int:
     """The command's whole life; returns the exit code and prints at most one line for a user's mistake."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if any(a in ("-h", "--help", "help") for a in arguments):
-        print(HELP)
-        return 0
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        verb = arguments[0] if arguments else ""
-        if verb in VERBS:
-            return VERBS[verb](arguments[1:])
-        if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
-            raise UserError(f"{verb}: there is no such command{nearest(verb, VERBS)}; --help shows all")
-        from knot_runner.launch import run_jobs
-
-        return run_jobs(arguments)
+        code = _carry_out(arguments)
+        sys.stdout.flush()
+        return code
     except UserError as problem:
         print(f"knot-runner: {problem}", file=sys.stderr)
         return 2  # the user's input; launch.py has the other exit codes
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except (KeyboardInterrupt, _Terminated) as stop:
         print("knot-runner: interrupted; the same command goes on from the last commit", file=sys.stderr)
         sys.stderr.flush()
         # not return: joining threads of killed workers may hang, and every commit is whole at any moment
         os._exit(130 if isinstance(stop, KeyboardInterrupt) else 143)
+
+
+def _carry_out(arguments: list[str]) -> int:
+    if any(a in ("-h", "--help", "help") for a in arguments):
+        print(HELP)
+        return 0
+    verb = arguments[0] if arguments else ""
+    if verb in VERBS:
+        return VERBS[verb](arguments[1:])
+    if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
+        raise UserError(f"{verb}: there is no such command{nearest(verb, VERBS)}; --help shows all")
+    from knot_runner.launch import run_jobs
+
+    return run_jobs(arguments)
 
 
 class _Terminated(BaseException):

@@ -257,3 +257,11 @@ LOSSES["squared"] = Loss(Squared, squared)
 def test_all_presets_compose():
     for preset in sorted(Path("conf/experiment").glob("*.yaml")):
         assert main(["check", f"experiment={preset.stem}"]) == 0, preset
+
+
+@pytest.mark.parametrize("verb", ["--help", "ls"])
+def test_output_that_nobody_reads_on_is_no_error(verb, tmp_path):
+    """As in ``knot-runner ls | head -1``, with a reader that is gone before anything is written."""
+    command = f"{sys.executable} -m knot_runner {verb} | {{ exec <&-; sleep 3; }}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    assert done.stderr == ""
