@@ -57,7 +57,7 @@ def test_summary_of_a_federated_run(federated: Any) -> None:
     assert values["accuracy over clients, each alike"] == ".300"
     assert "best accuracy .420 in round 1 (rounds count from 0)" in text
     assert "engine lean" in text and "574,142 parameters" in text and "a note" in text
-    assert "target" not in text and "semantic distance" not in text
+    assert "training.target=0.8" in text and "semantic distance" not in text
 
 
 @pytest.mark.parametrize(
