@@ -101,7 +101,7 @@ def main(options: argparse.Namespace) -> None:
             import bench_peers
 
             for row in bench_peers.rows(name, options.rounds, options.peer_python):
-                print(f"  {row['name']:<30} {row['seconds']:9.3f} {'':>17} {row['peak_mb']:9.0f}")
+                print(f"  {row['name']:<30} {row['seconds']:9.3f} {row['cpu']:8.2f} {row['peak_mb']:8.0f}")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine, Trained
+from knot_runner.errors import UserError, nearest
 from knot_runner.files import write_atomic, write_json
 from knot_runner.methods.federated import FEDERATED, FederatedMethod
 from knot_runner.methods.federated.chilling import scheduled
@@ -35,6 +36,8 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     """The whole federated run; the result's content. Raises :class:`UserError`."""
     began = time.monotonic()
     settings, hp = errand.settings, errand.hp
+    if hp.algorithm not in FEDERATED:
+        raise UserError(f"method.algorithm: no algorithm {hp.algorithm!r}{nearest(hp.algorithm, FEDERATED)}")
     ground = prepare(errand)
     method = FEDERATED[hp.algorithm]
     state = method.init(hp, ground.population)
@@ -169,9 +172,8 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
 
 
 def _describe(errand: Errand, ground: Ground, engine: Engine) -> dict[str, Any]:
-    device = getattr(engine, "device", torch.device("cpu"))
     return {
-        **errand.describe(ground.task.digest, ground.task.source, device),
+        **errand.describe(ground.task.digest, ground.task.source, engine.device),
         "kind": "federated",
         "datasets": {"train": len(ground.task.train), "test": len(ground.task.test)},
         "labels": {"names": ground.task.classes, "coordinates": ground.task.coordinates},

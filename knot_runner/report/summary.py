@@ -92,10 +92,14 @@ def _federated(name: str, result: dict[str, Any]) -> Group:
         f"best accuracy {number(best['accuracy'], 3)} in round {best['round']} (rounds count from 0)",
         *_reached(result),
         f"{result['clients']} clients with {sizes['train']:,} training images; {sizes['test']:,} test images",
-        f"{result['model']}, {result['parameters']:,} parameters; {result['rounds']} rounds on engine "
+        f"{result['model']}, {result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
         f"{result['engine']} in {result['seconds']['total']:,.0f} s",
     ]
     return Group(grid, *(Text(plain(line), style=DIM) for line in lines), *_notes(result))
+
+
+def _counted(rounds: int) -> str:
+    return "1 round" if rounds == 1 else f"{rounds} rounds"
 
 
 def _reached(result: dict[str, Any]) -> list[str]:
@@ -103,7 +107,7 @@ def _reached(result: dict[str, Any]) -> list[str]:
     if result.get("target") is None:
         return ["rounds to target: none is set; training.target=0.8 counts those to 80% accuracy"]
     first = result.get("rounds_to_target")
-    end = f"not reached in {result['rounds']} rounds" if first is None else f"reached in round {first}"
+    end = f"not reached in {_counted(result['rounds'])}" if first is None else f"reached in round {first}"
     return [f"target {number(result['target'], 3)} {end}"]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from knot_runner.strict import rule
+
+FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedrep", "fedper")
 
 
 @dataclass
@@ -97,7 +99,8 @@ class FederatedSettings:
     """A federated method, chilled or not (FLex&Chill: training minimises CE(z / T, y))."""
 
     name: str
-    algorithm: Literal["fedavg", "fedprox", "scaffold", "fedrep", "fedper"]
+    #: one of ``FEDERATED_ALGORITHMS``, or what a plug-in adds to ``methods.federated.FEDERATED``
+    algorithm: str
     #: mean over participants weighted by their images, or uniform
     aggregation: Literal["weighted", "uniform"]
     #: running statistics of BatchNorm: averaged, kept by each client, or frozen at their start
@@ -117,22 +120,26 @@ class FederatedSettings:
     head_epochs: int | None = None
     #: last round with all clients: epochs of the head alone; 0 = none (FedWaD's protocol: 10)
     final_head_epochs: int = 0
+    #: settings of a plug-in's own method
+    options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for key in ("temperature", "hard_temperature"):
             value = getattr(self, key)
             rule(value is None or value > 0, key, f"{value} is not above 0; 1 is ordinary training")
+        own = self.algorithm not in FEDERATED_ALGORITHMS
+        rule(own or not self.options, "options", f"are of plug-in methods; algorithm={self.algorithm} has none")
         if self.algorithm == "fedprox":
             rule(
                 self.mu is not None and self.mu >= 0, "mu", f"{self.mu} is not a weight of 0 or more; fedprox needs it"
             )
-        else:
+        elif not own:
             rule(self.mu is None, "mu", f"{self.mu} is of fedprox alone; algorithm={self.algorithm} has none")
         if self.algorithm == "fedrep":
             right = self.head_epochs is not None and self.head_epochs >= 1
             rule(right, "head_epochs", f"{self.head_epochs} is not at least 1; fedrep needs it")
-        else:
+        elif not own:
             rule(self.head_epochs is None, "head_epochs", "is of fedrep alone")
         rule(self.final_head_epochs >= 0, "final_head_epochs", f"{self.final_head_epochs} is negative")
-        personal = self.algorithm in ("fedrep", "fedper")
+        personal = own or self.algorithm in ("fedrep", "fedper")
         rule(personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")

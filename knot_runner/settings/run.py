@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from knot_runner.errors import UserError, nearest
-from knot_runner.settings.federated import FederatedSettings, FederatedTraining
+from knot_runner.settings.federated import FEDERATED_ALGORITHMS, FederatedSettings, FederatedTraining
 from knot_runner.settings.groups import HardwareSettings, ModelSettings, PathSettings, TrackerSettings, TrainingSettings
 from knot_runner.settings.images import ImageTaskSettings
 from knot_runner.settings.method import LOSS_SETTINGS, KnotSettings, TeachersSettings
@@ -25,7 +25,7 @@ HARDWARE_IN_RUN_ID = ("engine", "precision")
 METHOD_SETTINGS: dict[str, type] = {
     "knot": KnotSettings,
     "teachers": TeachersSettings,
-    **dict.fromkeys(("fedavg", "fedprox", "scaffold", "fedrep", "fedper"), FederatedSettings),
+    **dict.fromkeys(FEDERATED_ALGORITHMS, FederatedSettings),
     "temperature_probe": ProbeSettings,
 }
 #: The settings of methods that distil texts.
@@ -64,23 +64,22 @@ class Settings:
 def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
     """The settings of one run, and its method's own settings (one of ``METHOD_SETTINGS``), from the composed config.
 
-    A loss that is not in ``LOSS_SETTINGS`` is left to the run, which knows the plug-ins. Raises :class:`UserError`.
+    A loss that is not in ``LOSS_SETTINGS`` is left to the run, which knows the plug-ins; so is, where there are plug-ins,
+    a federated algorithm that is not in ``METHOD_SETTINGS``. Raises :class:`UserError`.
     """
     for group in ("task", "model", "method", "training"):
         if not isinstance(config.get(group), dict):
             raise UserError(f"{group}: is not set; {group}=NAME chooses one ('knot-runner ls' shows them)")
-    algorithm = config["method"].get("algorithm")
-    if not isinstance(algorithm, str) or algorithm not in METHOD_SETTINGS:
-        raise UserError(f"method.algorithm: no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}")
     on_images = config["task"].get("kind") == "images"
-    _fit_together(config, METHOD_SETTINGS[algorithm], on_images)
+    kind = _method_settings(config, on_images)
+    _fit_together(config, kind, on_images)
     for group in ("task", "method"):  # these names are folders below paths.out
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
             raise UserError(f"{group}.name: {name!r} is not a plain name of letters, digits, . + - _")
     parts = _image_parts(config) if on_images else _text_parts(config)
     settings = build(Settings, {**config, **parts}, "")
-    method = build(METHOD_SETTINGS[algorithm], settings.method, "method")
+    method = build(kind, settings.method, "method")
     if isinstance(method, KnotSettings):
         if "name" not in method.loss:
             raise UserError("method.loss.name: is not set")
@@ -89,6 +88,15 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
     if not on_images:
         _check_parties(settings)
     return settings, method
+
+
+def _method_settings(config: dict[str, Any], on_images: bool) -> type:
+    algorithm = config["method"].get("algorithm")
+    if isinstance(algorithm, str) and algorithm in METHOD_SETTINGS:
+        return METHOD_SETTINGS[algorithm]
+    if isinstance(algorithm, str) and on_images and config.get("plugins"):
+        return FederatedSettings
+    raise UserError(f"method.algorithm: no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}")
 
 
 def _fit_together(config: dict[str, Any], method: type, on_images: bool) -> None:

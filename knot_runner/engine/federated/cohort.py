@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from knot_runner.settings import ImageModel
@@ -116,6 +117,7 @@ class Engine(Protocol):
     """Executes cohorts. Results do not depend on the order of the requests, nor on workers or chunks."""
 
     name: str
+    device: torch.device
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """Train every client of ``cohort``; results in the same order, on the CPU."""

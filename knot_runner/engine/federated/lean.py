@@ -32,6 +32,7 @@ class Lean:
     """
 
     name = "lean"
+    device = torch.device("cpu")
 
     def __init__(
         self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype, workers: int, threads: int

@@ -34,7 +34,7 @@ _personal = FederatedMethod(personal.init, personal.plan, personal.fold, persona
 FEDERATED: dict[str, FederatedMethod] = {
     "fedavg": _averaging,
     "fedprox": _averaging,
-    "scaffold": FederatedMethod(averaging.init, scaffold.plan, scaffold.fold, averaging.deployed, True),
+    "scaffold": FederatedMethod(scaffold.init, scaffold.plan, scaffold.fold, averaging.deployed, True),
     "fedrep": _personal,
     "fedper": _personal,
 }

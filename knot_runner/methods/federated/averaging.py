@@ -6,7 +6,6 @@ State: ``weights``, ``buffers``; ``buffers/<client>`` with ``batchnorm=local``; 
 from __future__ import annotations
 
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
-from knot_runner.errors import UserError
 from knot_runner.methods.federated import server
 from knot_runner.methods.federated.chilling import recipe
 from knot_runner.methods.federated.population import Model, Population, State
@@ -14,12 +13,7 @@ from knot_runner.settings import FederatedSettings
 
 
 def init(hp: FederatedSettings, population: Population) -> State:
-    """The first global model. Raises :class:`UserError` for settings that do not go together."""
-    if hp.algorithm == "scaffold" and population.training.momentum:
-        raise UserError(
-            f"training.momentum: {population.training.momentum:g} does not go with scaffold, whose control variates "
-            "are defined for plain SGD; 0 is right"
-        )
+    """The first global model."""
     return {"weights": population.start.weights, "buffers": population.start.buffers}
 
 

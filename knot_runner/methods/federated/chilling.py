@@ -15,13 +15,6 @@ from knot_runner.methods.federated.population import Population
 from knot_runner.settings import FederatedSettings, Schedule
 
 
-def temperature(hp: FederatedSettings, population: Population, round: int, client: int) -> float:
-    """T of ``client`` in ``round``: the stragglers' own, else that of the round."""
-    if hp.stragglers and client in stragglers(hp, population):
-        return hp.stragglers.temperature
-    return scheduled(hp.temperature, hp.schedule, round)
-
-
 def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
     """T of ``round``: from ``start`` to ``schedule.end`` over ``schedule.rounds`` rounds, then constant."""
     if schedule is None:
@@ -49,9 +42,9 @@ def recipe(hp: FederatedSettings, population: Population, round: int, client: in
     (eq. 2), so T=1 at rate lr / T has its scale and not its shape.
     """
     training = population.training
-    heat = temperature(hp, population, round, client)
-    slow = hp.stragglers is not None and client in stragglers(hp, population)
-    epochs = hp.stragglers.epochs if slow and hp.stragglers.epochs else training.epochs
+    heat, epochs = scheduled(hp.temperature, hp.schedule, round), training.epochs
+    if hp.stragglers and client in stragglers(hp, population):
+        heat, epochs = hp.stragglers.temperature, hp.stragglers.epochs or epochs
     per_sample = hp.hard_temperature is not None
     in_rate = hp.lr_control and not per_sample
     return Recipe(

@@ -11,9 +11,20 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.errors import UserError
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.population import Population, State
 from knot_runner.settings import FederatedSettings
+
+
+def init(hp: FederatedSettings, population: Population) -> State:
+    """The first global model; all controls are 0. Raises :class:`UserError` for momentum."""
+    if population.training.momentum:
+        raise UserError(
+            f"training.momentum: {population.training.momentum:g} does not go with scaffold, whose control variates "
+            "are defined for plain SGD; 0 is right"
+        )
+    return averaging.init(hp, population)
 
 
 def plan(hp: FederatedSettings, state: State, population: Population, round: int) -> list[LocalTraining]:

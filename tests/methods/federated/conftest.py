@@ -43,13 +43,30 @@ class World:
 
 @pytest.fixture(scope="module", params=[(), (5,)], ids=["linear", "hidden"])
 def world(request) -> World:
+    """A world of either model."""
+    return make_world(list(request.param))
+
+
+@pytest.fixture(scope="module")
+def linear() -> World:
+    """A model that is a head alone: steps can be written out by hand."""
+    return make_world([])
+
+
+@pytest.fixture(scope="module")
+def deep() -> World:
+    """A model with a body to share."""
+    return make_world([5])
+
+
+def make_world(hidden: list[int]) -> World:
     """Random images; float64, so that sums can be compared closely."""
     draws = torch.Generator().manual_seed(5)
     total = sum(SIZES)
     pixels = torch.rand(total, *SHAPE, generator=draws, dtype=torch.float64)
     labels = torch.randint(0, CLASSES, (total,), generator=draws)
     data = ImageData(pixels, labels, torch.zeros(1), torch.ones(1))
-    blueprint = Blueprint(MlpSettings("mlp", "t", list(request.param), "logits"), SHAPE, CLASSES)
+    blueprint = Blueprint(MlpSettings("mlp", "t", hidden, "logits"), SHAPE, CLASSES)
     weights, buffers = flat.initial(blueprint, 0)
     rows = list(torch.arange(total).split(SIZES))
     population = Population(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.methods.federated import FEDERATED
-from knot_runner.methods.federated.chilling import recipe, scheduled, stragglers, temperature
+from knot_runner.methods.federated.chilling import recipe, scheduled, stragglers
 from knot_runner.settings import Schedule, Stragglers
 from tests.methods.federated.conftest import settings
 
@@ -51,15 +51,12 @@ def test_stragglers_are_a_fixed_share_and_train_colder_and_shorter(world):
     for client in range(5):
         made = recipe(hp, world.population, 2, client)
         assert (made.temperature, made.phases[0].epochs) == ((0.05, 1) if client in slow else (1.0, 2))
-        assert temperature(hp, world.population, 2, client) == made.temperature
 
 
-def test_chilling_is_exactly_the_gradient_of_the_tempered_loss(world):
+def test_chilling_is_exactly_the_gradient_of_the_tempered_loss(linear):
     """One full-batch step of a client: w - lr * grad CE(z / T), with the gradient (p_T - y) / T by hand (eq. 2)."""
-    small = world.with_training(epochs=1, batch=24, small_clients="allow")
+    small = linear.with_training(epochs=1, batch=24, small_clients="allow")
     population = small.population
-    if len(population.layout.parameters) > 2:
-        pytest.skip("by hand for the linear model only")
     for heat in (4.0, 0.25, 0.05):
         hp = settings(temperature=heat)
         request = FEDERATED["fedavg"].plan(hp, FEDERATED["fedavg"].init(hp, population), population, 0)[0]
@@ -73,14 +70,12 @@ def test_chilling_is_exactly_the_gradient_of_the_tempered_loss(world):
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "fedrep", "fedper"])
-def test_every_method_takes_a_temperature(world, algorithm):
-    if algorithm in ("fedrep", "fedper") and not world.population.layout.mask("body").any():
-        pytest.skip("a linear model has no body")
+def test_every_method_takes_a_temperature(deep, algorithm):
     method, ends = FEDERATED[algorithm], {}
     for heat in (1.0, 0.25):
         hp = settings(algorithm, temperature=heat)
-        state = method.init(hp, world.population)
-        requests = method.plan(hp, state, world.population, 0)
-        state = method.fold(hp, state, world.population, requests, world.engine.train(requests))
+        state = method.init(hp, deep.population)
+        requests = method.plan(hp, state, deep.population, 0)
+        state = method.fold(hp, state, deep.population, requests, deep.engine.train(requests))
         ends[heat] = state["weights"]
     assert not torch.allclose(ends[1.0], ends[0.25])

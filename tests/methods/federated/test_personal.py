@@ -8,13 +8,6 @@ from knot_runner.methods.federated import FEDERATED
 from tests.methods.federated.conftest import settings
 
 
-@pytest.fixture(autouse=True)
-def _deep(world, request):
-    """All but one of these tests need a body to share."""
-    if not world.population.layout.mask("body").any() and "no_body" not in request.node.name:
-        pytest.skip("a linear model has no body")
-
-
 def play(world, hp, rounds):
     method, state = FEDERATED[hp.algorithm], FEDERATED[hp.algorithm].init(hp, world.population)
     seen = []
@@ -27,9 +20,9 @@ def play(world, hp, rounds):
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_clients_keep_their_heads_and_share_the_body(world, algorithm):
-    hp, population = settings(algorithm, aggregation="uniform"), world.population
-    state, seen = play(world, hp, 3)
+def test_clients_keep_their_heads_and_share_the_body(deep, algorithm):
+    hp, population = settings(algorithm, aggregation="uniform"), deep.population
+    state, seen = play(deep, hp, 3)
     head = population.layout.mask("head")
     newest = {}
     for _, _, trained in seen:
@@ -43,29 +36,26 @@ def test_clients_keep_their_heads_and_share_the_body(world, algorithm):
     torch.testing.assert_close(state["weights"], mean, rtol=1e-13, atol=1e-15)
 
 
-def test_fedrep_trains_the_head_then_the_body(world):
-    hp, population = settings("fedrep", head_epochs=1), world.with_training(epochs=3).population
+def test_fedrep_trains_the_head_then_the_body(deep):
+    hp, population = settings("fedrep", head_epochs=1), deep.with_training(epochs=3).population
     requests = FEDERATED["fedrep"].plan(hp, FEDERATED["fedrep"].init(hp, population), population, 0)
     assert [(p.trains, p.epochs) for p in requests[0].recipe.phases] == [("head", 1), ("body", 2)]
 
 
-def test_fedrep_needs_an_epoch_for_the_body(world):
+def test_fedrep_needs_an_epoch_for_the_body(deep):
     with pytest.raises(UserError, match=r"method.head_epochs: 2 of training.epochs=2 leaves none for the body"):
-        FEDERATED["fedrep"].init(settings("fedrep", head_epochs=2), world.population)
+        FEDERATED["fedrep"].init(settings("fedrep", head_epochs=2), deep.population)
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
-def test_no_body_to_share(world, algorithm):
-    if world.population.layout.mask("body").any():
-        FEDERATED[algorithm].init(settings(algorithm), world.population)
-        return
+def test_a_model_that_is_a_head_alone_has_no_body_to_share(linear, algorithm):
     with pytest.raises(UserError, match="model.hidden: .* at least one hidden layer"):
-        FEDERATED[algorithm].init(settings(algorithm), world.population)
+        FEDERATED[algorithm].init(settings(algorithm), linear.population)
 
 
-def test_the_last_round_trains_all_heads_alone(world):
-    hp, population = settings("fedper", final_head_epochs=2), world.population
-    state, seen = play(world, hp, 5)
+def test_the_last_round_trains_all_heads_alone(deep):
+    hp, population = settings("fedper", final_head_epochs=2), deep.population
+    state, seen = play(deep, hp, 5)
     before, requests, trained = seen[4]
     head = population.layout.mask("head")
     assert [r.client for r in requests] == [0, 1, 2, 3, 4]

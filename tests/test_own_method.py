@@ -1,0 +1,64 @@
+"""A federated method from outside the package: one Python file, one YAML, no change anywhere."""
+
+import json
+
+import numpy as np
+
+from knot_runner.cli import main
+from tests.tiny import TINY_IMAGES
+
+METHOD = """
+import torch
+
+from knot_runner.methods.federated import FEDERATED, FederatedMethod, averaging
+
+
+def fold(hp, state, population, requests, trained):
+    stacked = torch.stack([result.weights for result in trained])
+    return {**state, "weights": stacked.quantile(hp.options["at"], dim=0)}
+
+
+FEDERATED["median"] = FederatedMethod(averaging.init, averaging.plan, fold, averaging.deployed, one_model=True)
+"""
+
+YAML = """
+defaults:
+  - /base/federated@_here_
+  - _self_
+name: median
+algorithm: median
+options: {at: 0.5}
+"""
+
+
+def arrange(folder):
+    (folder / "median_method.py").write_text(METHOD)
+    (folder / "conf" / "method").mkdir(parents=True)
+    (folder / "conf" / "method" / "median.yaml").write_text(YAML)
+    return [f"--config-dir={folder / 'conf'}", *TINY_IMAGES, f"plugins=[{folder / 'median_method.py'}]"]
+
+
+def test_a_method_of_ones_own_runs_chilled_and_unlike_fedavg(tmp_path, capsys):
+    own = arrange(tmp_path)
+    for method in ("median", "fedavg"):
+        run = [*own, f"method={method}", "method.temperature=0.5", f"paths.out={tmp_path / 'out'}"]
+        assert main(run) == 0, capsys.readouterr().err
+    losses = {}
+    for method in ("median", "fedavg"):
+        (log,) = (tmp_path / "out").glob(f"femnist/{method}/*/rounds.jsonl")
+        losses[method] = [json.loads(line)["loss"] for line in log.read_text().splitlines()]
+    assert len(losses["median"]) == 3 and np.isfinite(losses["median"]).all()
+    assert losses["median"] != losses["fedavg"]
+
+
+def test_an_algorithm_that_no_plug_in_has_is_named(tmp_path, capsys):
+    own = [*arrange(tmp_path), "method=median", f"paths.out={tmp_path / 'out'}"]
+    assert main([*own, "method.algorithm=medain"]) == 2
+    assert "method.algorithm: no algorithm 'medain' (did you mean 'median'?)" in capsys.readouterr().err
+    assert main([*(o for o in own if not o.startswith("plugins")), "seed=1"]) == 2
+    assert "method.algorithm: no algorithm 'median'" in capsys.readouterr().err
+
+
+def test_options_are_for_ones_own_methods(tmp_path, capsys):
+    assert main([*TINY_IMAGES, "+method.options.at=0.5", f"paths.out={tmp_path}"]) == 2
+    assert "method.options: are of plug-in methods" in capsys.readouterr().err
