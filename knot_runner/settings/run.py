@@ -64,8 +64,8 @@ class Settings:
 def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
     """The settings of one run, and its method's own settings (one of ``METHOD_SETTINGS``), from the composed config.
 
-    A loss that is not in ``LOSS_SETTINGS`` is left to the run, which knows the plug-ins; so is, where there are plug-ins,
-    a federated algorithm that is not in ``METHOD_SETTINGS``. Raises :class:`UserError`.
+    A loss that is not in ``LOSS_SETTINGS`` is left to the run, which knows the plug-ins; so is a federated algorithm
+    that is not in ``METHOD_SETTINGS``, where there are plug-ins. Raises :class:`UserError`.
     """
     for group in ("task", "model", "method", "training"):
         if not isinstance(config.get(group), dict):

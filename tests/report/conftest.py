@@ -224,3 +224,14 @@ def full_grid(factory: Factory) -> Callable[[str, int], list[Job]]:
         ]
 
     return make
+
+
+@pytest.fixture
+def trio(federated: Any) -> list[Any]:
+    """T=4, 1, 0.05 over two seeds. Targets (best of T=4): .40 and .30. Rounds: T=1 6 and 3, T=0.05 2 and 2."""
+    courses = {
+        4.0: ([0.1] * 7 + [0.4], [0.1, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1]),
+        1.0: ([0.1] * 6 + [0.4, 0.5], [0.1, 0.1, 0.2, 0.3, 0.3, 0.3, 0.3, 0.4]),
+        0.05: ([0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5, 0.6], [0.1, 0.2, 0.9, 0.5, 0.5, 0.5, 0.5, 0.6]),
+    }
+    return [federated.made(t, accs, seed=seed) for t, both in courses.items() for seed, accs in enumerate(both)]
