@@ -69,8 +69,9 @@ def run_one(config: Any, console: Console, problems: list[tuple[str, str, int]],
         if result["status"] != "done":
             problems.append((title, result["status"], 1))
     except UserError as problem:
+        known = any(text == str(problem) for _, text, _ in problems)
         problems.append((title, str(problem), USER_ERROR))
-        if quiet:
+        if quiet and not known:  # one mistake of a whole grid is said once
             console.print(f"{title}: {problem}", highlight=False, markup=False, soft_wrap=True)
     except Exception as problem:  # a bug or a broken machine: on record, and the sweep goes on
         problems.append((title, f"{type(problem).__name__}: {problem} (traceback: {folder / 'failed.txt'})", 1))
@@ -99,8 +100,12 @@ def _report_single(job: ComposedJob, problems: list[tuple[str, str, int]]) -> in
 def _report_sweep(jobs: list[ComposedJob], problems: list[tuple[str, str, int]]) -> int:
     done = sum(status(job) == "done" for job in jobs)
     print(f"{done} done, {len(jobs) - done} failed", file=sys.stderr)
+    alike: dict[str, list[str]] = {}
     for title, text, _ in problems:
-        print(f"  {title}: {text}", file=sys.stderr)
+        alike.setdefault(text, []).append(title)
+    for text, titles in alike.items():
+        more = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
+        print(f"  {titles[0]}{more}: {text}", file=sys.stderr)
     if problems:
         return max(code for _, _, code in problems)
     return 0 if done == len(jobs) else 1

@@ -197,6 +197,13 @@ def test_a_diverged_run_is_recorded_and_stops_no_sweep(tmp_path, capsys):
     assert "T=" not in capsys.readouterr().out
 
 
+def test_one_mistake_of_a_whole_grid_is_said_once_and_summed_up_once(tmp_path, capsys):
+    grid = ["task=femnist", "task.source=local", "paths.data=null", "seed=0,1,2", f"paths.out={tmp_path}"]
+    assert main(["-m", *grid]) == 2
+    errors = capsys.readouterr().err
+    assert errors.count("paths.data: is not set") == 2 and "femnist fedavg seed 0 and 2 more: paths.data" in errors
+
+
 def test_a_target_is_counted_from_round_0_and_can_end_the_run(tmp_path, capsys):
     reach = ["training.lr=0.1", "training.target=0.3", "training.rounds=30"]
     tiny = [o for o in TINY_IMAGES if o.split("=")[0] not in ("training.lr", "training.rounds")]
