@@ -37,7 +37,7 @@ class Stacked:
     ) -> None:  # fmt: skip
         if tf32 and device.type != "cuda":
             raise UserError(f"hardware.precision: tf32 is a mode of CUDA GPUs, not of {device}; float32 runs there")
-        self.blueprint, self.dtype, self.stack, self.tf32 = blueprint, dtype, stack, tf32
+        self.blueprint, self.device, self.dtype, self.stack, self.tf32 = blueprint, device, dtype, stack, tf32
         self.autocast = autocast == "bf16"
         self.measuring = Loop(blueprint, data, test, device, dtype)
         self.programs: dict[Structure, Program] = {}
