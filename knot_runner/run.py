@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,24 @@ from knot_runner.engine.plugins import load_plugins
 from knot_runner.files import locked
 from knot_runner.pipelines.errand import Errand
 from knot_runner.records import read_result, write_result
-from knot_runner.settings import ProbeSettings
+from knot_runner.settings import (
+    CoresetKnnSettings,
+    CoresetSettings,
+    DatasetDistanceSettings,
+    FederatedDistanceSettings,
+    FederatedSettings,
+    ProbeSettings,
+)
+
+#: A method's settings -> the module of its pipeline; the others distil texts.
+PIPELINES: dict[type, str] = {
+    FederatedSettings: "federated",
+    ProbeSettings: "probing",
+    FederatedDistanceSettings: "distance",
+    DatasetDistanceSettings: "matrix",
+    CoresetSettings: "coreset",
+    CoresetKnnSettings: "coreset_knn",
+}
 
 
 def run(errand: Errand) -> dict[str, Any]:
@@ -29,15 +47,6 @@ def run(errand: Errand) -> dict[str, Any]:
 
 
 def _carry_out(errand: Errand) -> dict[str, Any]:
-    """By the family of the method; each pipeline is imported only when it is needed, for what it imports."""
-    if not errand.settings.on_images:
-        from knot_runner.pipelines import distillation
-
-        return distillation.carry_out(errand)
-    if isinstance(errand.hp, ProbeSettings):
-        from knot_runner.pipelines import probing
-
-        return probing.carry_out(errand)
-    from knot_runner.pipelines import federated
-
-    return federated.carry_out(errand)
+    """By the kind of method; each pipeline is imported only when it is needed, for what it imports."""
+    module = importlib.import_module(f"knot_runner.pipelines.{PIPELINES.get(type(errand.hp), 'distillation')}")
+    return module.carry_out(errand)

@@ -9,6 +9,14 @@ from knot_runner.settings.federated import (
     ServerSettings,
     Stragglers,
 )
+from knot_runner.settings.fedwad import (
+    CoresetKnnSettings,
+    CoresetSettings,
+    DatasetDistanceSettings,
+    FederatedDistanceSettings,
+    GaussiansSettings,
+    ImageSetsSettings,
+)
 from knot_runner.settings.groups import (
     HardwareSettings,
     ModelSettings,
@@ -46,7 +54,8 @@ from knot_runner.settings.partition import (
     Shards,
 )
 from knot_runner.settings.probe import ProbeSettings
-from knot_runner.settings.run import METHOD_SETTINGS, NOT_IN_RUN_ID, Settings, build_run, run_id
+from knot_runner.settings.run import METHOD_SETTINGS, Settings, build_run
+from knot_runner.settings.run_id import NOT_IN_RUN_ID, run_id
 from knot_runner.settings.task import (
     Columns,
     DatasetSettings,
@@ -59,28 +68,44 @@ from knot_runner.settings.task import (
     Split,
     TaskSettings,
 )
+from knot_runner.settings.transport import (
+    ClusteringSettings,
+    EncoderSettings,
+    FedwadSettings,
+    OtddSettings,
+    PrivacySettings,
+)
 from knot_runner.strict import build, digest, rule
 
 __all__ = [
     "BiasSettings",
     "Centralised",
+    "ClusteringSettings",
     "CnnSettings",
     "Columns",
     "ConvSettings",
+    "CoresetKnnSettings",
+    "CoresetSettings",
+    "DatasetDistanceSettings",
     "DatasetSettings",
     "Dirichlet",
     "DirichletClients",
     "EmbeddedSource",
+    "EncoderSettings",
     "EntropySettings",
+    "FederatedDistanceSettings",
     "FederatedSettings",
     "FederatedTraining",
+    "FedwadSettings",
     "File",
+    "GaussiansSettings",
     "HardwareSettings",
     "HubSource",
     "Iid",
     "ImageFiles",
     "ImageHub",
     "ImageModel",
+    "ImageSetsSettings",
     "ImageTaskSettings",
     "KnotSettings",
     "LOSS_SETTINGS",
@@ -93,9 +118,11 @@ __all__ = [
     "NETWORK_SETTINGS",
     "NOT_IN_RUN_ID",
     "Natural",
+    "OtddSettings",
     "PARTITION_SETTINGS",
     "Pairs",
     "PathSettings",
+    "PrivacySettings",
     "ProbeSettings",
     "ResnetSettings",
     "Role",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from knot_runner.settings.transport import ClusteringSettings
 from knot_runner.strict import rule
 
 FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedrep", "fedper")
@@ -120,6 +121,8 @@ class FederatedSettings:
     head_epochs: int | None = None
     #: last round with all clients: epochs of the head alone; 0 = none (FedWaD's protocol: 10)
     final_head_epochs: int = 0
+    #: clients are grouped by the distance of their data first, and each group learns by itself; null = all together
+    clustering: ClusteringSettings | None = None
     #: settings of a plug-in's own method
     options: dict[str, Any] = field(default_factory=dict)
 

@@ -1,0 +1,133 @@
+"""Settings of FedWaD's methods and of the tasks that only they have; what they share is in ``transport``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from knot_runner.settings.transport import EncoderSettings, FedwadSettings, OtddSettings
+from knot_runner.strict import rule
+
+
+@dataclass
+class FederatedDistanceSettings:
+    """One distance between two samples, with its course (FedWaD Fig. 2, 3, 8, 9)."""
+
+    name: str
+    algorithm: Literal["federated_distance"]
+    fedwad: FedwadSettings
+
+
+@dataclass
+class DatasetDistanceSettings:
+    """All pairwise distances between the clients' data, or between the data sets of a task of several."""
+
+    name: str
+    algorithm: Literal["dataset_distance"]
+    otdd: OtddSettings
+
+
+@dataclass
+class CoresetSettings:
+    """A Wasserstein coreset of all clients' data, by gradients of the distance (FedWaD 4, D.2)."""
+
+    name: str
+    algorithm: Literal["coreset"]
+    #: federated: FedWaD between coreset and client; exact: network simplex
+    distance: Literal["federated", "exact"]
+    #: points of the coreset
+    points: int
+    epochs: int
+    #: clients drawn per epoch
+    participants: int
+    #: a client's samples per epoch, at most (a seeded draw); null = all
+    samples: int | None
+    #: of the participants' gradients
+    aggregation: Literal["mean", "sum"]
+    optimiser: Literal["sgd", "adam"]
+    lr: float
+    #: standard deviation of the first points, N(0, start_scale^2 I)
+    start_scale: float
+    fedwad: FedwadSettings
+    encoder: EncoderSettings | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("points", "epochs", "participants"):
+            rule(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
+        rule(self.samples is None or self.samples >= 1, "samples", f"{self.samples} is not at least 1")
+        rule(self.lr > 0, "lr", f"{self.lr} is not above 0")
+        rule(self.start_scale >= 0, "start_scale", f"{self.start_scale} is negative")
+
+
+@dataclass
+class CoresetKnnSettings:
+    """One coreset per client, of its own data; all coresets together classify by the nearest neighbour (Fig. 5, 12)."""
+
+    name: str
+    algorithm: Literal["coreset_knn"]
+    distance: Literal["federated", "exact"]
+    #: points of each client's coreset
+    points: int
+    epochs: int
+    samples: int | None
+    optimiser: Literal["sgd", "adam"]
+    lr: float
+    #: standard deviation of the first points, N(0, start_scale^2 I)
+    start_scale: float
+    fedwad: FedwadSettings
+    encoder: EncoderSettings | None = None
+    #: share of the training images that the encoder is trained on, and clients do not get (paper: .5)
+    encoder_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        for key in ("points", "epochs"):
+            rule(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
+        rule(self.samples is None or self.samples >= 1, "samples", f"{self.samples} is not at least 1")
+        rule(self.lr > 0, "lr", f"{self.lr} is not above 0")
+        rule(self.start_scale >= 0, "start_scale", f"{self.start_scale} is negative")
+        rule(0 <= self.encoder_share < 1, "encoder_share", f"{self.encoder_share} is not in [0, 1)")
+
+
+# --------------------------------------------------------------------------------------------------------------- tasks
+
+
+@dataclass
+class GaussiansSettings:
+    """Two samples of Gaussians with one covariance, ``covariance`` I, and means ``offset`` apart along the diagonal."""
+
+    name: str
+    kind: Literal["gaussians"]
+    source: Literal["generated"]
+    #: n of the first sample; the second has n / ratio
+    samples: int
+    ratio: int
+    dimension: int
+    covariance: float
+    #: Euclidean distance of the means, which is the distributions' Wasserstein distance
+    offset: float
+
+    def __post_init__(self) -> None:
+        for key in ("samples", "ratio", "dimension"):
+            rule(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
+        rule(self.samples // self.ratio >= 1, "samples", f"{self.samples} are fewer than ratio={self.ratio}")
+        rule(self.covariance > 0, "covariance", f"{self.covariance} is not above 0")
+        rule(self.offset >= 0, "offset", f"{self.offset} is negative")
+
+
+@dataclass
+class ImageSetsSettings:
+    """Several data sets of images, to be compared with each other; ``sets``: name -> its image task's settings."""
+
+    name: str
+    kind: Literal["image_sets"]
+    source: Literal["embedded", "local", "hub"]
+    #: a set whose files are not there: stop, or leave it out and say so
+    missing: Literal["stop", "skip"]
+    #: [channels, height, width] that all sets are scaled to
+    shape: list[int]
+    #: built as ``ImageTaskSettings``
+    sets: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        rule(len(self.shape) == 3 and min(self.shape) >= 1, "shape", f"{self.shape} is not [channels, height, width]")
+        rule(len(self.sets) >= 2, "sets", "needs at least two data sets")

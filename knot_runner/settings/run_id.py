@@ -1,0 +1,81 @@
+"""The hash that names a run: of all settings that can change its numbers, and of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from knot_runner.strict import digest
+
+#: Groups and keys that do not change the numbers, so they are left out of the run id.
+NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report")
+#: Keys of ``hardware`` that do, in federated runs: engines agree up to rounding only.
+HARDWARE_IN_RUN_ID = ("engine", "precision")
+#: Methods on images that do not read ``model`` and ``training``.
+WITHOUT_MODEL = ("dataset_distance", "coreset", "coreset_knn")
+
+
+def run_id(config: dict[str, Any]) -> str:
+    """Name of a run's folder: hash of all settings that can change its numbers.
+
+    What is not in use does not count: the other sources of a data set, the hub's revision of a local run, the rate
+    control of a run at T=1.
+    """
+    counted = {key: value for key, value in config.items() if key not in NOT_IN_RUN_ID}
+    return digest(USED[kind_of(config["task"])](config, counted), 12)
+
+
+def kind_of(task: dict[str, Any]) -> str:
+    """images, image_sets, gaussians or texts: the family of a composed task."""
+    kind = task.get("kind")
+    return kind if isinstance(kind, str) and kind in USED else "texts"
+
+
+def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
+    task, method = _used_images(counted["task"], counted["task"]["source"]), dict(counted["method"])
+    if method["algorithm"] in WITHOUT_MODEL:
+        kept = {key: value for key, value in counted.items() if key not in ("model", "training")}
+        return {**kept, "task": task, "method": method}
+    chilled = any(method.get(key) is not None for key in ("schedule", "stragglers", "hard_temperature"))
+    if not chilled and method.get("temperature") == 1:
+        method["lr_control"] = False
+    if method.get("clustering") is None:
+        method.pop("clustering", None)
+    hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
+    if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
+        hardware["stack"] = config["hardware"]["stack"]
+    return {**counted, "task": task, "method": method, "hardware": hardware}
+
+
+def _used_images(task: dict[str, Any], source: str) -> dict[str, Any]:
+    return {key: value for key, value in task.items() if key not in {"local", "hub"} - {source}}
+
+
+def _used_of_image_sets(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
+    task = counted["task"]
+    sets = {name: _used_images(one, task["source"]) for name, one in task["sets"].items()}
+    return {**counted, "task": {**task, "sets": sets}}
+
+
+def _used_of_texts(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
+    task = dict(counted["task"])
+    unused = {"embedded", "local", "hub"} - {task["source"]}
+    task["datasets"] = {
+        name: {key: value for key, value in data.items() if key not in unused}
+        for name, data in task["datasets"].items()
+    }
+    model = dict(counted["model"])
+    if "hub" not in (model["weights"], model["vocab"]):
+        del model["hub_id"], model["revision"]
+    if model["vocab"] != "train":
+        del model["vocab_size"]
+    return {key: value for key, value in counted.items() if key != "partition"} | {"task": task, "model": model}
+
+
+#: Kind of task -> (config, what counts of it) -> what is in use of that.
+USED: dict[str, Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]] = {
+    "texts": _used_of_texts,
+    "images": _used_of_images,
+    "image_sets": _used_of_image_sets,
+    "gaussians": lambda _, counted: counted,
+}

@@ -1,0 +1,127 @@
+"""Settings of federated optimal transport (FedWaD): one distance, a distance between data sets, clusters, coresets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from knot_runner.strict import rule
+
+
+@dataclass
+class PrivacySettings:
+    """What a client sends is released with (``epsilon``, ``delta``) differential privacy per message: its points are
+    clipped to norm ``clip``, then Gaussian noise is added (analytic Gaussian mechanism, Balle and Wang 2018)."""
+
+    mechanism: Literal["gaussian"]
+    epsilon: float
+    delta: float
+    clip: float
+
+    def __post_init__(self) -> None:
+        rule(self.epsilon > 0, "epsilon", f"{self.epsilon} is not above 0")
+        rule(0 < self.delta < 1, "delta", f"{self.delta} is not between 0 and 1")
+        rule(self.clip > 0, "clip", f"{self.clip} is not above 0")
+
+
+@dataclass
+class FedwadSettings:
+    """FedWaD, Algorithm 1: one federated Wasserstein distance."""
+
+    #: interpolating measures: exact (eq. 5, their support grows) or approximate (eq. 10, ``support`` points)
+    mode: Literal["exact", "approximate"]
+    #: S, points of the first interpolating measure
+    support: int
+    #: K
+    iterations: int
+    #: place on the geodesic of every interpolation; random: drawn from U(0, 1) for each one (public code of FL, OTDD)
+    t: float | Literal["random"]
+    #: standard deviation of the first interpolating measure's points, N(0, start_scale^2 I)
+    start_scale: float
+    #: noise on what clients send; null = none
+    privacy: PrivacySettings | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("support", "iterations"):
+            rule(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
+        right = self.t == "random" or 0 < self.t < 1
+        rule(right, "t", f"{self.t} is neither 'random' nor between 0 and 1")
+        rule(self.start_scale >= 0, "start_scale", f"{self.start_scale} is negative")
+
+
+@dataclass
+class EncoderSettings:
+    """An autoencoder whose code stands for an image. ``epochs=0``: as initialised, never trained (FedWaD, CIFAR-10)."""
+
+    name: str
+    #: conv: 4x4 convolutions of stride 2 with ReLU; dense: linear layers with ReLU. Each with its mirror image.
+    kind: Literal["conv", "dense"]
+    #: channels (conv) or units (dense) of each layer; the last is the code
+    sizes: list[int]
+    epochs: int
+    batch: int
+    lr: float
+
+    def __post_init__(self) -> None:
+        rule(len(self.sizes) >= 1 and min(self.sizes) >= 1, "sizes", f"{self.sizes} has no layer, or one below 1")
+        rule(self.epochs >= 0, "epochs", f"{self.epochs} is negative")
+        rule(self.batch >= 1, "batch", f"{self.batch} is not at least 1")
+        rule(self.lr > 0, "lr", f"{self.lr} is not above 0")
+
+
+@dataclass
+class OtddSettings:
+    """Distance between labelled samples (OTDD, Alvarez-Melis and Fusi 2020), federated (FedWaD 4, D.3) or exact."""
+
+    #: federated: FedWaD on augmented points; exact: one optimal transport problem over all samples, centralised
+    solver: Literal["federated", "exact"]
+    #: between classes: ||Sigma - Sigma'||_F^2 (eq. 14), of the roots of Sigma (public code), or Bures (exact alone)
+    covariance: Literal["sigma_frobenius", "sqrt_frobenius", "bures"]
+    #: what of a class's covariance counts: all; its diagonal; for sqrt_frobenius, root_diagonal: diag(Sigma^{1/2})
+    #: (public code), diagonal: diag(Sigma)^{1/2}
+    part: Literal["full", "diagonal", "root_diagonal"]
+    #: samples of each side, at most (a seeded draw)
+    samples: int
+    precision: Literal["float64", "float32"]
+    fedwad: FedwadSettings
+    #: null = normalised pixels
+    encoder: EncoderSettings | None = None
+
+    def __post_init__(self) -> None:
+        rule(self.samples >= 2, "samples", f"{self.samples} is not at least 2")
+        bures = self.covariance == "bures"
+        rule(
+            not (bures and self.solver == "federated"),
+            "covariance",
+            "bures has no finite vector; solver=exact is right",
+        )
+        rule(not bures or self.part == "full", "part", f"{self.part} is not of bures; full is right")
+        roots = self.part != "root_diagonal" or self.covariance == "sqrt_frobenius"
+        rule(roots, "part", "root_diagonal is of covariance=sqrt_frobenius alone")
+        rule(self.fedwad.mode == "approximate", "fedwad.mode", "exact is of method=federated_distance alone")
+        rule(self.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
+
+
+@dataclass
+class ClusteringSettings:
+    """Spectral clustering of the clients by the distance of their data (FedWaD D.5), before they are trained."""
+
+    #: none: one cluster of all; affinity: (scale - D) / scale; sparse3, sparse5, ...: nearest neighbours in D
+    graph: str
+    #: how many clusters (public code: 5), or eigengap: where the graph Laplacian's spectrum has its widest gap
+    clusters: int | Literal["eigengap"]
+    #: of graph=affinity: largest = the largest distance there is; a number (public code: 5000) must not be exceeded
+    scale: float | Literal["largest"]
+    otdd: OtddSettings
+
+    def __post_init__(self) -> None:
+        right = re.fullmatch(r"none|affinity|sparse[1-9]\d{0,3}", self.graph)
+        rule(bool(right), "graph", f"{self.graph!r} is not one of none, affinity, sparse3, sparse5 (sparseK)")
+        rule(self.clusters == "eigengap" or self.clusters >= 1, "clusters", f"{self.clusters} is not at least 1")
+        rule(self.scale == "largest" or self.scale > 0, "scale", f"{self.scale} is not above 0")
+
+    @property
+    def neighbours(self) -> int | None:
+        """K of ``sparseK``; None of other graphs."""
+        return int(self.graph.removeprefix("sparse")) if self.graph.startswith("sparse") else None
