@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from knot_runner.settings.images import ImageTaskSettings
 from knot_runner.settings.transport import EncoderSettings, FedwadSettings, OtddSettings
 from knot_runner.strict import rule
 
@@ -116,18 +117,33 @@ class GaussiansSettings:
 
 @dataclass
 class ImageSetsSettings:
-    """Several data sets of images, to be compared with each other; ``sets``: name -> its image task's settings."""
+    """Several data sets of images, to be compared with each other; ``sets``: name -> its image task's settings.
+
+    Of a set, its own ``source``, ``mean`` and ``std`` are not read: those of the task hold for all. ``embedded``: four
+    sets of scikit-learn's handwritten digits, whatever ``sets`` has.
+    """
 
     name: str
     kind: Literal["image_sets"]
     source: Literal["embedded", "local", "hub"]
-    #: a set whose files are not there: stop, or leave it out and say so
+    #: a set whose files are not there (local): stop, or leave it out and say so
     missing: Literal["stop", "skip"]
     #: [channels, height, width] that all sets are scaled to
     shape: list[int]
-    #: built as ``ImageTaskSettings``
-    sets: dict[str, Any]
+    #: per channel, in units of pixel values 0..1, of all sets
+    mean: list[float]
+    std: list[float]
+    sets: dict[str, ImageTaskSettings]
 
     def __post_init__(self) -> None:
         rule(len(self.shape) == 3 and min(self.shape) >= 1, "shape", f"{self.shape} is not [channels, height, width]")
+        for key in ("mean", "std"):
+            values = getattr(self, key)
+            rule(len(values) == self.shape[0], key, f"{len(values)} values for {self.shape[0]} channels")
+        rule(min(self.std) > 0, "std", f"{self.std} has a value that is not above 0")
         rule(len(self.sets) >= 2, "sets", "needs at least two data sets")
+        for name, one in self.sets.items():
+            channels = one.shape[0]
+            rule(
+                channels == self.shape[0], f"sets.{name}.shape", f"{channels} channels where shape has {self.shape[0]}"
+            )

@@ -39,12 +39,19 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     chilled = any(method.get(key) is not None for key in ("schedule", "stragglers", "hard_temperature"))
     if not chilled and method.get("temperature") == 1:
         method["lr_control"] = False
-    if method.get("clustering") is None:
-        method.pop("clustering", None)
+    if clustering := method.pop("clustering", None):
+        method["clustering"] = _used_clustering(clustering)
     hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
     if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
         hardware["stack"] = config["hardware"]["stack"]
     return {**counted, "task": task, "method": method, "hardware": hardware}
+
+
+def _used_clustering(clustering: dict[str, Any]) -> dict[str, Any]:
+    """One cluster of all clients needs no distance; only an affinity has a scale."""
+    if clustering["graph"] == "none":
+        return {"graph": "none"}
+    return {key: value for key, value in clustering.items() if key != "scale" or clustering["graph"] == "affinity"}
 
 
 def _used_images(task: dict[str, Any], source: str) -> dict[str, Any]:

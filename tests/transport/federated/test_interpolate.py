@@ -1,0 +1,71 @@
+"""Interpolating measures: on the geodesic, of bounded support, Theorem 1, masses kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knot_runner.transport.federated import Measure, interpolate, wasserstein
+from tests.transport.federated.samples import SEEDS, SIZES, emd, gaussian
+
+PLACES = st.floats(0.05, 0.95)
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(SIZES, SIZES, SEEDS, PLACES, st.booleans())
+def test_exact_measures_divide_the_distance(n: int, m: int, seed: int, t: float, counted: bool) -> None:
+    weights = keyed_weights(n, seed, counted)
+    first, second = Measure(gaussian(n, 2, seed, "a").points, weights), gaussian(m, 2, seed, "b", offset=1.0)
+    between, distance = interpolate(first, second, t, "exact")
+    assert distance == pytest.approx(emd(first, second)) == pytest.approx(wasserstein(second, first))
+    assert wasserstein(first, between) == pytest.approx(t * distance)
+    assert wasserstein(between, second) == pytest.approx((1 - t) * distance)
+    assert between.size <= n + m - 1
+
+
+def keyed_weights(n: int, seed: int, counted: bool) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.integers(1, 9, n) if counted else rng.random(n) + 0.1
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(SIZES, SEEDS, PLACES)
+def test_theorem_1_equal_sizes_and_masses_make_approximate_exact(n: int, seed: int, t: float) -> None:
+    first, second = gaussian(n, 3, seed, "a"), gaussian(n, 3, seed, "b")
+    exact, approximate = (interpolate(first, second, t, mode)[0] for mode in ("exact", "approximate"))
+    assert np.allclose(exact.points, approximate.points, atol=1e-14)
+    assert exact.weights is None and approximate.weights is None
+
+
+def test_approximate_by_hand_with_unequal_masses() -> None:
+    """Mass .75 at 0 goes to 1 (.25) and 3 (.5); mass .25 at 10 goes to 3 (.25)... by hand on a line."""
+    first = Measure(np.array([[0.0], [10.0]]), np.array([3, 1]))
+    second = Measure(np.array([[1.0], [3.0], [9.0]]), np.array([1, 2, 1]))
+    between, distance = interpolate(first, second, 0.25, "approximate")
+    assert between.points.ravel() == pytest.approx([0.25 * (1 + 3 + 3) / 3, 0.75 * 10 + 0.25 * 9])
+    assert between.weights.tolist() == [3, 1]
+    assert distance == pytest.approx(((1 + 9 + 9 + 1) / 4) ** 0.5)
+
+
+def test_exact_by_hand_with_unequal_masses() -> None:
+    first = Measure(np.array([[0.0], [10.0]]), np.array([3, 1]))
+    second = Measure(np.array([[1.0], [3.0], [9.0]]), np.array([1, 2, 1]))
+    between, _ = interpolate(first, second, 0.5, "exact")
+    assert between.points.ravel().tolist() == [0.5, 1.5, 9.5] and between.weights.tolist() == [1, 2, 1]
+
+
+def test_masses_stay_whole_through_a_chain() -> None:
+    """A hundred interpolations between 9, 6 and 10 points: all masses are whole parts of 90."""
+    measure = gaussian(10, 2, "start")
+    for step in range(100):
+        measure, _ = interpolate(measure, gaussian(9 if step % 2 else 6, 2, step), 0.5, "exact")
+        assert measure.counts is not None and 90 % measure.counts.sum() == 0 and measure.size <= 90
+
+
+def test_constant_features_and_more_support_than_samples_are_no_error() -> None:
+    same, one = Measure(np.ones((4, 3))), Measure(np.zeros((1, 3)))
+    for mode in ("exact", "approximate"):
+        between, distance = interpolate(same, one, 0.5, mode)
+        assert (between.points == 0.5).all() and distance == pytest.approx(3**0.5)

@@ -1,0 +1,104 @@
+"""The Gaussian mechanism: its noise against the definition, sensitivities, and what a run spends."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from knot_runner.errors import UserError
+from knot_runner.settings.transport import PrivacySettings
+from knot_runner.transport.federated import Client, Measure, distance_between, interpolate, wasserstein
+from knot_runner.transport.federated.privacy import clipped, composed, delta_of, noise_multiplier
+from tests.transport.federated.samples import SEEDS, draws, fedwad, gaussian, toy
+
+PRIVACY = PrivacySettings("gaussian", epsilon=1.0, delta=1e-5, clip=3.0)
+
+
+@pytest.mark.parametrize(("multiplier", "epsilon"), [(0.5, 0.1), (1.0, 1.0), (3.7, 1.0), (0.3, 8.0)])
+def test_delta_is_the_integral_that_defines_it(multiplier: float, epsilon: float) -> None:
+    """delta = integral of max(0, p - e^epsilon q), p and q the densities of outputs on two neighbours."""
+    x = np.linspace(-60, 60, 1_200_001)
+    p, q = (norm.pdf(x, loc, multiplier) for loc in (1.0, 0.0))
+    integral = np.maximum(0, p - math.exp(epsilon) * q).sum() * (x[1] - x[0])
+    assert delta_of(multiplier, epsilon) == pytest.approx(integral, rel=1e-4, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(st.floats(1e-3, 1e3), st.floats(1e-12, 0.9))
+def test_noise_is_the_least_that_is_enough(epsilon: float, delta: float) -> None:
+    multiplier = noise_multiplier(epsilon, delta)
+    assert delta_of(multiplier, epsilon) == pytest.approx(delta, rel=1e-3)
+    if epsilon < 1 and delta < 0.5:
+        assert multiplier < math.sqrt(2 * math.log(1.25 / delta)) / epsilon, "the classical mechanism's"
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(SEEDS, st.floats(0.05, 0.95), st.integers(1, 6))
+def test_sensitivities_hold(seed: int, t: float, support: int) -> None:
+    """Points: any two data sets in the ball. Distance: two that differ in one sample."""
+    points = clipped(gaussian(9, 2, seed, "mu").points * 5, PRIVACY.clip)
+    other = clipped(gaussian(9, 2, seed, "other").points * 5, PRIVACY.clip)
+    xi = gaussian(support, 2, seed, "xi")
+    sent = [interpolate(xi, Measure(side), t, "approximate")[0].points for side in (points, other)]
+    assert np.linalg.norm(sent[0] - sent[1]) <= 2 * PRIVACY.clip * t * math.sqrt(support) + 1e-9
+    neighbour = np.vstack([other[:1], points[1:]])
+    change = wasserstein(Measure(points), xi) - wasserstein(Measure(neighbour), xi)
+    assert abs(change) <= 2 * PRIVACY.clip / 3 + 1e-9
+
+
+def test_one_sample_can_move_all_points_by_all_the_bound_allows() -> None:
+    """Two plans are nearly optimal, and a sample moved by a hair decides: no sensitivity of order 1/n holds."""
+    xi, hair = Measure(np.array([[1.0, 0.0], [-1.0, 0.0]])), 1e-6
+    neighbours = [Measure(np.array([[sign * hair, 1.0], [0.0, -1.0]])) for sign in (1, -1)]
+    sent = [interpolate(xi, mu, 0.5, "approximate")[0].points for mu in neighbours]
+    assert np.linalg.norm(sent[0] - sent[1]) == pytest.approx(2 * 1.0 * 0.5 * math.sqrt(2), rel=1e-5)
+
+
+def test_clipping_keeps_directions_and_what_is_inside() -> None:
+    inside = clipped(np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]]), 1.0)
+    assert np.allclose(inside, [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]], atol=1e-15)
+
+
+def test_what_is_sent_carries_the_noise_that_is_stated() -> None:
+    samples, xi = Measure(gaussian(30, 400, "mu").points), gaussian(50, 400, "xi")
+    inside = Measure(clipped(samples.points, PRIVACY.clip))
+    options = fedwad(mode="approximate", t=0.25, privacy=PRIVACY)
+    sent = Client(samples, options, "mu", draws()).interpolated(xi, 1, False)
+    noise = sent.measure.points - interpolate(xi, inside, 0.25, "approximate")[0].points
+    sigma = noise_multiplier(1.0, 1e-5) * 2 * PRIVACY.clip * 0.25 * math.sqrt(50)
+    assert noise.std() == pytest.approx(sigma, rel=0.02) and abs(noise.mean()) < 0.03 * sigma
+    true = wasserstein(inside, xi)
+    released = [Client(samples, options, "mu", draws(seed)).distance(xi).distance - true for seed in range(60)]
+    sigma = noise_multiplier(1.0, 1e-5) * 2 * PRIVACY.clip / math.sqrt(30)
+    assert np.std(released) == pytest.approx(sigma, rel=0.35) and min(released) >= -true
+
+
+def test_a_run_says_what_it_spends() -> None:
+    mu, nu = toy(20, 20, 0)
+    plain, private, traced = (
+        distance_between(mu, nu, fedwad(mode="approximate", privacy=privacy), draws(), trace)
+        for privacy, trace in ((None, False), (PRIVACY, False), (PRIVACY, True))
+    )
+    assert plain.spent is None and private.value != plain.value
+    assert private.spent == composed(PRIVACY, 5) == pytest.approx((5.0, 5e-5))
+    assert traced.spent == pytest.approx((13.0, 13e-5)), "4 measures, 2 x 4 distances, and the last"
+    weak = PrivacySettings("gaussian", epsilon=1e9, delta=0.5, clip=100.0)
+    near = distance_between(mu, nu, fedwad(mode="approximate", privacy=weak), draws())
+    assert near.value == pytest.approx(plain.value, rel=1e-2), "next to no noise, next to no change"
+
+
+def test_two_clients_have_noise_of_their_own() -> None:
+    mu, xi, options = gaussian(6, 2), gaussian(4, 2, "xi"), fedwad(mode="approximate", privacy=PRIVACY)
+    one, other = (Client(mu, options, name, draws()).interpolated(xi, 1, False).measure for name in ("mu", "nu"))
+    again = Client(mu, options, "mu", draws()).interpolated(xi, 1, False).measure
+    assert (one.points == again.points).all() and not (one.points == other.points).any()
+
+
+def test_exact_measures_are_not_released() -> None:
+    with pytest.raises(UserError, match="mode=approximate is right"):
+        distance_between(*toy(4, 4, 0), fedwad(privacy=PRIVACY), draws())
