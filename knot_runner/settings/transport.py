@@ -11,8 +11,8 @@ from knot_runner.strict import rule
 
 @dataclass
 class PrivacySettings:
-    """Differential privacy of every message, on its own: a client's samples are clipped to norm ``clip``, and each measure
-    and distance it sends is released with Gaussian noise for (``epsilon``, ``delta``) (Balle and Wang 2018)."""
+    """Differential privacy of every message by itself: a client's samples are clipped to norm ``clip``, and each
+    measure and distance it sends is released with Gaussian noise for (``epsilon``, ``delta``) (Balle and Wang 2018)."""
 
     mechanism: Literal["gaussian"]
     epsilon: float
@@ -49,7 +49,7 @@ class FedwadSettings:
         rule(right, "t", f"{self.t} is neither 'random' nor between 0 and 1")
         rule(self.start_scale >= 0, "start_scale", f"{self.start_scale} is negative")
         noised = self.privacy is not None and self.mode == "exact"
-        rule(not noised, "privacy", "an exact interpolating measure holds one point per sample; mode=approximate is right")
+        rule(not noised, "privacy", "exact interpolating measures show every sample; mode=approximate is right")
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from knot_runner.errors import UserError
 from knot_runner.settings.transport import FedwadSettings
 from knot_runner.transport.federated.interpolate import interpolate, wasserstein
 from knot_runner.transport.federated.measure import Measure
@@ -16,12 +15,9 @@ class Client:
     """Samples that stay here. ``name`` keys this client's draws (t, noise) and must differ from any other's.
 
     With ``options.privacy`` the samples are clipped, and all that is sent is released with noise.
-    Raises :class:`UserError` for privacy in exact mode.
     """
 
     def __init__(self, samples: Measure, options: FedwadSettings, name: str, draws: Draws) -> None:
-        if options.privacy and options.mode == "exact":
-            raise UserError("fedwad.privacy: exact measures cannot be released with noise; mode=approximate is right")
         if options.privacy:
             samples = Measure(clipped(samples.points, options.privacy.clip), samples.weights)
         self._samples = samples

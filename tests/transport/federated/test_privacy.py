@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from knot_runner.errors import UserError
-from knot_runner.settings.transport import PrivacySettings
+from knot_runner.settings.transport import FedwadSettings, PrivacySettings
+from knot_runner.strict import build
 from knot_runner.transport.federated import Client, Measure, distance_between, interpolate, wasserstein
 from knot_runner.transport.federated.privacy import clipped, composed, delta_of, noise_multiplier
 from tests.transport.federated.samples import SEEDS, draws, fedwad, gaussian, toy
@@ -100,5 +101,6 @@ def test_two_clients_have_noise_of_their_own() -> None:
 
 
 def test_exact_measures_are_not_released() -> None:
-    with pytest.raises(UserError, match="mode=approximate is right"):
-        distance_between(*toy(4, 4, 0), fedwad(privacy=PRIVACY), draws())
+    exact = {"mode": "exact", "support": 5, "iterations": 4, "t": 0.5, "start_scale": 1.0, "privacy": PRIVACY}
+    with pytest.raises(UserError, match="fedwad.privacy: .* mode=approximate is right"):
+        build(FedwadSettings, exact, "fedwad")

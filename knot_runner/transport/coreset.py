@@ -1,0 +1,82 @@
+"""Wasserstein coresets (Claici et al. 2018): points that descend along the gradient of a distance to samples.
+
+The federated way (FedWaD 4, D.2): the server holds the points, a client its samples; they run FedWaD, and the gradient
+is that of the distance between the points and the interpolating measure that it ended with. That measure and the plan
+are held constant, so the server needs nothing more of the client.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from knot_runner.settings import FedwadSettings
+from knot_runner.transport.federated.fedwad import distance_between
+from knot_runner.transport.federated.interpolate import transport
+from knot_runner.transport.federated.measure import Measure
+from knot_runner.transport.federated.message import Draws
+
+#: Added to the squared distance before its root, so that the gradient at distance 0 is 0 (public code of FedWaD).
+SOFTENING = 1e-6
+#: Adam (Kingma and Ba 2015), its usual constants.
+BETAS, TINY = (0.9, 0.999), 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """Where the points are, ``points`` [K, d]; ``first`` and ``second`` [K, d]: Adam's moments; ``steps`` taken."""
+
+    points: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    steps: int = 0
+
+
+def start(count: int, dimension: int, scale: float, rng: np.random.Generator) -> Descent:
+    """``count`` points from N(0, scale^2 I) in R^dimension."""
+    points = scale * rng.standard_normal((count, dimension))
+    return Descent(points, np.zeros_like(points), np.zeros_like(points))
+
+
+def step(state: Descent, gradient: np.ndarray, optimiser: Literal["sgd", "adam"], lr: float) -> Descent:
+    """``state`` after one step of size ``lr`` against ``gradient`` [K, d]."""
+    if optimiser == "sgd":
+        return Descent(state.points - lr * gradient, state.first, state.second, state.steps + 1)
+    count, (slow, slower) = state.steps + 1, BETAS
+    first = slow * state.first + (1 - slow) * gradient
+    second = slower * state.second + (1 - slower) * gradient**2
+    change = (first / (1 - slow**count)) / (np.sqrt(second / (1 - slower**count)) + TINY)
+    return Descent(state.points - lr * change, first, second, count)
+
+
+def gradient(points: np.ndarray, target: Measure) -> tuple[float, np.ndarray]:
+    """W2 between the uniform measure on ``points`` [K, d] and ``target``, and its gradient [K, d].
+
+    With the optimal plan P held constant, the derivative of (sum_ij P_ij |c_i - y_j|^2)^(1/2) by c_i is
+    (c_i / K - (P y)_i) / W2.
+    """
+    plan, unit, distance = transport(Measure(points), target)
+    softened = math.sqrt(distance**2 + SOFTENING)
+    return distance, (points / len(points) - plan @ target.points / unit) / softened
+
+
+def exact_gradient(points: np.ndarray, sample: np.ndarray) -> tuple[float, np.ndarray]:
+    """:func:`gradient` towards ``sample`` [n, d] itself, which the server then sees: the baseline, not federated."""
+    return gradient(points, Measure(sample))
+
+
+def federated_gradient(
+    points: np.ndarray, sample: np.ndarray, options: FedwadSettings, draws: Draws
+) -> tuple[float, np.ndarray]:
+    """FedWaD's distance between ``points`` [K, d] and ``sample`` [n, d], and the gradient [K, d] of its first part."""
+    found = distance_between(Measure(points), Measure(sample), options, draws)
+    return found.value, gradient(points, found.xi)[1]
+
+
+def aggregated(gradients: list[np.ndarray], how: Literal["mean", "sum"]) -> np.ndarray:
+    """One gradient [K, d] of those of all participants, in their order."""
+    total = np.sum(gradients, axis=0)
+    return total / len(gradients) if how == "mean" else total

@@ -1,0 +1,22 @@
+"""Distances between sets of labelled samples, federated and exact (OTDD, Alvarez-Melis and Fusi 2020; FedWaD 4, D.3).
+
+``distance_matrix`` is what runs use; ``pair_distance`` and ``exact_otdd`` are one pair of it, step by step.
+"""
+
+from knot_runner.transport.otdd.draws import draw_times, first_points
+from knot_runner.transport.otdd.exact import exact_otdd
+from knot_runner.transport.otdd.matrix import distance_matrix
+from knot_runner.transport.otdd.pair import pair_distance
+from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, augmented, class_table
+
+__all__ = [
+    "ClassTable",
+    "LabelledSamples",
+    "augmented",
+    "class_table",
+    "distance_matrix",
+    "draw_times",
+    "exact_otdd",
+    "first_points",
+    "pair_distance",
+]

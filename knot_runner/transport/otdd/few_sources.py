@@ -1,0 +1,145 @@
+"""Exact transport plans from few sources to many sinks, both of equal masses, from potentials that are nearly right.
+
+The plan maximises ``sum_sj P_sj A_sj`` for scores A (inner products: of squared Euclidean costs, all but terms of one
+side). It is optimal if there are heights h so that each sink's mass comes from sources where ``A_sj + h_s`` is largest.
+Good heights settle most sinks: only those near a boundary between two sources, and those that balance the masses, are
+left to the network simplex. Then every settled sink is checked against the simplex's own potentials; those that fail
+join the others, until none does. So the plan is optimal whatever the first heights were, up to rounding.
+
+Heights come from the last iteration of FedWaD, improved by Newton's method on the smoothed semi-dual
+``max over h of sum_s n/S h_s - sum_j eps log sum_s exp((A_sj + h_s) / eps)`` at one fixed eps.
+
+Measured (784 features, S=10): 0.4 ms becomes 0.2 ms with 600 sinks, 5 ms become 0.6 ms with 3000.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import ot
+
+from knot_runner.transport.federated.plan import PIVOTS, PIVOTS_PER_POINT
+
+#: with fewer sinks for each source than this, the network simplex alone is as fast
+SINKS_PER_SOURCE = 4
+#: eps = this times the mean distance of a sink's best score from its mean score, over 1 + log S
+SMOOTHING = 0.2
+#: Newton steps at most; the change of a height in one, in units of eps; the share of mass out of place that is enough
+STEPS, STRIDE, NEAR = 6, 3.0, 0.02
+#: at first so many sinks are left open: ``OPEN`` for each source, and twice those that balance the masses
+OPEN = 4
+#: a settled sink's score may be below the best by this many units of rounding of the largest score
+ROUNDING = 64
+
+
+def best_plan(scores: np.ndarray, heights: np.ndarray | None, plan: np.ndarray) -> np.ndarray:
+    """Write the optimal plan for ``scores`` [S, n] into ``plan`` [S, n] and return its heights [S].
+
+    Every sink receives 1 and every source gives n / S. ``heights`` [S]: where to start; None = nothing is known.
+    Scores of float32 are compared as such; the network simplex has float64.
+    """
+    sources, sinks = scores.shape
+    if heights is None or sinks < SINKS_PER_SOURCE * sources:
+        return _simplex(scores, np.full(sources, sinks / math.gcd(sources, sinks)), plan)
+    shares = _balanced(scores, heights)
+    own = shares.argmax(0)
+    order = np.argsort(shares.max(0))
+    left = _first_left(own, sources)
+    unsettled = np.zeros(sinks, dtype=bool)
+    unsettled[order[:left]] = True
+    while left < sinks:
+        room = _room(own[~unsettled], sources, sinks)
+        if room.min() > 0:
+            heights = _settle(scores, own, unsettled, room, plan)
+            wrong = _wrong(scores, heights, own) & ~unsettled
+            if not wrong.any():
+                return heights
+            unsettled |= wrong
+        else:
+            left *= 2
+            unsettled[order[:left]] = True
+    return best_plan(scores, None, plan)
+
+
+def _balanced(scores: np.ndarray, heights: np.ndarray) -> np.ndarray:
+    """Share of each source in each sink [S, n] under softmax((A + h) / eps), after Newton's method on h."""
+    sources, sinks = scores.shape
+    wanted = sinks / sources
+    heights = heights.astype(scores.dtype)
+    for step in range(STEPS):
+        shares = scores + heights[:, None]
+        top = shares.max(0)
+        if step == 0:
+            eps = SMOOTHING * float(top.mean() - shares.mean()) / (1 + math.log(sources))
+            if not eps > 0:  # all scores are equal
+                return np.full_like(scores, 1 / sources)
+        shares -= top
+        shares *= 1 / eps
+        np.exp(shares, out=shares)
+        shares /= shares.sum(0)
+        given = shares.sum(1)
+        missing = wanted - given
+        if np.abs(missing).sum() < NEAR * sinks:
+            break
+        heights = heights + eps * _newton_step(shares, given, missing)
+    return shares
+
+
+def _newton_step(shares: np.ndarray, given: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    """Change of the heights [S] in units of eps; the first stays, since only differences count."""
+    curvature = shares @ -shares.T
+    curvature.flat[:: len(given) + 1] += given + 1e-6 * given.mean()  # a source without sinks has none
+    step = np.zeros_like(given)
+    step[1:] = np.linalg.solve(curvature[1:, 1:], missing[1:])
+    step -= step.mean()
+    return step * min(1.0, STRIDE / max(np.abs(step).max(), 1e-300))
+
+
+def _first_left(own: np.ndarray, sources: int) -> int:
+    """How many sinks to leave open at first."""
+    moving = np.abs(np.bincount(own, minlength=sources) - len(own) / sources).sum() / 2
+    return int(2 * moving) + OPEN * sources
+
+
+def _room(settled: np.ndarray, sources: int, sinks: int) -> np.ndarray:
+    """What each source has left [S], in units of which a sink takes S / gcd(S, n)."""
+    common = math.gcd(sources, sinks)
+    return sinks // common - np.bincount(settled, minlength=sources) * (sources // common)
+
+
+def _settle(
+    scores: np.ndarray, own: np.ndarray, unsettled: np.ndarray, room: np.ndarray, plan: np.ndarray
+) -> np.ndarray:
+    """Write the plan whose settled sinks belong to ``own`` [n]; heights of the others' problem."""
+    columns = np.flatnonzero(unsettled)
+    part = np.empty((len(room), len(columns)))
+    heights = _simplex(scores[:, columns], room.astype(float), part)
+    plan[...] = 0
+    plan[own, np.arange(len(own))] = 1
+    plan[:, columns] = part
+    return heights
+
+
+def _simplex(scores: np.ndarray, room: np.ndarray, plan: np.ndarray) -> np.ndarray:
+    """The plan [S, n] by the network simplex, in whole numbers and from the larger side; heights [S]."""
+    sources, sinks = scores.shape
+    unit = room.sum() / sinks
+    cost = np.ascontiguousarray(scores.max() - scores.T, dtype=np.float64)  # POT's start needs costs of at least 0
+    cap = PIVOTS + PIVOTS_PER_POINT * (sources + sinks)
+    found, log = ot.emd(
+        np.full(sinks, unit), room, cost, numItermax=cap, log=True, center_dual=False, check_marginals=False
+    )
+    if log["result_code"] != 1:
+        raise FloatingPointError(f"network simplex on {sinks} x {sources} points: {log['warning']}")
+    plan[...] = found.T / unit
+    return log["v"]
+
+
+def _wrong(scores: np.ndarray, heights: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Which sinks [n] have a better source than their own."""
+    heights = heights.astype(scores.dtype)
+    lifted = scores + heights[:, None]
+    top = lifted.max(0)
+    slack = ROUNDING * np.finfo(scores.dtype).eps * np.abs(top).max()
+    return lifted[own, np.arange(len(own))] < top - slack

@@ -1,0 +1,131 @@
+"""All distances between several sets of labelled samples: each set prepared once, pairs in tiles, tiles in processes.
+
+    prepare      once per set: class statistics, and its part of iteration 1, which has the same first points everywhere
+    tiles        FedWaD of up to 100 pairs at a time by stacked products (course.py), or exact OTDD pair by pair
+    processes    tiles are dealt to worker processes of one thread each (workers.py)
+
+What limits it (S=10, K=10, 784 features, one core): see ``scripts/bench.py fedwad``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from knot_runner.errors import UserError
+from knot_runner.settings.transport import OtddSettings
+from knot_runner.transport.otdd.course import tile_distances
+from knot_runner.transport.otdd.draws import draw_times, first_points
+from knot_runner.transport.otdd.exact import least_cost
+from knot_runner.transport.otdd.opening import Opening, label_products, opening, rows_of
+from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, class_table
+from knot_runner.transport.otdd.tiles import Tile, cut
+from knot_runner.transport.otdd.workers import Pool
+
+Pair = tuple[int, int]
+#: called with the pairs and values of every tile as it is finished
+Progress = Callable[[list[Pair], list[float]], None]
+
+
+def distance_matrix(
+    sets: list[LabelledSamples],
+    options: OtddSettings,
+    seed: int,
+    workers: int,
+    done: dict[Pair, float] | None = None,
+    progress: Progress | None = None,
+) -> np.ndarray:
+    """Squared distances [N, N] between N sets of samples of the same features, float64, symmetric, 0 on the diagonal.
+
+    ``done``: values of pairs (i, j), i < j, that are known; they are kept. A tile of which some are missing is computed
+    whole, so that the matrix is the same to the last digit whatever was known before and however many ``workers`` there
+    are. ``progress`` hears of the new pairs of every tile. Draws depend on seed and pair alone (draws.py).
+
+    Raises :class:`UserError` for sets of different features, and where values are too large for finite distances.
+    """
+    features = {samples.points.shape[1] for samples in sets}
+    if len(features) > 1:
+        raise UserError(f"samples: sets of {sorted(features)} features; the same number in all is right")
+    known = dict(done or {})
+    tiles = cut(len(sets), options.fedwad.support, *np.max([samples.points.shape[::-1] for samples in sets], 0))
+    left = [pairs for pairs in tiles if any(pair not in known for pair in _listed(pairs))]
+    for pairs, values in _computed(sets, options, seed, workers, left):
+        fresh = {pair: value for pair, value in zip(pairs, values, strict=True) if pair not in known}
+        known.update(fresh)
+        if progress is not None:
+            progress(list(fresh), list(fresh.values()))
+    matrix = np.zeros((len(sets), len(sets)))
+    for (i, j), value in known.items():
+        matrix[i, j] = matrix[j, i] = value
+    return matrix
+
+
+def _computed(
+    sets: list[LabelledSamples], options: OtddSettings, seed: int, workers: int, tiles: list[np.ndarray]
+) -> Iterator[tuple[list[Pair], list[float]]]:
+    """Pairs and values of each of ``tiles``, as they are finished."""
+    if not tiles:
+        return
+    rows = [rows_of(samples, np.dtype(options.precision)) for samples in sets]
+    with Pool(rows, min(workers, len(sets))) as pool:
+        prepared = dict(pool.run(partial(_prepared, options=options, seed=seed), enumerate(s.labels for s in sets)))
+        tables, openings = zip(*(prepared[place] for place in range(len(sets))), strict=True)
+        if options.solver == "exact":
+            work, tasks = _exact, (_exact_tile(pairs, tables, options) for pairs in tiles)
+        else:
+            work, tasks = tile_distances, _tasks(tables, openings, tiles, options, seed)
+        for index, values in pool.run(work, tasks):
+            if not np.isfinite(values).all():
+                raise UserError("samples: distances between them are not finite; values are too large")
+            yield _listed(tiles[index]), values.tolist()
+
+
+def _prepared(
+    task: tuple[int, np.ndarray], rows: list[np.ndarray], options: OtddSettings, seed: int
+) -> tuple[ClassTable, Opening | None]:
+    """Class statistics of a set (its place, its labels [n]), and for the federated solver its opening."""
+    place, labels = task
+    features = rows[place][:, : rows[place].shape[1] - len(np.unique(labels))]
+    table = class_table(LabelledSamples(features, labels), options.covariance, options.part)
+    return table, None if options.solver == "exact" else opening(rows[place], table, options, seed)
+
+
+def _tasks(
+    tables: Sequence[ClassTable], openings: Sequence[Opening], tiles: list[np.ndarray], options: OtddSettings, seed: int
+) -> Iterator[Tile]:
+    """One task of each tile, made when it is asked for."""
+    features = openings[0].means.shape[1] - len(tables[0].labels)
+    start = first_points(features, options, seed)
+    labels = label_products(tables, start[:, features:])
+    for pairs in tiles:
+        here = np.unique(pairs)
+        times = np.stack([draw_times(i, j, options.fedwad, seed) for i, j in _listed(pairs)])
+        yield Tile(pairs, times, start[:, :features], {one: openings[one] for one in here}, labels.of_sets(here))
+
+
+@dataclass(frozen=True, eq=False)
+class _ExactTile:
+    """Pairs [m, 2] and the class tables of the sets that they name."""
+
+    pairs: np.ndarray
+    tables: dict[int, ClassTable]
+    bures: bool
+
+
+def _exact_tile(pairs: np.ndarray, tables: Sequence[ClassTable], options: OtddSettings) -> _ExactTile:
+    return _ExactTile(pairs, {one: tables[one] for one in np.unique(pairs)}, options.covariance == "bures")
+
+
+def _exact(tile: _ExactTile, rows: list[np.ndarray]) -> np.ndarray:
+    """Exact squared distances [m]."""
+    points = {one: rows[one][:, : rows[one].shape[1] - len(table.labels)] for one, table in tile.tables.items()}
+    return np.array(
+        [least_cost(points[i], points[j], tile.tables[i], tile.tables[j], tile.bures) for i, j in tile.pairs]
+    )
+
+
+def _listed(pairs: np.ndarray) -> list[Pair]:
+    return [(int(i), int(j)) for i, j in pairs]

@@ -1,0 +1,30 @@
+"""The federated distance of two sets of labelled samples, step by step: what the fast matrix must agree with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from knot_runner.settings.transport import OtddSettings
+from knot_runner.transport.federated.interpolate import interpolate, wasserstein
+from knot_runner.transport.federated.measure import Measure
+from knot_runner.transport.otdd.statistics import LabelledSamples, augmented, class_table
+
+
+def pair_distance(
+    a: LabelledSamples, b: LabelledSamples, options: OtddSettings, start: np.ndarray, times: np.ndarray
+) -> float:
+    """FedWaD (Algorithm 1) between the augmented points of a and b, squared, as OTDD reports it (public code).
+
+    ``start`` [S, d + L] and ``times`` [K, 3] are what draws.py draws. One iteration moves the interpolating measure xi
+    towards each client's samples, then one result towards the other, always on the support of the first argument
+    (eq. 10). The value is ``(W(a, xi) + W(xi, b))^2`` after K iterations.
+    """
+    first, second = (
+        Measure(augmented(samples, class_table(samples, options.covariance, options.part))) for samples in (a, b)
+    )
+    middle = Measure(start)
+    for to_first, to_second, at_server in times:
+        near_first, _ = interpolate(middle, first, to_first, "approximate")
+        near_second, _ = interpolate(middle, second, to_second, "approximate")
+        middle, _ = interpolate(near_second, near_first, at_server, "approximate")
+    return (wasserstein(first, middle) + wasserstein(middle, second)) ** 2

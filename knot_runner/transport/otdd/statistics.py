@@ -1,0 +1,127 @@
+"""Labelled samples, and what stands for a label: the mean and covariance of its class (FedWaD 4 and D.3, eq. 13, 14).
+
+A sample (x, y) becomes the point [x, m_y, vec(B_y)], so that squared Euclidean distances of points are those of OTDD:
+``||x - x'||^2 + ||m_y - m_y'||^2 + ||B_y - B_y'||_F^2``. The paper writes B = Sigma; the public code has
+B = (Sigma + 1e-6 I)^{1/2}, and of that the diagonal, which makes points of 3d features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from knot_runner.errors import UserError
+
+Covariance = Literal["sigma_frobenius", "sqrt_frobenius", "bures"]
+Part = Literal["full", "diagonal", "root_diagonal"]
+
+#: added to the variances before a root is taken (public code)
+RIDGE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledSamples:
+    """One client's samples: ``points`` [n, d] (float64 or float32, finite), ``labels`` [n] (whole numbers).
+
+    Raises :class:`UserError` for none at all, for values that are not finite, and for labels that do not fit.
+    """
+
+    points: np.ndarray
+    labels: np.ndarray
+
+    def __post_init__(self) -> None:
+        points, labels = np.asarray(self.points), np.asarray(self.labels)
+        if points.ndim != 2 or 0 in points.shape:
+            raise UserError(f"samples: shape {points.shape}; [n, d] with at least one sample and one feature is right")
+        if labels.shape != points.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
+            what = f"labels {labels.dtype}{list(labels.shape)} for {len(points)} samples"
+            raise UserError(f"samples: {what}; one whole number for each sample is right")
+        bad = int((~np.isfinite(points).all(1)).sum())
+        if bad:
+            raise UserError(f"samples: {bad} of {len(points)} samples have features that are not finite")
+        object.__setattr__(self, "points", points)
+        object.__setattr__(self, "labels", labels)
+
+    @property
+    def size(self) -> int:
+        """n, the number of samples."""
+        return len(self.points)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTable:
+    """What stands for each of the k classes of one client's samples, whose labels are counted anew from 0.
+
+    ``labels`` [k] as they were, ascending; ``vectors`` [k, L] = [m_y, vec(B_y)] of each, float64; ``mass`` [k], its
+    share of the samples; ``of`` [n], each sample's class, from 0 to k - 1.
+    """
+
+    labels: np.ndarray
+    vectors: np.ndarray
+    mass: np.ndarray
+    of: np.ndarray
+
+
+def class_table(samples: LabelledSamples, covariance: Covariance, part: Part) -> ClassTable:
+    """Means and covariances of the classes, computed in float64.
+
+    Covariances divide by n - 1; a class of one sample has covariance 0 (no spread is seen), and so has, up to
+    rounding, one of equal samples. ``vec(B)`` is of length d where ``part`` is one of the diagonals, else d^2. For
+    ``bures``, which has no B, it is a factor F [d, d] with F^T F = Sigma (see exact.py).
+    """
+    labels, of, counts = np.unique(samples.labels, return_inverse=True, return_counts=True)
+    vectors = [_class_vector(samples.points[of == k].astype(np.float64), covariance, part) for k in range(len(labels))]
+    return ClassTable(labels, np.stack(vectors), counts / len(of), of)
+
+
+def augmented(samples: LabelledSamples, table: ClassTable) -> np.ndarray:
+    """Points [n, d + L] in float64: features, then mean and covariance of the class."""
+    return np.concatenate([samples.points.astype(np.float64), table.vectors[table.of]], 1)
+
+
+def augmented_dimension(features: int, part: Part) -> int:
+    """d + L: 3d of diagonals, 2d + d^2 of full covariances."""
+    return 2 * features + (features**2 if part == "full" else features)
+
+
+def _class_vector(points: np.ndarray, covariance: Covariance, part: Part) -> np.ndarray:
+    """[m, vec(B)] of one class's points [n, d]."""
+    mean = points.mean(0)
+    scatter = (points - mean) / max(len(points) - 1, 1) ** 0.5  # scatter^T scatter = Sigma
+    if covariance == "bures":
+        spread = _factor(scatter)
+    elif part == "diagonal":
+        spread = np.einsum("ij,ij->j", scatter, scatter)
+        spread = np.sqrt(spread + RIDGE) if covariance == "sqrt_frobenius" else spread
+    elif covariance == "sigma_frobenius":
+        spread = scatter.T @ scatter
+    else:
+        spread = _root(scatter, part)
+    return np.concatenate([mean, spread.ravel()])
+
+
+def _root(scatter: np.ndarray, part: Part) -> np.ndarray:
+    """(Sigma + RIDGE I)^{1/2} [d, d], or its diagonal [d].
+
+    Of fewer samples than features it is ridge^{1/2} I + S^T U diag(c) U^T S, with U and l the eigenvectors and
+    eigenvalues of the small matrix S S^T and c = ((l + ridge)^{1/2} - ridge^{1/2}) / l, written without the division.
+    """
+    n, d = scatter.shape
+    base = RIDGE**0.5
+    small = n < d
+    values, vectors = np.linalg.eigh(scatter @ scatter.T if small else scatter.T @ scatter)
+    roots = np.sqrt(np.maximum(values, 0) + RIDGE)
+    directions, weights = (scatter.T @ vectors, 1 / (roots + base)) if small else (vectors, roots)
+    if part == "root_diagonal":
+        return directions**2 @ weights + (base if small else 0.0)
+    return (directions * weights) @ directions.T + (base * np.eye(d) if small else 0.0)
+
+
+def _factor(scatter: np.ndarray) -> np.ndarray:
+    """F [d, d] with F^T F = S^T S, its last rows 0 where there are fewer samples than features."""
+    n, d = scatter.shape
+    factor = np.zeros((d, d))
+    factor[: min(n, d)] = scatter if n <= d else np.linalg.qr(scatter, mode="r")
+    return factor

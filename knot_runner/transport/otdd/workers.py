@@ -1,0 +1,162 @@
+"""Worker processes of one thread each that share the samples; a killed parent leaves none behind."""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from multiprocessing import connection, reduction
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from knot_runner.errors import UserError
+
+#: arrays begin at multiples of so many bytes
+ALIGNED = 64
+
+#: (task, shared arrays) -> result; a function of a module, so that another process finds it
+Work = Callable[[Any, list[np.ndarray]], Any]
+
+
+class SharedArrays:
+    """Copies of arrays in memory without a name, shared with every process started with this among its arguments."""
+
+    def __init__(self, arrays: list[np.ndarray]) -> None:
+        self._forms = [(array.shape, array.dtype) for array in arrays]
+        self._size = sum(-(-array.nbytes // ALIGNED) * ALIGNED for array in arrays)
+        self._descriptor = _anonymous_file(self._size)
+        self._map = mmap.mmap(self._descriptor, self._size)
+        for mine, array in zip(self.arrays(), arrays, strict=True):
+            mine[...] = array
+
+    def arrays(self) -> list[np.ndarray]:
+        """Views of what was given, in that order."""
+        begin, views = 0, []
+        for shape, dtype in self._forms:
+            view = np.ndarray(shape, dtype, self._map, begin)
+            views.append(view)
+            begin += -(-view.nbytes // ALIGNED) * ALIGNED
+        return views
+
+    def close(self) -> None:
+        """Give up the file descriptor; arrays stay valid."""
+        os.close(self._descriptor)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_forms": self._forms, "_size": self._size, "_descriptor": reduction.DupFd(self._descriptor)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _descriptor=state["_descriptor"].detach())
+        self._map = mmap.mmap(self._descriptor, self._size)
+
+
+def _anonymous_file(size: int) -> int:
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("knot-runner")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, size)
+    return descriptor
+
+
+class Pool:
+    """``workers`` processes that carry out tasks on ``arrays``; with one worker, this process does it itself.
+
+    Use it in a ``with`` statement: at its end, however it ends, the processes are gone.
+    """
+
+    def __init__(self, arrays: list[np.ndarray], workers: int) -> None:
+        self._arrays = arrays
+        self._processes, self._pipes = [], []
+        if workers > 1:
+            self._start(SharedArrays(arrays), workers)
+
+    def _start(self, shared: SharedArrays, workers: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        for _ in range(workers):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, shared), daemon=True)
+            process.start()
+            theirs.close()  # so that a worker's death ends our end
+            self._processes.append(process)
+            self._pipes.append(ours)
+        shared.close()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process, pipe in zip(self._processes, self._pipes, strict=True):
+            process.kill()
+            process.join()
+            pipe.close()
+
+    def run(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        """(index, ``work(task, arrays)``) of every task, in the order in which they end.
+
+        Raises what ``work`` raises, and :class:`UserError` when a worker process died.
+        """
+        if not self._processes:
+            with threadpool_limits(1, "blas"):  # as in a worker: the number of threads changes the last digits
+                yield from ((index, work(task, self._arrays)) for index, task in enumerate(tasks))
+            return
+        try:
+            yield from self._dealt(work, tasks)
+        except (EOFError, ConnectionError):
+            raise UserError(
+                "hardware.workers: a worker process died (out of memory?); repeat the command to go on, "
+                "with hardware.workers=1 if it dies again"
+            ) from None
+
+    def _dealt(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        waiting, under_way = enumerate(tasks), {}
+
+        def begin(pipe: connection.Connection) -> None:
+            for index, task in islice(waiting, 1):
+                under_way[pipe] = index
+                pipe.send((work, task))
+
+        for pipe in self._pipes:
+            begin(pipe)
+        while under_way:
+            for pipe in connection.wait(list(under_way)):
+                problem, result = pipe.recv()
+                if problem is not None:
+                    raise problem
+                index = under_way.pop(pipe)
+                begin(pipe)
+                yield index, result
+
+
+def _serve(pipe: connection.Connection, shared: SharedArrays) -> None:
+    """Life of a worker: carry out tasks until the pipe closes or the parent dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its workers itself
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    arrays = shared.arrays()
+    with threadpool_limits(1, "blas"):
+        while True:
+            try:
+                work, task = pipe.recv()
+            except EOFError:
+                return
+            try:
+                reply = None, work(task, arrays)
+            except UserError as problem:
+                reply = problem, None
+            except Exception:  # whatever it is, the parent must hear of it
+                reply = RuntimeError(f"in a worker process: {traceback.format_exc()}"), None
+            pipe.send(reply)
+
+
+def _die_with_parent() -> None:
+    connection.wait([multiprocessing.parent_process().sentinel])
+    os._exit(1)
