@@ -48,7 +48,7 @@ def show_partition(job: ComposedJob) -> None:
 
     settings = job.settings
     if not settings.on_images:
-        raise UserError(f"plot partition: task={settings.task.name} has texts; task=femnist would fit")
+        raise UserError(f"plot partition: task={settings.task.name} has no images to deal; task=femnist would fit")
     task = load_images(settings.task, Path(settings.paths.data).expanduser() if settings.paths.data else None)
     partition = make_partition(settings.partition, task, settings.seed)
     counts = np.stack([np.bincount(task.train.labels[rows], minlength=len(task.classes)) for rows in partition.train])

@@ -11,11 +11,8 @@ from knot_runner.report.cells import METRICS, Group, Row
 from knot_runner.report.records_view import Run
 
 #: What ``task.source=embedded`` reads, by kind of run.
-EMBEDDED = {
-    "distillation": "Generated text (task.source=embedded)",
-    "federated": "scikit-learn's handwritten digits (task.source=embedded)",
-    "probe": "scikit-learn's handwritten digits (task.source=embedded)",
-}
+GENERATED = "Generated text (task.source=embedded)"
+DIGITS = "scikit-learn's handwritten digits (task.source=embedded)"
 #: Two runs of one setting differ by about this much: the paper gives two digits and no spread (our judgement).
 BAND = 0.02
 #: Rows or damaged files that a line names; of more it gives the number.
@@ -63,7 +60,7 @@ def sources(runs: list[Run]) -> list[str]:
 def embedded(runs: Iterable[Run]) -> str:
     """What the runs with task.source=embedded among ``runs`` read; "" without any."""
     kinds = [run.result.get("kind", "distillation") for run in runs if run.result.get("source") == "embedded"]
-    return EMBEDDED[kinds[0]] if kinds else ""
+    return (GENERATED if kinds[0] == "distillation" else DIGITS) if kinds else ""
 
 
 def comparable(runs: list[Run]) -> bool:

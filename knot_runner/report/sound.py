@@ -7,6 +7,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from knot_runner.report.checks import Checks, is_count, is_number
+from knot_runner.report.kind_clusters import clusters_sound
+from knot_runner.report.kind_coreset import CORESET, KNN
+from knot_runner.report.kind_distance import DISTANCE
+from knot_runner.report.kind_matrix import MATRIX
+
 #: Largest value each metric can take.
 TOP = {
     "f1": 1.0,
@@ -16,7 +22,6 @@ TOP = {
     "loss": math.inf,
     "tempered_loss": math.inf,
 }
-Check = Callable[[Any, dict[str, Any]], bool]
 
 
 def problem(result: Any, task: str, method: str, seed: int) -> str:
@@ -50,7 +55,7 @@ def is_round(row: Any, number: int) -> bool:
     measures = ("accuracy", "f1", "loss", "tempered_loss", "clients")
     if any(key in row for key in measures) and not all(key in row for key in measures):
         return False
-    if not all(_number(row[key], TOP[key]) for key in TOP if key in row and key != "client_accuracy"):
+    if not all(is_number(row[key], TOP[key]) for key in TOP if key in row and key != "client_accuracy"):
         return False
     takers = row.get("participants")
     if not _is_list(takers, lambda client: isinstance(client, int) and client >= 0):
@@ -64,11 +69,7 @@ def _is_list(value: Any, right: Callable[[Any], bool], length: int | None = None
 
 
 def _share(value: Any) -> bool:
-    return value is None or _number(value, 1.0)
-
-
-def _number(value: Any, top: float = math.inf) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= top and value < math.inf
+    return value is None or is_number(value, 1.0)
 
 
 def _rows(value: Any) -> bool:
@@ -77,19 +78,22 @@ def _rows(value: Any) -> bool:
 
 def _scores(value: Any, _: dict[str, Any]) -> bool:
     return _rows(value) and all(
-        _number(score, TOP[metric]) for metric, row in value.items() if metric in TOP for score in row.values()
+        is_number(score, TOP[metric]) for metric, row in value.items() if metric in TOP for score in row.values()
     )
 
 
 def _teachers(value: Any, _: dict[str, Any]) -> bool:
     return _rows(value) and all(
-        _number(score, TOP[metric]) for row in value.values() for metric, score in row.items() if metric in TOP
+        is_number(score, TOP[metric]) for row in value.values() for metric, score in row.items() if metric in TOP
     )
 
 
 def _sizes(value: Any, _: dict[str, Any]) -> bool:
     return _rows(value) and all(
-        _number(row[part]) for row in value.values() for part in ("train", "valid", "test") if row.get(part) is not None
+        is_number(row[part])
+        for row in value.values()
+        for part in ("train", "valid", "test")
+        if row.get(part) is not None
     )
 
 
@@ -106,13 +110,13 @@ def _labels(value: Any, _: dict[str, Any]) -> bool:
 def _bias(value: Any, result: dict[str, Any]) -> bool:
     classes = len(result["labels"]["names"])
     return isinstance(value, dict) and all(
-        isinstance(row, list) and len(row) == classes and all(_number(share) for share in row) and sum(row) > 0
+        isinstance(row, list) and len(row) == classes and all(is_number(share) for share in row) and sum(row) > 0
         for row in value.values()
     )
 
 
 def _sizes_of_images(value: Any, _: dict[str, Any]) -> bool:
-    return isinstance(value, dict) and all(_number(value.get(part)) for part in ("train", "test"))
+    return isinstance(value, dict) and all(is_number(value.get(part)) for part in ("train", "test"))
 
 
 def _class_names(value: Any, _: dict[str, Any]) -> bool:
@@ -125,27 +129,27 @@ def _federated_scores(value: Any, result: dict[str, Any]) -> bool:
 
 
 def _best(value: Any, _: dict[str, Any]) -> bool:
-    return isinstance(value, dict) and _number(value.get("accuracy"), 1.0) and _number(value.get("round"))
+    return isinstance(value, dict) and is_number(value.get("accuracy"), 1.0) and is_number(value.get("round"))
 
 
 def _count(value: Any, _: dict[str, Any]) -> bool:
-    return isinstance(value, int) and _number(value)
+    return is_count(value)
 
 
 def _reached(value: Any, result: dict[str, Any]) -> bool:
-    return value is None or (isinstance(value, int) and _number(value, result["rounds"] - 1))
+    return value is None or (isinstance(value, int) and is_number(value, result["rounds"] - 1))
 
 
 def _target(value: Any, _: dict[str, Any]) -> bool:
-    return value is None or _number(value, 1.0)
+    return value is None or is_number(value, 1.0)
 
 
 def _temperatures(value: Any, _: dict[str, Any]) -> bool:
-    return _is_list(value, lambda item: _number(item) and item > 0)
+    return _is_list(value, lambda item: is_number(item) and item > 0)
 
 
 #: Kind of run -> what its result must hold, and what it may: key -> whether the value can be one.
-KINDS: dict[str, tuple[dict[str, Check], dict[str, Check]]] = {
+KINDS: dict[str, Checks] = {
     "distillation": (
         {"metrics": _scores, "datasets": _sizes, "labels": _labels},
         {"before": _scores, "teachers": _teachers, "bias": _bias},
@@ -159,7 +163,11 @@ KINDS: dict[str, tuple[dict[str, Check], dict[str, Check]]] = {
             "clients": _count,
             "best": _best,
         },
-        {"target": _target, "rounds_to_target": _reached},
+        {"target": _target, "rounds_to_target": _reached, "clusters": clusters_sound},
     ),
     "probe": ({"temperatures": _temperatures}, {}),
+    "distance": DISTANCE,
+    "matrix": MATRIX,
+    "coreset": CORESET,
+    "knn": KNN,
 }

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich import box
 from rich.console import Group
-from rich.table import Table as Grid
 from rich.text import Text
 
+from knot_runner.report import kind_coreset, kind_distance, kind_matrix
 from knot_runner.report.cells import METRICS, display
+from knot_runner.report.glance import DIM, grid, under
+from knot_runner.report.kind_clusters import cluster_lines
 from knot_runner.report.text import number, plain
-
-DIM = "dim"
 
 
 def summary_table(result: dict[str, Any]) -> Group:
@@ -20,19 +19,8 @@ def summary_table(result: dict[str, Any]) -> Group:
     rounds; a probe's temperatures."""
     name = f"{result['task']} · {display(result['method'])} · seed {result['seed']}"
     if result["status"] == "diverged":
-        return Group(Text(plain(f"{name}: diverged, so there are no numbers"), style="bold"), *_notes(result))
+        return Group(Text(plain(f"{name}: diverged, so there are no numbers"), style="bold"), *under([], result))
     return SUMMARIES[result.get("kind", "distillation")](name, result)
-
-
-def _grid(name: str, first: str) -> Grid:
-    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True, title_justify="left")
-    grid.title = Text(plain(name), style="bold")
-    grid.add_column(first, no_wrap=True)
-    return grid
-
-
-def _notes(result: dict[str, Any]) -> list[Text]:
-    return [Text(plain(str(note)), style=DIM) for note in result.get("notes", [])]
 
 
 # ------------------------------------------------------------------------------------------------------- distillation
@@ -40,21 +28,21 @@ def _notes(result: dict[str, Any]) -> list[Text]:
 
 def _distillation(name: str, result: dict[str, Any]) -> Group:
     epoch = result.get("selected_epoch")
-    grid = _grid(name, "data set")
+    table = grid(name, "data set")
     measures = [metric for metric in METRICS if metric in result["metrics"]]
     for metric in measures:
-        grid.add_column("SD" if metric == "sd" else METRICS[metric][0], justify="right", no_wrap=True)
+        table.add_column("SD" if metric == "sd" else METRICS[metric][0], justify="right", no_wrap=True)
     names = dict.fromkeys(data for metric in measures for data in result["metrics"][metric] if data != "ALL")
     for data in (*names, "ALL"):
         if data == "ALL":
-            grid.add_section()
+            table.add_section()
         role = result["datasets"].get(data, {}).get("role", "")
         title = plain(data) + (" (global)" if role == "global" else "")
-        grid.add_row(Text(title), *(_change(result, metric, data) for metric in measures))
+        table.add_row(Text(title), *(_change(result, metric, data) for metric in measures))
     kept = "the weights of epoch 0, the undistilled global model" if epoch == 0 else f"the weights of epoch {epoch}"
-    under = [Text("pretrained global model -> after distillation; SD: semantic distance, lower is better", style=DIM)]
-    under += [Text(f"kept: {kept}", style=DIM)] if epoch is not None else []
-    return Group(grid, *under, *_notes(result))
+    lines = ["pretrained global model -> after distillation; SD: semantic distance, lower is better"]
+    lines += [f"kept: {kept}"] if epoch is not None else []
+    return Group(table, *under(lines, result))
 
 
 def _change(result: dict[str, Any], metric: str, dataset: str) -> Text:
@@ -78,24 +66,25 @@ OF_ROUND = {
 
 
 def _federated(name: str, result: dict[str, Any]) -> Group:
-    grid = _grid(name, "after the last round, all test images")
-    grid.add_column("", justify="right", no_wrap=True)
+    table = grid(name, "after the last round, all test images")
+    table.add_column("", justify="right", no_wrap=True)
     for metric, title in OF_ROUND.items():
         if metric in result["metrics"]:
-            grid.add_row(title, Text(number(result["metrics"][metric]["ALL"], 3), style="bold"))
-    for key, title in (("weighted", "by images"), ("unweighted", "each alike")):
+            table.add_row(title, Text(number(result["metrics"][metric]["ALL"], 3), style="bold"))
+    for key, title in (("weighted", "by images"), ("unweighted", "each alike"), ("clusters", "each cluster alike")):
         value = result["metrics"].get("client_accuracy", {}).get(key)
         if value is not None:
-            grid.add_row(f"accuracy over clients, {title}", Text(number(value, 3), style="bold"))
+            table.add_row(f"accuracy over clients, {title}", Text(number(value, 3), style="bold"))
     best, sizes = result["best"], result["datasets"]
     lines = [
         f"best accuracy {number(best['accuracy'], 3)} in round {best['round']} (rounds count from 0)",
         *_reached(result),
+        *cluster_lines(result),
         f"{result['clients']} clients with {sizes['train']:,} training images; {sizes['test']:,} test images",
         f"{result['model']}, {result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
         f"{result['engine']} in {result['seconds']['total']:,.0f} s",
     ]
-    return Group(grid, *(Text(plain(line), style=DIM) for line in lines), *_notes(result))
+    return Group(table, *under(lines, result))
 
 
 def _counted(rounds: int) -> str:
@@ -114,7 +103,15 @@ def _reached(result: dict[str, Any]) -> list[str]:
 def _probe(name: str, result: dict[str, Any]) -> Group:
     temperatures = ", ".join(f"{value:g}" for value in result["temperatures"])
     line = f"{result['model']} probed at T = {temperatures}; the figures are drawn by knot-runner plot"
-    return Group(Text(plain(name), style="bold"), Text(plain(line), style=DIM), *_notes(result))
+    return Group(Text(plain(name), style="bold"), *under([line], result))
 
 
-SUMMARIES = {"distillation": _distillation, "federated": _federated, "probe": _probe}
+SUMMARIES = {
+    "distillation": _distillation,
+    "federated": _federated,
+    "probe": _probe,
+    "distance": kind_distance.summary,
+    "matrix": kind_matrix.summary,
+    "coreset": kind_coreset.coreset_summary,
+    "knn": kind_coreset.knn_summary,
+}

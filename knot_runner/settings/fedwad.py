@@ -53,11 +53,8 @@ class CoresetSettings:
     encoder: EncoderSettings | None = None
 
     def __post_init__(self) -> None:
-        for key in ("points", "epochs", "participants"):
-            rule(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
-        rule(self.samples is None or self.samples >= 1, "samples", f"{self.samples} is not at least 1")
-        rule(self.lr > 0, "lr", f"{self.lr} is not above 0")
-        rule(self.start_scale >= 0, "start_scale", f"{self.start_scale} is negative")
+        _coreset_rules(self)
+        rule(self.participants >= 1, "participants", f"{self.participants} is not at least 1")
 
 
 @dataclass
@@ -81,12 +78,18 @@ class CoresetKnnSettings:
     encoder_share: float = 0.5
 
     def __post_init__(self) -> None:
-        for key in ("points", "epochs"):
-            rule(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
-        rule(self.samples is None or self.samples >= 1, "samples", f"{self.samples} is not at least 1")
-        rule(self.lr > 0, "lr", f"{self.lr} is not above 0")
-        rule(self.start_scale >= 0, "start_scale", f"{self.start_scale} is negative")
+        _coreset_rules(self)
         rule(0 <= self.encoder_share < 1, "encoder_share", f"{self.encoder_share} is not in [0, 1)")
+
+
+def _coreset_rules(spec: CoresetSettings | CoresetKnnSettings) -> None:
+    """What both kinds of coreset must keep to."""
+    for key in ("points", "epochs"):
+        rule(getattr(spec, key) >= 1, key, f"{getattr(spec, key)} is not at least 1")
+    rule(spec.samples is None or spec.samples >= 1, "samples", f"{spec.samples} is not at least 1")
+    rule(spec.lr > 0, "lr", f"{spec.lr} is not above 0")
+    rule(spec.start_scale >= 0, "start_scale", f"{spec.start_scale} is negative")
+    rule(spec.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
 
 
 # --------------------------------------------------------------------------------------------------------------- tasks

@@ -35,6 +35,8 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     task, method = _used_images(counted["task"], counted["task"]["source"]), dict(counted["method"])
     if method["algorithm"] in WITHOUT_MODEL:
         kept = {key: value for key, value in counted.items() if key not in ("model", "training")}
+        if otdd := method.get("otdd"):
+            method["otdd"] = _used_otdd(otdd)
         return {**kept, "task": task, "method": method}
     chilled = any(method.get(key) is not None for key in ("schedule", "stragglers", "hard_temperature"))
     if not chilled and method.get("temperature") == 1:
@@ -51,7 +53,14 @@ def _used_clustering(clustering: dict[str, Any]) -> dict[str, Any]:
     """One cluster of all clients needs no distance; only an affinity has a scale."""
     if clustering["graph"] == "none":
         return {"graph": "none"}
-    return {key: value for key, value in clustering.items() if key != "scale" or clustering["graph"] == "affinity"}
+    used = {key: value for key, value in clustering.items() if key != "scale" or clustering["graph"] == "affinity"}
+    return {**used, "otdd": _used_otdd(clustering["otdd"])}
+
+
+def _used_otdd(otdd: dict[str, Any]) -> dict[str, Any]:
+    """The exact distance has no interpolating measures."""
+    unused = ("fedwad", "precision") if otdd["solver"] == "exact" else ()
+    return {key: value for key, value in otdd.items() if key not in unused}
 
 
 def _used_images(task: dict[str, Any], source: str) -> dict[str, Any]:
@@ -61,7 +70,16 @@ def _used_images(task: dict[str, Any], source: str) -> dict[str, Any]:
 def _used_of_image_sets(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
     task = counted["task"]
     sets = {name: _used_images(one, task["source"]) for name, one in task["sets"].items()}
-    return {**counted, "task": {**task, "sets": sets}}
+    method = {**counted["method"], "otdd": _used_otdd(counted["method"]["otdd"])}
+    return {**counted, "method": method, "task": {**task, "sets": sets}}
+
+
+def _used_of_gaussians(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
+    """Exact mode starts with as many points as the first sample has, whatever the support."""
+    method = dict(counted["method"])
+    if method["fedwad"]["mode"] == "exact":
+        method["fedwad"] = {key: value for key, value in method["fedwad"].items() if key != "support"}
+    return {**counted, "method": method}
 
 
 def _used_of_texts(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
@@ -84,5 +102,5 @@ USED: dict[str, Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]] = {
     "texts": _used_of_texts,
     "images": _used_of_images,
     "image_sets": _used_of_image_sets,
-    "gaussians": lambda _, counted: counted,
+    "gaussians": _used_of_gaussians,
 }

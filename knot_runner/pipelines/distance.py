@@ -1,0 +1,123 @@
+"""One federated Wasserstein distance as a run: the value, its course, and the exact distance beside it, each timed."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner.engine.commit import save_bytes
+from knot_runner.engine.hardware import prepare as prepare_device
+from knot_runner.engine.seeds import keyed
+from knot_runner.files import write_atomic
+from knot_runner.pipelines.errand import Errand, Watch
+from knot_runner.settings import FedwadSettings
+from knot_runner.tasks.gaussians import Gaussians, draw_gaussians
+from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between
+from knot_runner.transport.federated.interpolate import wasserstein
+from knot_runner.transport.federated.measure import Measure
+
+#: The measure after every iteration is kept up to so many numbers in all (the toy has 8,400); of longer courses the
+#: start, the first iteration and the last.
+MOST_KEPT = 50_000
+Made = TypeVar("Made")
+
+
+def carry_out(errand: Errand) -> dict[str, Any]:
+    """Draw the samples, measure their distance both ways, keep the moving measure. Raises :class:`UserError`."""
+    began = time.monotonic()
+    settings = errand.settings
+    device = prepare_device(settings.hardware)
+    write_atomic(errand.folder / "config.yaml", errand.config_yaml)
+    task = draw_gaussians(settings.task, settings.seed)
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always", RuntimeWarning)
+        bare, traced, exact, seconds = _measured(errand, task)
+    notes = [*_notes(errand.hp.fedwad, device), *dict.fromkeys(str(warning.message) for warning in raised)]
+    for note in notes:
+        errand.say(note)
+    write_atomic(errand.folder / "measures.safetensors", save_bytes(_kept(task, traced.measures)))
+    return {
+        **errand.describe(task.digest, settings.task.source, torch.device("cpu")),
+        "kind": "distance",
+        "status": "done",
+        "mode": errand.hp.fedwad.mode,
+        "iterations": errand.hp.fedwad.iterations,
+        "samples": [len(task.first), len(task.second)],
+        "ratio": settings.task.ratio,
+        "dimension": settings.task.dimension,
+        "value": bare.value,
+        "exact": exact,
+        "closed_form": task.distance,
+        "server_only": list(traced.server_only),
+        "sums": list(traced.sums),
+        "values": list(traced.values),
+        "support": list(traced.supports),
+        "spent": None if bare.spent is None else dict(zip(("epsilon", "delta"), bare.spent, strict=True)),
+        "notes": notes,
+        "seconds": {"total": round(time.monotonic() - began, 2), **seconds},
+    }
+
+
+def _measured(errand: Errand, task: Gaussians) -> tuple[FederatedDistance, FederatedDistance, float, dict[str, float]]:
+    """FedWaD bare and traced, the exact distance, and the seconds of the first and the last.
+
+    In approximate mode the course costs as much again as the value, so FedWaD runs twice, on the same draws: once for
+    the course, and once for its time. In exact mode the course is free, and one run serves for both.
+    """
+    samples = Measure(task.first), Measure(task.second)
+    options = started(errand.hp.fedwad, samples[0].size)
+    federated = partial(distance_between, *samples, options, partial(draws, errand.settings.seed))
+    wasserstein(Measure(task.first[:1]), samples[1])  # a first call is slower, which would count at ten points
+    traced, seconds = _timed(errand.watch, "federated distance", partial(federated, trace=True))
+    bare = traced
+    if options.mode == "approximate" or options.privacy:
+        bare, seconds = _timed(errand.watch, "federated distance, bare", federated)
+    exact, central = _timed(errand.watch, "exact distance", partial(wasserstein, *samples))
+    return bare, traced, exact, {"federated": seconds, "exact": central}
+
+
+def started(options: FedwadSettings, samples: int) -> FedwadSettings:
+    """Exact mode starts with as many points as the first sample has (as the paper's experiments), whatever ``support``
+    says: with samples of one size and equal masses its support then stays at that."""
+    return replace(options, support=samples) if options.mode == "exact" else options
+
+
+def draws(seed: int, *names: object) -> np.random.Generator:
+    """A generator of its own for every draw of the algorithm, whatever was drawn before."""
+    return np.random.default_rng(keyed(seed, "federated distance", *names))
+
+
+def _timed(watch: Watch, stage: str, work: Callable[[], Made]) -> tuple[Made, float]:
+    watch(stage, 0, 1, "")
+    began = time.perf_counter()
+    made = work()
+    seconds = time.perf_counter() - began
+    watch(stage, 1, 1, "done")
+    return made, seconds
+
+
+def _notes(options: FedwadSettings, device: torch.device) -> list[str]:
+    notes = []
+    if device.type != "cpu":
+        notes.append(f"hardware.device: the network simplex runs on the CPU, not on {device}")
+    if options.privacy:
+        notes.append("The course is that of a traced run, which releases more than the epsilon of the run itself pays.")
+    return notes
+
+
+def _kept(task: Gaussians, measures: tuple[Measure, ...]) -> dict[str, Tensor]:
+    """``mu``, ``nu`` [n, d], and ``xi/<k>`` [S, d], ``weights/<k>`` [S] of the measure after iteration k."""
+    last = len(measures) - 1
+    whole = sum(measure.points.size for measure in measures) <= MOST_KEPT
+    arrays = {"mu": task.first, "nu": task.second}
+    for k in range(last + 1) if whole else sorted({0, 1, last}):
+        arrays |= {f"xi/{k}": measures[k].points, f"weights/{k}": measures[k].masses()}
+    return {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}

@@ -1,0 +1,215 @@
+"""The federated distance's records and figures, from synthetic runs: checks, summary, numbers worked out by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from safetensors.numpy import save_file
+
+from knot_runner.errors import UserError
+from knot_runner.files import write_json
+from knot_runner.report.figure_distance import moving_measure
+from knot_runner.report.figure_runtime import distance_runtime
+from knot_runner.report.kind_distance import summary
+from knot_runner.report.records_view import Job
+from knot_runner.report.sound import problem
+from knot_runner.strict import digest
+
+
+def record(mode: str = "approximate", seed: int = 0, support: int = 4, n: int = 20, **changes: Any) -> dict[str, Any]:
+    """A run of three iterations: exact distance 2, value 2.2, closed form 4."""
+    return {
+        "kind": "distance", "task": "gaussians", "source": "generated", "method": "federated_distance", "seed": seed,
+        "status": "done", "mode": mode, "iterations": 3, "samples": [n, n], "ratio": 1, "dimension": 2, "value": 2.2,
+        "exact": 2.0, "closed_form": 4.0, "server_only": [1.9, 2.1, 2.0], "sums": [3.0, 2.6, 2.4],
+        "values": [2.6, 2.4, 2.2], "support": [support] * 3, "spent": None, "notes": [],
+        "seconds": {"total": 1.0, "federated": 0.5, "exact": 0.25},
+    } | changes  # fmt: skip
+
+
+def made(root: Path, label: str = "", **of_record: Any) -> Job:
+    """A finished run with its measures: xi moves from the origin towards (2, 2)."""
+    result = record(**of_record)
+    run_id = digest({**result, "seconds": 0, "label": label}, 12)
+    job = Job(run_id, root / run_id, "gaussians", "federated_distance", result["seed"], label)
+    job.folder.mkdir()
+    write_json(job.folder / "result.json", {**result, "digest": digest(result, 64)})
+    rng = np.random.default_rng(0)
+    cloud = rng.normal(0, 0.3, (result["support"][0], result["dimension"])).astype(np.float32)
+    arrays = {"mu": rng.normal(0, 0.3, (20, result["dimension"])), "nu": rng.normal(4, 0.3, (20, result["dimension"]))}
+    for k in range(4):
+        arrays |= {f"xi/{k}": cloud + 2 * k / 3, f"weights/{k}": np.full(len(cloud), 1 / len(cloud))}
+    save_file({key: array.astype(np.float32) for key, array in arrays.items()}, job.folder / "measures.safetensors")
+    return job
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.with_suffix(".csv").open()))
+
+
+def shown(result: dict[str, Any]) -> str:
+    out = io.StringIO()
+    Console(file=out, width=80).print(summary("gaussians · x · seed 0", result))
+    return out.getvalue()
+
+
+# ------------------------------------------------------------------------------------------------- checks and summary
+
+
+@pytest.mark.parametrize("changes", [{}, {"server_only": []}, {"closed_form": 0.0}, {"value": 0, "exact": 0}])
+def test_sound_records(changes: dict[str, Any]) -> None:
+    assert not problem(record(**changes), "gaussians", "federated_distance", 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("mode", "rough", "mode"), ("value", -1.0, "mode"), ("exact", math.nan, "mode"), ("closed_form", None, "mode"),
+        ("samples", [20], "samples"), ("samples", [20, 0], "samples"), ("dimension", "2", "samples"),
+        ("support", [4, 4], "support"), ("support", [4, 4, 0.5], "support"), ("values", [2.0], "values"),
+        ("sums", [1, 2, math.inf], "sums"), ("iterations", 4, "support"), ("seconds", {"total": 1}, "seconds"),
+        ("server_only", [1.0], "server_only"), ("server_only", "none", "server_only"),
+    ],
+)  # fmt: skip
+def test_records_that_cannot_be(key: str, value: Any, named: str) -> None:
+    assert problem(record(**{key: value}), "gaussians", "federated_distance", 0) == f"holds no sound {named!r}"
+
+
+def test_the_summary_by_hand() -> None:
+    lines = shown(record(notes=["a [red]note[/red]"])).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split() for line in lines[4:9]] == [
+        ["federated,", "after", "3", "iterations", "2.2", "+10%", "0.5", "s"],
+        ["server", "alone,", "after", "1", "1.9", "-5%"],
+        ["server", "alone,", "after", "3", "2"],
+        ["exact,", "all", "samples", "at", "one", "place", "2", "0.25", "s"],
+        ["closed", "form", "of", "the", "distributions", "4", "+100%"],
+    ]
+    assert [line.rstrip() for line in lines[10:]] == [
+        "20 and 20 samples in 2 dimensions; approximate measures of 4 points",
+        "sum A of the four distances: 3 at first, 2.4 in the end; it never rises",
+        "a [red]note[/red]",
+    ]
+
+
+def test_the_summary_of_other_courses() -> None:
+    text = shown(record(server_only=[], sums=[2.4, 2.6, 2.4], spent={"epsilon": 4.0, "delta": 1e-4}))
+    assert "server alone" not in text and "it rises in 1 of 2 iterations" in " ".join(text.split())
+    assert "each client has spent epsilon 4, delta 0.0001 in all" in text
+    assert "exact measures of 20 points, 31 in the end" in shown(record("exact") | {"support": [20, 26, 31]})
+    assert "%" not in shown(record(value=0.0, exact=0.0, closed_form=0.0, server_only=[]))
+
+
+# ------------------------------------------------------------------------------------------------------------- Fig. 3
+
+
+def modes(root: Path, seeds: int = 1) -> list[Job]:
+    labels = {"exact": "method.fedwad.mode=exact, method.fedwad.support=4", "approximate": "method.fedwad.support=4"}
+    return [made(root, labels[mode], mode=mode, seed=seed) for mode in labels for seed in range(seeds)]
+
+
+@pytest.mark.parametrize("figure", [moving_measure, distance_runtime])
+def test_every_figure_is_drawn(tmp_path: Path, figure: Any) -> None:
+    from matplotlib.image import imread
+
+    path = tmp_path / "figure.png"
+    lines = figure(modes(tmp_path, 2), path, notes=["a note"], command="knot-runner x")
+    image = imread(path)
+    assert 1000 <= image.shape[1] <= 2800 and 600 <= image.shape[0] <= 2000
+    assert (image[..., :3].min(2) < 0.9).mean() > 0.01
+    assert lines and not any("nan" in line for line in lines) and table(path)
+
+
+def test_excess_by_hand(tmp_path: Path) -> None:
+    jobs = [made(tmp_path), made(tmp_path, seed=1, values=[2.6, 2.4, 2.4], sums=[3.0, 2.6, 2.6])]
+    lines = moving_measure(jobs, tmp_path / "figure.png")
+    assert lines == [
+        "FedWaD-a, S=4, relative excess after the last iteration: FedWaD's value 0.15 (0.1 to 0.2), "
+        "server alone (Theorem 3) 0 (0 to 0), sum A (Theorem 2) 0.25 (0.2 to 0.3)"
+    ]
+    rows = {(row["quantity"], row["iteration"]): row for row in table(tmp_path / "figure.png")}
+    assert len(rows) == 9 and rows["server_only", "1"]["mean"] == "0.05"  # 1.9 falls short of 2
+    assert [rows["values", "3"][key] for key in ("method", "mean", "low", "high", "seeds")] == [
+        "FedWaD-a, S=4", "0.15", "0.1", "0.2", "2",
+    ]  # fmt: skip
+
+
+def test_methods_are_named_in_order_and_once(tmp_path: Path) -> None:
+    swept = "method.fedwad.mode={}, method.fedwad.support={}, method.fedwad.t={}"
+    jobs = [made(tmp_path, swept.format("approximate", s, t), support=s) for s in (10, 4) for t in ("0.5", "random")]
+    exact = made(tmp_path, swept.format("exact", 4, "0.5"), mode="exact")
+    lines = moving_measure([*jobs, exact, exact], tmp_path / "figure.png")
+    assert [line.split(", relative")[0] for line in lines] == [
+        "FedWaD-e, t=0.5", "FedWaD-a, S=4, t=0.5", "FedWaD-a, S=4, t=random", "FedWaD-a, S=10, t=0.5",
+        "FedWaD-a, S=10, t=random",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dimension", [1, 5])
+def test_measures_of_other_dimensions_are_drawn(tmp_path: Path, dimension: int) -> None:
+    job = made(tmp_path, dimension=dimension, server_only=[])
+    (line,) = moving_measure([job], tmp_path / "figure.png")
+    assert "server" not in line
+
+
+@pytest.mark.parametrize(
+    "arrays", [{"mu": (3, 2)}, {"mu": (3, 2), "nu": (3,), "xi/0": (2, 2)}, {"mu": (3, 2), "nu": (3, 2)}]
+)
+def test_damaged_measures_are_named(tmp_path: Path, arrays: dict[str, tuple[int, ...]]) -> None:
+    job = made(tmp_path)
+    save_file({key: np.zeros(shape, np.float32) for key, shape in arrays.items()}, job.folder / "measures.safetensors")
+    with pytest.raises(UserError, match="measures.safetensors: is damaged"):
+        moving_measure([job], tmp_path / "figure.png")
+
+
+# ------------------------------------------------------------------------------------------------------- Fig. 2, 8, 9
+
+
+def test_times_and_errors_by_hand(tmp_path: Path) -> None:
+    slow = {"total": 9.0, "federated": 4.0, "exact": 0.75}
+    jobs = [
+        *(made(tmp_path, n=10, seed=seed) for seed in (0, 1)),
+        made(tmp_path, n=20),
+        made(tmp_path, n=20, seed=1, value=3.0),
+        made(tmp_path, "method.fedwad.mode=exact", mode="exact", n=20, support=20, seconds=slow),
+    ]
+    lines = distance_runtime(jobs, tmp_path / "figure.png")
+    assert lines == [
+        # seed 0: two runs, .25 and .75 s; seed 1: .25 s
+        "d=2, ratio 1:1, WD: n=20 in 0.375 s, relative error 0.5; FedWaD-e takes 10.7 times as long",
+        "d=2, ratio 1:1, FedWaD-e: n=20 in 4 s, relative error 0.45",
+        # |2.2 / 4 - 1| and |3 / 4 - 1|
+        "d=2, ratio 1:1, FedWaD-a, S=4: n=20 in 0.5 s, relative error 0.35; FedWaD-e takes 8 times as long",
+    ]
+    rows = [row for row in table(tmp_path / "figure.png") if row["method"] == "FedWaD-a, S=4"]
+    assert [(row["quantity"], row["n"], row["mean"]) for row in rows] == [
+        ("seconds", "10", "0.5"), ("seconds", "20", "0.5"), ("error", "10", "0.45"), ("error", "20", "0.35"),
+    ]  # fmt: skip
+
+
+def test_panels_by_dimension_and_ratio(tmp_path: Path) -> None:
+    label = "task.ratio=3, task.dimension=50"
+    jobs = [made(tmp_path, label, dimension=50, ratio=3), made(tmp_path, label, dimension=2, ratio=3), made(tmp_path)]
+    lines = distance_runtime(jobs, tmp_path / "figure.png")
+    assert [line.split(", WD")[0] for line in lines[::2]] == ["d=2, ratio 1:1", "d=2, ratio 1:3", "d=50, ratio 1:3"]
+
+
+def test_distributions_that_are_one_have_no_relative_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="task.offset"):
+        distance_runtime([made(tmp_path, closed_form=0.0)], tmp_path / "figure.png")
+
+
+def test_records_are_sealed(tmp_path: Path) -> None:
+    job = made(tmp_path)
+    path = job.folder / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"value": 2.0}))
+    with pytest.raises(UserError, match="none of the 1 runs is there"):
+        moving_measure([job], tmp_path / "figure.png")

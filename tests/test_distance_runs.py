@@ -1,0 +1,151 @@
+"""One federated distance as a run: its record against POT and against the algorithm by hand, and its two presets."""
+
+from __future__ import annotations
+
+import csv
+import json
+import warnings
+from functools import partial
+
+import numpy as np
+import ot
+import pytest
+from safetensors.numpy import load_file
+
+from knot_runner.cli import main
+from knot_runner.compose import compose_jobs
+from knot_runner.errors import UserError
+from knot_runner.pipelines import distance
+from knot_runner.pipelines.distance import draws
+from knot_runner.pipelines.errand import Errand
+from knot_runner.report.sound import problem
+from knot_runner.run import run
+from knot_runner.tasks.gaussians import draw_gaussians
+from knot_runner.transport.federated.fedwad import distance_between
+from knot_runner.transport.federated.interpolate import wasserstein
+from knot_runner.transport.federated.measure import Measure
+
+SMALL = ["task=gaussians", "task.samples=24", "method.fedwad.support=4", "method.fedwad.iterations=3"]
+PRIVACY = "method.fedwad.privacy={mechanism: gaussian, epsilon: 500, delta: 1e-5, clip: 10}"
+#: Of the toy at S = 2, 10, 200: relative gap to the exact distance in the facts sheet (K = 20, covariance 0.2).
+GAPS = {2: 1.6e-2, 10: 4.0e-3, 200: 9.5e-5}
+
+
+def errand(out, *overrides, said=None):
+    (job,) = compose_jobs([*SMALL, f"paths.out={out}", *overrides], None)
+    say = [].append if said is None else said.append
+    return Errand(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, say)
+
+
+def test_the_record_against_pot_and_the_algorithm_itself(tmp_path):
+    one = errand(tmp_path, "task.ratio=3")
+    result, kept = run(one), load_file(one.folder / "measures.safetensors")
+    task = draw_gaussians(one.settings.task, 0)
+    cost = ot.dist(task.first, task.second)
+    assert result["exact"] == pytest.approx(ot.emd2([], [], cost) ** 0.5, rel=1e-9)
+    expected = distance_between(
+        Measure(task.first), Measure(task.second), one.hp.fedwad, partial(draws, one.settings.seed), trace=True
+    )
+    assert result["value"] == expected.value == result["values"][-1] >= result["exact"]
+    assert (result["sums"], result["server_only"]) == (list(expected.sums), list(expected.server_only))
+    assert (
+        result["samples"] == [24, 8]
+        and result["support"] == [4, 4, 4]
+        and result["closed_form"] == one.settings.task.offset
+    )
+    assert kept["mu"] == pytest.approx(task.first, abs=1e-6) and kept["nu"] == pytest.approx(task.second, abs=1e-6)
+    assert kept["xi/3"] == pytest.approx(expected.xi.points, abs=1e-6)
+    assert {key for key in kept if key.startswith("xi")} == {f"xi/{k}" for k in range(4)}
+    assert all(kept[f"weights/{k}"].sum() == pytest.approx(1) for k in range(4))
+    assert not problem(result, "gaussians", "federated_distance", 0)
+
+
+def test_numbers_repeat_and_times_are_times(tmp_path):
+    first, second = (run(errand(tmp_path / name)) for name in "ab")
+    assert first.keys() == second.keys()
+    assert all(first[key] == second[key] for key in first if key not in ("seconds", "digest"))
+    assert all(first["seconds"][key] > 0 for key in ("federated", "exact"))
+    assert run(errand(tmp_path / "c", "seed=1"))["value"] != first["value"]
+
+
+def test_a_finished_run_is_not_done_again(tmp_path):
+    assert run(errand(tmp_path)) == run(errand(tmp_path))
+
+
+def test_exact_mode_starts_with_the_first_samples_size_whatever_the_support(tmp_path):
+    runs = [errand(tmp_path, "method.fedwad.mode=exact", f"method.fedwad.support={s}") for s in (4, 100)]
+    assert runs[0].run_id == runs[1].run_id  # so a grid of supports has one run of exact mode
+    result = run(runs[0])
+    assert result["support"] == [24, 24, 24]
+    assert len(load_file(runs[0].folder / "measures.safetensors")["xi/0"]) == 24
+    assert errand(tmp_path, "method.fedwad.support=5").run_id != errand(tmp_path).run_id
+
+
+def test_random_places_leave_the_server_without_a_value(tmp_path):
+    result = run(errand(tmp_path, "method.fedwad.t=random"))
+    assert result["server_only"] == [] and not problem(result, "gaussians", "federated_distance", 0)
+
+
+def test_privacy_is_paid_by_the_bare_run_and_said(tmp_path):
+    said = []
+    result = run(errand(tmp_path, PRIVACY, said=said))
+    assert result["spent"] == {"epsilon": 4 * 500, "delta": pytest.approx(4e-5)}  # three measures and one distance
+    assert result["notes"] == said and "traced run, which releases more" in said[0]
+    with pytest.raises(UserError, match="privacy"):
+        run(errand(tmp_path, PRIVACY, "method.fedwad.mode=exact"))
+
+
+def test_a_plan_that_is_not_optimal_is_on_record(tmp_path, monkeypatch):
+    def stopped(first, second):
+        warnings.warn("network simplex stopped after 3 pivots", RuntimeWarning, stacklevel=2)
+        return wasserstein(first, second)
+
+    monkeypatch.setattr(distance, "wasserstein", stopped)
+    assert run(errand(tmp_path))["notes"] == ["network simplex stopped after 3 pivots"]
+
+
+def test_a_long_course_keeps_its_ends(tmp_path):
+    one = errand(tmp_path, "task.samples=300", "task.dimension=50", "method.fedwad.support=300")
+    run(one)
+    kept = {key for key in load_file(one.folder / "measures.safetensors") if key.startswith("xi")}
+    assert kept == {"xi/0", "xi/1", "xi/3"}
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UserError, match="hardware.device"):
+        run(errand(tmp_path, "hardware.device=cuda:99"))
+
+
+# ------------------------------------------------------------------------------------------------------- command line
+
+
+def test_out_of_the_box(tmp_path, capsys):
+    assert main(["task=gaussians", f"paths.out={tmp_path}"]) == 0
+    shown = capsys.readouterr().out
+    for text in ("federated, after 20 iterations", "server alone, after 1", "exact, all samples", "sum A of the four"):
+        assert text in shown
+    assert max(map(len, shown.splitlines()[:-1])) <= 80
+
+
+def test_the_toy_and_its_gaps(tmp_path, capsys):
+    few = [f"paths.out={tmp_path}", "seed=0", "method.fedwad.support=2,10"]
+    assert main(["experiment=fedwad_toy", *few]) == 0
+    shown = capsys.readouterr()
+    assert "4 done, 0 failed" in shown.err
+    assert (tmp_path / "figures" / "fedwad_toy.png").read_bytes()[:4] == b"\x89PNG"
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("gaussians/*/*/result.json")]
+    assert sorted(result["support"][0] for result in results) == [2, 10, 200]  # exact mode once
+    for result in results:
+        assert result["value"] / result["exact"] - 1 == pytest.approx(GAPS[result["support"][0]], rel=0.3)
+        assert np.diff(result["sums"]).max() < 1e-9 * result["exact"]  # Theorem 2
+    assert main(["plot", "fedwad_toy", *few]) == 0
+    assert capsys.readouterr().out == shown.out  # a preset that has run shows its figure
+
+
+def test_the_running_times(tmp_path, capsys):
+    few = [f"paths.out={tmp_path}", "task.samples=12,30", "method.fedwad.support=4", "task.dimension=2", "seed=0"]
+    assert main(["experiment=fedwad_runtime", *few]) == 0
+    shown = capsys.readouterr().out
+    assert "d=2, ratio 1:3, FedWaD-a, S=4: n=30 in" in shown and "FedWaD-e takes" in shown
+    rows = list(csv.DictReader((tmp_path / "figures" / "fedwad_runtime.csv").open()))
+    assert len(rows) == 2 * 3 * 2 * 2  # ratios, methods, quantities, sizes
