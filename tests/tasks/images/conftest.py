@@ -15,12 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 from PIL import Image
 
 from knot_runner.settings import ImageTaskSettings, build
-
-PRESETS = Path(__file__).resolve().parents[3] / "conf" / "task"
+from tests.tasks.images.presets import task_config
 
 
 def write_idx(path: Path, array: np.ndarray) -> Path:
@@ -114,8 +112,7 @@ def image_task() -> Callable[..., ImageTaskSettings]:
     """Settings of a file in conf/task, with top-level changes; ``local`` is merged into what is there."""
 
     def load(name: str = "mnist", **changes: Any) -> ImageTaskSettings:
-        config = OmegaConf.to_container(OmegaConf.load(PRESETS / f"{name}.yaml"), resolve=True)
-        config.pop("defaults")
+        config = task_config(name)
         local = config["local"] | changes.pop("local", {})
         return build(ImageTaskSettings, config | {"source": "local"} | changes | {"local": local}, "task")
 

@@ -8,21 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
 from knot_runner.errors import UserError
 from knot_runner.settings import ImageTaskSettings
 from knot_runner.tasks.images import load_images
+from tests.tasks.images.presets import PRESETS, task_config
 
-PRESETS = Path(__file__).resolve().parents[3] / "conf" / "task"
-NAMES = ("femnist", "cifar10", "cifar100", "mnist", "fashionmnist", "usps")
+NAMES = ("femnist", "cifar10", "cifar100", "mnist", "kmnist", "fashionmnist", "usps")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_key_is_written_down(image_task, name: str) -> None:
-    config = OmegaConf.load(PRESETS / f"{name}.yaml")
-    assert set(config) - {"defaults"} == {field.name for field in dataclasses.fields(ImageTaskSettings)}
-    assert config.source == "embedded" and config.name == name
+    config = task_config(name)
+    assert set(config) == {field.name for field in dataclasses.fields(ImageTaskSettings)}
+    assert config["source"] == "embedded" and config["name"] == name
     text = (PRESETS / f"{name}.yaml").read_text().splitlines()
     assert text[0].startswith(f"# knot-runner task={name}") and not text[4].endswith(",")
     assert image_task(name).hub.splits["train"] == "train"

@@ -1,0 +1,173 @@
+"""Distances between all clients' data, or between data sets: as a run, and as an artefact that other runs share."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from knot_runner.engine.hardware import prepare as prepare_device
+from knot_runner.engine.seeds import keyed
+from knot_runner.engine.store import Artefact, Store
+from knot_runner.errors import UserError
+from knot_runner.files import remove_temporaries, write_atomic
+from knot_runner.pipelines.encoding import space
+from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.pair_log import Pair, PairLog
+from knot_runner.settings import OtddSettings
+from knot_runner.strict import digest as digest_of
+from knot_runner.tasks.images import ImageTask, Partition, load_images, make_partition
+from knot_runner.tasks.images.sets import load_image_sets
+from knot_runner.transport.otdd.matrix import distance_matrix
+from knot_runner.transport.otdd.statistics import LabelledSamples
+
+STAGE = "distances"
+#: Data sets of one record; more pairs than that belong to no table or figure (clustering has no such limit).
+MOST = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """``matrix`` [N, N] float64: symmetric, zero diagonal, squared distances. ``seconds``: of work, over all sessions;
+    ``digest``: the artefact's key, which stands for the samples and all settings in use."""
+
+    matrix: np.ndarray
+    folder: Path
+    seconds: float
+    digest: str
+
+
+def carry_out(errand: Errand) -> dict[str, Any]:
+    """Read the images, measure every pair of clients or data sets. Raises :class:`UserError`."""
+    began = time.monotonic()
+    prepare_device(errand.settings.hardware)
+    otdd = errand.hp.otdd
+    task, partition = clients_data(errand)
+    if len(partition.names) > MOST:
+        raise UserError(f"partition.clients: {len(partition.names)} are too many for method=dataset_distance; {MOST}")
+    notes = [*task.notes, *partition.notes, *cut(otdd, partition)]
+    for note in notes:
+        errand.say(note)
+    write_atomic(errand.folder / "config.yaml", errand.config_yaml)
+    sets = labelled(errand, otdd, task, partition.train, errand.settings.seed)
+    found = distances(errand, sets, partition.names, otdd, task.digest)
+    return {
+        **errand.describe(task.digest, task.source, torch.device("cpu")),
+        "kind": "matrix",
+        "status": "done",
+        "solver": otdd.solver,
+        "names": partition.names,
+        "sizes": [len(one.labels) for one in sets],
+        "groups": partition.groups,
+        "pairs": len(sets) * (len(sets) - 1) // 2,
+        "matrix": found.matrix.tolist(),
+        "artefact": found.digest,
+        "notes": notes,
+        "seconds": {"total": round(time.monotonic() - began, 2), "distances": round(found.seconds, 3)},
+    }
+
+
+def clients_data(errand: Errand) -> tuple[ImageTask, Partition]:
+    """The images and which rows are whose: clients of the partition, or data sets. Raises :class:`UserError`."""
+    settings = errand.settings
+    if not settings.on_images:
+        return load_image_sets(settings.task, errand.data_root)
+    task = load_images(settings.task, errand.data_root)
+    return task, make_partition(settings.partition, task, settings.seed)
+
+
+def labelled(
+    errand: Errand, otdd: OtddSettings, task: ImageTask, rows: list[np.ndarray], seed: int
+) -> list[LabelledSamples]:
+    """Each client's training images (``rows``: int [n] of ``task.train``) as points [n, d] float64 with labels.
+
+    Points are normalised pixels, or codes where ``otdd.encoder`` is set. Of a client with more than ``otdd.samples``
+    images, so many are drawn by (``seed``, client). Raises :class:`UserError` naming a client without images, or with
+    pixels that are not finite.
+    """
+    where = space(errand, otdd.encoder, task)
+    made = []
+    for client, own in enumerate(rows):
+        if not len(own):
+            raise UserError(f"client {client} of 0..{len(rows) - 1}: has no training images, so it has no distance")
+        if len(own) > otdd.samples:
+            rng = np.random.default_rng(keyed(seed, "otdd", "samples", client))
+            own = own[np.sort(rng.permutation(len(own))[: otdd.samples])]
+        images = task.train.take(own)
+        try:
+            made.append(LabelledSamples(where.points(images), images.labels))
+        except UserError as problem:
+            raise UserError(f"client {client} of 0..{len(rows) - 1}: {problem}") from None
+    return made
+
+
+def distances(
+    errand: Errand, sets: list[LabelledSamples], names: list[str], otdd: OtddSettings, digest: str
+) -> Distances:
+    """All pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed.
+
+    Finished pairs are logged as they come: the same command after a kill goes on with the others, with the same
+    numbers. Raises :class:`UserError` naming a pair whose distance is not finite.
+    """
+    key = _key(sets, otdd, digest, errand.settings.seed)
+    store = Store(Path(errand.settings.paths.out) / "artefacts")
+    with store.lock(STAGE, key):
+        found = store.find(STAGE, key) or _measured(errand, store, key, sets, names, otdd)
+    return Distances(found.tensors()["matrix"].numpy(), found.folder, found.info["seconds"], key)
+
+
+def _measured(
+    errand: Errand, store: Store, key: str, sets: list[LabelledSamples], names: list[str], otdd: OtddSettings
+) -> Artefact:
+    folder, settings = store.folder(STAGE, key), errand.settings
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_temporaries(folder)
+    log = PairLog(folder / "pairs.jsonl", len(sets))
+    pairs = len(sets) * (len(sets) - 1) // 2
+
+    def progress(finished: list[Pair], values: list[float]) -> None:
+        for (i, j), value in zip(finished, values, strict=True):
+            if not np.isfinite(value):
+                raise UserError(f"{names[i]}, {names[j]}: their distance is {value}; constant or huge pixels?")
+        log.add(finished, values)
+        errand.watch(STAGE, len(log.done), pairs, "")
+
+    try:
+        workers = settings.hardware.workers or os.cpu_count() or 1
+        matrix = distance_matrix(sets, otdd, settings.seed, workers, dict(log.done), progress)
+    finally:  # an interrupt loses nothing that is finished
+        log.flush()
+    errand.watch(STAGE, pairs, pairs, "done")
+    info = {"names": names, "pairs": pairs, "seconds": log.seconds}
+    made = store.put(STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
+    log.path.unlink(missing_ok=True)
+    return made
+
+
+def _key(sets: list[LabelledSamples], otdd: OtddSettings, data: str, seed: int) -> str:
+    """Name of the artefact: the samples themselves stand for rows, encoder and ``otdd.samples``."""
+    content = hashlib.sha256()
+    for one in sets:
+        for array in (one.points, one.labels):
+            content.update(f"{array.dtype} {array.shape}".encode())
+            content.update(np.ascontiguousarray(array))
+    unused = {"encoder", "samples"} | ({"fedwad", "precision"} if otdd.solver == "exact" else set())
+    used = {name: value for name, value in dataclasses.asdict(otdd).items() if name not in unused}
+    return digest_of({"otdd": used, "data": data, "samples": content.hexdigest(), "seed": seed})
+
+
+def cut(otdd: OtddSettings, partition: Partition) -> list[str]:
+    """A line where a draw stands for a client's or data set's images."""
+    larger = sum(len(rows) > otdd.samples for rows in partition.train)
+    if not larger:
+        return []
+    return [
+        f"{larger} of {len(partition.train)} have more than {otdd.samples} images; so many are drawn (otdd.samples)"
+    ]

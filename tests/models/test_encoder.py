@@ -1,0 +1,52 @@
+"""Autoencoders: shapes there and back for even and odd sides, the formula of the code, refusals."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from knot_runner.errors import UserError
+from knot_runner.models.encoder import build_encoder
+from knot_runner.settings import EncoderSettings
+
+
+def spec(kind: str, sizes: list[int]) -> EncoderSettings:
+    return EncoderSettings("e", kind, sizes, 0, 10, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "code"), [((3, 32, 32), 48 * 4 * 4), ((1, 28, 28), 48 * 3 * 3), ((2, 9, 15), 48 * 1 * 1)]
+)
+def test_convolutions_halve_each_side_and_the_mirror_gives_it_back(shape, code):
+    model = build_encoder(spec("conv", [12, 24, 48]), shape)
+    x = torch.randn(5, *shape)
+    codes = model.encode(x)
+    assert codes.shape == (5, code) and model.code == code
+    assert model(x).shape == x.shape
+
+
+def test_convolutional_codes_are_their_layers_in_a_row():
+    model = build_encoder(spec("conv", [4, 6]), (2, 9, 7)).double()
+    x = torch.randn(3, 2, 9, 7, dtype=torch.float64)
+    down = nn.Sequential(model.down[0], nn.ReLU(), model.down[1], nn.ReLU(), nn.Flatten())
+    torch.testing.assert_close(model.encode(x), down(x), rtol=0, atol=0)
+    up = nn.Sequential(nn.Unflatten(1, (6, 2, 1)), model.up[0], nn.ReLU(), model.up[1])
+    torch.testing.assert_close(model.decode(down(x)), up(down(x)), rtol=0, atol=0)
+
+
+def test_dense_codes_are_their_formula():
+    model = build_encoder(spec("dense", [5, 3]), (1, 2, 4)).double()
+    x = torch.randn(6, 1, 2, 4, dtype=torch.float64)
+    (first, second), (third, last) = model.down, model.up
+    h = x.numpy().reshape(6, 8)
+    for number, layer in enumerate((first, second, third, last)):
+        h = h @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
+        if number == 1:
+            np.testing.assert_allclose(model.encode(x).detach().numpy(), h, rtol=1e-12)
+        h = np.maximum(h, 0) if number in (0, 2) else h
+    np.testing.assert_allclose(model(x).detach().numpy(), h.reshape(6, 1, 2, 4), rtol=1e-12)
+
+
+def test_images_too_small_are_refused():
+    with pytest.raises(UserError, match="encoder.sizes: 4 convolutions leave nothing of 8x8"):
+        build_encoder(spec("conv", [4, 4, 4, 4]), (1, 8, 8))
