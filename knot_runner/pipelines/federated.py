@@ -3,156 +3,114 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from knot_runner import measures
-from knot_runner.engine.commit import Checkpoint, save_bytes
+from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
-from knot_runner.engine.federated.cohort import Engine, Trained
+from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.errors import UserError, nearest
 from knot_runner.files import write_atomic, write_json
 from knot_runner.methods.federated import FEDERATED, FederatedMethod
-from knot_runner.methods.federated.chilling import scheduled
 from knot_runner.methods.federated.population import Population, State
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.errand import Errand
 from knot_runner.pipelines.ground import Ground, counts, prepare
+from knot_runner.pipelines.rounds import Course, Learnt, Rounds, Row
 from knot_runner.tracker import Tracker
 
-#: A commit may take this share of the time since the last one; a kill costs the rounds in between, never a number.
-COMMIT_SHARE = 0.1
-#: ... but never more than so many seconds of work.
-MOST_UNCOMMITTED = 60.0
+#: (errand, ground, method, engine, log of rows) -> what was learnt
+Learn = Callable[[Errand, Ground, FederatedMethod, Engine, Callable[[Row], None]], Learnt]
 
 
 def carry_out(errand: Errand) -> dict[str, Any]:
-    """The whole federated run; the result's content. Raises :class:`UserError`."""
+    """The whole federated run, of all clients together or of clusters of them; the result's content.
+
+    Raises :class:`UserError`.
+    """
     began = time.monotonic()
-    settings, hp = errand.settings, errand.hp
+    hp = errand.hp
     if hp.algorithm not in FEDERATED:
         raise UserError(f"method.algorithm: no algorithm {hp.algorithm!r}{nearest(hp.algorithm, FEDERATED)}")
     ground = prepare(errand)
     method = FEDERATED[hp.algorithm]
-    state = method.init(hp, ground.population)
+    start = method.init(hp, ground.population)  # whether the method fits is known before anything is measured
     notes = [*ground.task.notes, *ground.partition.notes, *ground.population.check()]
+    for note in notes:
+        errand.say(note)
+    learn: Learn = functools.partial(_learn, start)
+    if hp.clustering is not None:
+        from knot_runner.pipelines import clustered  # scikit-learn and the distances, which others do without
+
+        grouping = clustered.group(errand, ground)
+        notes += grouping.notes
+        for note in grouping.notes:
+            errand.say(note)
+        learn = functools.partial(clustered.learn, grouping)
+    result = _train(errand, ground, method, learn, notes)
+    return {**result, "seconds": {"total": round(time.monotonic() - began, 2), **result["seconds"]}}
+
+
+def _train(errand: Errand, ground: Ground, method: FederatedMethod, learn: Learn, notes: list[str]) -> dict[str, Any]:
+    """All that needs the engine; the result's content."""
+    settings = errand.settings
     with contextlib.ExitStack() as stack:
         engine = make_engine(settings.hardware, ground.blueprint, ground.data, ground.test)
         stack.callback(engine.close)
-        for note in (*notes, f"engine {engine.name}, {settings.hardware.precision}"):
-            errand.say(note)
+        errand.say(f"engine {engine.name}, {settings.hardware.precision}")
         head = _describe(errand, ground, engine)
         write_atomic(errand.folder / "config.yaml", errand.config_yaml)
         write_json(errand.folder / "partition.json", counts(ground))
         tracker = stack.enter_context(Tracker(settings.tracker, settings, errand.folder, errand.run_id, errand.say))
-        rounds = _Rounds(errand, ground, method, engine, tracker)
         try:
-            state = rounds.run(state)
+            learnt = learn(errand, ground, method, engine, tracker.log)
         except DivergedError as problem:
             errand.say(str(problem))
-            return {
-                **head,
-                "status": "diverged",
-                "diverged": problem.where,
-                "metrics": {},
-                "notes": [*notes, str(problem)],
-            }
-        summary = summarise(rounds.rows, settings.training.target)
+            told = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)], "seconds": {}}
+            return {**head, "status": "diverged", **told}
+        summary = summarise(learnt.rows, settings.training.target)
         tracker.finish(summary["metrics"])
-        _keep(errand, ground, method, state, engine)
-    seconds = {"total": round(time.monotonic() - began, 2), "rounds": round(sum(r["seconds"] for r in rounds.rows), 2)}
-    return {**head, "status": "done", **summary, "notes": notes, "seconds": seconds}
+        _keep(errand, ground, learnt, engine)
+    seconds = {"rounds": round(sum(row["seconds"] for row in learnt.rows), 2), **learnt.seconds}
+    return {**head, "status": "done", **summary, **learnt.facts, "notes": notes, "seconds": seconds}
 
 
-class _Rounds:
-    """The rounds of one run: their log (``rows``) and when to commit."""
-
-    def __init__(
-        self, errand: Errand, ground: Ground, method: FederatedMethod, engine: Engine, tracker: Tracker
-    ) -> None:
-        self.errand, self.ground, self.method = errand, ground, method
-        self.engine, self.tracker = engine, tracker
-        self.checkpoint = Checkpoint(errand.folder)
-        self.rows: list[dict[str, Any]] = []
-
-    def run(self, start: State) -> State:
-        """All rounds from the last commit on; ``start`` is the state before round 0."""
-        hp, population, training = self.errand.hp, self.ground.population, self.errand.settings.training
-        state, committed = self._resume(start)
-        cost, since = 0.0, time.monotonic()
-        round = committed + 1
-        while not self._stops() and (requests := self.method.plan(hp, state, population, round)):
-            began = time.monotonic()
-            trained = self.engine.train(requests)
-            check_finite(round, trained, population)
-            state = self.method.fold(hp, state, population, requests, trained)
-            row = {"round": round, **scores.local_facts(requests, trained)}
-            last = round + 1 >= training.rounds
-            if last or (round + 1) % training.evaluate_every == 0:
-                row |= self._measure(state, round)
-            self.rows.append(row | {"seconds": time.monotonic() - began})
-            self.tracker.log({key: value for key, value in row.items() if isinstance(value, int | float)})
-            self._show(round)
-            spent = time.monotonic() - since
-            if last or self._stops() or spent > min(cost / COMMIT_SHARE, MOST_UNCOMMITTED):
-                committed, cost = self._commit(state, committed, round)
-                since = time.monotonic()
-            round += 1
-        self.errand.watch("rounds", 1, 1, "done")
-        return state
-
-    def _measure(self, state: State, round: int) -> dict[str, Any]:
-        hp, ground = self.errand.hp, self.ground
-        found = scores.predict(self.method, hp, state, ground.population, ground.test.labels, self.engine)
-        if not bool(torch.isfinite(found.logits).all()):
-            raise DivergedError(f"diverged in round {round}: the averaged model's logits are not finite", round=round)
-        heat = 1.0 if hp.lr_control else scheduled(hp.temperature, hp.schedule, round)
-        return scores.score(found, ground.population, heat, ground.task.coordinates)
-
-    def _resume(self, start: State) -> tuple[State, int]:
-        commit = self.checkpoint.load()
-        if commit.step >= 0 and commit.values.get("data") != self.ground.task.digest:
-            self.errand.say("the data changed since this run was interrupted; it begins afresh")
-            self.checkpoint.clear()
-            commit = self.checkpoint.load()
-        self.rows = self.checkpoint.log()
-        return (commit.tensors if commit.step >= 0 else start), commit.step
-
-    def _commit(self, state: State, committed: int, round: int) -> tuple[int, float]:
-        began = time.monotonic()
-        self.checkpoint.save(round, state, {"data": self.ground.task.digest}, self.rows[committed - round :])
-        return round, time.monotonic() - began
-
-    def _stops(self) -> bool:
-        """Whether the last round reached the target of a run that ends there."""
-        training = self.errand.settings.training
-        if not training.stop_at_target or not self.rows or "accuracy" not in self.rows[-1]:
-            return False
-        return self.rows[-1]["accuracy"] >= training.target
-
-    def _show(self, round: int) -> None:
-        accuracy = next((row["accuracy"] for row in reversed(self.rows) if "accuracy" in row), None)
-        text = "" if accuracy is None else f"accuracy {accuracy:.3f}"
-        self.errand.watch("rounds", round + 1, self.errand.settings.training.rounds, text)
+def _learn(
+    start: State, errand: Errand, ground: Ground, method: FederatedMethod, engine: Engine, log: Callable[[Row], None]
+) -> Learnt:
+    """All clients together: one global model."""
+    observe = functools.partial(_observe, errand, ground, method, engine)
+    course = Course(method, ground.population, ground.task.digest, errand.folder, observe, log)
+    rounds = Rounds(errand, engine, course)
+    return Learnt(method, rounds.run(start), rounds.rows)
 
 
-def check_finite(round: int, trained: list[Trained], population: Population) -> None:
-    """Raises :class:`DivergedError` naming round and client for a loss or weight that is not finite."""
-    for result in trained:
-        if not (np.isfinite(result.loss) and bool(torch.isfinite(result.weights).all())):
-            name = population.names[result.client]
-            raise DivergedError(
-                f"diverged in round {round} at {name}: its weights are not finite; a smaller training.lr, or a "
-                "higher method.temperature, would be the first to try",
-                round=round,
-                client=name,
-            )
+def _observe(
+    errand: Errand,
+    ground: Ground,
+    method: FederatedMethod,
+    engine: Engine,
+    state: State,
+    requests: list[LocalTraining],
+    trained: list[Trained],
+    round: int,
+    measured: bool,
+) -> Row:
+    row = scores.local_facts(requests, trained)
+    if not measured:
+        return row
+    found = scores.predict(method, errand.hp, state, ground.population, ground.test.labels, engine)
+    scores.check_finite(found, round)
+    heat = scores.heat(errand.hp, round)
+    return row | scores.score(found, ground.population, heat, ground.task.coordinates)
 
 
 def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any]:
@@ -185,17 +143,24 @@ def _describe(errand: Errand, ground: Ground, engine: Engine) -> dict[str, Any]:
     }
 
 
-def _keep(errand: Errand, ground: Ground, method: FederatedMethod, state: State, engine: Engine) -> None:
+def _keep(errand: Errand, ground: Ground, learnt: Learnt, engine: Engine) -> None:
     """The last predictions on all test images, and the final state, into the run's folder."""
-    found = scores.predict(method, errand.hp, state, ground.population, ground.test.labels, engine)
+    found = scores.predict(learnt.method, errand.hp, learnt.state, ground.population, ground.test.labels, engine)
     probabilities = torch.softmax(found.logits.double(), 1).float()
     arrays = {"test.probabilities": probabilities, "test.labels": found.labels}
     write_atomic(errand.folder / "predictions.safetensors", save_bytes(arrays))
-    write_atomic(errand.folder / "model.safetensors", save_bytes(named(ground.population, state)))
+    write_atomic(errand.folder / "model.safetensors", save_bytes(named(ground.population, learnt.state)))
 
 
 def named(population: Population, state: State) -> dict[str, Tensor]:
-    """The global model by parameter names, with what clients keep of their own."""
-    layout = population.layout
-    tensors = flat.views(state["weights"], layout.parameters) | flat.views(state["buffers"], layout.buffers)
-    return tensors | {key: value for key, value in state.items() if key.startswith(("head/", "buffers/"))}
+    """Each global model by parameter names, with what clients keep of their own; ``cluster/<c>/`` before each of
+    several."""
+    layout, tensors = population.layout, {}
+    for key, value in state.items():
+        prefix, slash, name = key.rpartition("/")
+        if name in ("weights", "buffers"):
+            own = flat.views(value, layout.parameters if name == "weights" else layout.buffers)
+            tensors |= {f"{prefix}{slash}{parameter}": tensor for parameter, tensor in own.items()}
+        elif prefix.split("/")[-1] in ("head", "buffers"):
+            tensors[key] = value
+    return tensors

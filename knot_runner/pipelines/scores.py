@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from knot_runner import measures
+from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.federated import FederatedMethod
+from knot_runner.methods.federated.chilling import scheduled
 from knot_runner.methods.federated.population import Population, State
 
 
@@ -39,11 +41,12 @@ def predict(
         right = logits.argmax(1) == labels
         hits = [right[rows] for rows in population.test]
     else:
-        models = [method.deployed(hp, state, population, client) for client in range(len(population))]
-        asked = zip(models, population.test, strict=True)
+        own = [population.test[client] for client in population.clients]
+        models = [method.deployed(hp, state, population, client) for client in population.clients]
+        asked = zip(models, own, strict=True)
         parts = engine.logits([Inference(model.weights, model.buffers, rows) for model, rows in asked])
-        hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, population.test, strict=True)]
-        logits, labels = torch.cat(parts), labels[torch.cat(population.test)]
+        hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, own, strict=True)]
+        logits, labels = torch.cat(parts), labels[torch.cat(own)]
     return Predictions(logits, labels, [float(hit.double().mean()) if len(hit) else None for hit in hits])
 
 
@@ -63,14 +66,29 @@ def score(
     if coordinates is not None:
         points = np.asarray(coordinates, dtype=np.float64)
         row["sd"] = measures.semantic_distance(measures.softmax(logits), labels, points)
-    sizes = [len(rows) for rows in population.test]
-    shown = [(value, size) for value, size in zip(predictions.clients, sizes, strict=True) if value is not None]
-    row["client_accuracy"] = {
+    row["client_accuracy"] = over_clients(predictions.clients, [len(rows) for rows in population.test])
+    row["clients"] = predictions.clients
+    return row
+
+
+def over_clients(accuracies: list[float | None], sizes: list[int]) -> dict[str, float]:
+    """The mean of the clients' accuracies by their test images (``weighted``) and of each alike (``unweighted``)."""
+    shown = [(value, size) for value, size in zip(accuracies, sizes, strict=True) if value is not None]
+    return {
         "weighted": sum(value * size for value, size in shown) / sum(size for _, size in shown),
         "unweighted": float(np.mean([value for value, _ in shown])),
     }
-    row["clients"] = predictions.clients
-    return row
+
+
+def check_finite(predictions: Predictions, round: int) -> None:
+    """Raises :class:`DivergedError` for logits that are not finite."""
+    if not bool(torch.isfinite(predictions.logits).all()):
+        raise DivergedError(f"diverged in round {round}: the averaged model's logits are not finite", round=round)
+
+
+def heat(hp: Any, round: int) -> float:
+    """The temperature that ``tempered_loss`` is measured at."""
+    return 1.0 if hp.lr_control else scheduled(hp.temperature, hp.schedule, round)
 
 
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> dict[str, Any]:

@@ -29,10 +29,11 @@ def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
 
 
 def stragglers(hp: FederatedSettings, population: Population) -> set[int]:
-    """The clients that are slow in the whole run: a share of all, drawn from the seed."""
+    """The clients that are slow in the whole run, whatever their cluster: a share of all, drawn from the seed."""
     assert hp.stragglers is not None
-    order = torch.randperm(len(population), generator=generator(population.seed, "stragglers"))
-    return set(order[: round(hp.stragglers.share * len(population))].tolist())
+    count = len(population.train)
+    order = torch.randperm(count, generator=generator(population.seed, "stragglers"))
+    return set(order[: round(hp.stragglers.share * count)].tolist())
 
 
 def recipe(hp: FederatedSettings, population: Population, round: int, client: int) -> Recipe:

@@ -33,7 +33,7 @@ def plan(hp: FederatedSettings, state: State, population: Population, round: int
     """The drawn clients in every round; all clients' heads alone in one more, if ``final_head_epochs`` is set."""
     rounds = population.training.rounds
     if round == rounds and hp.final_head_epochs:
-        chosen, phases = range(len(population)), (Phase(hp.final_head_epochs, "head"),)
+        chosen, phases = population.clients, (Phase(hp.final_head_epochs, "head"),)
     elif round < rounds:
         chosen, phases = population.drawn(round), None
     else:

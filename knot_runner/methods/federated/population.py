@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,7 +28,11 @@ class Model:
 
 @dataclass(frozen=True)
 class Population:
-    """All clients. ``train`` and ``test``: rows of images [n_k] per client; ``start``: the first global model."""
+    """All clients, or with ``members`` a cluster of them, which learns by itself.
+
+    ``names``, ``train`` and ``test`` (rows of images [n_k]) are of all clients, so that a client has the same number,
+    and the same draws, in any cluster; ``start``: the first global model.
+    """
 
     names: list[str]
     train: list[Tensor]
@@ -36,9 +42,22 @@ class Population:
     training: FederatedTraining
     augment: str
     seed: int
+    members: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
-        return len(self.train)
+        return len(self.clients)
+
+    @property
+    def clients(self) -> Sequence[int]:
+        """The numbers of the clients that take part, ascending."""
+        return range(len(self.train)) if self.members is None else self.members
+
+    def cluster(self, members: Sequence[int]) -> Population:
+        """``members`` by themselves; a round takes no more clients than there are."""
+        asked = self.training.participants
+        capped = asked if isinstance(asked, float) else min(asked, len(members))
+        training = dataclasses.replace(self.training, participants=capped)
+        return dataclasses.replace(self, members=tuple(sorted(members)), training=training)
 
     @property
     def participants(self) -> int:
@@ -49,7 +68,7 @@ class Population:
     def drawn(self, round: int) -> list[int]:
         """The participants of ``round``, drawn without replacement from (seed, round), in ascending order."""
         order = torch.randperm(len(self), generator=generator(self.seed, "participants", round))
-        return sorted(order[: self.participants].tolist())
+        return sorted(self.clients[position] for position in order[: self.participants].tolist())
 
     def check(self) -> list[str]:
         """Notes on clients smaller than a batch. Raises :class:`UserError` for settings that these clients cannot

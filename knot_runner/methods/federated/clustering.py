@@ -1,0 +1,136 @@
+"""Spectral clustering of clients by the distances of their data (FedWaD section 4 and D.5; von Luxburg 2007)."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.sparse.csgraph import laplacian
+from sklearn.cluster import SpectralClustering
+from sklearn.metrics import adjusted_rand_score
+from sklearn.neighbors import NearestNeighbors
+
+from knot_runner.errors import UserError
+from knot_runner.settings.transport import ClusteringSettings
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """``labels``: the cluster of each client, numbered by their first clients; ``eigenvalues`` (ascending) of the
+    graph's normalised Laplacian, none where no graph was made."""
+
+    labels: list[int]
+    eigenvalues: list[float] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def members(self) -> list[list[int]]:
+        """The clients of each cluster, ascending."""
+        count = max(self.labels) + 1
+        return [[client for client, label in enumerate(self.labels) if label == number] for number in range(count)]
+
+
+def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clusters:
+    """Group clients by ``matrix`` [N, N], symmetric, non-negative (squared distances): same seed, same clusters.
+
+    k-means (10 starts) on the Laplacian's first eigenvectors, as scikit-learn has it. Raises :class:`UserError` naming
+    the key for more clusters than clients, too many neighbours, or a scale that a distance exceeds.
+    """
+    check(settings, len(matrix))
+    if settings.graph == "none":
+        return one_cluster(len(matrix))
+    graph = affinity(matrix, settings)
+    values = eigenvalues(graph)
+    count = eigengap(values) if settings.clusters == "eigengap" else settings.clusters
+    labels, notes = _spectral(graph, count, seed)
+    if settings.clusters == "eigengap":
+        notes.append(f"method.clustering.clusters: the spectrum's widest gap is after {count}")
+    return Clusters(canonical(labels), values.tolist(), notes)
+
+
+def one_cluster(clients: int) -> Clusters:
+    """All clients together."""
+    return Clusters([0] * clients)
+
+
+def check(settings: ClusteringSettings, clients: int) -> None:
+    """Raises :class:`UserError` for what so many clients cannot be clustered by; needs no distances."""
+    if settings.graph == "none":
+        return
+    if settings.clusters != "eigengap" and settings.clusters > clients:
+        raise UserError(
+            f"method.clustering.clusters: {settings.clusters} are more than the {clients} clients; "
+            f"at most {clients} is right"
+        )
+    if settings.neighbours is not None and settings.neighbours >= clients:
+        raise UserError(
+            f"method.clustering.graph: {settings.graph} needs more than {settings.neighbours} clients, and there are "
+            f"{clients}; affinity, or at most sparse{clients - 1}, is right"
+        )
+
+
+def affinity(matrix: np.ndarray, settings: ClusteringSettings) -> np.ndarray:
+    """The graph's weights [N, N], in [0, 1].
+
+    affinity: (scale - D) / scale, so with scale=largest the most distant pair has no edge. sparseK: each client and its
+    K - 1 nearest others (public code: the client itself counts), an edge of one direction alone weighing 1/2.
+    """
+    if not np.isfinite(matrix).all() or matrix.min() < 0:
+        raise UserError("method.clustering: the clients' distances are not all finite and at least 0")
+    if settings.neighbours is not None:
+        nearest = NearestNeighbors(n_neighbors=settings.neighbours, metric="precomputed").fit(matrix)
+        edges = nearest.kneighbors_graph(matrix).toarray()
+        return (edges + edges.T) / 2
+    largest = float(matrix.max())
+    scale = largest if settings.scale == "largest" else settings.scale
+    if scale < largest:
+        raise UserError(
+            f"method.clustering.scale: {scale:g} is exceeded by the largest distance {largest:.1f}; "
+            "at least that, or largest, is right"
+        )
+    return (scale - matrix) / scale if scale > 0 else np.ones_like(matrix)
+
+
+def eigenvalues(graph: np.ndarray) -> np.ndarray:
+    """Of the normalised Laplacian I - D^{-1/2} W D^{-1/2} of weights ``graph`` [N, N]: [N], ascending, from 0 on."""
+    return np.clip(np.linalg.eigvalsh(laplacian(graph, normed=True)), 0, None)
+
+
+def eigengap(values: np.ndarray) -> int:
+    """The k of 1..N/2 with the widest gap between the k-th and the next of ``values`` [N] (von Luxburg 2007, 8.3).
+
+    Up to N/2, since clusters of single clients are none. Among clusters that still have much affinity to one another
+    the widest gap can be the first: then all clients are one cluster.
+    """
+    most = max(len(values) // 2, 1)
+    gaps = np.diff(values)[:most]
+    return int(gaps.argmax()) + 1 if len(gaps) else 1
+
+
+def canonical(labels: np.ndarray) -> list[int]:
+    """``labels`` [N] renumbered in the order of their first clients."""
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return first.argsort().argsort()[inverse].tolist()
+
+
+def agreement(clusters: list[int], groups: list[int] | None) -> float | None:
+    """Adjusted Rand index of ``clusters`` with planted ``groups``: 1 when they are the same, about 0 by chance."""
+    return None if groups is None else float(adjusted_rand_score(groups, clusters))
+
+
+def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, list[str]]:
+    """(labels [N], notes on what scikit-learn warned of)."""
+    if count in (1, len(graph)):
+        return np.arange(len(graph)) * (count > 1), []
+    method = SpectralClustering(
+        count, affinity="precomputed", assign_labels="kmeans", n_init=10, random_state=seed % 2**32
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        labels = method.fit_predict(graph)
+    notes = ["method.clustering: " + " ".join(str(warning.message).split()).rstrip(".") for warning in caught]
+    found = len(set(labels.tolist()))
+    if found < count:
+        notes.append(f"method.clustering.clusters: {found} came out of {count}, since clients are too much alike")
+    return labels, list(dict.fromkeys(notes))

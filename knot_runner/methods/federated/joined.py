@@ -1,0 +1,81 @@
+"""Several clusters of clients side by side as one method: each has a model of its own, and none hears of the others."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.methods.federated import FederatedMethod
+from knot_runner.methods.federated.population import Model, Population, State
+
+
+def joined(method: FederatedMethod, clusters: list[Population]) -> FederatedMethod:
+    """``method`` on each of ``clusters`` (disjoint), all in one state, so that a round trains one cohort of all.
+
+    State: ``cluster/<number>/<name>`` is ``<name>`` of that cluster's state. What a cluster learns depends on its
+    members alone.
+    """
+    bound = functools.partial
+    return FederatedMethod(
+        bound(_init, method, clusters),
+        bound(_plan, method, clusters),
+        bound(_fold, method, clusters),
+        bound(_deployed, method, clusters),
+        one_model=False,
+    )
+
+
+def part(state: State, number: int) -> State:
+    """The state of cluster ``number`` by itself."""
+    prefix = f"cluster/{number}/"
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def together(states: list[State]) -> State:
+    """The clusters' states as one, in order."""
+    return {f"cluster/{number}/{name}": value for number, own in enumerate(states) for name, value in own.items()}
+
+
+def _init(method: FederatedMethod, clusters: list[Population], hp: Any, _: Population) -> State:
+    return together([method.init(hp, cluster) for cluster in clusters])
+
+
+def _plan(
+    method: FederatedMethod, clusters: list[Population], hp: Any, state: State, _: Population, round: int
+) -> list[LocalTraining]:
+    plans = [method.plan(hp, part(state, number), cluster, round) for number, cluster in enumerate(clusters)]
+    return [request for plan in plans for request in plan]
+
+
+def _fold(
+    method: FederatedMethod,
+    clusters: list[Population],
+    hp: Any,
+    state: State,
+    _: Population,
+    requests: list[LocalTraining],
+    trained: list[Trained],
+) -> State:
+    folded = []
+    for number, cluster in enumerate(clusters):
+        own = part(state, number)
+        asked, came = work_of(cluster, requests, trained)
+        folded.append(method.fold(hp, own, cluster, asked, came) if asked else own)
+    return together(folded)
+
+
+def work_of(
+    cluster: Population, requests: list[LocalTraining], trained: list[Trained]
+) -> tuple[list[LocalTraining], list[Trained]]:
+    """What of a round is the cluster's: its requests and what came of them, in order."""
+    members = set(cluster.clients)
+    asked = [request for request in requests if request.client in members]
+    return asked, [result for result in trained if result.client in members]
+
+
+def _deployed(
+    method: FederatedMethod, clusters: list[Population], hp: Any, state: State, _: Population, client: int
+) -> Model:
+    number = next(number for number, cluster in enumerate(clusters) if client in cluster.clients)
+    return method.deployed(hp, part(state, number), clusters[number], client)

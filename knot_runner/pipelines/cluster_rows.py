@@ -1,0 +1,129 @@
+"""Rows of clusters that are trained apart, and the run's rows that they make together.
+
+A cluster's row holds what can be added up: counts of the confusion table, means with the images they are over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from knot_runner import measures
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.methods.federated.joined import work_of
+from knot_runner.methods.federated.population import Population
+from knot_runner.pipelines import scores
+from knot_runner.pipelines.rounds import Row
+
+#: Of a cluster that is through before others are.
+NO_WORK: Row = {"participants": [], "before": [], "after": [], "train_loss": 0.0, "temperature": 0.0, "steps": 0}
+
+
+def local_row(cluster: Population, requests: list[LocalTraining], trained: list[Trained]) -> Row:
+    """What the cluster's participants did in a round of several clusters."""
+    asked, came = work_of(cluster, requests, trained)
+    return scores.local_facts(asked, came) if asked else dict(NO_WORK)
+
+
+def measured_row(
+    found: scores.Predictions,
+    everyone: Population,
+    cluster: Population,
+    temperature: float,
+    coordinates: list[list[float]] | None,
+) -> Row:
+    """The cluster's measures; ``found``: of the clients of ``everyone``, each on its own test images."""
+    own = _part(found, everyone, cluster)
+    logits, labels = own.logits.double().numpy(), own.labels.numpy()
+    classes = logits.shape[1]
+    losses = [measures.cross_entropy(logits, labels, heat) if len(labels) else 0.0 for heat in (1.0, temperature)]
+    row: Row = {
+        "confusion": measures.confusion(logits.argmax(1), labels, classes).tolist(),
+        "loss": losses[0],
+        "tempered_loss": losses[1],
+        "clients": own.clients,
+    }
+    if coordinates is not None:
+        row["sd"] = _distances(measures.softmax(logits), labels, np.asarray(coordinates, dtype=np.float64))
+    return row
+
+
+def accuracy(parts: list[Row]) -> float:
+    """Of all images of clusters' measured rows."""
+    return measures.accuracy(sum(np.array(part["confusion"]) for part in parts))
+
+
+def merged(logs: list[list[Row]], clusters: list[Population]) -> list[Row]:
+    """The run's rows (as ``report.sound`` knows them) from the rows of each of ``clusters``, which together hold all
+    clients. A cluster that was through earlier keeps its last measures."""
+    rows = []
+    for round in range(max(map(len, logs))):
+        parts = [log[round] if round < len(log) else {**log[-1], **NO_WORK, "seconds": 0.0} for log in logs]
+        row = {"round": round, **_work(parts)}
+        if all("confusion" in part for part in parts):
+            row |= _measures(parts, clusters)
+        rows.append(row | {"seconds": sum(part["seconds"] for part in parts)})
+    return rows
+
+
+def _part(found: scores.Predictions, everyone: Population, cluster: Population) -> scores.Predictions:
+    places = {client: place for place, client in enumerate(everyone.clients)}
+    at = [places[client] for client in cluster.clients]
+    sizes = [len(everyone.test[client]) for client in everyone.clients]
+    logits, labels = found.logits.split(sizes), found.labels.split(sizes)
+    clients = [found.clients[place] for place in at]
+    return scores.Predictions(torch.cat([logits[i] for i in at]), torch.cat([labels[i] for i in at]), clients)
+
+
+def _distances(probabilities: np.ndarray, labels: np.ndarray, points: np.ndarray) -> list[float]:
+    """Semantic distance within each class [C]; 0 where the class does not occur."""
+    found = []
+    for label in range(len(points)):
+        own = labels == label
+        found.append(measures.semantic_distance(probabilities[own], labels[own], points) if own.any() else 0.0)
+    return found
+
+
+def _work(parts: list[Row]) -> Row:
+    work = [zip(part["participants"], part["before"], part["after"], strict=True) for part in parts]
+    takers = sorted((taker for own in work for taker in own), key=lambda taker: taker[0])
+    counts = [len(part["participants"]) for part in parts]
+    means = {key: _mean([part[key] for part in parts], counts) for key in ("train_loss", "temperature")}
+    columns = {key: [taker[i] for taker in takers] for i, key in enumerate(("participants", "before", "after"))}
+    return {**columns, **means, "steps": sum(part["steps"] for part in parts)}
+
+
+def _measures(parts: list[Row], clusters: list[Population]) -> dict[str, Any]:
+    tables = [np.array(part["confusion"]) for part in parts]
+    images, table = [int(own.sum()) for own in tables], sum(tables)
+    row: Row = {"accuracy": measures.accuracy(table), "f1": measures.macro_f1(table)}
+    row |= {key: _mean([part[key] for part in parts], images) for key in ("loss", "tempered_loss")}
+    if all("sd" in part for part in parts):
+        row["sd"] = _semantic_distance(tables, [part["sd"] for part in parts])
+    return row | _accuracies(parts, clusters)
+
+
+def _semantic_distance(tables: list[np.ndarray], within: list[list[float]]) -> float:
+    """Label-wise mean, over the classes that occur, from that within each class of each cluster."""
+    counts = np.array([table.sum(1) for table in tables])
+    present = counts.sum(0) > 0
+    return float(np.mean((np.array(within) * counts).sum(0)[present] / counts.sum(0)[present]))
+
+
+def _accuracies(parts: list[Row], clusters: list[Population]) -> Row:
+    """Accuracy of each client, and over clients: by images, each alike, and each cluster alike (published tables)."""
+    test, found, by_cluster = clusters[0].test, {}, []
+    for part, cluster in zip(parts, clusters, strict=True):
+        found |= dict(zip(cluster.clients, part["clients"], strict=True))
+        if any(value is not None for value in part["clients"]):
+            own = scores.over_clients(part["clients"], [len(test[client]) for client in cluster.clients])
+            by_cluster.append(own["weighted"])
+    clients = [found[client] for client in range(len(test))]
+    over = scores.over_clients(clients, [len(rows) for rows in test])
+    return {"client_accuracy": over | {"clusters": float(np.mean(by_cluster))}, "clients": clients}
+
+
+def _mean(values: list[float], weights: list[int]) -> float:
+    return float(np.average(values, weights=weights)) if sum(weights) else 0.0

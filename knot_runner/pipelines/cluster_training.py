@@ -1,0 +1,154 @@
+"""Clusters of clients, each trained once: what is finished is loaded, the rest trains side by side in one cohort.
+
+A finished cluster is an artefact below ``<out>/artefacts/clusters/``, named by all that decides its training: its
+members and their images, settings, seed, engine; not by how the clusters were found. Runs of other graphs share it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from knot_runner.engine.store import Artefact, Store
+from knot_runner.errors import UserError
+from knot_runner.files import sha256, write_atomic
+from knot_runner.methods.federated import FederatedMethod
+from knot_runner.methods.federated.joined import joined, part
+from knot_runner.methods.federated.population import Population, State
+from knot_runner.pipelines import cluster_rows, scores
+from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.ground import Ground
+from knot_runner.pipelines.rounds import Course, Rounds, Row
+from knot_runner.strict import digest
+
+STAGE = "clusters"
+#: Bump when a change of code changes what a cluster learns: older artefacts are then not found any more.
+FORMAT = 1
+#: Settings of training and method that decide nothing of a cluster's rounds.
+NOT_IN_KEY = ("name", "target", "stop_at_target", "clustering")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What clusters are trained with."""
+
+    errand: Errand
+    ground: Ground
+    method: FederatedMethod
+    engine: Engine
+
+    @property
+    def store(self) -> Store:
+        return Store(Path(self.errand.settings.paths.out) / "artefacts")
+
+    @property
+    def folder(self) -> Path:
+        """Where the run keeps its commits until all clusters are finished."""
+        return self.errand.folder / "training"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A cluster after all its rounds."""
+
+    key: str
+    state: State
+    rows: list[Row]
+
+
+def train(work: Work, clusters: list[Population]) -> list[Finished]:
+    """Every cluster's final state and rows, in order. Raises :class:`DivergedError` and :class:`UserError`.
+
+    A cluster learns the same in any company, up to the rounding of engine=stacked, which depends on the stack's width.
+    """
+    by_key = {cluster_key(work, cluster): cluster for cluster in clusters}
+    store = work.store
+    with contextlib.ExitStack() as locks:
+        for key in sorted(by_key):  # all take locks in one order, so that no two wait for each other
+            if store.find(STAGE, key) is None:
+                locks.enter_context(store.lock(STAGE, key))
+        missing = {key: cluster for key, cluster in by_key.items() if store.find(STAGE, key) is None}
+        if len(missing) < len(by_key):
+            work.errand.say(f"{len(by_key) - len(missing)} of {len(by_key)} clusters have been trained before")
+        if missing:
+            _train_missing(work, missing)
+    shutil.rmtree(work.folder, ignore_errors=True)
+    return [_read(store.get(STAGE, key)) for key in by_key]
+
+
+def cluster_key(work: Work, cluster: Population) -> str:
+    """Content address of the cluster's training."""
+    settings, task = work.errand.settings, work.ground.task
+    hardware, name = settings.hardware, work.engine.name
+    rows = hashlib.sha256()
+    for client in cluster.clients:
+        for own in (cluster.train[client], cluster.test[client]):
+            rows.update(len(own).to_bytes(8) + own.numpy().tobytes())
+    plain = {
+        "format": FORMAT,
+        "seed": settings.seed,
+        "task": [task.digest, task.mean, task.std, task.coordinates, cluster.augment],
+        "model": settings.model,
+        "plugins": settings.plugins,
+        "engine": [name, hardware.precision, hardware.stack if name == "stacked" else None],
+        "clients": [len(cluster.train), list(cluster.clients), rows.hexdigest()],
+    }
+    parts = {"training": dataclasses.asdict(settings.training), "method": dataclasses.asdict(work.errand.hp)}
+    used = {name: {key: value for key, value in own.items() if key not in NOT_IN_KEY} for name, own in parts.items()}
+    return digest({**plain, **used})
+
+
+def _train_missing(work: Work, missing: dict[str, Population]) -> None:
+    """All rounds of clusters that are not finished, and their artefacts; call under their locks."""
+    hp, clusters = work.errand.hp, list(missing.values())
+    method = joined(work.method, clusters)
+    everyone = work.ground.population.cluster([client for cluster in clusters for client in cluster.clients])
+
+    def observe(state: State, requests: list[LocalTraining], trained: list[Trained], round: int, measured: bool) -> Row:
+        parts = [cluster_rows.local_row(cluster, requests, trained) for cluster in clusters]
+        if not measured:
+            return {"parts": parts}
+        found = scores.predict(method, hp, state, everyone, work.ground.test.labels, work.engine)
+        scores.check_finite(found, round)
+        heat, points = scores.heat(hp, round), work.ground.task.coordinates
+        for row, cluster in zip(parts, clusters, strict=True):
+            row |= cluster_rows.measured_row(found, everyone, cluster, heat, points)
+        return {"parts": parts, "accuracy": cluster_rows.accuracy(parts)}
+
+    course = Course(method, everyone, digest(list(missing)), work.folder, observe)
+    rounds = Rounds(work.errand, work.engine, course)
+    state = rounds.run(method.init(hp, everyone))
+    for number, (key, cluster) in enumerate(missing.items()):
+        _write(work.store, key, cluster, part(state, number), _rows_of(rounds.rows, number))
+
+
+def _rows_of(rows: list[Row], number: int) -> list[Row]:
+    """The rows of one cluster, whose share of a round's seconds is that of its steps."""
+    found = []
+    for row in rows:
+        own = row["parts"][number]
+        share = own["steps"] / max(sum(other["steps"] for other in row["parts"]), 1)
+        found.append({"round": row["round"], **own, "seconds": row["seconds"] * share})
+    return found
+
+
+def _write(store: Store, key: str, cluster: Population, state: State, rows: list[Row]) -> None:
+    log = store.folder(STAGE, key) / "rounds.jsonl"
+    write_atomic(log, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+    seconds = round(sum(row["seconds"] for row in rows), 2)
+    info: dict[str, Any] = {"members": list(cluster.clients), "log_sha256": sha256(log), "seconds": seconds}
+    store.put(STAGE, key, state, info)
+
+
+def _read(artefact: Artefact) -> Finished:
+    log = artefact.folder / "rounds.jsonl"
+    if not log.is_file() or sha256(log) != artefact.info["log_sha256"]:
+        raise UserError(f"{log}: does not match its digest; delete its folder and repeat the command")
+    return Finished(artefact.key, artefact.tensors(), [json.loads(line) for line in log.read_text().splitlines()])

@@ -1,0 +1,103 @@
+"""Clustered federated learning: distances between the clients' data, clusters, then the method in each (FedWaD 4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from knot_runner.engine.federated.cohort import Engine
+from knot_runner.engine.seeds import keyed
+from knot_runner.errors import UserError
+from knot_runner.files import write_atomic
+from knot_runner.methods.federated import FederatedMethod, clustering
+from knot_runner.methods.federated.clustering import Clusters
+from knot_runner.methods.federated.joined import joined, together
+from knot_runner.pipelines import matrix
+from knot_runner.pipelines.cluster_rows import merged
+from knot_runner.pipelines.cluster_training import Work, train
+from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.ground import Ground
+from knot_runner.pipelines.rounds import Learnt, Row, scalars
+from knot_runner.settings import Centralised
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The clusters of a run's clients, what to say of them, and what finding them took."""
+
+    clusters: Clusters
+    facts: dict[str, Any]
+    notes: list[str]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def group(errand: Errand, ground: Ground) -> Grouping:
+    """Distances and clusters, before anything is trained. Raises :class:`UserError`."""
+    settings, spec = errand.settings, errand.hp.clustering
+    _check(errand, ground)
+    if spec.graph == "none":
+        found, seconds, notes = clustering.one_cluster(len(ground.population)), {}, []
+    else:
+        sets = matrix.labelled(errand, spec.otdd, ground.task, ground.partition.train, settings.seed)
+        between = matrix.distances(errand, sets, ground.partition.names, spec.otdd, ground.task.digest)
+        found = clustering.cluster(between.matrix, spec, keyed(settings.seed, "clustering"))
+        seconds, notes = {"distances": round(between.seconds, 2)}, matrix.cut(spec.otdd, ground.partition)
+    sizes = [len(members) for members in found.members]
+    planted = clustering.agreement(found.labels, ground.partition.groups) if spec.graph != "none" else None
+    facts = {
+        "graph": spec.graph,
+        "count": len(sizes),
+        "sizes": sizes,
+        "labels": found.labels,
+        "ari": planted,
+        "eigenvalues": found.eigenvalues,
+    }
+    return Grouping(found, facts, [*notes, *found.notes, *_few(errand, sizes)], seconds)
+
+
+def learn(
+    grouping: Grouping,
+    errand: Errand,
+    ground: Ground,
+    method: FederatedMethod,
+    engine: Engine,
+    log: Callable[[Row], None],
+) -> Learnt:
+    """The method in each cluster by itself; rows, state and model of all of them together."""
+    clusters = [ground.population.cluster(members) for members in grouping.clusters.members]
+    finished = train(Work(errand, ground, method, engine), clusters)
+    rows = merged([one.rows for one in finished], clusters)
+    write_atomic(errand.folder / "rounds.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+    for row in rows:
+        log(scalars(row))
+    facts = {"clusters": grouping.facts | {"artefacts": [one.key for one in finished]}}
+    states = together([one.state for one in finished])
+    return Learnt(joined(method, clusters), states, rows, facts, grouping.seconds)
+
+
+def _check(errand: Errand, ground: Ground) -> None:
+    """Raises :class:`UserError` for settings that no distances can help."""
+    if isinstance(errand.settings.partition, Centralised):
+        raise UserError(
+            "method.clustering: partition=centralised has one client, and clusters are of several; "
+            "partition=pairs, or method.clustering=null, would fit"
+        )
+    if errand.settings.training.stop_at_target:
+        raise UserError(
+            "training.stop_at_target: a cluster's rounds do not depend on the other clusters, so none ends early; "
+            "false is right"
+        )
+    clustering.check(errand.hp.clustering, len(ground.population))
+
+
+def _few(errand: Errand, sizes: list[int]) -> list[str]:
+    """A note where a cluster has fewer clients than a round would take."""
+    asked = errand.settings.training.participants
+    small = sum(size < asked for size in sizes)
+    if isinstance(asked, float) or not small:
+        return []
+    return [
+        f"training.participants: {small} clusters have fewer than {asked} clients, which then take part in all rounds"
+    ]

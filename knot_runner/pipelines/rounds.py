@@ -1,0 +1,135 @@
+"""Rounds of a federated method: plan, train, fold, observe, and commit often enough that a kill costs little."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from knot_runner.engine.commit import Checkpoint
+from knot_runner.engine.diverged import DivergedError
+from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from knot_runner.methods.federated import FederatedMethod
+from knot_runner.methods.federated.population import Population, State
+from knot_runner.pipelines.errand import Errand
+
+#: A commit may take this share of the time since the last one; a kill costs the rounds in between, never a number.
+COMMIT_SHARE = 0.1
+#: ... but never more than so many seconds of work.
+MOST_UNCOMMITTED = 60.0
+#: One row of a round's log.
+Row = dict[str, Any]
+#: (state, requests, trained, round, whether to measure) -> the round's row, without its number and seconds
+Observe = Callable[[State, list[LocalTraining], list[Trained], int, bool], Row]
+
+
+@dataclass(frozen=True)
+class Course:
+    """What goes through rounds. ``data``: what a commit must have been made with to be gone on from (a digest);
+    ``folder``: where commits and the log lie; ``log``: is given the numbers of every row."""
+
+    method: FederatedMethod
+    population: Population
+    data: str
+    folder: Path
+    observe: Observe
+    log: Callable[[Row], None] | None = None
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What rounds came to: the method and state that are deployed, all rows, and what else the result holds.
+
+    ``seconds``: of what came before the rounds.
+    """
+
+    method: FederatedMethod
+    state: State
+    rows: list[Row]
+    facts: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Rounds:
+    """The rounds of one course: their log (``rows``) and when to commit."""
+
+    def __init__(self, errand: Errand, engine: Engine, course: Course) -> None:
+        self.errand, self.engine, self.course = errand, engine, course
+        self.checkpoint = Checkpoint(course.folder)
+        self.rows: list[Row] = []
+
+    def run(self, start: State) -> State:
+        """All rounds from the last commit on; ``start`` is the state before round 0. Raises :class:`DivergedError`."""
+        hp, training = self.errand.hp, self.errand.settings.training
+        method, population = self.course.method, self.course.population
+        state, committed = self._resume(start)
+        cost, since = 0.0, time.monotonic()
+        round = committed + 1
+        while not self._stops() and (requests := method.plan(hp, state, population, round)):
+            began = time.monotonic()
+            trained = self.engine.train(requests)
+            check_finite(round, trained, population)
+            state = method.fold(hp, state, population, requests, trained)
+            last = round + 1 >= training.rounds
+            measured = last or (round + 1) % training.evaluate_every == 0
+            row = {"round": round, **self.course.observe(state, requests, trained, round, measured)}
+            self.rows.append(row | {"seconds": time.monotonic() - began})
+            if self.course.log is not None:
+                self.course.log(scalars(row))
+            self._show(round)
+            spent = time.monotonic() - since
+            if last or self._stops() or spent > min(cost / COMMIT_SHARE, MOST_UNCOMMITTED):
+                committed, cost = self._commit(state, committed, round)
+                since = time.monotonic()
+            round += 1
+        self.errand.watch("rounds", 1, 1, "done")
+        return state
+
+    def _resume(self, start: State) -> tuple[State, int]:
+        commit = self.checkpoint.load()
+        if commit.step >= 0 and commit.values.get("data") != self.course.data:
+            self.errand.say("what it learns from changed since this run was interrupted; it begins afresh")
+            self.checkpoint.clear()
+            commit = self.checkpoint.load()
+        self.rows = self.checkpoint.log()
+        return (commit.tensors if commit.step >= 0 else start), commit.step
+
+    def _commit(self, state: State, committed: int, round: int) -> tuple[int, float]:
+        began = time.monotonic()
+        self.checkpoint.save(round, state, {"data": self.course.data}, self.rows[committed - round :])
+        return round, time.monotonic() - began
+
+    def _stops(self) -> bool:
+        """Whether the last round reached the target of a run that ends there."""
+        training = self.errand.settings.training
+        if not training.stop_at_target or not self.rows or "accuracy" not in self.rows[-1]:
+            return False
+        return self.rows[-1]["accuracy"] >= training.target
+
+    def _show(self, round: int) -> None:
+        accuracy = next((row["accuracy"] for row in reversed(self.rows) if "accuracy" in row), None)
+        text = "" if accuracy is None else f"accuracy {accuracy:.3f}"
+        self.errand.watch("rounds", round + 1, self.errand.settings.training.rounds, text)
+
+
+def scalars(row: Row) -> Row:
+    """What of a row is one number."""
+    return {key: value for key, value in row.items() if isinstance(value, int | float)}
+
+
+def check_finite(round: int, trained: list[Trained], population: Population) -> None:
+    """Raises :class:`DivergedError` naming round and client for a loss or weight that is not finite."""
+    for result in trained:
+        if not (np.isfinite(result.loss) and bool(torch.isfinite(result.weights).all())):
+            name = population.names[result.client]
+            raise DivergedError(
+                f"diverged in round {round} at {name}: its weights are not finite; a smaller training.lr, or a "
+                "higher method.temperature, would be the first to try",
+                round=round,
+                client=name,
+            )

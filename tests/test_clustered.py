@@ -1,0 +1,299 @@
+"""Clustered runs through the command line: records, what is shared, kills, refusals; and the paper's on real digits."""
+
+import json
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from sklearn.metrics import accuracy_score, adjusted_rand_score, f1_score, log_loss
+
+from knot_runner.cli import main
+from knot_runner.engine.federated.flat import Layout
+from knot_runner.engine.federated.lean import Lean
+from knot_runner.methods.federated.population import Model, Population
+from knot_runner.pipelines import cluster_rows, scores
+from knot_runner.pipelines.cluster_rows import NO_WORK
+from knot_runner.report.kind_clusters import cluster_lines, clusters_sound
+from knot_runner.report.sound import is_round
+from knot_runner.settings import FederatedTraining
+
+#: Ten clients in five planted groups of real digits, a narrow model.
+SMALL = [
+    "task=mnist_fedwad", "task.shape=[1,8,8]", "task.limit=400", "partition.clients=10", "model.hidden=[12]",
+    "model.output=logits", "training.rounds=3", "training.epochs=2", "training.lr=0.05", "hardware.workers=1",
+    "training.small_clients=allow",
+]  # fmt: skip
+METHODS = ["fedavg", "fedprox", "scaffold", "fedrep", "fedper"]
+
+
+def of(method: str) -> list[str]:
+    return [f"method=clustered_{method}", *{
+        "scaffold": ["training.momentum=0"],
+        "fedrep": ["method.head_epochs=1", "method.final_head_epochs=2"],
+        "fedper": ["method.final_head_epochs=2"],
+    }.get(method, [])]  # fmt: skip
+
+
+def run(out: Path, *overrides: str) -> Path:
+    """The folder of the run with ``overrides``, which is the newest below ``out``."""
+    before = set(out.glob("*/*/*/result.json"))
+    assert main([*SMALL, *overrides, f"paths.out={out}"]) == 0
+    (found,) = set(out.glob("*/*/*/result.json")) - before
+    return found.parent
+
+
+def records(folder: Path) -> tuple[dict, list[dict]]:
+    """Result and rows without times."""
+    result = json.loads((folder / "result.json").read_text())
+    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds"]
+    del result["seconds"], result["digest"]
+    return result, rows
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory) -> Path:
+    """Where most runs of this file lie, so that they share distances."""
+    return tmp_path_factory.mktemp("out")
+
+
+@pytest.fixture(scope="module")
+def once(out) -> Path:
+    """One finished run of clustered FedAvg, by affinity."""
+    return run(out)
+
+
+def test_a_clustered_run_and_what_it_leaves(once):
+    result, rows = records(once)
+    clusters = result["clusters"]
+    groups = json.loads((once / "partition.json").read_text())["groups"]
+    assert clusters["graph"] == "affinity" and clusters["count"] == 5 == len(clusters["sizes"])
+    assert clusters["ari"] == pytest.approx(adjusted_rand_score(groups, clusters["labels"]))
+    assert clusters["ari"] == 1.0 and len(clusters["eigenvalues"]) == 10
+    assert clusters_sound(clusters, result) and result["kind"] == "federated"
+    assert [is_round(row, number) for number, row in enumerate(rows)] == [True] * 3
+    assert all(len(row["participants"]) == 5 for row in rows)  # one of every cluster
+    assert [sorted({clusters["labels"][c] for c in row["participants"]}) for row in rows] == [[0, 1, 2, 3, 4]] * 3
+    assert not (once / "training").exists() and not list(once.rglob("*.tmp"))
+    model = load_file(once / "model.safetensors")
+    assert {name.split("/")[1] for name in model} == set("01234")
+
+
+def test_measures_are_those_of_all_clients_images_under_their_clusters_models(once):
+    """Against scikit-learn on the predictions, which are in the order of the clients."""
+    result, rows = records(once)
+    last, arrays = rows[-1], load_file(once / "predictions.safetensors")
+    p, y = arrays["test.probabilities"].astype(float), arrays["test.labels"]
+    assert last["accuracy"] == pytest.approx(accuracy_score(y, p.argmax(1)))
+    assert last["f1"] == pytest.approx(f1_score(y, p.argmax(1), average="macro"))
+    assert last["loss"] == pytest.approx(log_loss(y, p / p.sum(1, keepdims=True), labels=range(10)), rel=1e-4)
+    sizes = json.loads((once / "partition.json").read_text())["test"]
+    right = np.split(p.argmax(1) == y, np.cumsum(sizes)[:-1])
+    assert last["clients"] == pytest.approx([own.mean() for own in right])
+    labels = np.array(result["clusters"]["labels"])
+    by_cluster = [np.concatenate([right[c] for c in np.flatnonzero(labels == k)]).mean() for k in range(5)]
+    over = result["metrics"]["client_accuracy"]
+    assert over["clusters"] == pytest.approx(np.mean(by_cluster))
+    assert over["weighted"] == pytest.approx(last["accuracy"]) == result["metrics"]["accuracy"]["ALL"]
+    assert over["unweighted"] == pytest.approx(np.mean(last["clients"]))
+
+
+def test_one_cluster_of_all_is_the_method_without_clusters(tmp_path):
+    """graph=none: no distances, the same weights bit for bit, the same measures."""
+    none = run(tmp_path, "method.clustering.graph=none")
+    plain = run(tmp_path, "method=fedavg", "method.aggregation=uniform")
+    assert not (tmp_path / "artefacts" / "distances").exists()
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (none, plain))
+    assert {f"cluster/0/{name}" for name in theirs} == set(ours)
+    assert all(np.array_equal(ours[f"cluster/0/{name}"], value) for name, value in theirs.items())
+    (result, rows), (_, expected) = records(none), records(plain)
+    for row, same in zip(rows, expected, strict=True):
+        assert row["participants"] == same["participants"] and row["after"] == same["after"]
+        assert row["accuracy"] == pytest.approx(same["accuracy"]) and row["f1"] == pytest.approx(same["f1"])
+        assert row["loss"] == pytest.approx(same["loss"], rel=1e-5) and row["clients"] == same["clients"]
+    assert result["clusters"]["sizes"] == [10] and result["clusters"]["ari"] is None
+    assert result["metrics"]["client_accuracy"]["clusters"] == pytest.approx(rows[-1]["accuracy"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_in_clusters_chilled_too(out, method):
+    folder = run(out, *of(method), "method.temperature=0.5", "training.rounds=2", "training.evaluate_every=2")
+    result, rows = records(folder)
+    assert result["status"] == "done" and rows[0]["temperature"] == 0.5
+    final = method in ("fedrep", "fedper")
+    assert [("accuracy" in row) for row in rows] == [False, True] + [True] * final
+    if final:  # the heads of all clients, in one more round
+        assert rows[-1]["participants"] == list(range(10))
+        heads = {name for name in load_file(folder / "model.safetensors") if "/head/" in name}
+        assert {int(name.rpartition("/")[2]) for name in heads} == set(range(10))
+
+
+@pytest.mark.parametrize("task", ["cifar10_fedwad", "fashionmnist_fedwad"])
+def test_other_images_have_a_look_on_embedded_digits(out, task):
+    small = ["task.limit=200", "partition.clients=10", "training.rounds=1", "training.epochs=1", "hardware.workers=1"]
+    convs = ["model.convs=[{channels:2,kernel:5,padding:0}]"] if task == "cifar10_fedwad" else []
+    loose = ["training.small_clients=allow", "model.hidden=[4]", f"paths.out={out}"]
+    assert main([f"task={task}", *small, *convs, *loose]) == 0
+    (path,) = out.glob(f"{task.removesuffix('_fedwad')}/clustered_fedavg/*/result.json")
+    assert json.loads(path.read_text())["clusters"]["count"] == 5
+
+
+def test_a_cluster_is_trained_once_whatever_found_it(out, once, monkeypatch):
+    trained = []
+    train = Lean.train
+    monkeypatch.setattr(Lean, "train", lambda self, cohort: trained.append(len(cohort)) or train(self, cohort))
+    again = run(out, "method.clustering.graph=sparse3")
+    assert trained == []
+    (one, rows), (other, same) = records(once), records(again)
+    assert rows == same and one["metrics"] == other["metrics"]
+    assert one["clusters"]["artefacts"] == other["clusters"]["artefacts"]
+    assert (once / "predictions.safetensors").read_bytes() == (again / "predictions.safetensors").read_bytes()
+    four = records(run(out, "method.clustering.clusters=4"))[0]["clusters"]
+    assert trained == [1, 1, 1]  # the one cluster that is new
+    assert len(set(four["artefacts"]) - set(one["clusters"]["artefacts"])) == 1
+
+
+def test_a_damaged_artefact_is_named(out, once, capsys):
+    log = next((out / "artefacts" / "clusters").glob(f"{records(once)[0]['clusters']['artefacts'][0]}/rounds.jsonl"))
+    sound = log.read_text()
+    log.write_text(sound.replace("1", "2"))
+    assert main([*SMALL, "training.target=0.9", f"paths.out={out}"]) == 2
+    assert f"{log}: does not match its digest" in "".join(capsys.readouterr().err.split("\n"))
+    log.write_text(sound)
+
+
+def _killed(out: Path, at: int) -> None:
+    """A run whose process dies by SIGKILL when cohort number ``at`` is about to train."""
+    train, count = Lean.train, 0
+
+    def dies(self, cohort):
+        nonlocal count
+        count += 1
+        if count == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return train(self, cohort)
+
+    Lean.train = dies
+    main([*SMALL, *of("fedrep"), "training.rounds=4", f"paths.out={out}"])
+
+
+def test_kill_9_and_the_same_command_again(tmp_path):
+    child = multiprocessing.get_context("fork").Process(target=_killed, args=(tmp_path / "killed", 3))
+    child.start()
+    child.join(120)
+    assert child.exitcode == -signal.SIGKILL
+    (commit,) = (tmp_path / "killed").glob("mnist/*/*/training/commit.json")
+    assert json.loads(commit.read_text())["step"] >= 0
+    assert not list((tmp_path / "killed").rglob("result.json"))
+    again = run(tmp_path / "killed", *of("fedrep"), "training.rounds=4")
+    alone = run(tmp_path / "alone", *of("fedrep"), "training.rounds=4")
+    assert records(again) == records(alone)
+    for name in ("model.safetensors", "predictions.safetensors"):
+        assert (again / name).read_bytes() == (alone / name).read_bytes()
+    assert not list((tmp_path / "killed").rglob("*.tmp")) and not (again / "training").exists()
+
+
+def test_a_diverged_cluster_is_a_diverged_run(tmp_path, capsys):
+    assert main([*SMALL, "training.lr=1e30", f"paths.out={tmp_path}"]) == 1
+    (path,) = tmp_path.glob("*/*/*/result.json")
+    result = json.loads(path.read_text())
+    assert result["status"] == "diverged" and result["diverged"]["round"] == 0
+    assert not list((tmp_path / "artefacts").glob("clusters/*/info.json"))
+
+
+BAD = [
+    (["method.clustering.clusters=11"], "method.clustering.clusters: 11 are more than the 10 clients"),
+    (["method.clustering.graph=sparse10"], "method.clustering.graph: sparse10 needs more than 10 clients"),
+    (["method.clustering.graph=nearest"], "method.clustering.graph: 'nearest' is not one of none, affinity, sparse3"),
+    (["method.clustering.scale=0.001"], "method.clustering.scale: 0.001 is exceeded by the largest distance"),
+    (["training.stop_at_target=true", "training.target=0.5"], "training.stop_at_target: a cluster's rounds do not"),
+    (["method=clustered_scaffold"], "training.momentum: 0.5 does not go with scaffold"),
+    (["training.participants=20"], "training.participants: 20 are more than the 10 clients"),
+    (["partition=centralised"], "method.clustering: partition=centralised has one client"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "said"), BAD, ids=[" ".join(o) for o, _ in BAD])
+def test_bad_input_is_one_line(tmp_path, overrides, said, capsys):
+    small = [o for o in SMALL if "partition=centralised" not in overrides or not o.startswith("partition.")]
+    assert main([*small, *overrides, f"paths.out={tmp_path}"]) == 2
+    errors = capsys.readouterr().err
+    complaint = [line for line in errors.splitlines() if line.startswith("knot-runner: ")]
+    assert len(complaint) == 1 and said in complaint[0] and "Traceback" not in errors
+
+
+def test_clusters_of_a_result_that_cannot_be(once):
+    result, _ = records(once)
+    clusters = result["clusters"]
+    for changes in ({"labels": clusters["labels"][1:]}, {"sizes": [10]}, {"count": 4}, {"ari": 2}, {"graph": None}):
+        assert not clusters_sound({**clusters, **changes}, result)
+    assert cluster_lines(result)[0] == "5 clusters (affinity) of 2, 2, 2, 2, 2 clients"
+    assert cluster_lines({**result, "clusters": {**clusters, "graph": "none"}})[0].startswith("one cluster of all")
+    assert cluster_lines({}) == []
+
+
+@pytest.mark.parametrize("coordinates", [None, [[0.0], [1.0], [3.0]]])
+def test_merged_measures_are_those_of_all_images_at_once(coordinates):
+    """Two clusters, one client without test images, one class in one cluster alone: against ``scores.score``."""
+    rng = np.random.default_rng(4)
+    sizes, members = [7, 0, 12, 5, 9], [[0, 3], [1, 2, 4]]
+    everyone = population(sizes)
+    logits = torch.from_numpy(rng.normal(size=(sum(sizes), 3)))
+    labels = torch.from_numpy(np.concatenate([rng.integers(0, 2, 7), rng.integers(0, 3, 26)]))
+    right = (logits.argmax(1) == labels).double().split(sizes)
+    found = scores.Predictions(logits, labels, [float(own.mean()) if len(own) else None for own in right])
+    clusters = [everyone.cluster(own) for own in members]
+    logs = []
+    for number, cluster in enumerate(clusters):
+        row = cluster_rows.measured_row(found, everyone, cluster, 0.5, coordinates)
+        work = {"participants": members[number][:1], "before": [0.5], "after": [None], "steps": 3, "seconds": 1.0}
+        logs.append([{**row, **work, "train_loss": 1.0 + number, "temperature": 0.5}] * (2 - number))
+    first, second = cluster_rows.merged(logs, clusters)  # the second cluster is through after one round
+    expected = scores.score(found, everyone, 0.5, coordinates)
+    by_cluster = expected["client_accuracy"] | {"clusters": first["client_accuracy"]["clusters"]}
+    for key, value in (expected | {"client_accuracy": by_cluster}).items():
+        assert first[key] == pytest.approx(value) and second[key] == pytest.approx(value)
+    assert first["participants"] == [0, 1] and first["train_loss"] == 1.5 and first["steps"] == 6
+    assert second["participants"] == [0] and second["train_loss"] == 1.0 and second["seconds"] == 1.0
+    assert is_round(first, 0) and is_round(second, 1)
+
+
+def test_a_cluster_without_test_images_counts_for_nothing():
+    everyone = population([4, 0])
+    found = scores.Predictions(torch.eye(4, 3), torch.tensor([0, 1, 2, 0]), [1.0, None])
+    clusters = [everyone.cluster([client]) for client in (0, 1)]
+    logs = [
+        [cluster_rows.measured_row(found, everyone, one, 1.0, None) | NO_WORK | {"seconds": 0.0}] for one in clusters
+    ]
+    (row,) = cluster_rows.merged(logs, clusters)
+    assert row["accuracy"] == 1.0 and row["clients"] == [1.0, None] and row["client_accuracy"]["clusters"] == 1.0
+
+
+def population(sizes: list[int]) -> Population:
+    """Clients with so many test images, and nothing to train."""
+    tests = list(torch.arange(sum(sizes)).split(sizes))
+    nothing = Model(torch.zeros(0), torch.zeros(0))
+    training = FederatedTraining("t", 1, 1, 1, 4, 0.1, 0.0, 0.0, True, False, "allow", None, False, 1)
+    return Population([f"c{k}" for k in range(len(sizes))], tests, tests, Layout((), ()), nothing, training, "none", 0)
+
+
+@pytest.mark.real_data
+def test_planted_groups_of_real_digits_are_recovered_and_help(tmp_path, data_root):
+    """MNIST, 20 clients, two classes each: five clusters as planted; after two rounds they know their classes."""
+    short = ["task=mnist_fedwad", "task.source=local", "training.rounds=2", "training.epochs=1", "task.limit=4000",
+             f"paths.data={data_root}", f"paths.out={tmp_path}", "hardware.workers=1"]  # fmt: skip
+    assert main(short) == 0
+    assert main([*short, "method.clustering.graph=none"]) == 0
+    by = {}
+    for path in tmp_path.glob("*/*/*/result.json"):
+        result = json.loads(path.read_text())
+        by[result["clusters"]["graph"]] = result
+    assert by["affinity"]["clusters"]["ari"] == 1.0
+    ours, vanilla = (by[graph]["metrics"]["accuracy"]["ALL"] for graph in ("affinity", "none"))
+    assert ours > vanilla + 0.3
