@@ -107,14 +107,20 @@ def under(runs: list[Run], found: Grid, table: dict[str, Any] | None) -> list[st
     rows = {f"{case} {key.name}": list(seeds.values()) for case, r in found.items() for key, seeds in r.items()}
     lines = [*absences(rows), *sources(runs)]
     for case, settings in found.items():
-        members = [run for seeds in settings.values() for run in seeds.values()]
-        if table and not same_data(members, table, case):
-            ours, theirs = finished(members)[0].result, table["cases"][case]
-            lines.append(
-                f"{case}: ours are {ours['datasets']['train']:,} training images and {len(ours['labels']['names'])} "
-                f"classes, the paper's {theirs['images']:,} and {theirs['classes']}: orientation, not comparison."
-            )
+        lines += other_data(case, [run for seeds in settings.values() for run in seeds.values()], table)
     return lines
+
+
+def other_data(case: str, members: Iterable[Run], table: dict[str, Any] | None) -> list[str]:
+    """The line on data that are not the paper's; none where they are (:func:`same_data`)."""
+    runs = list(members)
+    if table is None or same_data(runs, table, case):
+        return []
+    ours, theirs = finished(runs)[0].result, table["cases"][case]
+    return [
+        f"{case}: ours are {ours['datasets']['train']:,} training images and {len(ours['labels']['names'])} "
+        f"classes, the paper's {theirs['images']:,} and {theirs['classes']}: orientation, not comparison."
+    ]
 
 
 def ordering(case: str, groups: Sequence[Group], rows: list[Row]) -> list[str]:

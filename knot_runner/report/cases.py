@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,7 @@ def grid(runs: Sequence[Run], cases: Cases) -> Grid:
         if not found:
             continue
         rows: dict[Setting, dict[int, Run]] = defaultdict(dict)
-        for run, other in zip(found, _others([run.job for run in found]), strict=True):
+        for run, other in zip(found, others([run.job for run in found], SHOWN), strict=True):
             seeds = rows[_setting(run.job, other)]
             if seeds.setdefault(run.job.seed, run).job.run_id != run.job.run_id:
                 raise ValueError(f"two runs share {case}, {_setting(run.job, other).name} and seed {run.job.seed}")
@@ -121,10 +121,10 @@ def _setting(job: Job, other: str) -> Setting:
     return Setting(temperature, bool(method["lr_control"]) and temperature != 1, other)
 
 
-def _others(jobs: list[Job]) -> list[str]:
-    """Of each job, the settings in which the ``jobs`` differ, less those that a row shows anyhow."""
+def others(jobs: Sequence[Job], shown: Container[str]) -> list[str]:
+    """Of each job, the settings in which the ``jobs`` differ, less those that the table has ``shown`` anyhow."""
     told = [{"method.algorithm": lookup(job.config, "method.algorithm"), **_label(job.label)} for job in jobs]
-    keys = dict.fromkeys(key for facts in told for key in facts if key not in SHOWN)
+    keys = dict.fromkeys(key for facts in told for key in facts if key not in shown)
     unlike = [key for key in keys if len({facts.get(key) for facts in told}) > 1]
     return [", ".join(f"{key}={facts[key]}" for key in unlike if key in facts) for facts in told]
 

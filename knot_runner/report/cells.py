@@ -20,7 +20,8 @@ METHODS = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for we
 class Cell:
     """One number. ``seeds``: how many values ``mean`` is over; ``half``: half the 95% interval, None under two seeds;
     ``gap``: mean - paper, None where the two do not measure the same. ``text``: printed in place of the mean.
-    ``mark``: letter of the line below that says what is wrong with the paper's number."""
+    ``mark``: letter of the line below that says what is wrong with the paper's number. ``std``: a standard deviation,
+    printed where there is no ``half``; ``paper_std``: the paper's."""
 
     mean: float | None = None
     half: float | None = None
@@ -31,6 +32,8 @@ class Cell:
     gap: float | None = None
     text: str = ""
     mark: str = ""
+    std: float | None = None
+    paper_std: float | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Group:
     """Columns under one heading. ``roles``: local, global or "" per column; ``digits`` 0 = counts.
 
     ``metric``: what the cells are, where ``key`` is not its name. ``block``: the grid it stands in, for tables of kind
-    temperatures. ``head``: heading of the columns in place of their names. ``signed``: with a plus where above 0.
+    temperatures or clustered. ``head``: heading of the columns in place of their names, or ``heads``: one for each.
+    ``signed``: with a plus where above 0.
     """
 
     key: str
@@ -52,11 +56,12 @@ class Group:
     head: str = ""
     signed: bool = False
     paper_digits: int = 2
+    heads: tuple[str, ...] = ()
 
     def heading(self, column: int) -> str:
         """Name of a column; where ALL is the only one, that of what is measured."""
-        if self.head:
-            return self.head
+        if self.head or self.heads:
+            return self.head or self.heads[column]
         return METRICS[self.key][0] if self.columns == ("ALL",) else self.columns[column]
 
 
@@ -75,7 +80,8 @@ Parts = tuple[list[Row], tuple[str, ...], tuple[Group, ...], list[str]]
 
 @dataclass(frozen=True)
 class Table:
-    """``kind``: methods, grid, locals, temperatures or trace. ``lines``: what one must know to read the numbers."""
+    """``kind``: methods, grid, locals, temperatures, trace or clustered. ``lines``: what one must know to read the
+    numbers."""
 
     kind: str
     title: str
@@ -85,8 +91,8 @@ class Table:
     lines: tuple[str, ...]
 
     def blocks(self) -> list[tuple[Group, ...]]:
-        """Groups that share one grid: in a table of methods each metric has its own, in one of temperatures each case;
-        else all stand side by side."""
+        """Groups that share one grid: in a table of methods each metric has its own, in one of temperatures each case,
+        in one of clustered runs each structure and weighting; else all stand side by side."""
         if self.kind == "methods":
             return [(group,) for group in self.groups]
         names = dict.fromkeys(group.block for group in self.groups)

@@ -25,6 +25,7 @@ from knot_runner.report.text import (
 __all__ = ["summary_table", "to_csv", "to_latex", "to_markdown", "to_terminal", "write_all"]
 
 CSV_NUMBERS = ("mean", "low", "high", "seeds", "planned", "diverged", "paper", "gap")
+CSV_SPREADS = ("std", "paper_std")
 
 
 # ------------------------------------------------------------------------------------------------------------- formats
@@ -56,18 +57,21 @@ def _markdown_cell(cell: Cell, group: Group, best: bool) -> str:
 def to_csv(table: Table) -> str:
     """One line per row and column: names, then mean, low and high of the 95% interval, seeds, paper, gap.
 
-    Absent numbers are empty; ``seeds`` of ``planned`` runs finished with this number, ``diverged`` did not.
+    Absent numbers are empty; ``seeds`` of ``planned`` runs finished with this number, ``diverged`` did not. Clustered:
+    the standard deviations too, the paper's and that of a mean over rows.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     methods = table.kind != "locals"
-    column_head = {"temperatures": "case", "trace": "column"}.get(table.kind, "data set")
-    writer.writerow([*table.heads, *((column_head,) if methods else ()), "metric", *CSV_NUMBERS])
+    column_head = {"temperatures": "case", "trace": "column", "clustered": "column"}.get(table.kind, "data set")
+    spreads = CSV_SPREADS if table.kind == "clustered" else ()
+    writer.writerow([*table.heads, *((column_head,) if methods else ()), "metric", *CSV_NUMBERS, *spreads])
     for row in table.rows:
         for group in table.groups:
             for column, cell in zip(group.columns, row.cells[group.key], strict=True):
                 names = (column, group.metric or group.key) if methods else (column,)
-                writer.writerow([*map(escape_csv, (*row.keys, *names)), *_csv_numbers(cell)])
+                extra = [_exact(getattr(cell, name)) for name in spreads]
+                writer.writerow([*map(escape_csv, (*row.keys, *names)), *_csv_numbers(cell), *extra])
     return out.getvalue()
 
 
@@ -110,7 +114,7 @@ def _latex_cell(cell: Cell, group: Group, best: bool) -> str:
     mean, half, paper = value_text(cell, group), half_text(cell, group), paper_text(cell, group)
     text = f"\\textbf{{{mean}}}" if best else escape_latex(mean)
     text += f"{{\\scriptsize\\,{escape_latex(half)}}}" if half else ""
-    return text + (f" {{\\scriptsize {paper}}}" if paper else "")
+    return text + (f" {{\\scriptsize {escape_latex(paper)}}}" if paper else "")
 
 
 def _column_name(group: Group, i: int) -> str:

@@ -14,11 +14,12 @@ from knot_runner.report.chilling import MEASURES
 from knot_runner.report.footlines import absences, cited, comparable, finished, missing_columns, nearness, sources
 from knot_runner.report.records_view import Job, Run, load, nothing_there
 from knot_runner.report.stats import mean_interval
+from knot_runner.report.table_clustered import WEIGHTINGS, clustered
 from knot_runner.report.table_temperatures import temperatures
 from knot_runner.report.table_trace import trace
 
 #: Kind of table -> kind of the printed table that can stand beside it.
-KINDS = {"methods": "methods", "grid": "methods", "locals": "locals", "temperatures": "temperatures", "trace": "trace"}
+KINDS = {"methods": "methods", "grid": "methods", **{k: k for k in ("locals", "temperatures", "trace", "clustered")}}
 #: Kinds that take their rows or columns from the printed table -> one that fits.
 PRINTED_FIRST = {"locals": "knot_table1", "trace": "chill_mnist_notebook"}
 SIZES = ("train", "valid", "test")
@@ -36,11 +37,12 @@ def build_table(
     """The table of ``jobs``.
 
     ``kind``: methods (methods x data sets), grid (settings x ALL), locals (data sets, their sizes and local models),
-    temperatures (x cases, of federated runs) or trace (temperatures x rounds).
+    temperatures (x cases, of federated runs), trace (temperatures x rounds) or clustered (clients x graphs).
     ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, in this order; for
-    temperatures which of ``chilling.MEASURES``; a trace takes its own. ``notes`` go under the table. ``options``: of
-    kind temperatures, see there. Raises :class:`UserError` when no run is there, naming the ``command`` that makes
-    them; for an unknown kind, metric or printed table; and for runs or a printed table of another task.
+    temperatures which of ``chilling.MEASURES``, for clustered of ``WEIGHTINGS``; a trace takes its own. ``notes`` go
+    under the table. ``options``: of kind temperatures, see there. Raises :class:`UserError` when no run is there,
+    naming the ``command`` that makes them; for an unknown kind, metric or printed table; and for runs or a printed
+    table of another task.
     """
     table = _checked(kind, paper, metrics)
     runs = load(jobs)
@@ -56,7 +58,7 @@ def build_table(
 def _checked(kind: str, paper: str | None, metrics: Sequence[str]) -> dict[str, Any] | None:
     if kind not in KINDS:
         raise UserError(f"there is no table of kind {kind!r}{nearest(kind, KINDS)}")
-    known = {"temperatures": MEASURES, "trace": metrics}.get(kind, METRICS)
+    known = {"temperatures": MEASURES, "trace": metrics, "clustered": WEIGHTINGS}.get(kind, METRICS)
     for metric in metrics:
         if metric not in known:
             raise UserError(f"there is no metric {metric!r}{nearest(metric, known)}")
@@ -75,6 +77,8 @@ def _parts(
         return temperatures(runs, table, metrics, options, command)
     if kind == "trace":
         return trace(runs, table, command)
+    if kind == "clustered":
+        return clustered(runs, table, metrics)
     return _locals(runs, table, metrics[0]) if kind == "locals" else _methods(runs, table, metrics, kind)
 
 

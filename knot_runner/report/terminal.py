@@ -40,7 +40,14 @@ class TerminalTable:
         for groups, grid, fit in zip(blocks, wide, fits, strict=True):
             yield Text("")
             yield Text(plain(block_title(groups)), style="italic")
-            yield grid if fit else _grid(self.table, groups, star, stacked=True)
+            if fit:
+                yield grid
+            elif self.table.kind == "clustered":  # its groups below each other
+                for i, group in enumerate(groups):
+                    yield from [Text("")] * (i > 0)
+                    yield _grid(self.table, (group,), star, stacked=False)
+            else:
+                yield _grid(self.table, groups, star, stacked=True)
         yield Text("")
         yield Text(caption(self.table, f"{star or 'bold'}: best of its column"), style=DIM)
         for line in self.table.lines:
@@ -48,9 +55,9 @@ class TerminalTable:
 
 
 def _grid(table: Table, groups: Sequence[Columns], star: str, stacked: bool) -> Grid:
-    """Methods: one head column, settings on its second line. Data sets: a column each for task and name."""
+    """Methods: one head column, settings on its second line. Data sets, clustered runs: a column for each head."""
     grid = Grid(box=None, padding=(0, 0, 0, 1), pad_edge=False, header_style="")
-    own_column = len(table.heads) if table.kind == "locals" else 1
+    own_column = len(table.heads) if table.kind in ("locals", "clustered") else 1
     lead = "\n" if any("global" in group.roles for group in groups) else ""  # a line above, to mark the global one
     for head in table.heads[:own_column]:
         grid.add_column(Text(lead + head), no_wrap=not stacked)

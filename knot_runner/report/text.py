@@ -58,16 +58,20 @@ def value_text(cell: Cell, group: Group) -> str:
 
 
 def half_text(cell: Cell, group: Group) -> str:
-    """``±.010``, or "" without an interval (under two seeds, and for counts that agree)."""
-    shown = cell.half is not None and not cell.text and (group.digits or cell.half)
-    return f"±{number(cell.half, group.digits)}" if shown else ""
+    """``±.010``, or "" without an interval (under two seeds, and for counts that agree) and standard deviation."""
+    half = cell.std if cell.half is None else cell.half
+    shown = half is not None and not cell.text and (group.digits or half)
+    return f"±{number(half, group.digits)}" if shown else ""
 
 
 def paper_text(cell: Cell, group: Group) -> str:
-    """The paper's number in brackets, with the digits it prints and the mark of its slip; "" if it prints none."""
+    """The paper's number in brackets, with the digits it prints, its standard deviation and the mark of its slip; "" if
+    it prints none."""
     if cell.paper is None:
         return ""
-    return f"({_signed(cell.paper, min(group.digits, group.paper_digits), group.signed)}){cell.mark}"
+    digits = min(group.digits, group.paper_digits)
+    spread = f"±{number(cell.paper_std, digits)}" if cell.paper_std is not None else ""
+    return f"({_signed(cell.paper, digits, group.signed)}{spread}){cell.mark}"
 
 
 def _signed(value: float, digits: int, signed: bool) -> str:

@@ -1,0 +1,210 @@
+"""Tables of clustered federated learning: cells, mean uplift, paired gains and the lines below, worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from knot_runner.errors import UserError
+from knot_runner.report import printed
+from knot_runner.report.clustered import placed, places
+from knot_runner.report.records_view import Job, load
+from tests.report import clustered_runs
+from tests.report.clustered_runs import build, cell, job, said, write
+
+
+@pytest.fixture
+def two_seeds(tmp_path: Path) -> list[Job]:
+    return clustered_runs.two_seeds(tmp_path)
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> list[Job]:
+    return clustered_runs.whole(tmp_path)
+
+
+# --------------------------------------------------------------------------------------------------- cells and columns
+
+
+def test_cells_are_means_over_seeds_in_percent_beside_the_paper(two_seeds: list[Job]) -> None:
+    table = build(two_seeds)
+    found = cell(table, ("MNIST", "FedAvg", "20"), "strong_affinity_S10")
+    # 90 and 98: spread 5.6569, t(1 d.f.) = 12.7062: 12.7062 * 5.6569 / sqrt(2) = 50.825
+    assert found.mean == pytest.approx(94) and found.half == pytest.approx(50.825, abs=1e-3)
+    assert (found.paper, found.paper_std, found.seeds, found.planned) == (99.5, 0.0, 2, 2)
+    assert cell(table, ("MNIST", "FedAvg", "20"), "strong_vanilla").paper == 26.3
+
+
+def test_both_weightings_stand_in_blocks_and_the_paper_beside_its_own(two_seeds: list[Job]) -> None:
+    table = build(two_seeds)
+    other = cell(table, ("MNIST", "FedAvg", "20"), "strong_affinity_S10", "weighted")
+    assert other.mean == pytest.approx(85) and other.paper is None
+    assert [block[0].block for block in table.blocks()] == [
+        "strong structure: accuracy in percent, clusters alike, clients in them by test images",
+        "strong structure: accuracy in percent, all clients by test images",
+    ]
+
+
+def test_fewer_images_than_half_of_the_papers_leave_no_gap(tmp_path: Path, two_seeds: list[Job]) -> None:
+    line = (
+        "MNIST: ours are 20,000 training images and 10 classes, the paper's 60,000 and 10: orientation, not comparison."
+    )
+    assert line in build(two_seeds).lines
+    assert cell(build(two_seeds), ("MNIST", "FedAvg", "20"), "strong_affinity_S10").gap is None
+    full = build([write(job(tmp_path / "full", graph), 0.5, train=60_000) for graph in ("none", "affinity")])
+    assert cell(full, ("MNIST", "FedAvg", "20"), "strong_affinity_S10").gap == pytest.approx(50 - 99.5)
+
+
+def test_a_vanilla_run_asked_for_per_support_counts_once(tmp_path: Path) -> None:
+    jobs = [job(tmp_path, graph, support=support) for support in (10, 100) for graph in ("none", "affinity")]
+    table = build([write(one, 0.5) for one in jobs])
+    assert [group.columns for group in table.groups[:2]] == [
+        ("strong_vanilla", "strong_affinity_S10"),
+        ("strong_affinity_S100",),
+    ]
+    assert cell(table, ("MNIST", "FedAvg", "20"), "strong_vanilla").planned == 1
+
+
+def test_columns_and_rows_come_in_the_papers_order(tmp_path: Path) -> None:
+    jobs = [
+        write(job(tmp_path, graph, 0, clients, support, kind, method), 0.5)
+        for method in ("clustered_fedper", "clustered_fedavg")
+        for clients in (100, 20)
+        for kind in ("shards", "iid", "pairs")
+        for graph, support in (("sparse10", 10), ("sparse5", 10), ("affinity", 100), ("affinity", 10), ("none", 10))
+    ]
+    found = placed(load(jobs), {}, printed.read("fedwad_table1")["algorithms"])
+    assert [(line.algorithm, line.clients) for line in found] == [
+        ("FedAvg", 20), ("FedAvg", 100), ("FedPer", 20), ("FedPer", 100)
+    ]  # fmt: skip
+    heads = ["vanilla", "affinity 10", "sparse5 10", "sparse10 10", "affinity 100"]
+    assert [(place.structure, place.head) for place in places(found)] == [
+        (structure, head) for structure in ("strong", "none", "iid") for head in heads
+    ]
+
+
+def test_a_run_without_clusters_is_vanilla_by_images(tmp_path: Path) -> None:
+    plain = job(tmp_path, "none", method="fedavg")
+    means = {"weighted": 0.25, "unweighted": 0.3}
+    metrics = {**{m: {"ALL": 0.5} for m in ("accuracy", "f1", "loss", "tempered_loss")}, "client_accuracy": means}
+    write(plain, 0.0, metrics=metrics)
+    plain.config["method"]["clustering"] = None
+    assert cell(build([plain], None), ("mnist, mlp_fedrep", "fedavg", "20"), "strong_vanilla").mean == 25
+
+
+def test_other_settings_have_rows_of_their_own_without_the_papers_numbers(tmp_path: Path) -> None:
+    jobs = [
+        write(job(tmp_path, graph, label=f"method.temperature={t}"), 0.5)
+        for graph in ("none", "affinity")
+        for t in (1, 0.5)
+    ]
+    table = build(jobs)
+    assert table.heads[-1] == "settings"
+    row = ("MNIST", "FedAvg", "20", "method.temperature=0.5")
+    assert cell(table, row, "strong_affinity_S10").paper is None
+    assert "MNIST (method.temperature=0.5), strong structure, FedAvg" in " ".join(table.lines)
+
+
+# --------------------------------------------------------------------------------------------------- gains and uplift
+
+
+def test_a_row_of_gains_is_paired_by_seed(tmp_path: Path, two_seeds: list[Job]) -> None:
+    more = [
+        write(job(tmp_path, graph, seed, 40), v) for seed in (0, 1) for graph, v in (("none", 0.3), ("affinity", 0.5))
+    ]
+    found = cell(build([*two_seeds, *more]), ("MNIST", "FedAvg", "gain"), "strong_affinity_S10")
+    # per seed (70 + 20) / 2 and (74 + 20) / 2: 46 ± 12.7062 * 1.4142 / sqrt(2)
+    assert found.mean == pytest.approx(46) and found.half == pytest.approx(12.706, abs=1e-3)
+    assert found.paper == pytest.approx((99.5 - 26.3 + 99.2 - 39.1) / 2)
+    assert cell(build(two_seeds), ("MNIST", "FedAvg", "gain"), "strong_vanilla").mean is None
+
+
+def test_the_mean_uplift_is_over_all_rows_as_the_paper_has_it(whole: list[Job]) -> None:
+    table = build(whole)
+    theirs = printed.read("fedwad_table2")["uplift"]["MNIST"]
+    found = cell(table, ("MNIST", "mean uplift", ""), "strong_affinity_S10")
+    assert (found.mean, found.std) == pytest.approx(theirs[1], abs=0.11)
+    assert (found.paper, found.paper_std) == tuple(theirs[1]) and (found.seeds, found.half) == (2, None)
+    assert cell(table, ("MNIST", "mean uplift", ""), "strong_vanilla").mean is None
+
+
+def test_without_a_row_there_is_no_mean_uplift(whole: list[Job]) -> None:
+    (whole[0].folder / "result.json").unlink()
+    (whole[1].folder / "result.json").unlink()
+    table = build(whole)
+    assert cell(table, ("MNIST", "mean uplift", ""), "strong_affinity_S10").mean is None
+    assert "MNIST: no mean uplift, since not all rows that it is over are there." in table.lines
+    assert said(table, "MNIST FedAvg N=10") == "MNIST FedAvg N=10: 12 of 14 runs are there (seed 0, 1 not run yet)."
+
+
+# ---------------------------------------------------------------------------------------------------------- sentences
+
+
+def test_gains_are_paired_by_seed(two_seeds: list[Job]) -> None:
+    # 70 and 74: 72 ± 12.7062 * 2.8284 / sqrt(2) = 25.4; by images 60 and 66: 63 ± 38.1
+    assert said(build(two_seeds), "MNIST, strong structure, FedAvg") == (
+        "MNIST, strong structure, FedAvg: affinity 10 +72.0 ± 25.4 points on vanilla "
+        "(paper +73.2; by images +63.0 ± 38.1; N=20; 2 seeds). Gains above 0: 1 of 1; by images 1 of 1."
+    )
+
+
+def test_gains_are_counted_and_what_is_left_by_images_is_said(tmp_path: Path, two_seeds: list[Job]) -> None:
+    small = [write(job(tmp_path, "sparse3", seed), 0.22, 0.22) for seed in (0, 1)]  # gains 2 and -2: undecided
+    assert said(build([*two_seeds, *small]), "MNIST, strong structure, all") == (
+        "MNIST, strong structure, all algorithms. Gains above 0: 1 of 2, 1 undecided; by images 1 of 2, 1 undecided. "
+        "Their mean is +36.0, by images +31.5 (88% of it). The paper: clustering always improves."
+    )
+
+
+def test_gains_are_over_the_client_numbers_with_the_most_seeds(tmp_path: Path, two_seeds: list[Job]) -> None:
+    late = [write(job(tmp_path, graph, 0, 40), value) for graph, value in (("none", 0.1), ("affinity", 0.2))]
+    line = said(build([*two_seeds, *late]), "MNIST, strong structure, FedAvg")
+    assert "affinity 10 +72.0" in line and "N=20; 2 seeds" in line
+
+
+def test_one_seed_decides_nothing(two_seeds: list[Job]) -> None:
+    line = said(build([two_seeds[0], two_seeds[2]]), "MNIST, strong structure, FedAvg")
+    assert "affinity 10 +70.0 points on vanilla" in line and "1 seed). Gains above 0: 0 of 1, 1 undecided;" in line
+
+
+def test_agreement_and_single_clients_are_said_once_per_clustering(tmp_path: Path, two_seeds: list[Job]) -> None:
+    twin = [  # the same clusterings, so they do not count again
+        write(job(tmp_path, "affinity", seed, method="clustered_fedrep"), 0.9, ari=ari)
+        for seed, ari in ((0, 1.0), (1, 0.5))
+    ]
+    table = build([*two_seeds, *twin])
+    assert "MNIST, strong structure: adjusted Rand index to the planted groups: affinity 10 0.75." in table.lines
+    assert "MNIST, strong structure: clusters of a single client, mean number: affinity 10 2.0." in table.lines
+
+
+def test_no_structure_has_no_planted_groups(tmp_path: Path) -> None:
+    table = build([write(job(tmp_path, graph, kind="shards"), 0.5) for graph in ("none", "affinity")], "fedwad_table3")
+    assert not any("Rand" in line for line in table.lines)
+    assert said(table, "MNIST, no structure, all").endswith(
+        "clustering almost always improves, some cases of FedPer apart."
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- errors
+
+
+def test_runs_that_have_no_row(tmp_path: Path) -> None:
+    natural = write(job(tmp_path, "none", kind="natural"), 0.5)
+    natural.config["partition"]["clients"] = None
+    with pytest.raises(UserError, match=r"partition=natural: has no partition.clients to name a row"):
+        build([natural])
+    probe = write(job(tmp_path, "affinity"), 0.5)
+    del probe.config["method"]["clustering"]
+    with pytest.raises(UserError, match="is not federated"):
+        build([probe])
+    with pytest.raises(UserError, match="there is no metric 'cluster'"):
+        build([natural], metrics=["cluster"])
+
+
+def test_two_unlike_runs_of_a_cell_are_refused(tmp_path: Path) -> None:
+    one, other = job(tmp_path, "affinity"), job(tmp_path, "affinity")
+    with pytest.raises(ValueError, match="two runs share mnist, mlp_fedrep"):
+        placed(
+            load([write(one, 0.5), write(Job(**{**vars(other), "run_id": "x", "config": other.config}), 0.5)]), {}, {}
+        )
