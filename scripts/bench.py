@@ -3,6 +3,7 @@
 python scripts/bench.py sinkhorn --problems 4096 --repeats 5
 python scripts/bench.py pipeline --repeats 3
 python scripts/bench.py federation --workload W1 W2 --rounds 3 --repeats 3 --engines plain loop lean
+python scripts/bench.py fedwad --workload W1 W2 --repeats 3
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ import importlib
 import sys
 
 #: subcommand -> module with ``arguments(parser)`` and ``main(options)``
-BENCHES = {"sinkhorn": "bench_sinkhorn", "pipeline": "bench_pipeline", "federation": "bench_federation"}
+BENCHES = {
+    "sinkhorn": "bench_sinkhorn",
+    "pipeline": "bench_pipeline",
+    "federation": "bench_federation",
+    "fedwad": "bench_fedwad",
+}
 
 
 def main() -> None:

@@ -18,10 +18,10 @@ import torch
 from knot_runner.engine import loop
 from knot_runner.engine.hardware import prepare
 from knot_runner.engine.plugins import load_plugins
-from knot_runner.engine.processes import die_with_parent
 from knot_runner.engine.requests import Request, Train, request_key, title
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.errors import UserError
+from knot_runner.processes import die_with_parent
 from knot_runner.settings import HardwareSettings
 
 #: (title, finished steps, all steps, short text) -> None

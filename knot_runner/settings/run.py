@@ -135,7 +135,7 @@ def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
     if task_kind in UNTRAINED_TASKS:
         for group in ("model", "training", "partition"):
             if config.get(group) is not None:
-                raise UserError(f"{group}: task={name} trains nothing; {group}=null is right")
+                raise UserError(f"{group}: task={name} trains nothing and has none; without it is right")
         return
     for group in ("model", "training"):
         _require(config, group)
@@ -149,7 +149,7 @@ def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
             f"training={config['training'].get('name')}: is not for method={method_name}; training={fits} would fit"
         )
     if on_images != (config.get("partition") is not None):
-        what = "needs clients; partition=dirichlet would fit" if on_images else "has texts; partition=null is right"
+        what = "needs clients; partition=dirichlet would fit" if on_images else "has texts; without one is right"
         raise UserError(f"partition: task={name} {what}")
 
 

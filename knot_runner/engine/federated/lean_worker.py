@@ -17,9 +17,9 @@ from torch import Tensor
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Blueprint, Inference, LocalTraining, Recipe
 from knot_runner.engine.federated.lean_client import Client, make_client
-from knot_runner.engine.federated.lean_memory import Memory, SharedImages, aligned
-from knot_runner.engine.processes import die_with_parent
+from knot_runner.engine.federated.lean_memory import SharedImages, view
 from knot_runner.errors import UserError
+from knot_runner.processes import Memory, aligned, die_with_parent
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class Slots:
 
     def model(self, slot: int) -> tuple[Tensor, Tensor]:
         """(weights [P], buffers [Q])"""
-        both = self.memory.tensor(slot * self.stride, (self.parameters + self.buffers,), self.dtype)
+        both = view(self.memory, slot * self.stride, (self.parameters + self.buffers,), self.dtype)
         return both[: self.parameters], both[self.parameters :]
 
     def logits(self, slot: int, rows: int, classes: int) -> Tensor:
         """[rows, classes]"""
-        return self.memory.tensor(slot * self.stride, (rows, classes), self.dtype)
+        return view(self.memory, slot * self.stride, (rows, classes), self.dtype)
 
 
 def serve(pipe: Connection, slots: Slots, images: SharedImages, blueprint: Blueprint, threads: int) -> None:

@@ -4,7 +4,7 @@
     tiles        FedWaD of up to 100 pairs at a time by stacked products (course.py), or exact OTDD pair by pair
     processes    tiles are dealt to worker processes of one thread each (workers.py)
 
-What limits it (S=10, K=10, 784 features, one core): see ``scripts/bench.py fedwad``.
+What limits it, with S=10 and 784 features: see ``scripts/bench.py fedwad``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, c
 from knot_runner.transport.otdd.tiles import Tile, cut
 from knot_runner.transport.otdd.workers import Pool
 
+#: with fewer entries of plans, some ten seconds of work, worker processes take longer to start than they save
+WORTH = 5e7
+
 Pair = tuple[int, int]
 #: called with the pairs and values of every tile as it is finished
 Progress = Callable[[list[Pair], list[float]], None]
@@ -41,8 +44,9 @@ def distance_matrix(
     """Squared distances [N, N] between N sets of samples of the same features, float64, symmetric, 0 on the diagonal.
 
     ``done``: values of pairs (i, j), i < j, that are known; they are kept. A tile of which some are missing is computed
-    whole, so that the matrix is the same to the last digit whatever was known before and however many ``workers`` there
-    are. ``progress`` hears of the new pairs of every tile. Draws depend on seed and pair alone (draws.py).
+    whole (a few seconds), so that the matrix is the same to the last digit whatever was known before and however many
+    ``workers`` there are. ``progress`` hears of the new pairs of every tile. Draws depend on seed and pair alone
+    (draws.py).
 
     Raises :class:`UserError` for sets of different features, and where values are too large for finite distances.
     """
@@ -70,7 +74,7 @@ def _computed(
     if not tiles:
         return
     rows = [rows_of(samples, np.dtype(options.precision)) for samples in sets]
-    with Pool(rows, min(workers, len(sets))) as pool:
+    with Pool(rows, min(workers, len(tiles)) if _plan_entries(rows, tiles, options) > WORTH else 1) as pool:
         prepared = dict(pool.run(partial(_prepared, options=options, seed=seed), enumerate(s.labels for s in sets)))
         tables, openings = zip(*(prepared[place] for place in range(len(sets))), strict=True)
         if options.solver == "exact":
@@ -78,9 +82,15 @@ def _computed(
         else:
             work, tasks = tile_distances, _tasks(tables, openings, tiles, options, seed)
         for index, values in pool.run(work, tasks):
-            if not np.isfinite(values).all():
-                raise UserError("samples: distances between them are not finite; values are too large")
+            _check_finite(values)
             yield _listed(tiles[index]), values.tolist()
+
+
+def _plan_entries(rows: list[np.ndarray], tiles: list[np.ndarray], options: OtddSettings) -> int:
+    """Entries of all transport plans there will be, about."""
+    pairs, samples = sum(map(len, tiles)), max(map(len, rows))
+    steps = samples if options.solver == "exact" else 2 * options.fedwad.iterations * options.fedwad.support
+    return pairs * samples * steps
 
 
 def _prepared(
@@ -88,6 +98,8 @@ def _prepared(
 ) -> tuple[ClassTable, Opening | None]:
     """Class statistics of a set (its place, its labels [n]), and for the federated solver its opening."""
     place, labels = task
+    with np.errstate(over="ignore"):
+        _check_finite(np.vdot(rows[place], rows[place]))
     features = rows[place][:, : rows[place].shape[1] - len(np.unique(labels))]
     table = class_table(LabelledSamples(features, labels), options.covariance, options.part)
     return table, None if options.solver == "exact" else opening(rows[place], table, options, seed)
@@ -99,7 +111,9 @@ def _tasks(
     """One task of each tile, made when it is asked for."""
     features = openings[0].means.shape[1] - len(tables[0].labels)
     start = first_points(features, options, seed)
-    labels = label_products(tables, start[:, features:])
+    with np.errstate(over="ignore", invalid="ignore"):
+        labels = label_products(tables, start[:, features:])
+    _check_finite(labels.gram)
     for pairs in tiles:
         here = np.unique(pairs)
         times = np.stack([draw_times(i, j, options.fedwad, seed) for i, j in _listed(pairs)])
@@ -122,9 +136,14 @@ def _exact_tile(pairs: np.ndarray, tables: Sequence[ClassTable], options: OtddSe
 def _exact(tile: _ExactTile, rows: list[np.ndarray]) -> np.ndarray:
     """Exact squared distances [m]."""
     points = {one: rows[one][:, : rows[one].shape[1] - len(table.labels)] for one, table in tile.tables.items()}
-    return np.array(
-        [least_cost(points[i], points[j], tile.tables[i], tile.tables[j], tile.bures) for i, j in tile.pairs]
-    )
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is an error below
+        costs = [least_cost(points[i], points[j], tile.tables[i], tile.tables[j], tile.bures) for i, j in tile.pairs]
+    return np.array(costs)
+
+
+def _check_finite(values: np.ndarray) -> None:
+    if not np.isfinite(values).all():
+        raise UserError("samples: distances between them are not finite; values are too large")
 
 
 def _listed(pairs: np.ndarray) -> list[Pair]:

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-import mmap
 import multiprocessing
-import os
+import multiprocessing.context
 import signal
-import tempfile
-import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from multiprocessing import connection, reduction
+from multiprocessing import connection
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from knot_runner.errors import UserError
-
-#: arrays begin at multiples of so many bytes
-ALIGNED = 64
+from knot_runner.processes import Memory, aligned, die_with_parent
 
 #: (task, shared arrays) -> result; a function of a module, so that another process finds it
 Work = Callable[[Any, list[np.ndarray]], Any]
 
 
+#: what a worker needs, and takes seconds to import
+PRELOADED = ["knot_runner.transport.otdd.matrix"]
+
+
+def _context() -> multiprocessing.context.BaseContext:
+    """Where there is one, a server that has imported everything once and forks each worker, from a single thread."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
+
+
 class SharedArrays:
-    """Copies of arrays in memory without a name, shared with every process started with this among its arguments."""
+    """Copies of arrays in memory shared with every process started with this among its arguments."""
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
         self._forms = [(array.shape, array.dtype) for array in arrays]
-        self._size = sum(-(-array.nbytes // ALIGNED) * ALIGNED for array in arrays)
-        self._descriptor = _anonymous_file(self._size)
-        self._map = mmap.mmap(self._descriptor, self._size)
+        self.memory = Memory(sum(aligned(array.nbytes) for array in arrays))
         for mine, array in zip(self.arrays(), arrays, strict=True):
             mine[...] = array
 
@@ -41,31 +47,10 @@ class SharedArrays:
         """Views of what was given, in that order."""
         begin, views = 0, []
         for shape, dtype in self._forms:
-            view = np.ndarray(shape, dtype, self._map, begin)
+            view = np.ndarray(shape, dtype, self.memory.map, begin)
             views.append(view)
-            begin += -(-view.nbytes // ALIGNED) * ALIGNED
+            begin += aligned(view.nbytes)
         return views
-
-    def close(self) -> None:
-        """Give up the file descriptor; arrays stay valid."""
-        os.close(self._descriptor)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_forms": self._forms, "_size": self._size, "_descriptor": reduction.DupFd(self._descriptor)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _descriptor=state["_descriptor"].detach())
-        self._map = mmap.mmap(self._descriptor, self._size)
-
-
-def _anonymous_file(size: int) -> int:
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("knot-runner")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, size)
-    return descriptor
 
 
 class Pool:
@@ -81,7 +66,7 @@ class Pool:
             self._start(SharedArrays(arrays), workers)
 
     def _start(self, shared: SharedArrays, workers: int) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         for _ in range(workers):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, shared), daemon=True)
@@ -89,7 +74,7 @@ class Pool:
             theirs.close()  # so that a worker's death ends our end
             self._processes.append(process)
             self._pipes.append(ours)
-        shared.close()
+        shared.memory.close()
 
     def __enter__(self) -> Pool:
         return self
@@ -140,7 +125,7 @@ class Pool:
 def _serve(pipe: connection.Connection, shared: SharedArrays) -> None:
     """Life of a worker: carry out tasks until the pipe closes or the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its workers itself
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    die_with_parent()
     arrays = shared.arrays()
     with threadpool_limits(1, "blas"):
         while True:
@@ -155,8 +140,3 @@ def _serve(pipe: connection.Connection, shared: SharedArrays) -> None:
             except Exception:  # whatever it is, the parent must hear of it
                 reply = RuntimeError(f"in a worker process: {traceback.format_exc()}"), None
             pipe.send(reply)
-
-
-def _die_with_parent() -> None:
-    connection.wait([multiprocessing.parent_process().sentinel])
-    os._exit(1)

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS
-from knot_runner.engine.federated.lean_memory import ALIGNED, SharedImages
+from knot_runner.engine.federated.lean_memory import SharedImages
 from knot_runner.engine.federated.lean_pool import Shelf
 from knot_runner.engine.federated.lean_worker import Slots
+from knot_runner.processes import ALIGNED
 from tests.engine.federated.cases import CLASSES, GREY, MODELS, images
 
 

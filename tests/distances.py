@@ -1,0 +1,19 @@
+"""A small run of distances between clients, and its result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from knot_runner.records import read_result
+
+#: Twelve clients of about 25 digits, five planted groups.
+CLIENTS = [
+    "task=mnist", "task.shape=[1,8,8]", "task.limit=300", "partition=pairs", "partition.clients=12",
+    "method=dataset_distance", "method.otdd.fedwad.support=5", "method.otdd.fedwad.iterations=3", "hardware.workers=1",
+]  # fmt: skip
+
+
+def result_of(out: Path) -> dict[str, Any]:
+    (path,) = out.glob("*/*/*/result.json")
+    return read_result(path.parent)

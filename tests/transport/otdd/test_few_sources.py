@@ -1,0 +1,68 @@
+"""Plans from few sources to many sinks against POT's own solution of the whole problem."""
+
+from __future__ import annotations
+
+import numpy as np
+import ot
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knot_runner.transport.otdd import few_sources
+from knot_runner.transport.otdd.few_sources import best_plan
+
+
+def best_total(scores):
+    sources, sinks = scores.shape
+    masses = np.full(sources, sinks / sources), np.ones(sinks)
+    return -ot.emd2(*masses, -(scores - scores.max()).astype(float), numItermax=10**7) + sinks * scores.max()
+
+
+def check(scores, heights):
+    sources, sinks = scores.shape
+    plan = np.full(scores.shape, np.nan, scores.dtype)
+    found = best_plan(scores, heights, plan)
+    exact = float(np.finfo(scores.dtype).eps) * 100
+    np.testing.assert_allclose(plan.sum(0), 1, rtol=exact)
+    np.testing.assert_allclose(plan.sum(1), sinks / sources, rtol=exact)
+    assert plan.min() >= 0
+    assert np.vdot(plan, scores) == pytest.approx(
+        best_total(scores), rel=exact, abs=exact * sinks * float(np.abs(scores).max())
+    )
+    lifted = scores + found[:, None]
+    assert (lifted.max(0) - lifted)[plan > 0].max() <= 1e4 * exact * np.abs(scores).max()  # complementary slackness
+    return plan
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 8), st.integers(1, 90), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.1, 1.0, 100.0]))
+def test_the_plan_is_optimal_whatever_the_first_heights_are(sources, sinks, seed, off):
+    draws = np.random.default_rng(seed)
+    scores = draws.normal(size=(sources, 3)) @ draws.normal(size=(3, sinks))
+    check(scores, off * draws.normal(size=sources))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(2, 5), st.integers(8, 60), st.integers(0, 2**32 - 1))
+def test_ties_are_no_trouble(sources, sinks, seed):
+    draws = np.random.default_rng(seed)
+    check(draws.integers(0, 3, (sources, sinks)).astype(float), draws.normal(size=sources))
+
+
+def test_equal_scores_give_some_plan():
+    check(np.full((3, 20), 5.0), np.zeros(3))
+
+
+def test_float32_scores():
+    draws = np.random.default_rng(0)
+    check(draws.normal(size=(6, 100)).astype(np.float32), np.zeros(6))
+
+
+def test_good_heights_leave_little_to_the_simplex(monkeypatch):
+    draws, sizes = np.random.default_rng(1), []
+    scores = draws.normal(size=(5, 4)) @ draws.normal(size=(4, 600))
+    heights = best_plan(scores, None, np.empty_like(scores))
+    simplex = few_sources._simplex
+    monkeypatch.setattr(few_sources, "_simplex", lambda *given: sizes.append(given[0].shape[1]) or simplex(*given))
+    check(scores + 1e-3 * draws.normal(size=scores.shape), heights)
+    assert max(sizes) < 200

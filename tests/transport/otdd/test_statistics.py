@@ -1,0 +1,88 @@
+"""Class means and covariances against scipy's general matrix root and numpy's covariance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.linalg import sqrtm
+
+from knot_runner.errors import UserError
+from knot_runner.transport.otdd import LabelledSamples, augmented, class_table
+
+
+def samples(sizes, features, seed=0):
+    draws = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(len(sizes)) * 3 + 1, sizes)
+    points = draws.normal(size=(len(labels), features)) @ draws.normal(size=(features, features)) + labels[:, None]
+    order = draws.permutation(len(labels))
+    return LabelledSamples(points[order], labels[order])
+
+
+def spread(data, label, covariance, part):
+    """vec(B) of one class, by the book."""
+    sigma = np.cov(data.points[data.labels == label], rowvar=False)
+    if covariance == "sigma_frobenius":
+        return sigma.ravel() if part == "full" else np.diag(sigma)
+    ridge = 1e-6 * np.eye(len(sigma))
+    if part == "diagonal":
+        return np.sqrt(np.diag(sigma + ridge))
+    root = sqrtm(sigma + ridge).real
+    return root.ravel() if part == "full" else np.diag(root)
+
+
+@pytest.mark.parametrize("sizes", [(30, 40), (4, 3)], ids=["more samples than features", "fewer"])
+@pytest.mark.parametrize(
+    ("covariance", "part"),
+    [
+        ("sigma_frobenius", "full"),
+        ("sigma_frobenius", "diagonal"),
+        ("sqrt_frobenius", "full"),
+        ("sqrt_frobenius", "diagonal"),
+        ("sqrt_frobenius", "root_diagonal"),
+    ],
+)
+def test_vectors(sizes, covariance, part):
+    data = samples(sizes, 7)
+    table = class_table(data, covariance, part)
+    assert table.labels.tolist() == [1, 4]
+    assert (table.labels[table.of] == data.labels).all()
+    np.testing.assert_allclose(table.mass, np.array(sizes) / sum(sizes))
+    for label, vector in zip(table.labels, table.vectors, strict=True):
+        np.testing.assert_allclose(vector[:7], data.points[data.labels == label].mean(0))
+        np.testing.assert_allclose(vector[7:], spread(data, label, covariance, part), rtol=1e-6, atol=1e-7)
+
+
+def test_a_factor_for_bures():
+    for sizes in ((30, 40), (4, 3)):
+        data = samples(sizes, 7)
+        for label, vector in zip((1, 4), class_table(data, "bures", "full").vectors, strict=True):
+            factor = vector[7:].reshape(7, 7)
+            np.testing.assert_allclose(factor.T @ factor, np.cov(data.points[data.labels == label], rowvar=False))
+
+
+def test_one_sample_of_a_class_has_no_spread():
+    data = LabelledSamples(np.array([[1.0, 2.0], [5.0, 6.0], [7.0, 8.0]]), np.array([0, 1, 1]))
+    table = class_table(data, "sigma_frobenius", "full")
+    np.testing.assert_array_equal(table.vectors[0], [1, 2, 0, 0, 0, 0])
+    np.testing.assert_array_equal(table.vectors[1], [6, 7, 2, 2, 2, 2])
+
+
+def test_augmented_points_have_features_then_mean_then_spread():
+    data = LabelledSamples(np.array([[1.0], [5.0], [7.0]]), np.array([0, 1, 1]))
+    points = augmented(data, class_table(data, "sigma_frobenius", "diagonal"))
+    np.testing.assert_array_equal(points, [[1, 1, 0], [5, 6, 2], [7, 6, 2]])
+
+
+@pytest.mark.parametrize(
+    ("points", "labels", "word"),
+    [
+        (np.empty((0, 3)), np.empty(0, int), "at least one sample"),
+        (np.ones(3), np.zeros(3, int), "at least one sample"),
+        (np.array([[1.0], [np.nan]]), np.zeros(2, int), "1 of 2 samples"),
+        (np.ones((2, 1)), np.zeros(3, int), "labels"),
+        (np.ones((2, 1)), np.zeros(2), "whole number"),
+    ],
+)
+def test_what_is_no_data_is_said(points, labels, word):
+    with pytest.raises(UserError, match=word):
+        LabelledSamples(points, labels)
