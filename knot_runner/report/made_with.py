@@ -50,12 +50,30 @@ def _loss(loss: dict[str, Any]) -> str:
 
 
 def _federated(configs: list[dict[str, Any]]) -> str:
-    """Data, partition and model of each task, then how its rounds run; what tasks share is said once."""
+    """Data, partition and model of each task, how its rounds run, and how clients were grouped; what is shared once."""
     data = list(dict.fromkeys(_data(config) for config in configs))
-    training = list(dict.fromkeys(_training(config) for config in configs))
-    if len(training) == 1:
-        return f"ours: {'; '.join([*data, *training])}."
-    return f"ours: {'; '.join(dict.fromkeys(f'{_data(config)}, {_training(config)}' for config in configs))}."
+    rounds = dict.fromkeys(_training(config) for config in configs)
+    if len(rounds) == 1:
+        algorithms = dict.fromkeys(config["method"]["algorithm"] for config in configs)
+        parts = [*data, f"{', '.join(algorithms)}: {next(iter(rounds))}"]
+    else:
+        own = (f"{_data(config)}, {config['method']['algorithm']}: {_training(config)}" for config in configs)
+        parts = list(dict.fromkeys(own))
+    return f"ours: {'; '.join([*parts, *_grouped(configs)])}."
+
+
+def _grouped(configs: list[dict[str, Any]]) -> list[str]:
+    """How clients were grouped, where they were: the distances of their data and the number of clusters."""
+    found = [config["method"].get("clustering") for config in configs]
+    return list(dict.fromkeys(_distances(one) for one in found if one and one["graph"] != "none"))
+
+
+def _distances(clustering: dict[str, Any]) -> str:
+    otdd, fedwad = clustering["otdd"], clustering["otdd"]["fedwad"]
+    encoder = f" of {otdd['encoder']['name']} codes" if otdd["encoder"] else ""
+    how = f"K={fedwad['iterations']}, t {fedwad['t']}" if otdd["solver"] == "federated" else otdd["solver"]
+    label = f"{otdd['covariance']} ({otdd['part']})"
+    return f"clusters: {clustering['clusters']}, by distances{encoder} with {label}, {how}"
 
 
 def _data(config: dict[str, Any]) -> str:
@@ -84,6 +102,6 @@ def _training(config: dict[str, Any]) -> str:
     decay = f", weight decay {float(training['weight_decay']):g}" if training["weight_decay"] else ""
     momentum = f", momentum {float(training['momentum']):g}" if training["momentum"] else ""
     return (
-        f"{method['algorithm']}, {training['rounds']} rounds of {training['participants']} clients, {_stage(training)}"
+        f"{training['rounds']} rounds of {training['participants']} clients, {_stage(training)}"
         f"{momentum}{decay}, {method['aggregation']} mean, engine {config['hardware']['engine']}"
     )

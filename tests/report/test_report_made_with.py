@@ -28,7 +28,7 @@ def test_without_distillation_there_is_nothing_of_it():
 def test_federated_settings_in_one_line():
     line = said("task=cifar10", "method=fedavg_chill", "training.weight_decay=0.0001", "method.aggregation=uniform")
     assert line == (
-        "ours: cifar10 (task.source=embedded), 50 clients by dirichlet (alpha 0.5, floor 10), cnn_mcmahan; fedavg, 300 "
+        "ours: cifar10 (task.source=embedded), 50 clients by dirichlet (alpha 0.5, floor 10), cnn_mcmahan; fedavg: 300 "
         "rounds of 10 clients, 10 epochs of batch 16 at rate 0.001, weight decay 0.0001, uniform mean, engine lean."
     )
 
@@ -39,3 +39,11 @@ def test_what_tasks_share_is_said_once_and_what_differs_by_task():
     assert "all clients by natural (by user)" in shared
     apart = said("task=cifar10", "method=fedavg_chill", "partition=centralised,iid", "training.rounds=10,20")
     assert apart.count("10 rounds") == 2 and apart.count("one client with everything") == 2
+
+
+def test_how_clients_were_grouped_is_said_once():
+    methods = "method=clustered_fedavg,clustered_fedrep"
+    line = said("task=mnist_fedwad", methods, "method.clustering.graph=none,affinity,sparse3")
+    assert "; fedavg, fedrep: 10 rounds of 0.1 clients" in line
+    assert line.count("clusters: 5, by distances with sqrt_frobenius (root_diagonal), K=10, t 0.5") == 1
+    assert "clusters" not in said("task=mnist_fedwad", "method.clustering.graph=none")

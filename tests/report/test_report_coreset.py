@@ -1,0 +1,125 @@
+"""Records of coresets and what they classify: believed when sound, refused when not; figures of damaged files."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from safetensors.numpy import save_file
+
+from knot_runner.errors import UserError
+from knot_runner.records import write_result
+from knot_runner.report import sound
+from knot_runner.report.figure_coreset import coreset_accuracy, coreset_images
+from knot_runner.report.records_view import Job
+from knot_runner.report.summary import summary_table
+
+BOTH = {
+    "task": "mnist", "method": "coreset", "seed": 0, "status": "done", "source": "local", "points": 4, "clients": 5,
+    "shape": [1, 3, 2], "datasets": {"train": 50, "test": 20}, "labels": {"names": ["a", "b", "c"]},
+    "distance": "federated", "losses": [3.0, 2.0], "notes": [], "seconds": {"total": 1.0, "descent": 0.5},
+}  # fmt: skip
+CORESET = {**BOTH, "kind": "coreset", "metrics": {"distance": {"ALL": 2.0}}, "classes_covered": 2}
+SCORES = {"accuracy": {"ALL": 0.8}, "f1": {"ALL": 0.7}, "client_accuracy": {"weighted": 0.8, "unweighted": 0.75}}
+KNN = {**BOTH, "kind": "knn", "metrics": SCORES}
+
+
+@pytest.mark.parametrize("record", [CORESET, KNN])
+def test_sound_records_are_believed_and_shown(record: dict[str, Any]) -> None:
+    assert sound.problem(record, "mnist", "coreset", 0) == ""
+    console = Console(width=100, file=io.StringIO())
+    console.print(summary_table(record))
+    said = console.file.getvalue()
+    assert ("2 of 3" in said) if record["kind"] == "coreset" else (".800" in said and ".750" in said)
+
+
+@pytest.mark.parametrize(
+    ("record", "changes", "key"),
+    [
+        (CORESET, {"points": 0}, "points"),
+        (CORESET, {"shape": [1, 3]}, "shape"),
+        (CORESET, {"losses": [1.0, float("nan")]}, "losses"),
+        (CORESET, {"losses": []}, "losses"),
+        (CORESET, {"distance": "guess"}, "distance"),
+        (CORESET, {"metrics": {"distance": {"ALL": -1.0}}}, "metrics"),
+        (CORESET, {"classes_covered": 4}, "metrics"),
+        (CORESET, {"seconds": {"total": 1.0}}, "seconds"),
+        (KNN, {"metrics": {**SCORES, "accuracy": {"ALL": 1.2}}}, "metrics"),
+        (KNN, {"metrics": {**SCORES, "f1": None}}, "metrics"),
+        (KNN, {"clients": True}, "clients"),
+        (KNN, {"labels": {"names": "abc"}}, "labels"),
+        (KNN, {"datasets": {"train": 50}}, "datasets"),
+    ],
+)
+def test_impossible_records_are_refused(record: dict[str, Any], changes: dict[str, Any], key: str) -> None:
+    assert sound.problem({**record, **changes}, "mnist", "coreset", 0) == f"holds no sound {key!r}"
+
+
+def job(folder: Path, result: dict[str, Any], **changes: Any) -> Job:
+    """A job whose folder holds ``result``."""
+    config = {
+        "method": {"distance": result["distance"], "fedwad": {"support": 10}, "encoder": None},
+        "partition": {"kind": "shards", "clients": 5, "shards_per_client": 2},
+    }
+    write_result(folder, {**result, **changes})
+    method, seed = changes.get("method", "coreset"), changes.get("seed", 0)
+    return Job(folder.name, folder, "mnist", method, seed, "", config)
+
+
+def points(folder: Path, **changes: np.ndarray) -> None:
+    arrays = {"points": np.full((4, 6), 0.5, np.float32), "labels": np.array([1, 0, 2, 0])}
+    save_file({**arrays, **changes}, folder / "coreset.safetensors")
+
+
+def test_images_are_drawn_in_the_order_of_their_labels(tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    jobs = [job(tmp_path / "a", CORESET), job(tmp_path / "b", {**CORESET, "distance": "exact"})]
+    for one in jobs:
+        points(one.folder)
+    lines = coreset_images(jobs, tmp_path / "f.png")
+    assert lines == [
+        f"mnist, 5 clients by shards (shards per client 2), {name}: distance to all clients' samples 2, 2 of 3 classes"
+        for name in ("exact", "FedWaD, S=10")
+    ]
+    assert imread(tmp_path / "f.png").shape[1] > 1000 and len((tmp_path / "f.csv").read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"points": np.zeros((3, 6), np.float32)},
+        {"points": np.full((4, 6), np.nan, np.float32)},
+        {"labels": np.zeros(3, np.int64)},
+    ],
+)
+def test_damaged_points_are_named(tmp_path: Path, changes: dict[str, np.ndarray]) -> None:
+    one = job(tmp_path / "a", CORESET)
+    with pytest.raises(UserError, match="coreset.safetensors: is not there"):
+        coreset_images([one], tmp_path / "f.png")
+    points(one.folder, **changes)
+    with pytest.raises(UserError, match="coreset.safetensors: is damaged"):
+        coreset_images([one], tmp_path / "f.png")
+
+
+def test_accuracies_are_means_over_seeds_by_clients(tmp_path: Path) -> None:
+    jobs = []
+    for seed, clients, accuracy in ((0, 5, 0.8), (1, 5, 0.6), (0, 9, 0.5), (1, 9, 0.5)):
+        scores = {**SCORES, "accuracy": {"ALL": accuracy}}
+        jobs.append(job(tmp_path / f"{seed}-{clients}", KNN, seed=seed, clients=clients, metrics=scores))
+    lines = coreset_accuracy(jobs, tmp_path / "f.png")
+    assert lines == [
+        "nearest neighbour, 4 points, 5 clients: accuracy 70.00%",
+        "nearest neighbour, 4 points, 9 clients: accuracy 50.00%",
+    ]
+    rows = (tmp_path / "f.csv").read_text().splitlines()
+    assert rows[1] == '"nearest neighbour, 4 points",5,70,60,80,2'
+
+
+def test_runs_of_another_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a coreset"):
+        coreset_images([job(tmp_path / "a", KNN)], tmp_path / "f.png")
+    with pytest.raises(UserError, match="has no accuracy"):
+        coreset_accuracy([job(tmp_path / "b", CORESET)], tmp_path / "f.png")
