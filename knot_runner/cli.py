@@ -23,6 +23,8 @@ knot-runner: experiments in knowledge distillation and federated learning, compo
   knot-runner                             a whole KNOT run on generated text (CPU, a few minutes)
   knot-runner task=erc method=sinkhorn_e task.source=local paths.data=DIR seed=1
   knot-runner task=femnist method=fedavg_chill method.temperature=0.05
+  knot-runner task=mnist_fedwad method=clustered_fedrep      clients grouped by the distance of their data first
+  knot-runner task=gaussians                                 one federated Wasserstein distance
   knot-runner -m method=entropy_a,sinkhorn_e seed=0,1,2      a grid
   knot-runner experiment=knot_table3 task.missing=skip       a preset with its grid
 

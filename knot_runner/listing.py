@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 PACKAGE = Path(__file__).resolve().parent
-GROUPS = ("task", "partition", "model", "method", "training", "hardware", "tracker", "experiment")
+GROUPS = ("task", "partition", "model", "encoder", "method", "training", "hardware", "tracker", "experiment")
 
 
 def config_folder() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import torch
 
@@ -45,3 +46,10 @@ def prepare(hardware: HardwareSettings) -> torch.device:
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
     return device
+
+
+def prepare_cpu(hardware: HardwareSettings, say: Callable[[str], None]) -> torch.device:
+    """:func:`prepare` for work that runs on the CPU whatever device is asked for, which is then said."""
+    if prepare(hardware).type != "cpu":
+        say(f"hardware.device={hardware.device}: optimal transport and encoders run on the CPU")
+    return torch.device("cpu")

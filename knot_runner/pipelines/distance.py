@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.commit import save_bytes
-from knot_runner.engine.hardware import prepare as prepare_device
+from knot_runner.engine.hardware import prepare_cpu
 from knot_runner.engine.seeds import keyed
 from knot_runner.files import write_atomic
 from knot_runner.pipelines.errand import Errand, Watch
@@ -34,18 +34,18 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     """Draw the samples, measure their distance both ways, keep the moving measure. Raises :class:`UserError`."""
     began = time.monotonic()
     settings = errand.settings
-    device = prepare_device(settings.hardware)
+    device = prepare_cpu(settings.hardware, errand.say)
     write_atomic(errand.folder / "config.yaml", errand.config_yaml)
     task = draw_gaussians(settings.task, settings.seed)
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always", RuntimeWarning)
         bare, traced, exact, seconds = _measured(errand, task)
-    notes = [*_notes(errand.hp.fedwad, device), *dict.fromkeys(str(warning.message) for warning in raised)]
+    notes = [*_notes(errand.hp.fedwad), *dict.fromkeys(str(warning.message) for warning in raised)]
     for note in notes:
         errand.say(note)
     write_atomic(errand.folder / "measures.safetensors", save_bytes(_kept(task, traced.measures)))
     return {
-        **errand.describe(task.digest, settings.task.source, torch.device("cpu")),
+        **errand.describe(task.digest, settings.task.source, device),
         "kind": "distance",
         "status": "done",
         "mode": errand.hp.fedwad.mode,
@@ -104,13 +104,10 @@ def _timed(watch: Watch, stage: str, work: Callable[[], Made]) -> tuple[Made, fl
     return made, seconds
 
 
-def _notes(options: FedwadSettings, device: torch.device) -> list[str]:
-    notes = []
-    if device.type != "cpu":
-        notes.append(f"hardware.device: the network simplex runs on the CPU, not on {device}")
-    if options.privacy:
-        notes.append("The course is that of a traced run, which releases more than the epsilon of the run itself pays.")
-    return notes
+def _notes(options: FedwadSettings) -> list[str]:
+    if options.privacy is None:
+        return []
+    return ["The course is that of a traced run, which releases more than the epsilon of the run itself pays."]
 
 
 def _kept(task: Gaussians, measures: tuple[Measure, ...]) -> dict[str, Tensor]:

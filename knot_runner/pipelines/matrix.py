@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from knot_runner.engine.hardware import prepare as prepare_device
+from knot_runner.engine.hardware import prepare_cpu
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.errors import UserError
@@ -47,7 +47,7 @@ class Distances:
 def carry_out(errand: Errand) -> dict[str, Any]:
     """Read the images, measure every pair of clients or data sets. Raises :class:`UserError`."""
     began = time.monotonic()
-    prepare_device(errand.settings.hardware)
+    device = prepare_cpu(errand.settings.hardware, errand.say)
     otdd = errand.hp.otdd
     task, partition = clients_data(errand)
     if len(partition.names) > MOST:
@@ -59,7 +59,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     sets = labelled(errand, otdd, task, partition.train, errand.settings.seed)
     found = distances(errand, sets, partition.names, otdd, task.digest)
     return {
-        **errand.describe(task.digest, task.source, torch.device("cpu")),
+        **errand.describe(task.digest, task.source, device),
         "kind": "matrix",
         "status": "done",
         "solver": otdd.solver,

@@ -71,14 +71,15 @@ def coreset_accuracy(runs: Sequence[Run], path: Path, notes: Sequence[str], comm
     """Accuracy on the test images against the number of clients, a line per size of coreset and per other method
     (Fig. 5, 12). Bands reach from the lowest to the highest seed; the numbers are in a CSV beside the PNG."""
     found = _by_method(runs)
-    made, (axes,) = panels(1, 6.4, 4.2)
+    made, (axes,) = panels(1, 8.6, 4.4)
     for i, (name, one) in enumerate(found.items()):
         colour = PALETTE[i % len(PALETTE)]
         axes.plot(one.rounds, one.mean, color=colour, marker="o", ms=4, lw=1.6, label=plain(name))
         axes.fill_between(one.rounds, one.low, one.high, color=colour, alpha=0.15, lw=0)
     axes.set_xlabel("clients")
     axes.set_ylabel("accuracy (%)")
-    made.legend(loc="outside right upper")
+    axes.set_xticks(sorted({run.result["clients"] for run in runs}))
+    made.legend(loc="outside right center")
     seeds = sorted({run.job.seed for run in runs})
     said = f"Means over seeds {', '.join(map(str, seeds))}; bands: lowest to highest." if len(seeds) > 1 else ""
     title = f"{runs[0].job.task}: classification by the clients' coresets"

@@ -3,16 +3,14 @@ glance."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
-from rich import box
 from rich.console import Group
-from rich.table import Table as Grid
 from rich.text import Text
 
-from knot_runner.report.text import number, plain
+from knot_runner.report.checks import Check, Checks, is_count, is_number
+from knot_runner.report.glance import grid, under
+from knot_runner.report.text import number
 
 DISTANCES = {"federated": "the federated distance", "exact": "the exact distance, not federated"}
 
@@ -20,20 +18,16 @@ DISTANCES = {"federated": "the federated distance", "exact": "the exact distance
 # ------------------------------------------------------------------------------------------------------------- checks
 
 
-def _finite(value: Any, top: float = math.inf) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= top and value < math.inf
-
-
 def _count(value: Any, _: dict[str, Any]) -> bool:
-    return isinstance(value, int) and _finite(value) and value > 0
+    return is_count(value, 1)
 
 
 def _shape(value: Any, _: dict[str, Any]) -> bool:
-    return isinstance(value, list) and len(value) == 3 and all(_count(side, {}) for side in value)
+    return isinstance(value, list) and len(value) == 3 and all(is_count(side, 1) for side in value)
 
 
 def _losses(value: Any, _: dict[str, Any]) -> bool:
-    return isinstance(value, list) and all(map(_finite, value))
+    return isinstance(value, list) and all(map(is_number, value))
 
 
 def _classes(value: Any, _: dict[str, Any]) -> bool:
@@ -42,7 +36,7 @@ def _classes(value: Any, _: dict[str, Any]) -> bool:
 
 
 def _sizes(value: Any, _: dict[str, Any]) -> bool:
-    return isinstance(value, dict) and all(_finite(value.get(part)) for part in ("train", "test"))
+    return isinstance(value, dict) and all(is_number(value.get(part)) for part in ("train", "test"))
 
 
 def _distance(value: Any, _: dict[str, Any]) -> bool:
@@ -54,23 +48,22 @@ def _remaining(value: Any, result: dict[str, Any]) -> bool:
     row = value.get("distance") if isinstance(value, dict) else None
     covered = isinstance(result.get("classes_covered"), int) and result["classes_covered"] >= 1
     within = covered and result["classes_covered"] <= len(result["labels"]["names"])
-    return isinstance(row, dict) and _finite(row.get("ALL")) and within
+    return isinstance(row, dict) and is_number(row.get("ALL")) and within
 
 
 def _scores(value: Any, _: dict[str, Any]) -> bool:
     needed = {"accuracy": ("ALL",), "f1": ("ALL",), "client_accuracy": ("weighted", "unweighted")}
     rows = value if isinstance(value, dict) else {}
     return all(
-        isinstance(rows.get(metric), dict) and all(_finite(rows[metric].get(key), 1.0) for key in keys)
+        isinstance(rows.get(metric), dict) and all(is_number(rows[metric].get(key), 1.0) for key in keys)
         for metric, keys in needed.items()
     )
 
 
 def _seconds(value: Any, _: dict[str, Any]) -> bool:
-    return isinstance(value, dict) and all(_finite(value.get(key)) for key in ("total", "descent"))
+    return isinstance(value, dict) and all(is_number(value.get(key)) for key in ("total", "descent"))
 
 
-Check = Callable[[Any, dict[str, Any]], bool]
 _BOTH: dict[str, Check] = {
     "labels": _classes,
     "points": _count,
@@ -81,9 +74,9 @@ _BOTH: dict[str, Check] = {
     "losses": _losses,
     "seconds": _seconds,
 }
-#: What records of these kinds must hold, and what they may, as in :data:`knot_runner.report.sound.KINDS`.
-CORESET: tuple[dict[str, Check], dict[str, Check]] = ({**_BOTH, "metrics": _remaining}, {})
-KNN: tuple[dict[str, Check], dict[str, Check]] = ({**_BOTH, "metrics": _scores}, {})
+#: What records of these kinds must hold, and what they may, as in :data:`sound.KINDS`.
+CORESET: Checks = ({**_BOTH, "metrics": _remaining}, {})
+KNN: Checks = ({**_BOTH, "metrics": _scores}, {})
 
 
 # ------------------------------------------------------------------------------------------------------------ summary
@@ -96,7 +89,7 @@ def coreset_summary(name: str, result: dict[str, Any]) -> Group:
         "classes among its nearest samples": f"{result['classes_covered']} of {len(result['labels']['names'])}",
     }
     lines = [f"{result['points']} points after {len(result['losses'])} epochs along {_along(result)}"]
-    return _grid(name, "coreset", rows, lines, result)
+    return _table(name, "coreset", rows, lines, result)
 
 
 def knn_summary(name: str, result: dict[str, Any]) -> Group:
@@ -108,7 +101,7 @@ def knn_summary(name: str, result: dict[str, Any]) -> Group:
         "accuracy over clients, each alike": number(metrics["client_accuracy"]["unweighted"], 3),
     }
     lines = [f"{result['points']} points a client along {_along(result)}"]
-    return _grid(name, "nearest neighbour among all coresets", rows, lines, result)
+    return _table(name, "nearest neighbour among all coresets", rows, lines, result)
 
 
 def _along(result: dict[str, Any]) -> str:
@@ -119,11 +112,9 @@ def _along(result: dict[str, Any]) -> str:
     )
 
 
-def _grid(name: str, head: str, rows: dict[str, str], lines: list[str], result: dict[str, Any]) -> Group:
-    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True, title_justify="left")
-    grid.title = Text(plain(name), style="bold")
-    grid.add_column(head, no_wrap=True)
-    grid.add_column("", justify="right", no_wrap=True)
+def _table(name: str, head: str, rows: dict[str, str], lines: list[str], result: dict[str, Any]) -> Group:
+    table = grid(name, head)
+    table.add_column("", justify="right", no_wrap=True)
     for title, value in rows.items():
-        grid.add_row(title, Text(value, style="bold"))
-    return Group(grid, *(Text(plain(str(line)), style="dim") for line in [*lines, *result.get("notes", [])]))
+        table.add_row(title, Text(value, style="bold"))
+    return Group(table, *under(lines, result))

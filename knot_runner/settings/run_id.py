@@ -35,8 +35,7 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     task, method = _used_images(counted["task"], counted["task"]["source"]), dict(counted["method"])
     if method["algorithm"] in WITHOUT_MODEL:
         kept = {key: value for key, value in counted.items() if key not in ("model", "training")}
-        if otdd := method.get("otdd"):
-            method["otdd"] = _used_otdd(otdd)
+        method = _used_distances(method)
         return {**kept, "task": task, "method": method}
     chilled = any(method.get(key) is not None for key in ("schedule", "stragglers", "hard_temperature"))
     if not chilled and method.get("temperature") == 1:
@@ -47,6 +46,14 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
         hardware["stack"] = config["hardware"]["stack"]
     return {**counted, "task": task, "method": method, "hardware": hardware}
+
+
+def _used_distances(method: dict[str, Any]) -> dict[str, Any]:
+    """Of methods that train no model: the exact distance has no interpolating measures, and no encoder no images."""
+    unused = {"fedwad"} if method.get("distance") == "exact" else set()
+    unused |= set() if method.get("encoder") else {"encoder_share"}
+    used = {key: value for key, value in method.items() if key not in unused}
+    return used | ({"otdd": _used_otdd(used["otdd"])} if "otdd" in used else {})
 
 
 def _used_clustering(clustering: dict[str, Any]) -> dict[str, Any]:

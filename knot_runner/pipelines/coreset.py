@@ -1,0 +1,216 @@
+"""A coreset of all clients' data as a run: each epoch some clients say where the points should go (FedWaD 4, D.2)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner.engine.commit import Checkpoint, save_bytes
+from knot_runner.engine.hardware import prepare_cpu
+from knot_runner.engine.seeds import keyed
+from knot_runner.errors import UserError
+from knot_runner.files import write_atomic
+from knot_runner.pipelines import encoding
+from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.rounds import COMMIT_SHARE, MOST_UNCOMMITTED
+from knot_runner.settings import CoresetKnnSettings, CoresetSettings
+from knot_runner.tasks.images import ImageTask, Partition, load_images, make_partition
+from knot_runner.tracker import Tracker
+from knot_runner.transport import coreset as descent
+from knot_runner.transport.coreset import Descent
+from knot_runner.transport.federated.message import Draws
+from knot_runner.transport.federated.plan import squared_distances
+
+#: Training samples, at most, that the finished coreset is compared with.
+COMPARED = 2000
+#: Coordinates that a coreset may have, at most: squares of larger ones overflow.
+LARGEST = 1e150
+
+
+@dataclass(frozen=True, eq=False)
+class Clients:
+    """``points`` [N, d] of all training images, and which ``rows`` of them each client has."""
+
+    points: np.ndarray
+    rows: list[np.ndarray]
+
+
+def carry_out(errand: Errand) -> dict[str, Any]:
+    """The whole run; the result's content. Raises :class:`UserError`."""
+    began = time.monotonic()
+    settings, hp = errand.settings, errand.hp
+    prepare_cpu(settings.hardware, errand.say)
+    task = load_images(settings.task, errand.data_root)
+    partition = make_partition(settings.partition, task, settings.seed)
+    if hp.participants > len(partition.train):
+        raise UserError(
+            f"method.participants: {hp.participants} are more than the {len(partition.train)} clients; "
+            f"{len(partition.train)} is the most"
+        )
+    notes = [*task.notes, *partition.notes]
+    for note in notes:
+        errand.say(note)
+    write_atomic(errand.folder / "config.yaml", errand.config_yaml)
+    space = encoding.space(errand, hp.encoder, task)
+    clients = Clients(space.points(task.train), partition.train)
+    with Tracker(settings.tracker, settings, errand.folder, errand.run_id, errand.say) as tracker:
+        course = _Course(errand, clients, task.digest, tracker)
+        points = course.run()
+        facts = _measure(points, clients, task, settings.seed)
+        tracker.finish(facts["metrics"])
+    labels = nearest_labels(points, clients.points, task.train.labels)
+    keep(errand, space, points, {"labels": torch.from_numpy(labels)})
+    descended = round(sum(row["seconds"] for row in course.rows), 2)
+    return {
+        **describe(errand, task, partition),
+        "kind": "coreset",
+        "losses": [row["loss"] for row in course.rows],
+        **facts,
+        "classes_covered": len(np.unique(labels)),
+        "notes": notes,
+        "seconds": {"total": round(time.monotonic() - began, 2), "descent": descended},
+    }
+
+
+class _Course:
+    """The epochs of one run: their log (``rows``) and when to commit."""
+
+    def __init__(self, errand: Errand, clients: Clients, data: str, tracker: Tracker) -> None:
+        self.errand, self.clients, self.data, self.tracker = errand, clients, data, tracker
+        self.checkpoint = Checkpoint(errand.folder)
+        self.rows: list[dict[str, Any]] = []
+
+    def run(self) -> np.ndarray:
+        """All epochs from the last commit on; the points [K, d]."""
+        hp, seed = self.errand.hp, self.errand.settings.seed
+        state, committed = self._resume(begin(hp, self.clients.points.shape[1], seed, "coreset"))
+        cost, since = 0.0, time.monotonic()
+        for epoch in range(committed + 1, hp.epochs):
+            began = time.monotonic()
+            state, row = advance(hp, seed, state, self.clients, epoch)
+            self.rows.append(row | {"seconds": time.monotonic() - began})
+            self.tracker.log({"epoch": epoch, "loss": row["loss"]})
+            self.errand.watch("epochs", epoch + 1, hp.epochs, f"distance {row['loss']:.3f}")
+            spent = time.monotonic() - since
+            if epoch + 1 == hp.epochs or spent > min(cost / COMMIT_SHARE, MOST_UNCOMMITTED):
+                since = time.monotonic()
+                self.checkpoint.save(epoch, as_tensors(state), {"data": self.data}, self.rows[committed - epoch :])
+                committed, cost = epoch, time.monotonic() - since
+                since = time.monotonic()
+        self.errand.watch("epochs", 1, 1, "done")
+        return state.points
+
+    def _resume(self, fresh: Descent) -> tuple[Descent, int]:
+        commit = resumed(self.errand, self.checkpoint, self.data)
+        self.rows = self.checkpoint.log()
+        return (fresh, -1) if commit.step < 0 else (_from_tensors(commit.tensors, commit.step + 1), commit.step)
+
+
+def advance(
+    hp: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
+) -> tuple[Descent, dict[str, Any]]:
+    """One epoch: participants are drawn by (seed, epoch), each gives a gradient, the points take one step."""
+    draw = draws(seed, "coreset", "participants", epoch)
+    chosen = np.sort(draw.choice(len(clients.rows), hp.participants, replace=False)).tolist()
+    found = []
+    for client in chosen:
+        rows = subsample(clients.rows[client], hp.samples, draws(seed, "coreset", "samples", epoch, client))
+        own = functools.partial(draws, seed, "coreset", "fedwad", epoch, client)
+        found.append(pull(hp, state.points, clients.points[rows], own))
+    loss = float(np.mean([distance for distance, _ in found]))
+    gradient = descent.aggregated([gradient for _, gradient in found], hp.aggregation)
+    state = descent.step(state, gradient, hp.optimiser, hp.lr)
+    check_finite(state.points, hp.lr, f"epoch {epoch}")
+    return state, {"epoch": epoch, "loss": loss, "participants": chosen}
+
+
+# ----------------------------------------------------------------------------------- shared with coreset_knn
+
+
+def draws(seed: int, *names: object) -> np.random.Generator:
+    """Random numbers of their own for (seed, *names)."""
+    return np.random.default_rng(keyed(seed, *names))
+
+
+def begin(hp: CoresetSettings | CoresetKnnSettings, dimension: int, seed: int, *names: object) -> Descent:
+    """The first points, drawn by (seed, *names)."""
+    return descent.start(hp.points, dimension, hp.start_scale, draws(seed, *names, "start"))
+
+
+def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> np.ndarray:
+    """``most`` of ``rows``, drawn without replacement; all of them where there are no more, or ``most`` is None."""
+    return rows if most is None or len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
+
+
+def pull(
+    hp: CoresetSettings | CoresetKnnSettings, points: np.ndarray, sample: np.ndarray, draws: Draws
+) -> tuple[float, np.ndarray]:
+    """Distance of ``points`` [K, d] to ``sample`` [n, d], as ``hp.distance`` says, and its gradient [K, d]."""
+    if hp.distance == "exact":
+        return descent.exact_gradient(points, sample)
+    return descent.federated_gradient(points, sample, hp.fedwad, draws)
+
+
+def check_finite(points: np.ndarray, lr: float, where: str) -> None:
+    """Raises :class:`UserError` when the points have left the numbers whose squares are numbers."""
+    if not np.abs(points).max() < LARGEST:  # true for NaN, too
+        raise UserError(f"method.lr: {lr} makes the coreset diverge in {where}; a smaller one is right")
+
+
+def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """For each of ``points`` [K, d], the label of the nearest of ``samples`` [n, d] (FedWaD 4: coresets have none)."""
+    return labels[squared_distances(points, samples).argmin(1)]
+
+
+def resumed(errand: Errand, checkpoint: Checkpoint, data: str) -> Any:
+    """The last commit of work on the data with digest ``data``; work on other data is dropped, and that is said."""
+    commit = checkpoint.load()
+    if commit.step >= 0 and commit.values.get("data") != data:
+        errand.say("the data changed since this run was interrupted; it begins afresh")
+        checkpoint.clear()
+        commit = checkpoint.load()
+    return commit
+
+
+def as_tensors(state: Descent) -> dict[str, Tensor]:
+    """``state`` less its step count, for a commit."""
+    arrays = {name: value for name, value in dataclasses.asdict(state).items() if name != "steps"}
+    return {name: torch.from_numpy(value) for name, value in arrays.items()}
+
+
+def keep(errand: Errand, space: encoding.Space, points: np.ndarray, more: dict[str, Tensor]) -> None:
+    """``coreset.safetensors``: the points as they are and as images, with ``more``."""
+    tensors = {"points": torch.from_numpy(space.images(points)).flatten(1), "codes": torch.from_numpy(points)}
+    write_atomic(errand.folder / "coreset.safetensors", save_bytes(tensors | more))
+
+
+def describe(errand: Errand, task: ImageTask, partition: Partition) -> dict[str, Any]:
+    """What the results of both kinds of coreset say."""
+    return {
+        **errand.describe(task.digest, task.source, torch.device("cpu")),  # transport is solved on the CPU
+        "status": "done",
+        "points": errand.hp.points,
+        "shape": list(task.shape),
+        "clients": len(partition.train),
+        "datasets": {"train": sum(len(rows) for rows in partition.train), "test": len(task.test)},
+        "labels": {"names": task.classes, "coordinates": task.coordinates},
+        "distance": errand.hp.distance,
+    }
+
+
+def _from_tensors(tensors: dict[str, Tensor], steps: int) -> Descent:
+    return Descent(**{name: tensors[name].numpy() for name in ("points", "first", "second")}, steps=steps)
+
+
+def _measure(points: np.ndarray, clients: Clients, task: ImageTask, seed: int) -> dict[str, Any]:
+    """Exact W2 between the coreset and (a seeded draw of) all clients' samples: what it is to make small."""
+    rows = subsample(np.concatenate(clients.rows), COMPARED, draws(seed, "coreset", "compared"))
+    distance, _ = descent.exact_gradient(points, clients.points[rows])
+    return {"metrics": {"distance": {"ALL": distance}}, "compared": len(rows)}

@@ -1,0 +1,156 @@
+"""One coreset per client, of its own data; all coresets together classify by the nearest neighbour (FedWaD 4)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.neighbors import KNeighborsClassifier
+
+from knot_runner import measures
+from knot_runner.engine.commit import Checkpoint
+from knot_runner.engine.hardware import prepare_cpu
+from knot_runner.errors import UserError
+from knot_runner.files import write_atomic
+from knot_runner.pipelines import encoding
+from knot_runner.pipelines.coreset import (
+    Clients,
+    begin,
+    check_finite,
+    describe,
+    draws,
+    keep,
+    nearest_labels,
+    pull,
+    resumed,
+    subsample,
+)
+from knot_runner.pipelines.errand import Errand
+from knot_runner.settings import CoresetKnnSettings
+from knot_runner.tasks.images import ImageTask, Partition, load_images, make_partition
+from knot_runner.tracker import Tracker
+from knot_runner.transport import coreset as descent
+
+
+def carry_out(errand: Errand) -> dict[str, Any]:
+    """The whole run; the result's content. Raises :class:`UserError`."""
+    began = time.monotonic()
+    settings, hp = errand.settings, errand.hp
+    prepare_cpu(settings.hardware, errand.say)
+    whole = load_images(settings.task, errand.data_root)
+    held, rest = split(hp, len(whole.train), settings.seed)
+    task = dataclasses.replace(whole, train=whole.train.take(rest))
+    partition = make_partition(settings.partition, task, settings.seed)
+    notes = [*whole.notes, *partition.notes, _split_note(hp, held, rest)]
+    for note in notes:
+        errand.say(note)
+    write_atomic(errand.folder / "config.yaml", errand.config_yaml)
+    space = encoding.space(errand, hp.encoder, whole, held)
+    clients = Clients(space.points(task.train), partition.train)
+    with Tracker(settings.tracker, settings, errand.folder, errand.run_id, errand.say) as tracker:
+        points, rows = _coresets(errand, clients, whole.digest, tracker)
+        labels, owners = _labelled(points, clients, task.train.labels)
+        facts = _classify(np.concatenate(points), labels, space.points(task.test), task, partition)
+        tracker.finish(facts["metrics"])
+    more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
+    keep(errand, space, np.concatenate(points), more)
+    return {
+        **describe(errand, task, partition),
+        "kind": "knn",
+        "data": whole.digest,
+        **facts,
+        "losses": [row["loss"] for row in rows],
+        "notes": notes,
+        "seconds": {
+            "total": round(time.monotonic() - began, 2),
+            "descent": round(sum(row["seconds"] for row in rows), 2),
+        },
+    }
+
+
+def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(Rows that the encoder is trained on, rows that clients get) of ``count`` training images; ascending.
+
+    Without an encoder the clients get all. Raises :class:`UserError` where a part would be empty.
+    """
+    if hp.encoder is None:
+        return np.arange(0), np.arange(count)
+    taken = round(hp.encoder_share * count)
+    if taken == 0 and hp.encoder.epochs:
+        raise UserError(
+            f"method.encoder_share: {hp.encoder_share} of {count} images leaves none to train on; .5 is right"
+        )
+    order = draws(seed, "coreset_knn", "split").permutation(count)
+    return np.sort(order[:taken]), np.sort(order[taken:])
+
+
+def _split_note(hp: CoresetKnnSettings, held: np.ndarray, rest: np.ndarray) -> str:
+    if hp.encoder is None:
+        return "no encoder, so clients get all training images (method.encoder_share does not apply)"
+    return f"encoder {hp.encoder.name}: {len(held)} training images are its own, clients get the other {len(rest)}"
+
+
+def _coresets(
+    errand: Errand, clients: Clients, data: str, tracker: Tracker
+) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+    """The coreset [K, d] of each client, from the last commit on; and the log, a row per client."""
+    checkpoint = Checkpoint(errand.folder)
+    commit = resumed(errand, checkpoint, data)
+    rows, count = checkpoint.log(), len(clients.rows)
+    points = [commit.tensors["points"][client].numpy() for client in range(commit.step + 1)]
+    for client in range(commit.step + 1, count):
+        began = time.monotonic()
+        coreset, loss = own_coreset(errand.hp, errand.settings.seed, clients, client)
+        points.append(coreset)
+        rows.append({"client": client, "loss": loss, "seconds": time.monotonic() - began})
+        tracker.log({"client": client, "loss": loss})
+        checkpoint.save(client, {"points": torch.from_numpy(np.stack(points))}, {"data": data}, rows[-1:])
+        errand.watch("coresets", client + 1, count, f"distance {loss:.3f}")
+    return points, rows
+
+
+def own_coreset(hp: CoresetKnnSettings, seed: int, clients: Clients, client: int) -> tuple[np.ndarray, float]:
+    """The coreset [K, d] of one client's own samples, and its distance to them before the last step.
+
+    Draws depend on (seed, client, epoch) alone. Raises :class:`UserError` when it diverges.
+    """
+    state = begin(hp, clients.points.shape[1], seed, "coreset_knn", client)
+    loss = 0.0
+    for epoch in range(hp.epochs):
+        rows = subsample(clients.rows[client], hp.samples, draws(seed, "coreset_knn", "samples", client, epoch))
+        own = functools.partial(draws, seed, "coreset_knn", "fedwad", client, epoch)
+        loss, gradient = pull(hp, state.points, clients.points[rows], own)
+        state = descent.step(state, gradient, hp.optimiser, hp.lr)
+        check_finite(state.points, hp.lr, f"epoch {epoch} of client {client}")
+    return state.points, loss
+
+
+def _labelled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(Label, owner) of each point of all coresets; a label is that of the nearest sample of the point's own client."""
+    found = [
+        nearest_labels(coreset, clients.points[rows], labels[rows])
+        for coreset, rows in zip(points, clients.rows, strict=True)
+    ]
+    return np.concatenate(found), np.repeat(np.arange(len(points)), [len(coreset) for coreset in points])
+
+
+def _classify(
+    points: np.ndarray, labels: np.ndarray, test: np.ndarray, task: ImageTask, partition: Partition
+) -> dict[str, Any]:
+    """What the nearest neighbour among ``points`` [M, d] says of ``test`` [T, d]: one classifier for all clients."""
+    predicted = KNeighborsClassifier(1, algorithm="brute").fit(points, labels).predict(test)
+    truth = task.test.labels
+    table = measures.confusion(predicted, truth, len(task.classes))
+    shares = [float((predicted == truth)[rows].mean()) for rows in partition.test if len(rows)]
+    accuracy = measures.accuracy(table)
+    return {
+        "metrics": {
+            "accuracy": {"ALL": accuracy},
+            "f1": {"ALL": measures.macro_f1(table)},
+            "client_accuracy": {"weighted": accuracy, "unweighted": float(np.mean(shares))},
+        }
+    }
