@@ -54,7 +54,7 @@ def run_one(config: Any, console: Console, problems: list[tuple[str, str, int]],
     settings, method = build_run(plain)
     name = run_id(plain)
     folder = run_folder(settings, name)
-    title = f"{settings.task.name} {settings.method['name']}{_heat(settings.method)} seed {settings.seed}"
+    title = f"{settings.task.name} {settings.method['name']}{_variant(settings.method)} seed {settings.seed}"
     finished = read_result(folder) is not None
     if not (quiet and finished):
         console.print(f"{title}  ->  {folder}", highlight=False, soft_wrap=True)
@@ -79,11 +79,17 @@ def run_one(config: Any, console: Console, problems: list[tuple[str, str, int]],
         (folder / "failed.txt").write_text(traceback.format_exc(), encoding="utf-8")
 
 
-def _heat(method: dict[str, Any]) -> str:
-    """The temperature of a chilled method, which a sweep would otherwise not show."""
-    if method.get("temperature") in (None, 1):
-        return ""
-    return f" T={method['temperature']:g}" + (" (in the rate)" if method["lr_control"] else "")
+def _variant(method: dict[str, Any]) -> str:
+    """What a sweep would otherwise not show: the temperature of a chilled method, the graph, the measures."""
+    parts = []
+    if method.get("temperature") not in (None, 1):
+        parts.append(f"T={method['temperature']:g}" + (" (in the rate)" if method["lr_control"] else ""))
+    if method.get("clustering"):
+        parts.append(method["clustering"]["graph"])
+    if method.get("fedwad") and method.get("distance") != "exact":
+        mode, support = method["fedwad"]["mode"], method["fedwad"]["support"]
+        parts.append(mode if mode == "exact" else f"S={support}")
+    return "".join(f" {part}" for part in parts)
 
 
 def _report_single(job: ComposedJob, problems: list[tuple[str, str, int]]) -> int:

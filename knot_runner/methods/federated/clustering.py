@@ -6,13 +6,16 @@ import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.sparse.csgraph import laplacian
+from scipy.sparse.csgraph import connected_components, laplacian
 from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import NearestNeighbors
 
 from knot_runner.errors import UserError
 from knot_runner.settings.transport import ClusteringSettings
+
+#: scikit-learn's warning that a graph has several parts, which is said in numbers instead
+UNCONNECTED = "Graph is not fully connected"
 
 
 @dataclass(frozen=True)
@@ -126,10 +129,16 @@ def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, lis
     method = SpectralClustering(
         count, affinity="precomputed", assign_labels="kmeans", n_init=10, random_state=seed % 2**32
     )
+    parts = int(connected_components(graph, directed=False, return_labels=False))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         labels = method.fit_predict(graph)
-    notes = ["method.clustering: " + " ".join(str(warning.message).split()).rstrip(".") for warning in caught]
+    told = [" ".join(str(warning.message).split()).rstrip(".") for warning in caught]
+    notes = [f"method.clustering: {text}" for text in told if not text.startswith(UNCONNECTED)]
+    if parts > 1:
+        notes.append(
+            f"method.clustering.graph: it falls into {parts} parts that no edge joins; {count} clusters are asked"
+        )
     found = len(set(labels.tolist()))
     if found < count:
         notes.append(f"method.clustering.clusters: {found} came out of {count}, since clients are too much alike")
