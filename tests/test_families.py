@@ -15,7 +15,10 @@ def job(*overrides):
 @pytest.mark.parametrize(
     "overrides, text",
     [
-        (["task=gaussians", "method=fedavg"], "method=fedavg: task=gaussians has gaussians; method=federated_distance"),
+        (
+            ["task=gaussians", "method=fedavg"],
+            "method=fedavg: task=gaussians has samples of Gaussians; method=federated_distance",
+        ),
         (["task=mnist", "method=federated_distance"], "task=mnist has images; method=fedavg would fit"),
         (["task=sa", "method=coreset"], "task=sa has texts; method=sinkhorn_e would fit"),
         (["task=image_sets", "method=fedavg"], "task=image_sets has sets of images; method=dataset_distance would fit"),

@@ -51,6 +51,8 @@ FITTING_METHODS = {
     "gaussians": "federated_distance",
     "image_sets": "dataset_distance",
 }
+#: Kind of task -> what it has, where its name does not say so.
+WHAT_IS_IN = {"gaussians": "samples of Gaussians", "image_sets": "sets of images"}
 #: Kinds of task on which nothing is trained, so that there is neither model, training nor partition -> their settings.
 UNTRAINED_TASKS: dict[str, type] = {"gaussians": GaussiansSettings, "image_sets": ImageSetsSettings}
 
@@ -130,8 +132,8 @@ def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
     """Whether task, method, model, training and partition are of one family; the first that is not is named."""
     name, method_name = config["task"].get("name"), config["method"].get("name")
     if task_kind not in TASK_KINDS.get(method, ("images",)):
-        what = task_kind.replace("_", " of ").replace("image of sets", "sets of images")
-        raise UserError(f"method={method_name}: task={name} has {what}; method={FITTING_METHODS[task_kind]} would fit")
+        what, fits = WHAT_IS_IN.get(task_kind, task_kind), FITTING_METHODS[task_kind]
+        raise UserError(f"method={method_name}: task={name} has {what}; method={fits} would fit")
     if task_kind in UNTRAINED_TASKS:
         for group in ("model", "training", "partition"):
             if config.get(group) is not None:

@@ -72,7 +72,9 @@ def _read(
     settings: ImageSetsSettings, root: Path | None, notes: list[str]
 ) -> Iterator[tuple[str, tuple[Images, list[str]]]]:
     for name, one in settings.sets.items():
-        if settings.missing == "skip" and (gone := _missing(settings, one, root)):
+        if gone := _missing(settings, one, root):
+            if settings.missing == "stop":
+                raise UserError(f"{gone[0]}: is not there (for {name}); task.missing=skip goes on without it")
             notes.append(f"{name}: left out, {gone[0]} not there" + (f", nor {len(gone) - 1} more" if gone[1:] else ""))
             continue
         task = load_images(replace(one, source=settings.source), root)
