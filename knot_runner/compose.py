@@ -115,9 +115,13 @@ def _key(override: str) -> str:
 
 
 def _with_values(base: DictConfig, values: list[str], overrides: list[str], config_dir: str | None) -> dict[str, Any]:
-    """A copy of ``base`` with swept values set, resolved. A key that is not there is named as Hydra's own error is."""
-    config = copy.deepcopy(base)
-    for override in _parse(values):
+    """``base`` with swept values set, resolved. A key that is not there is named as Hydra's own error is.
+
+    All jobs of one ``base`` set the same keys, so it need not be copied, but for mappings, which are merged.
+    """
+    parsed = _parse(values)
+    config = copy.deepcopy(base) if any(isinstance(override.value(), dict) for override in parsed) else base
+    for override in parsed:
         if OmegaConf.select(config, override.key_or_group, default=_ABSENT) is _ABSENT:
             _compose_here(overrides, config_dir)  # raises the one-line error
         OmegaConf.update(config, override.key_or_group, override.value(), merge=True)

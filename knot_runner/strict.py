@@ -8,6 +8,7 @@ does not.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -17,6 +18,9 @@ from typing import Any, Literal
 
 from knot_runner.errors import UserError, nearest
 
+#: evaluated once per class: a grid builds hundreds of each
+_hints = functools.cache(typing.get_type_hints)
+
 
 def build(cls: type, values: Any, where: str) -> Any:
     """Build dataclass ``cls`` from plain ``values`` (dict, list, scalar), checking every key and type.
@@ -25,7 +29,7 @@ def build(cls: type, values: Any, where: str) -> Any:
     """
     if not isinstance(values, dict):
         raise UserError(f"{where}: expected keys of {cls.__name__}, got {values!r}")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in values:
         if key not in fields:

@@ -256,7 +256,7 @@ LOSSES["squared"] = Loss(Squared, squared)
 
 def test_all_presets_compose():
     for preset in sorted(Path("conf/experiment").glob("*.yaml")):
-        assert main(["check", f"experiment={preset.stem}"]) == 0, preset
+        assert main(["check", f"experiment={preset.stem}", "seed=0"]) == 0, preset  # one seed: some are 720 jobs
 
 
 @pytest.mark.parametrize("verb", ["--help", "ls"])
