@@ -80,7 +80,7 @@ def test_the_same_command_twice_and_with_other_engines_and_workers(tmp_path, cap
 
 def start(out: Path, *overrides: str) -> subprocess.Popen:
     longer = [o for o in TINY_IMAGES if not o.startswith("training.rounds")]
-    command = [sys.executable, "-m", "knot_runner", *longer, "training.rounds=200", f"paths.out={out}", *overrides]
+    command = [sys.executable, "-m", "knot_runner", *longer, "training.rounds=120", f"paths.out={out}", *overrides]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -98,7 +98,7 @@ def committed(out: Path) -> int:
 def test_kill_9_three_times_and_the_same_command_again(tmp_path, method):
     alone = start(tmp_path / "alone", *of(method), "hardware.workers=2")
     assert alone.wait(120) == 0, alone.stderr.read()
-    for least in (1, 30, 80):  # of 200, so that the kill comes well before the end however rarely it commits
+    for least in (1, 20, 50):  # of 120, so that the kill comes well before the end however rarely it commits
         killed = start(tmp_path / "killed", *of(method), "hardware.workers=2")
         while committed(tmp_path / "killed") < least:
             assert killed.poll() is None, killed.stderr.read()
