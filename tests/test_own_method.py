@@ -51,6 +51,16 @@ def test_a_method_of_ones_own_runs_chilled_and_unlike_fedavg(tmp_path, capsys):
     assert losses["median"] != losses["fedavg"]
 
 
+def test_it_runs_in_clusters_of_clients_too(tmp_path, capsys):
+    own = arrange(tmp_path)
+    clustered = YAML.replace("/base/federated", "/base/clustered").replace("name: median", "name: clustered_median")
+    (tmp_path / "conf" / "method" / "clustered_median.yaml").write_text(clustered)
+    small = ["method.clustering.clusters=2", "method.clustering.otdd.fedwad.iterations=2", f"paths.out={tmp_path}"]
+    assert main([*own, "method=clustered_median", *small]) == 0, capsys.readouterr().err
+    (path,) = tmp_path.glob("femnist/clustered_median/*/result.json")
+    assert json.loads(path.read_text())["clusters"]["count"] == 2
+
+
 def test_an_algorithm_that_no_plug_in_has_is_named(tmp_path, capsys):
     own = [*arrange(tmp_path), "method=median", f"paths.out={tmp_path / 'out'}"]
     assert main([*own, "method.algorithm=medain"]) == 2
