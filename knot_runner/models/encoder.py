@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.errors import UserError
@@ -17,26 +16,27 @@ def build_encoder(spec: EncoderSettings, shape: Shape) -> Autoencoder:
 
     Raises :class:`UserError` when the images are too small for it.
     """
-    return {"conv": ConvAutoencoder, "dense": DenseAutoencoder}[spec.kind](spec, shape)
+    return {"conv": _convolutions, "dense": _linear_layers}[spec.kind](spec, shape)
 
 
 class Autoencoder(nn.Module):
     """``encode``: images [B, C, H, W] (normalised) -> codes [B, ``code``]; ``decode``: codes -> images."""
 
-    #: numbers in a code
-    code: int
+    def __init__(self, encoder: nn.Sequential, decoder: nn.Sequential, code: int) -> None:
+        super().__init__()
+        self.encoder, self.decoder, self.code = encoder, decoder, code
 
     def encode(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
+        return self.encoder(x)
 
     def decode(self, codes: Tensor) -> Tensor:
-        raise NotImplementedError
+        return self.decoder(codes)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.decode(self.encode(x))
 
 
-class ConvAutoencoder(Autoencoder):
+def _convolutions(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     """4x4 convolutions of stride 2 and padding 1, each with ReLU, and transposed ones back (linear at the end, since
     normalised pixels have no bounds).
 
@@ -44,54 +44,32 @@ class ConvAutoencoder(Autoencoder):
     names. An odd side is halved and rounded down (28 -> 14 -> 7 -> 3); its transposed convolution pads the output by
     the one row that was lost.
     """
-
-    def __init__(self, spec: EncoderSettings, shape: Shape) -> None:
-        super().__init__()
-        channels = [shape[0], *spec.sizes]
-        sides = [tuple(shape[1:])]
-        for _ in spec.sizes:
-            sides.append(tuple(side // 2 for side in sides[-1]))
-        if min(sides[-1]) < 1:
-            raise UserError(f"encoder.sizes: {len(spec.sizes)} convolutions leave nothing of {shape[1]}x{shape[2]}")
-        steps = list(zip(channels, channels[1:], sides, strict=False))
-        self.down = nn.ModuleList(nn.Conv2d(a, b, 4, 2, 1) for a, b, _ in steps)
-        self.up = nn.ModuleList(
-            nn.ConvTranspose2d(b, a, 4, 2, 1, output_padding=(height % 2, width % 2))
-            for a, b, (height, width) in reversed(steps)
-        )
-        self.inner = (channels[-1], *sides[-1])
-        self.code = math.prod(self.inner)
-
-    def encode(self, x: Tensor) -> Tensor:
-        for layer in self.down:
-            x = F.relu(layer(x))
-        return x.flatten(1)
-
-    def decode(self, codes: Tensor) -> Tensor:
-        return _through(self.up, codes.unflatten(1, self.inner))
+    channels, sides = [shape[0], *spec.sizes], [tuple(shape[1:])]
+    for _ in spec.sizes:
+        sides.append(tuple(side // 2 for side in sides[-1]))
+    if min(sides[-1]) < 1:
+        raise UserError(f"encoder.sizes: {len(spec.sizes)} convolutions leave nothing of {shape[1]}x{shape[2]}")
+    steps = list(zip(channels, channels[1:], sides, strict=False))
+    down = [nn.Conv2d(a, b, 4, 2, 1) for a, b, _ in steps]
+    up = [
+        nn.ConvTranspose2d(b, a, 4, 2, 1, output_padding=(height % 2, width % 2))
+        for a, b, (height, width) in reversed(steps)
+    ]
+    inner = (channels[-1], *sides[-1])
+    encoder = nn.Sequential(*_with_relu(down), nn.ReLU(), nn.Flatten())
+    return Autoencoder(encoder, nn.Sequential(nn.Unflatten(1, inner), *_with_relu(up)), math.prod(inner))
 
 
-class DenseAutoencoder(Autoencoder):
+def _linear_layers(spec: EncoderSettings, shape: Shape) -> Autoencoder:
     """Linear layers with ReLU between them, and their mirror image; code and output are linear."""
-
-    def __init__(self, spec: EncoderSettings, shape: Shape) -> None:
-        super().__init__()
-        sizes = [math.prod(shape), *spec.sizes]
-        steps = list(zip(sizes, sizes[1:], strict=False))
-        self.down = nn.ModuleList(nn.Linear(a, b) for a, b in steps)
-        self.up = nn.ModuleList(nn.Linear(b, a) for a, b in reversed(steps))
-        self.shape = shape
-        self.code = sizes[-1]
-
-    def encode(self, x: Tensor) -> Tensor:
-        return _through(self.down, x.flatten(1))
-
-    def decode(self, codes: Tensor) -> Tensor:
-        return _through(self.up, codes).unflatten(1, self.shape)
+    sizes = [math.prod(shape), *spec.sizes]
+    steps = list(zip(sizes, sizes[1:], strict=False))
+    down = [nn.Linear(a, b) for a, b in steps]
+    up = [nn.Linear(b, a) for a, b in reversed(steps)]
+    decoder = nn.Sequential(*_with_relu(up), nn.Unflatten(1, shape))
+    return Autoencoder(nn.Sequential(nn.Flatten(), *_with_relu(down)), decoder, sizes[-1])
 
 
-def _through(layers: nn.ModuleList, x: Tensor) -> Tensor:
-    """``layers`` with ReLU between them, the last one without."""
-    for layer in layers[:-1]:
-        x = F.relu(layer(x))
-    return layers[-1](x)
+def _with_relu(layers: list[nn.Module]) -> list[nn.Module]:
+    """``layers`` with ReLU between them."""
+    return [part for layer in layers for part in (layer, nn.ReLU())][:-1]

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner.engine.commit import Checkpoint, save_bytes
+from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.hardware import prepare_cpu
 from knot_runner.engine.seeds import keyed
 from knot_runner.errors import UserError
 from knot_runner.files import write_atomic
 from knot_runner.pipelines import encoding
+from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.errand import Errand
-from knot_runner.pipelines.rounds import COMMIT_SHARE, MOST_UNCOMMITTED
 from knot_runner.settings import CoresetKnnSettings, CoresetSettings
 from knot_runner.tasks.images import ImageTask, Partition, load_images, make_partition
 from knot_runner.tracker import Tracker
@@ -83,34 +83,26 @@ class _Course:
     """The epochs of one run: their log (``rows``) and when to commit."""
 
     def __init__(self, errand: Errand, clients: Clients, data: str, tracker: Tracker) -> None:
-        self.errand, self.clients, self.data, self.tracker = errand, clients, data, tracker
-        self.checkpoint = Checkpoint(errand.folder)
+        self.errand, self.clients, self.tracker = errand, clients, tracker
+        self.commits = Commits(errand.folder, data, errand.say)
         self.rows: list[dict[str, Any]] = []
 
     def run(self) -> np.ndarray:
         """All epochs from the last commit on; the points [K, d]."""
         hp, seed = self.errand.hp, self.errand.settings.seed
-        state, committed = self._resume(begin(hp, self.clients.points.shape[1], seed, "coreset"))
-        cost, since = 0.0, time.monotonic()
-        for epoch in range(committed + 1, hp.epochs):
+        commit, self.rows = self.commits.resume()
+        fresh = begin(hp, self.clients.points.shape[1], seed, "coreset")
+        state = fresh if commit.step < 0 else _from_tensors(commit.tensors, commit.step + 1)
+        for epoch in range(commit.step + 1, hp.epochs):
             began = time.monotonic()
             state, row = advance(hp, seed, state, self.clients, epoch)
             self.rows.append(row | {"seconds": time.monotonic() - began})
             self.tracker.log({"epoch": epoch, "loss": row["loss"]})
             self.errand.watch("epochs", epoch + 1, hp.epochs, f"distance {row['loss']:.3f}")
-            spent = time.monotonic() - since
-            if epoch + 1 == hp.epochs or spent > min(cost / COMMIT_SHARE, MOST_UNCOMMITTED):
-                since = time.monotonic()
-                self.checkpoint.save(epoch, as_tensors(state), {"data": self.data}, self.rows[committed - epoch :])
-                committed, cost = epoch, time.monotonic() - since
-                since = time.monotonic()
+            if epoch + 1 == hp.epochs or self.commits.due():
+                self.commits.save(epoch, as_tensors(state), self.rows)
         self.errand.watch("epochs", 1, 1, "done")
         return state.points
-
-    def _resume(self, fresh: Descent) -> tuple[Descent, int]:
-        commit = resumed(self.errand, self.checkpoint, self.data)
-        self.rows = self.checkpoint.log()
-        return (fresh, -1) if commit.step < 0 else (_from_tensors(commit.tensors, commit.step + 1), commit.step)
 
 
 def advance(
@@ -167,16 +159,6 @@ def check_finite(points: np.ndarray, lr: float, where: str) -> None:
 def nearest_labels(points: np.ndarray, samples: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """For each of ``points`` [K, d], the label of the nearest of ``samples`` [n, d] (FedWaD 4: coresets have none)."""
     return labels[squared_distances(points, samples).argmin(1)]
-
-
-def resumed(errand: Errand, checkpoint: Checkpoint, data: str) -> Any:
-    """The last commit of work on the data with digest ``data``; work on other data is dropped, and that is said."""
-    commit = checkpoint.load()
-    if commit.step >= 0 and commit.values.get("data") != data:
-        errand.say("the data changed since this run was interrupted; it begins afresh")
-        checkpoint.clear()
-        commit = checkpoint.load()
-    return commit
 
 
 def as_tensors(state: Descent) -> dict[str, Tensor]:

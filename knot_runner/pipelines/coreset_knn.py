@@ -12,11 +12,11 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier
 
 from knot_runner import measures
-from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.hardware import prepare_cpu
 from knot_runner.errors import UserError
 from knot_runner.files import write_atomic
 from knot_runner.pipelines import encoding
+from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.coreset import (
     Clients,
     begin,
@@ -26,7 +26,6 @@ from knot_runner.pipelines.coreset import (
     keep,
     nearest_labels,
     pull,
-    resumed,
     subsample,
 )
 from knot_runner.pipelines.errand import Errand
@@ -98,9 +97,8 @@ def _coresets(
     errand: Errand, clients: Clients, data: str, tracker: Tracker
 ) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
     """The coreset [K, d] of each client, from the last commit on; and the log, a row per client."""
-    checkpoint = Checkpoint(errand.folder)
-    commit = resumed(errand, checkpoint, data)
-    rows, count = checkpoint.log(), len(clients.rows)
+    commits, count = Commits(errand.folder, data, errand.say), len(clients.rows)
+    commit, rows = commits.resume()
     points = [commit.tensors["points"][client].numpy() for client in range(commit.step + 1)]
     for client in range(commit.step + 1, count):
         began = time.monotonic()
@@ -108,7 +106,7 @@ def _coresets(
         points.append(coreset)
         rows.append({"client": client, "loss": loss, "seconds": time.monotonic() - began})
         tracker.log({"client": client, "loss": loss})
-        checkpoint.save(client, {"points": torch.from_numpy(np.stack(points))}, {"data": data}, rows[-1:])
+        commits.save(client, {"points": torch.from_numpy(np.stack(points))}, rows)
         errand.watch("coresets", client + 1, count, f"distance {loss:.3f}")
     return points, rows
 

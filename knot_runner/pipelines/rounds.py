@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.methods.federated import FederatedMethod
 from knot_runner.methods.federated.population import Population, State
+from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.errand import Errand
 
-#: A commit may take this share of the time since the last one; a kill costs the rounds in between, never a number.
-COMMIT_SHARE = 0.1
-#: ... but never more than so many seconds of work.
-MOST_UNCOMMITTED = 60.0
 #: One row of a round's log.
 Row = dict[str, Any]
 #: (state, requests, trained, round, whether to measure) -> the round's row, without its number and seconds
@@ -60,16 +56,15 @@ class Rounds:
 
     def __init__(self, errand: Errand, engine: Engine, course: Course) -> None:
         self.errand, self.engine, self.course = errand, engine, course
-        self.checkpoint = Checkpoint(course.folder)
+        self.commits = Commits(course.folder, course.data, errand.say)
         self.rows: list[Row] = []
 
     def run(self, start: State) -> State:
         """All rounds from the last commit on; ``start`` is the state before round 0. Raises :class:`DivergedError`."""
         hp, training = self.errand.hp, self.errand.settings.training
         method, population = self.course.method, self.course.population
-        state, committed = self._resume(start)
-        cost, since = 0.0, time.monotonic()
-        round = committed + 1
+        commit, self.rows = self.commits.resume()
+        state, round = (commit.tensors if commit.step >= 0 else start), commit.step + 1
         while not self._stops() and (requests := method.plan(hp, state, population, round)):
             began = time.monotonic()
             trained = self.engine.train(requests)
@@ -82,27 +77,11 @@ class Rounds:
             if self.course.log is not None:
                 self.course.log(scalars(row))
             self._show(round)
-            spent = time.monotonic() - since
-            if last or self._stops() or spent > min(cost / COMMIT_SHARE, MOST_UNCOMMITTED):
-                committed, cost = self._commit(state, committed, round)
-                since = time.monotonic()
+            if last or self._stops() or self.commits.due():
+                self.commits.save(round, state, self.rows)
             round += 1
         self.errand.watch("rounds", 1, 1, "done")
         return state
-
-    def _resume(self, start: State) -> tuple[State, int]:
-        commit = self.checkpoint.load()
-        if commit.step >= 0 and commit.values.get("data") != self.course.data:
-            self.errand.say("what it learns from changed since this run was interrupted; it begins afresh")
-            self.checkpoint.clear()
-            commit = self.checkpoint.load()
-        self.rows = self.checkpoint.log()
-        return (commit.tensors if commit.step >= 0 else start), commit.step
-
-    def _commit(self, state: State, committed: int, round: int) -> tuple[int, float]:
-        began = time.monotonic()
-        self.checkpoint.save(round, state, {"data": self.course.data}, self.rows[committed - round :])
-        return round, time.monotonic() - began
 
     def _stops(self) -> bool:
         """Whether the last round reached the target of a run that ends there."""

@@ -136,8 +136,10 @@ def printed_pair(table: dict[str, Any] | None, line: Line, place: Place) -> list
 
 def printed_uplift(table: dict[str, Any] | None, line: Line, place: Place) -> list[float] | None:
     """The paper's mean gain of a column over the rows of ``line``'s data set, and its standard deviation, in points."""
-    column = _column(table, place) if table and not line.other else None
-    return table["uplift"].get(line.data, {})[column] if table and column is not None else None
+    if table is None or line.other:
+        return None
+    row, column = table["uplift"].get(line.data), _column(table, place)
+    return row[column] if row and column is not None else None
 
 
 def in_words(structure: str) -> str:

@@ -208,3 +208,14 @@ def test_two_unlike_runs_of_a_cell_are_refused(tmp_path: Path) -> None:
         placed(
             load([write(one, 0.5), write(Job(**{**vars(other), "run_id": "x", "config": other.config}), 0.5)]), {}, {}
         )
+
+
+def test_a_data_set_that_the_paper_has_not_stands_without_its_numbers(tmp_path: Path) -> None:
+    jobs = [write(job(tmp_path, graph, task="fashionmnist"), 0.5) for graph in ("none", "affinity")]
+    table = build(jobs)
+    data = "fashionmnist, mlp_fedrep"
+    row = (data, "FedAvg", "20")
+    assert (
+        cell(table, row, "strong_affinity_S10").mean == 50.0 and cell(table, row, "strong_affinity_S10").paper is None
+    )
+    assert cell(table, (data, "mean uplift", ""), "strong_affinity_S10").paper is None

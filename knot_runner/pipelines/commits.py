@@ -1,0 +1,46 @@
+"""The commits of one run: often enough that a kill costs little, and gone on from only with the same data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from knot_runner.engine.commit import Checkpoint, Commit
+
+#: A commit may take this share of the time since the last one; a kill costs the steps in between, never a number.
+COMMIT_SHARE = 0.1
+#: ... but never more than so many seconds of work.
+MOST_UNCOMMITTED = 60.0
+
+
+class Commits:
+    """Commits in ``folder`` of work on ``data`` (a digest of all that the steps depend on). Use under a lock."""
+
+    def __init__(self, folder: Path, data: str, say: Callable[[str], None]) -> None:
+        self._checkpoint, self._data, self._say = Checkpoint(folder), data, say
+        self._step, self._cost, self._since = -1, 0.0, time.monotonic()
+
+    def resume(self) -> tuple[Commit, list[dict[str, Any]]]:
+        """The last commit (step -1: none) and the log up to it; work on other data is dropped, and that is said."""
+        commit = self._checkpoint.load()
+        if commit.step >= 0 and commit.values.get("data") != self._data:
+            self._say("the data changed since this run was interrupted; it begins afresh")
+            self._checkpoint.clear()
+            commit = self._checkpoint.load()
+        self._step, self._since = commit.step, time.monotonic()
+        return commit, self._checkpoint.log()
+
+    def due(self) -> bool:
+        """Whether a commit now would be its share of the time."""
+        return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MOST_UNCOMMITTED)
+
+    def save(self, step: int, state: dict[str, Tensor], rows: list[dict[str, Any]]) -> None:
+        """Commit ``state`` after ``step``; ``rows``: the whole log, one row per step."""
+        began = time.monotonic()
+        self._checkpoint.save(step, state, {"data": self._data}, rows[self._step - step :])
+        self._step, self._since = step, time.monotonic()
+        self._cost = self._since - began

@@ -1,0 +1,53 @@
+"""When pipelines commit, and from what they go on."""
+
+import torch
+
+from knot_runner.pipelines.commits import COMMIT_SHARE, Commits
+
+
+def saved(folder, data, steps):
+    commits = Commits(folder, data, lambda _: None)
+    _, rows = commits.resume()
+    for step in range(len(rows), steps):
+        rows.append({"step": step})
+        commits.save(step, {"x": torch.tensor([float(step)])}, rows)
+    return rows
+
+
+def test_the_same_data_go_on_with_state_and_log(tmp_path):
+    saved(tmp_path, "data", 3)
+    commit, rows = Commits(tmp_path, "data", lambda _: None).resume()
+    assert commit.step == 2 and commit.tensors["x"].item() == 2.0 and rows == [{"step": s} for s in range(3)]
+    assert saved(tmp_path, "data", 5) == [{"step": s} for s in range(5)]
+    assert len((tmp_path / "rounds.jsonl").read_text().splitlines()) == 5  # each row once
+
+
+def test_steps_between_commits_are_logged_with_the_next(tmp_path):
+    commits = Commits(tmp_path, "data", lambda _: None)
+    _, rows = commits.resume()
+    rows += [{"step": step} for step in range(4)]
+    commits.save(3, {"x": torch.zeros(1)}, rows)
+    assert Commits(tmp_path, "data", lambda _: None).resume()[1] == rows
+
+
+def test_other_data_begin_afresh_and_that_is_said(tmp_path):
+    saved(tmp_path, "data", 3)
+    said = []
+    commit, rows = Commits(tmp_path, "other", said.append).resume()
+    assert (
+        commit.step == -1 and not rows and said == ["the data changed since this run was interrupted; it begins afresh"]
+    )
+
+
+def test_a_commit_is_due_when_it_is_its_share_of_the_time(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("knot_runner.pipelines.commits.time.monotonic", lambda: now[0])
+    commits = Commits(tmp_path, "data", lambda _: None)
+    commits.resume()
+    write = commits._checkpoint.save
+    monkeypatch.setattr(commits._checkpoint, "save", lambda *a: (write(*a), now.__setitem__(0, now[0] + 2.0)))
+    commits.save(0, {"x": torch.zeros(1)}, [{"step": 0}])
+    now[0] += 0.9 * 2.0 / COMMIT_SHARE
+    assert not commits.due()
+    now[0] += 0.2 * 2.0 / COMMIT_SHARE
+    assert commits.due()
