@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 from knot_runner.report.records_view import Job
 from knot_runner.strict import digest
+from tests.report import clustered_runs
 
 LABELS = {
     "sa": (
@@ -235,3 +236,15 @@ def trio(federated: Any) -> list[Any]:
         0.05: ([0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5, 0.6], [0.1, 0.2, 0.9, 0.5, 0.5, 0.5, 0.5, 0.6]),
     }
     return [federated.made(t, accs, seed=seed) for t, both in courses.items() for seed, accs in enumerate(both)]
+
+
+@pytest.fixture
+def two_seeds(tmp_path: Path) -> list[Job]:
+    """Clustered runs of two seeds."""
+    return clustered_runs.two_seeds(tmp_path)
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> list[Job]:
+    """Clustered runs of every row of Table 2, two seeds."""
+    return clustered_runs.whole(tmp_path)

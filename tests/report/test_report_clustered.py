@@ -10,19 +10,7 @@ from knot_runner.errors import UserError
 from knot_runner.report import printed
 from knot_runner.report.clustered import placed, places
 from knot_runner.report.records_view import Job, load
-from tests.report import clustered_runs
 from tests.report.clustered_runs import build, cell, job, said, write
-
-
-@pytest.fixture
-def two_seeds(tmp_path: Path) -> list[Job]:
-    return clustered_runs.two_seeds(tmp_path)
-
-
-@pytest.fixture
-def whole(tmp_path: Path) -> list[Job]:
-    return clustered_runs.whole(tmp_path)
-
 
 # --------------------------------------------------------------------------------------------------- cells and columns
 

@@ -14,20 +14,9 @@ from knot_runner.report import printed
 from knot_runner.report.clustered import Line, Place
 from knot_runner.report.records_view import Job
 from knot_runner.report.render import to_csv, to_latex, to_markdown
-from tests.report import clustered_runs
 from tests.report.clustered_runs import build, job, shown, write
 
 TABLES = [f"fedwad_table{number}" for number in range(1, 6)]
-
-
-@pytest.fixture
-def two_seeds(tmp_path: Path) -> list[Job]:
-    return clustered_runs.two_seeds(tmp_path)
-
-
-@pytest.fixture
-def whole(tmp_path: Path) -> list[Job]:
-    return clustered_runs.whole(tmp_path)
 
 
 # --------------------------------------------------------------------------------------------------- printed numbers

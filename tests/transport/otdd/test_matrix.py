@@ -21,6 +21,7 @@ from knot_runner.transport.otdd import (
 from knot_runner.transport.otdd import matrix as matrix_module
 from knot_runner.transport.otdd.tiles import cut
 from knot_runner.transport.otdd.workers import Pool
+from tests.transport.otdd.forms import FORMS
 
 SEED = 3
 
@@ -39,16 +40,7 @@ def plain(sets, options):
 
 
 @pytest.mark.parametrize("t", [0.5, 0.2, "random"])
-@pytest.mark.parametrize(
-    ("covariance", "part"),
-    [
-        ("sigma_frobenius", "full"),
-        ("sigma_frobenius", "diagonal"),
-        ("sqrt_frobenius", "full"),
-        ("sqrt_frobenius", "diagonal"),
-        ("sqrt_frobenius", "root_diagonal"),
-    ],
-)
+@pytest.mark.parametrize(("covariance", "part"), FORMS)
 def test_it_agrees_with_the_plain_loop(sets, with_fedwad, covariance, part, t):
     data, options = sets(5), replace(with_fedwad(t=t), covariance=covariance, part=part)
     np.testing.assert_allclose(distance_matrix(data, options, SEED, 1), plain(data, options), rtol=1e-10)

@@ -8,6 +8,7 @@ from scipy.linalg import sqrtm
 
 from knot_runner.errors import UserError
 from knot_runner.transport.otdd import LabelledSamples, augmented, class_table
+from tests.transport.otdd.forms import FORMS
 
 
 def samples(sizes, features, seed=0):
@@ -31,16 +32,7 @@ def spread(data, label, covariance, part):
 
 
 @pytest.mark.parametrize("sizes", [(30, 40), (4, 3)], ids=["more samples than features", "fewer"])
-@pytest.mark.parametrize(
-    ("covariance", "part"),
-    [
-        ("sigma_frobenius", "full"),
-        ("sigma_frobenius", "diagonal"),
-        ("sqrt_frobenius", "full"),
-        ("sqrt_frobenius", "diagonal"),
-        ("sqrt_frobenius", "root_diagonal"),
-    ],
-)
+@pytest.mark.parametrize(("covariance", "part"), FORMS)
 def test_vectors(sizes, covariance, part):
     data = samples(sizes, 7)
     table = class_table(data, covariance, part)
