@@ -63,12 +63,22 @@ def append_synced(path: Path, line: str) -> int:
         return file.tell()
 
 
+class BusyError(Exception):
+    """Another process (or thread) holds the lock."""
+
+
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on ``path`` (made if need be). The lock dies with the process, so none is ever stale."""
+def locked(path: Path, wait: bool = True) -> Iterator[None]:
+    """Hold an exclusive lock on ``path`` (made if need be). The lock dies with the process, so none is ever stale.
+
+    Without ``wait`` :class:`BusyError` is raised when another holds it. A second lock in one process counts as another.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(str(path)) from None
         yield
 
 

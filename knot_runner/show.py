@@ -18,7 +18,7 @@ def show_table(name: str, jobs: list[ComposedJob], command: str) -> None:
     spec = jobs[0].settings.report or {}
     notes = [*spec.get("notes", []), made_with([job.config for job in jobs])]
     table = tables.build_table(
-        _references(jobs), spec.get("paper"), spec.get("metrics", ["f1", "sd"]), kind=spec.get("kind", "methods"),
+        references(jobs), spec.get("paper"), spec.get("metrics", ["f1", "sd"]), kind=spec.get("kind", "methods"),
         notes=notes, command=command, options=spec,
     )  # fmt: skip
     Console().print(render.to_terminal(table))
@@ -34,7 +34,7 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str) -> None:
         raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
     path = Path(jobs[0].settings.paths.out) / "figures" / f"{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
-    for line in figures.FIGURES[kind](_references(jobs), path, notes=spec.get("notes", []), command=command):
+    for line in figures.FIGURES[kind](references(jobs), path, notes=spec.get("notes", []), command=command):
         print(line)
     print(path)
 
@@ -67,7 +67,7 @@ def show(name: str, jobs: list[ComposedJob], command: str) -> None:
     (show_figure if is_figure else show_table)(name, jobs, command)
 
 
-def _references(jobs: list[ComposedJob]) -> list[Job]:
+def references(jobs: list[ComposedJob]) -> list[Job]:
     return [
         Job(
             job.run_id,

@@ -21,7 +21,7 @@ from knot_runner.pipelines import encoding
 from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.errand import Errand
 from knot_runner.settings import CoresetKnnSettings, CoresetSettings
-from knot_runner.tasks.images import ImageTask, Partition, load_images, make_partition
+from knot_runner.tasks.images import ImageTask, Partition, make_partition
 from knot_runner.tracker import Tracker
 from knot_runner.transport import coreset as descent
 from knot_runner.transport.coreset import Descent
@@ -47,7 +47,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     began = time.monotonic()
     settings, hp = errand.settings, errand.hp
     prepare_cpu(settings.hardware, errand.say)
-    task = load_images(settings.task, errand.data_root)
+    task = errand.means.images(settings.task, errand.data_root)
     partition = make_partition(settings.partition, task, settings.seed)
     if hp.participants > len(partition.train):
         raise UserError(

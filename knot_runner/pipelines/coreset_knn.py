@@ -30,7 +30,7 @@ from knot_runner.pipelines.coreset import (
 )
 from knot_runner.pipelines.errand import Errand
 from knot_runner.settings import CoresetKnnSettings
-from knot_runner.tasks.images import ImageTask, Partition, load_images, make_partition
+from knot_runner.tasks.images import ImageTask, Partition, make_partition
 from knot_runner.tracker import Tracker
 from knot_runner.transport import coreset as descent
 
@@ -40,7 +40,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     began = time.monotonic()
     settings, hp = errand.settings, errand.hp
     prepare_cpu(settings.hardware, errand.say)
-    whole = load_images(settings.task, errand.data_root)
+    whole = errand.means.images(settings.task, errand.data_root)
     held, rest = split(hp, len(whole.train), settings.seed)
     task = dataclasses.replace(whole, train=whole.train.take(rest))
     partition = make_partition(settings.partition, task, settings.seed)

@@ -22,7 +22,7 @@ from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.errand import Errand
 from knot_runner.prepare import make_federation
 from knot_runner.settings import KnotSettings, Settings
-from knot_runner.tasks import Task, load_task
+from knot_runner.tasks import Task
 from knot_runner.tracker import Tracker
 
 
@@ -33,8 +33,10 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     store = Store(Path(settings.paths.out) / "artefacts")
     data_root = errand.data_root
     with contextlib.ExitStack() as stack:
-        executor = stack.enter_context(Executor(store, settings.hardware, data_root, settings.plugins, errand.watch))
-        task = load_task(settings.task, data_root)
+        executor = stack.enter_context(
+            errand.means.executor(store, settings.hardware, data_root, settings.plugins, errand.watch)
+        )
+        task = errand.means.texts(settings.task, data_root)
         for note in task.notes:
             say(note)
         wants_bias = not isinstance(hp, KnotSettings) or needs_bias(hp.weighting)

@@ -11,7 +11,12 @@ from typing import Any
 import torch
 
 import knot_runner
+from knot_runner.engine.execute import Executor
+from knot_runner.engine.federated.choose import make_engine
+from knot_runner.engine.federated.cohort import Engine
 from knot_runner.settings import Settings
+from knot_runner.tasks import Task, load_task
+from knot_runner.tasks.images import ImageTask, load_images
 
 #: (title, finished steps, all steps, short text) -> None; called often
 Watch = Callable[[str, int, int, str], None]
@@ -20,8 +25,21 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Means:
+    """What a run reads data and trains with: its own by default; in a fused sweep, what its jobs share.
+
+    Each is called as the function or class that stands here by default.
+    """
+
+    images: Callable[..., ImageTask] = load_images
+    texts: Callable[..., Task] = load_task
+    engine: Callable[..., Engine] = make_engine
+    executor: Callable[..., Executor] = Executor
+
+
+@dataclass(frozen=True)
 class Errand:
-    """One run to carry out: settings, the method's own settings, the run's folder, and whom to tell."""
+    """One run to carry out: settings, the method's own settings, the run's folder, whom to tell, and its means."""
 
     settings: Settings
     hp: Any
@@ -30,6 +48,7 @@ class Errand:
     run_id: str
     watch: Watch
     say: Say
+    means: Means = Means()
 
     @property
     def data_root(self) -> Path | None:

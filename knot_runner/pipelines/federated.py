@@ -15,7 +15,6 @@ from knot_runner import measures
 from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.errors import UserError, nearest
 from knot_runner.files import write_atomic, write_json
@@ -63,7 +62,7 @@ def _train(errand: Errand, ground: Ground, method: FederatedMethod, learn: Learn
     """All that needs the engine; the result's content."""
     settings = errand.settings
     with contextlib.ExitStack() as stack:
-        engine = make_engine(settings.hardware, ground.blueprint, ground.data, ground.test)
+        engine = errand.means.engine(settings.hardware, ground.blueprint, ground.data, ground.test)
         stack.callback(engine.close)
         errand.say(f"engine {engine.name}, {settings.hardware.precision}")
         head = _describe(errand, ground, engine)

@@ -15,7 +15,7 @@ from knot_runner.engine.federated.cohort import Blueprint, ImageData
 from knot_runner.methods.federated.population import Model, Population
 from knot_runner.pipelines.errand import Errand
 from knot_runner.settings import Centralised
-from knot_runner.tasks.images import Images, ImageTask, Partition, load_images, make_partition
+from knot_runner.tasks.images import Images, ImageTask, Partition, make_partition
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Ground:
 def prepare(errand: Errand) -> Ground:
     """Read the images, deal them out, describe the model. Raises :class:`UserError`."""
     settings = errand.settings
-    task = load_images(settings.task, errand.data_root)
+    task = errand.means.images(settings.task, errand.data_root)
     partition = make_partition(settings.partition, task, settings.seed)
     blueprint = Blueprint(settings.model, task.shape, len(task.classes))
     weights, buffers = flat.initial(blueprint, settings.seed)

@@ -23,7 +23,7 @@ from knot_runner.pipelines.errand import Errand
 from knot_runner.pipelines.pair_log import Pair, PairLog
 from knot_runner.settings import OtddSettings
 from knot_runner.strict import digest as digest_of
-from knot_runner.tasks.images import ImageTask, Partition, load_images, make_partition
+from knot_runner.tasks.images import ImageTask, Partition, make_partition
 from knot_runner.tasks.images.sets import load_image_sets
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabelledSamples
@@ -79,7 +79,7 @@ def clients_data(errand: Errand) -> tuple[ImageTask, Partition]:
     settings = errand.settings
     if not settings.on_images:
         return load_image_sets(settings.task, errand.data_root)
-    task = load_images(settings.task, errand.data_root)
+    task = errand.means.images(settings.task, errand.data_root)
     return task, make_partition(settings.partition, task, settings.seed)
 
 

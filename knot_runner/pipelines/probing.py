@@ -11,7 +11,6 @@ from knot_runner.engine.hardware import prepare as prepare_device
 from knot_runner.files import write_atomic
 from knot_runner.pipelines.errand import Errand
 from knot_runner.pipelines.ground import resident
-from knot_runner.tasks.images import load_images
 from knot_runner.temperature import probe
 
 
@@ -19,7 +18,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     """Read the images, probe, keep the arrays. Raises :class:`UserError`."""
     began = time.monotonic()
     settings = errand.settings
-    task = load_images(settings.task, errand.data_root)
+    task = errand.means.images(settings.task, errand.data_root)
     for note in task.notes:
         errand.say(note)
     device = prepare_device(settings.hardware)

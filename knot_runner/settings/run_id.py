@@ -96,7 +96,9 @@ def _used_of_texts(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]
         name: {key: value for key, value in data.items() if key not in unused}
         for name, data in task["datasets"].items()
     }
-    model = dict(counted["model"])
+    model = {
+        key: value for key, value in counted["model"].items() if key != "kind"
+    }  # there is one kind that reads texts
     if "hub" not in (model["weights"], model["vocab"]):
         del model["hub_id"], model["revision"]
     if model["vocab"] != "train":
