@@ -16,8 +16,10 @@ from knot_runner.methods.federation import Federation
 from knot_runner.models.bert import local_path, party_model
 from knot_runner.models.tokens import Encoded, encode, learn_vocabulary, make_tokenizer, read_vocabulary
 from knot_runner.settings import BiasSettings, ModelSettings, Settings
+from knot_runner.stale import Opened
 from knot_runner.strict import digest
 from knot_runner.tasks import Examples, Task
+from knot_runner.tasks.checksums import DataFolder
 
 #: Below this many texts nothing can be learnt, and the run would fail later with a less clear message.
 LEAST_ROWS = 2
@@ -87,6 +89,20 @@ def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
     if not files:
         raise UserError(f"model.weights: {local_path(model.weights, data_root)}: has no model.safetensors")
     return digest([sha256(file) for file in files])
+
+
+def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
+    """The local files of vocabulary and weights that ``model`` names, as they are; recorded with the task's."""
+    paths: list[Path] = []
+    if model.vocab not in ("train", "hub"):
+        place = local_path(model.vocab, data_root)
+        paths.append(place / "vocab.txt" if place.is_dir() else place)
+    if model.weights not in ("scratch", "hub"):
+        paths += sorted(local_path(model.weights, data_root).glob("*.safetensors"))
+    folder = DataFolder(data_root or Path(), {})
+    for path in paths:
+        folder.check(path)
+    return folder.files
 
 
 def save_texts(examples: Examples, tokenizer: object, key: str, store: Store) -> Ref:

@@ -1,12 +1,14 @@
-"""The folder ``paths.data``, and the checksums of the files in it."""
+"""The folder ``paths.data``: the one door to its files, where each is checked against its checksum and noted."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from knot_runner.errors import UserError
+from knot_runner.stale import opened
+from knot_runner.stale.opened import Opened
 
 #: name of the checksum file that ``sha256sum`` writes; where the data folder has it, each file read must fit it
 CHECKSUMS = "SHA256SUMS"
@@ -14,22 +16,50 @@ CHECKSUMS = "SHA256SUMS"
 
 @dataclass(frozen=True)
 class DataFolder:
-    """``paths.data`` and the sha256 (hex) its checksum file gives for files (paths relative to the folder)."""
+    """``paths.data`` and the sha256 (hex) its checksum file gives for files (paths relative to the folder).
+
+    For one loading of one task: ``noted`` fills with what passes, by path.
+    """
 
     root: Path
     checksums: dict[str, str]
+    noted: dict[str, Opened] = field(default_factory=dict)
+
+    @property
+    def files(self) -> list[Opened]:
+        """All that was read so far, or looked for and not there."""
+        return list(self.noted.values())
 
     def check(self, path: Path) -> None:
-        """Raise :class:`UserError` where ``path`` has a checksum and does not fit it."""
-        wanted = self.checksums.get(self.short(path))
-        if wanted is None:
-            return
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != wanted:
-            raise UserError(
-                f"{path}: is cut short or changed: sha256 {found[:12]}... where {CHECKSUMS} has {wanted[:12]}..."
-            )
+        """Note the file ``path``. Raises :class:`UserError` where it has a checksum and does not fit it."""
+        short = self.short(path)
+        if short not in self.noted:
+            self.noted[short] = opened.look(path, short)
+            self._check(path, self.noted[short])
+
+    def absent(self, path: Path) -> None:
+        """Note that ``path`` was looked for and is not there."""
+        self.noted[self.short(path)] = opened.absent(self.short(path))
+
+    def contents(self, folder: Path, pattern: str, accept: Callable[[Path], None]) -> Iterator[tuple[Path, bytes]]:
+        """The small files below ``folder`` that fit ``pattern``, sorted: each is shown to ``accept``, which may raise,
+        then read and checked; all are noted together at the end."""
+        parts = []
+        for name in opened.members(folder, pattern):
+            accept(path := folder / name)
+            content, part = opened.read(path, name)
+            self._check(path, part)
+            parts.append(part)
+            yield path, content
+        self.noted[self.short(folder)] = opened.together(self.short(folder), pattern, parts)
+
+    def members(self, folder: Path, pattern: str) -> list[Path]:
+        """The large files below ``folder`` that fit ``pattern``, sorted; checked each, and noted together."""
+        parts = [opened.look(folder / name, name) for name in opened.members(folder, pattern)]
+        for part in parts:
+            self._check(folder / part.path, part)
+        self.noted[self.short(folder)] = opened.together(self.short(folder), pattern, parts)
+        return [folder / part.path for part in parts]
 
     def file(self, name: str | Path) -> Path:
         """The file ``name``, there and as its checksum says; else :class:`UserError`."""
@@ -42,6 +72,13 @@ class DataFolder:
     def short(self, path: Path) -> str:
         """``path`` as seen from the folder, with forward slashes; whole where it lies elsewhere."""
         return (path.relative_to(self.root) if path.is_relative_to(self.root) else path).as_posix()
+
+    def _check(self, path: Path, found: Opened) -> None:
+        wanted = self.checksums.get(self.short(path)) if self.checksums else None
+        if wanted is not None and found.sha256 != wanted:
+            raise UserError(
+                f"{path}: is cut short or changed: sha256 {found.sha256[:12]}... where {CHECKSUMS} has {wanted[:12]}..."
+            )
 
 
 def open_folder(root: Path | None) -> DataFolder:

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from knot_runner.settings import Labels, Role
+from knot_runner.stale.opened import Opened
 
 SPLITS = ("train", "valid", "test")
 UNLABELLED = -1
@@ -64,6 +65,8 @@ class Task:
     datasets: dict[str, Dataset]
     source: str
     notes: list[str] = field(default_factory=list)
+    #: what was read of ``paths.data``; empty for other sources
+    files: list[Opened] = field(default_factory=list)
 
     @cached_property
     def digest(self) -> str:

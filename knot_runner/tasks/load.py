@@ -7,6 +7,7 @@ from pathlib import Path
 from knot_runner.errors import UserError
 from knot_runner.settings import DatasetSettings, HubSource, LocalSource, TaskSettings
 from knot_runner.tasks import cuts
+from knot_runner.tasks.checksums import DataFolder, open_folder
 from knot_runner.tasks.embedded import generate
 from knot_runner.tasks.examples import Dataset, Examples, Task
 from knot_runner.tasks.hub import read_hub
@@ -22,15 +23,16 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> Task:
     notes: list[str] = []
     if settings.source == "embedded":
         notes.append(f"{settings.name}: the texts are generated; these numbers say nothing of the real data sets")
+    folder = open_folder(data_root) if settings.source == "local" else None
     datasets = {}
     for name, data in settings.datasets.items():
-        splits = _splits(settings, name, data, data_root, notes)
+        splits = _splits(settings, name, data, folder, notes)
         if splits is not None:
             datasets[name] = Dataset(name, data.role, _finish(settings, name, data, splits))
             notes.extend(_seen_before(datasets[name]))
     if not any(data.role == "local" for data in datasets.values()):
         raise UserError(f"task.datasets: no local data set of {settings.name} is left; its files are missing")
-    return Task(settings.name, settings.labels, datasets, settings.source, notes)
+    return Task(settings.name, settings.labels, datasets, settings.source, notes, folder.files if folder else [])
 
 
 def _seen_before(dataset: Dataset) -> list[str]:
@@ -51,7 +53,7 @@ def _seen_before(dataset: Dataset) -> list[str]:
 
 
 def _splits(
-    settings: TaskSettings, name: str, data: DatasetSettings, root: Path | None, notes: list[str]
+    settings: TaskSettings, name: str, data: DatasetSettings, folder: DataFolder | None, notes: list[str]
 ) -> dict[str, Examples] | None:
     """Train, valid, test of one data set, labels known; None when it is left out."""
     if settings.source == "embedded":
@@ -59,7 +61,7 @@ def _splits(
     check_labels(name, data, settings.labels)
     source = _checked_source(settings, name, data)
     if isinstance(source, LocalSource):
-        tables, missing = read_local(name, source, root, settings.missing == "skip")
+        tables, missing = read_local(name, source, folder, settings.missing == "skip")
     else:
         tables, missing = read_hub(name, source), []
     if "pool" not in tables and "train" not in tables:

@@ -6,19 +6,18 @@ from pathlib import Path
 
 from knot_runner.errors import UserError
 from knot_runner.settings import File, LocalSource
-from knot_runner.tasks.checksums import DataFolder, open_folder
+from knot_runner.tasks.checksums import DataFolder
 from knot_runner.tasks.readers import READERS, emotion_file
 from knot_runner.tasks.rows import Table, read_table
 
 
 def read_local(
-    name: str, source: LocalSource, root: Path | None, skip: bool
+    name: str, source: LocalSource, folder: DataFolder, skip: bool
 ) -> tuple[dict[str, list[Table]], list[str]]:
-    """Tables per split (train, valid, test, pool, heldout), and the files that are not there.
+    """Tables per split (train, valid, test, pool, heldout), and the files that are not there; ``folder`` notes both.
 
-    Raises :class:`UserError` when ``root`` is not given, and, unless ``skip``, for a missing file.
+    Raises :class:`UserError`, unless ``skip``, for a missing file.
     """
-    folder = open_folder(root)
     tables: dict[str, list[Table]] = {}
     missing: list[str] = []
     for split, files in source.files.items():
@@ -27,6 +26,8 @@ def read_local(
             absent = [path for path in paths if not path.is_file()]
             if absent and not skip:
                 raise UserError(f"{absent[0]}: is not there (for {name}); task.missing=skip goes on without it")
+            for path in absent:
+                folder.absent(path)
             if absent:
                 missing.append(file.path)
                 continue

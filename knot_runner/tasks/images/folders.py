@@ -66,12 +66,8 @@ def _split(root: Path, entry: str) -> tuple[Path | None, str]:
 
 def _tree(folder: DataFolder, path: Path) -> Iterator[tuple[str, str, bytes]]:
     """Class, name and bytes of each file in the class folders of ``path``; names with a leading dot are left out."""
-    for file in sorted(path.glob("*/*")):
-        if file.name.startswith(".") or file.parent.name.startswith("."):
-            continue
-        _check_file(str(file), file.name, file.stat().st_size)
-        folder.check(file)
-        yield file.parent.name, str(file), file.read_bytes()
+    for file, data in folder.contents(path, "*/*", lambda file: _check_file(str(file), file.name, file.stat().st_size)):
+        yield file.parent.name, str(file), data
 
 
 def _check_file(where: str, name: str, size: int) -> None:

@@ -59,10 +59,10 @@ def _files(folder: DataFolder, entries: list[str]) -> list[Path]:
     paths: list[Path] = []
     for entry in entries:
         path = folder.root / entry
-        found = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        found = folder.members(path, "*.json") if path.is_dir() else [folder.file(path)]
         if not found:
             raise UserError(f"{path}: this folder has no .json file")
-        paths.extend(folder.file(file) for file in found)
+        paths.extend(found)
     return paths
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from knot_runner.errors import UserError
 from knot_runner.settings import ImageTaskSettings
+from knot_runner.stale.opened import Opened
 from knot_runner.tasks.checksums import DataFolder, open_folder
 from knot_runner.tasks.images.cifar import read_cifar
 from knot_runner.tasks.images.cuts import hold_out, limited
@@ -31,6 +32,7 @@ class _Read:
     user_names: list[str] | None = None
     file_names: list[str] | None = None
     notes: list[str] = field(default_factory=list)
+    files: list[Opened] = field(default_factory=list)
 
 
 def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
@@ -66,14 +68,15 @@ def _local(settings: ImageTaskSettings, data_root: Path | None) -> _Read:
     if twice and source.format != "cifar":  # one cifar archive holds both
         raise UserError(f"task.local.test: {min(twice)} is in task.local.train too")
     if source.format == "leaf":
-        return _Read(*read_leaf(folder, source.train, source.test, settings.shape, len(settings.classes)))
+        read = _Read(*read_leaf(folder, source.train, source.test, settings.shape, len(settings.classes)))
+        return replace(read, files=folder.files)
     made = {
         part: READERS[source.format](folder, entries, part, settings.shape, settings.classes)
         for part, entries in {"train": source.train, "test": source.test}.items()
         if entries
     }
     notes = _odd_sizes(settings.name, made) if source.format == "cifar" else []
-    return _Read(made["train"], made.get("test"), notes=notes)
+    return _Read(made["train"], made.get("test"), notes=notes, files=folder.files)
 
 
 def _odd_sizes(name: str, made: dict[str, Images]) -> list[str]:
@@ -118,6 +121,7 @@ def _finish(
         read.user_names,
         read.file_names,
         notes,
+        read.files,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from knot_runner.errors import UserError
 from knot_runner.settings import ImageSetsSettings, ImageTaskSettings
+from knot_runner.stale.opened import Opened, absent
 from knot_runner.tasks.images.embedded import DIGITS, read_digits, scale
 from knot_runner.tasks.images.load import load_images
 from knot_runner.tasks.images.types import Images, ImageTask, Partition
@@ -35,7 +36,9 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     :class:`UserError` naming the key or file.
     """
     notes: list[str] = []
-    read = dict(_stand_ins(settings, notes) if settings.source == "embedded" else _read(settings, data_root, notes))
+    files: dict[str, Opened] = {}
+    embedded = settings.source == "embedded"
+    read = dict(_stand_ins(settings, notes) if embedded else _read(settings, data_root, notes, files))
     if len(read) < 2:
         raise UserError(f"task.sets: {len(read)} of the {len(settings.sets)} data sets are left; two are the least")
     images, classes = _joined(read)
@@ -43,7 +46,15 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
     rows = np.split(np.arange(ends[-1]), ends[:-1])
     nothing = np.empty(0, np.int64)
     task = ImageTask(
-        settings.name, classes, None, images, images.take(nothing), settings.mean, settings.std, settings.source
+        settings.name,
+        classes,
+        None,
+        images,
+        images.take(nothing),
+        settings.mean,
+        settings.std,
+        settings.source,
+        files=list(files.values()),
     )
     return task, Partition(list(read), rows, [nothing] * len(read), notes)
 
@@ -69,16 +80,19 @@ def _stand_ins(settings: ImageSetsSettings, notes: list[str]) -> Iterator[tuple[
 
 
 def _read(
-    settings: ImageSetsSettings, root: Path | None, notes: list[str]
+    settings: ImageSetsSettings, root: Path | None, notes: list[str], files: dict[str, Opened]
 ) -> Iterator[tuple[str, tuple[Images, list[str]]]]:
+    """Each set that is there; ``notes`` and ``files`` grow by what is to be said and what was read or not there."""
     for name, one in settings.sets.items():
         if gone := _missing(settings, one, root):
             if settings.missing == "stop":
                 raise UserError(f"{gone[0]}: is not there (for {name}); task.missing=skip goes on without it")
+            files.update((path, absent(path)) for entry in gone for path in (entry, *_archives(entry)))
             notes.append(f"{name}: left out, {gone[0]} not there" + (f", nor {len(gone) - 1} more" if gone[1:] else ""))
             continue
         task = load_images(replace(one, source=settings.source), root)
         notes.extend(task.notes)
+        files.update((file.path, file) for file in task.files)
         yield name, (_scaled(task.train, settings.shape), task.classes)
 
 

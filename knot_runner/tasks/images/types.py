@@ -8,6 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from knot_runner.stale.opened import Opened
+
 
 @dataclass(frozen=True, eq=False)
 class Images:
@@ -56,6 +58,8 @@ class ImageTask:
     user_names: list[str] | None = None
     file_names: list[str] | None = None
     notes: list[str] = field(default_factory=list)
+    #: what was read of ``paths.data``; empty for other sources
+    files: list[Opened] = field(default_factory=list)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -1,0 +1,11 @@
+"""Whether a finished run would come out the same today: with our code, plug-ins, torch and files as they are.
+
+Settings that can change a run's numbers are in its run id. These are not, since they change without any setting: a
+result says them (:func:`made_by`, and the ``files`` of its task), and :func:`reasons` compares.
+"""
+
+from knot_runner.stale.code import code_changes, code_version, made_by
+from knot_runner.stale.kept import reasons, set_aside, summary
+from knot_runner.stale.opened import Now, Opened
+
+__all__ = ["Now", "Opened", "code_changes", "code_version", "made_by", "reasons", "set_aside", "summary"]

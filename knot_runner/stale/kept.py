@@ -1,0 +1,69 @@
+"""Finished runs that would come out otherwise today: why, moved aside to be made anew, or kept and said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from knot_runner.errors import UserError
+from knot_runner.settings import Settings
+from knot_runner.stale.code import code_changes, shown
+from knot_runner.stale.opened import Now, Opened
+from knot_runner.strict import build
+
+#: lines of a summary that name reasons
+MOST_REASONS = 4
+
+
+def reasons(result: dict[str, Any], settings: Settings, now: Now | None = None) -> list[str]:
+    """Why a finished run (its ``result.json``) might come out otherwise today, one line each; empty: it would not.
+
+    Files are compared by size and time, and read only where these differ; ``now`` lets the runs of one command share
+    what was looked at. Where ``paths.data`` is not set, files cannot be compared, and none is named.
+    """
+    root = settings.paths.data
+    return code_changes(result) + (_data_changes(result, Path(root).expanduser(), now or Now()) if root else [])
+
+
+def _data_changes(result: dict[str, Any], root: Path, now: Now) -> list[str]:
+    """One line each for the files that a run read, or did not find, and that are not as they were."""
+    try:
+        files = [build(Opened, row, "files") for row in result.get("files", [])]
+    except UserError:
+        return ["data: another version of knot_runner recorded what was read"]
+    changes = ((was.path, now.change(root, was)) for was in files)
+    return [shown(f"data: {path} {change}") for path, change in changes if change]
+
+
+def set_aside(folder: Path) -> Path:
+    """Move a run's ``folder`` (``<out>/<task>/<method>/<run id>``) to ``<out>/.stale/<task>/<method>/<run id>-<n>``,
+    with the first n that is free, and return that; call under the run's lock. Raises :class:`UserError`."""
+    task, method, run = folder.parts[-3:]
+    home = folder.parents[2] / ".stale" / task / method
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while (target := home / f"{run}-{number}").exists():
+            number += 1
+        return folder.rename(target)
+    except OSError as problem:
+        raise UserError(f"{folder}: cannot be set aside in {home}: {problem.strerror or problem}") from None
+
+
+def summary(kept: list[tuple[str, list[str]]]) -> list[str]:
+    """A few lines for a command that keeps finished runs, from (title, reasons) of each; none where there are no
+    reasons."""
+    kept = [(title, why) for title, why in kept if why]
+    if not kept:
+        return []
+    counts = Counter(reason for _, why in kept for reason in why)
+    are, them = ("runs are", "them") if len(kept) > 1 else ("run is", "it")
+    head = f"{len(kept)} finished {are} kept as {'they are' if len(kept) > 1 else 'it is'}"
+    anew = f"--stale=rerun makes {them} anew"
+    if all(count == len(kept) for count in counts.values()) and len(counts) <= MOST_REASONS:
+        return [f"{head} ({'; '.join(counts)}); {anew}"]
+    first = {reason: title for title, why in reversed(kept) for reason in why}
+    lines = [f"  {count}: {reason} (first: {first[reason]})" for reason, count in counts.most_common(MOST_REASONS)]
+    more = [f"  and {len(counts) - MOST_REASONS} more reasons"] if len(counts) > MOST_REASONS else []
+    return [f"{head}, though made otherwise; {anew}", *lines, *more]

@@ -1,0 +1,137 @@
+"""Which files a run read, so that a later change is noticed: by size and time first, by content where they differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from knot_runner.errors import UserError
+from knot_runner.files import sha256
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A file as it was when a run read it; or the files of a folder that fit ``pattern``, together.
+
+    ``path``: from the data folder on, with forward slashes; whole where it lies elsewhere. ``size``: bytes.
+    ``mtime_ns``: of the last change, in ns since 1970; of a folder, of its newest file. ``sha256``: hex digest of the
+    bytes; of a folder, of its files' names and digests; None: it was not there (``task.missing=skip``).
+    ``listing``: of a folder, hex digest of its files' names, sizes and times, which is compared before any is read.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    sha256: str | None
+    pattern: str = ""
+    listing: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """As ``result.json`` holds it: a file has neither pattern nor listing."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if value != ""}
+
+
+def absent(short: str) -> Opened:
+    """A file that was looked for and was not there."""
+    return Opened(short, 0, 0, None)
+
+
+def look(path: Path, short: str) -> Opened:
+    """The file ``path`` as it is now, recorded as ``short``; reads it whole. Raises :class:`UserError`."""
+    try:
+        stat = path.stat()  # before the content: what changes in between then has another time
+        return Opened(short, stat.st_size, stat.st_mtime_ns, sha256(path))
+    except OSError as problem:
+        raise _unreadable(path, problem) from None
+
+
+def read(path: Path, short: str) -> tuple[bytes, Opened]:
+    """The bytes of a small file, read once, and what :func:`look` would say. Raises :class:`UserError`."""
+    try:
+        stat = path.stat()
+        content = path.read_bytes()
+    except OSError as problem:
+        raise _unreadable(path, problem) from None
+    return content, Opened(short, stat.st_size, stat.st_mtime_ns, hashlib.sha256(content).hexdigest())
+
+
+def _unreadable(path: Path, problem: OSError) -> UserError:
+    """One line for a file that the system does not let us read."""
+    return UserError(f"{path}: cannot be read: {problem.strerror or problem}")
+
+
+def members(folder: Path, pattern: str) -> list[str]:
+    """Names, from ``folder`` on, of what fits ``pattern`` (``*.json``, ``*/*``), sorted; no hidden ones."""
+    found = glob.glob(pattern, root_dir=folder)  # noqa: PTH207  pathlib's is slow here, and takes hidden names
+    return sorted(found, key=lambda name: name.split("/"))
+
+
+def together(short: str, pattern: str, parts: list[Opened]) -> Opened:
+    """The files ``parts`` of the folder ``short`` as one; paths from the folder on, in the order of :func:`members`."""
+    return Opened(
+        short,
+        sum(part.size for part in parts),
+        max((part.mtime_ns for part in parts), default=0),
+        _digest(f"{part.path}\0{part.sha256}" for part in parts),
+        pattern,
+        _digest(f"{part.path}\0{part.size}\0{part.mtime_ns}" for part in parts),
+    )
+
+
+class Now:
+    """Files as they are now. Each is looked at once, and read only where size or time changed, so that a thousand runs
+    of the same files cost what one costs. For one command: changes after the first look are not seen."""
+
+    def __init__(self) -> None:
+        self._changes: dict[tuple[Path, Opened], str | None] = {}
+        self._digests: dict[tuple[Path, str], str | None] = {}
+
+    def change(self, root: Path, was: Opened) -> str | None:
+        """``changed``, ``is gone`` or ``is there now``, seen from the data folder ``root``; None where the content is
+        as it was."""
+        if (root, was) not in self._changes:
+            try:
+                self._changes[root, was] = self._compare(root / was.path, was)
+            except (OSError, UserError):
+                self._changes[root, was] = "cannot be read"
+        return self._changes[root, was]
+
+    def _compare(self, path: Path, was: Opened) -> str | None:
+        if was.sha256 is None:
+            return "is there now" if path.exists() else None
+        if not (path.is_dir() if was.pattern else path.is_file()):
+            return "is gone"
+        if was.pattern:
+            return None if _listing(path, was.pattern) == was.listing else self._differs(path, was)
+        stat = path.stat()
+        if stat.st_size != was.size:
+            return "changed"
+        return None if stat.st_mtime_ns == was.mtime_ns else self._differs(path, was)
+
+    def _differs(self, path: Path, was: Opened) -> str | None:
+        key = (path, was.pattern)
+        if key not in self._digests:
+            self._digests[key] = _content(path, was.pattern)
+        return None if self._digests[key] == was.sha256 else "changed"
+
+
+def _listing(folder: Path, pattern: str) -> str:
+    stats = [(name, (folder / name).stat()) for name in members(folder, pattern)]
+    parts = [Opened(name, stat.st_size, stat.st_mtime_ns, None) for name, stat in stats]
+    return together("", pattern, parts).listing
+
+
+def _content(path: Path, pattern: str) -> str | None:
+    if not pattern:
+        return look(path, "").sha256
+    parts = [look(path / name, name) for name in members(path, pattern)]
+    return together("", pattern, parts).sha256
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()

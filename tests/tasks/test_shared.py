@@ -1,0 +1,139 @@
+"""Tasks that jobs of one process share: read once, held once, never mixed up, and never changed."""
+
+import copy
+import dataclasses
+import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from knot_runner.compose import compose_all
+from knot_runner.errors import UserError
+from knot_runner.pipelines.errand import Errand, Means
+from knot_runner.run import run
+from knot_runner.tasks import load_task, shared
+from knot_runner.tasks.images import load_images
+from knot_runner.tasks.shared import SharedTasks
+from tests.tiny import TINY, TINY_IMAGES
+
+
+def job(*overrides):
+    jobs, _ = compose_all(list(overrides))
+    return jobs[0]
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return job(*TINY).settings.task
+
+
+@pytest.fixture(scope="module")
+def images():
+    return job("method=fedavg_chill", *TINY_IMAGES).settings.task
+
+
+class Counted:
+    """Stands for a loader: how often it was called, and by how many at once."""
+
+    def __init__(self, load, meet=None):
+        self.__name__, self._load, self._meet = load.__name__, load, meet
+        self.lock, self.calls = threading.Lock(), []
+
+    def __call__(self, settings, root):
+        with self.lock:
+            self.calls.append((settings.limit, root))
+        if self._meet is not None:
+            self._meet.wait(10)
+        return self._load(settings, root)
+
+
+def limited(settings, limit):
+    return dataclasses.replace(settings, limit=limit)
+
+
+def test_it_is_what_the_loaders_read(texts, images, tmp_path):
+    tasks = SharedTasks()
+    assert tasks.texts(texts, None).digest == load_task(texts, None).digest
+    assert tasks.images(images, tmp_path).digest == load_images(images, tmp_path).digest
+
+
+def test_many_threads_read_once_and_hold_one(texts, monkeypatch):
+    monkeypatch.setattr(shared, "load_task", counted := Counted(load_task))
+    tasks = SharedTasks()
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(lambda _: tasks.texts(copy.deepcopy(texts), None), range(16)))
+    assert len(counted.calls) == 1 and len({id(task) for task in made}) == 1
+
+
+def test_different_tasks_are_read_side_by_side(texts, tmp_path, monkeypatch):
+    """Three readers wait for each other: it would hang if they went one after another."""
+    monkeypatch.setattr(shared, "load_task", counted := Counted(load_task, threading.Barrier(3)))
+    tasks = SharedTasks()
+    asked = [(texts, None), (texts, tmp_path), (limited(texts, 30), None)]
+    with ThreadPoolExecutor(3) as threads:
+        made = list(threads.map(lambda one: tasks.texts(*one), asked))
+    assert sorted(counted.calls, key=str) == sorted([(60, None), (60, tmp_path), (30, None)], key=str)
+    assert len({id(task) for task in made}) == 3
+
+
+def test_an_error_is_not_kept(texts, monkeypatch):
+    tasks, answers = SharedTasks(), iter([UserError("a file: is not there"), None])
+
+    def load_task_(settings, root):
+        if (problem := next(answers)) is not None:
+            raise problem
+        return load_task(settings, root)
+
+    monkeypatch.setattr(shared, "load_task", load_task_)
+    with pytest.raises(UserError, match="is not there"):
+        tasks.texts(texts, None)
+    assert tasks.texts(texts, None).digest == load_task(texts, None).digest
+
+
+def test_what_is_used_is_held_and_of_the_rest_the_last(texts, monkeypatch):
+    monkeypatch.setattr(shared, "load_task", counted := Counted(load_task))
+    tasks = SharedTasks(idle=2)
+    used = tasks.texts(limited(texts, 20), None)
+    for limit in (30, 40, 50):
+        tasks.texts(limited(texts, limit), None)
+    gc.collect()
+    assert tasks.texts(limited(texts, 20), None) is used and len(counted.calls) == 4
+    tasks.texts(limited(texts, 50), None)  # idle, but one of the last two
+    assert len(counted.calls) == 4
+    tasks.texts(limited(texts, 30), None)
+    assert [limit for limit, _ in counted.calls] == [20, 30, 40, 50, 30]
+
+
+def _content(task):
+    """All plain content of a task, and digests of its arrays made anew."""
+    parts = [task.train, task.test] if hasattr(task, "train") else _all_parts(task)
+    plain = {name: value for name, value in vars(task).items() if name not in ("digest", "train", "test", "datasets")}
+    return copy.deepcopy(plain), [dataclasses.replace(part).digest for part in parts]
+
+
+def _all_parts(task):
+    return [part for data in task.datasets.values() for part in data.splits.values()]
+
+
+WITHOUT_PARTITION = [override for override in TINY_IMAGES if not override.startswith("partition.")]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [*TINY, "method=entropy_a"],
+        ["method=fedavg_chill", *TINY_IMAGES],
+        ["method=fedavg_chill", *WITHOUT_PARTITION, "partition=centralised"],
+    ],
+)
+def test_a_run_leaves_its_task_as_it_was(overrides, tmp_path):
+    tasks, one = SharedTasks(), job(*overrides, f"paths.out={tmp_path}")
+    get = tasks.images if one.settings.on_images else tasks.texts
+    task = get(one.settings.task, None)
+    before = _content(task)
+    said = []
+    means = Means(images=tasks.images, texts=tasks.texts)
+    run(Errand(one.settings, one.method, tmp_path / "run", "", "id", lambda *event: None, said.append, means))
+    assert get(one.settings.task, None) is task and _content(task) == before
+    assert set(task.notes) <= set(said)

@@ -1,0 +1,315 @@
+"""Stale results: what counts as changed, what does not, and that nothing set aside is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from knot_runner import stale
+from knot_runner.errors import UserError
+from knot_runner.files import sha256
+from knot_runner.settings import PathSettings
+from knot_runner.stale import code, opened
+from tests.test_imports import FLOORS, imported
+
+
+def settings(root: Path | None) -> Any:
+    return SimpleNamespace(paths=PathSettings(out="o", data=None if root is None else str(root)))
+
+
+def result(*files: opened.Opened, plugins: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
+    """A result made by the code of today, as it comes back from its file."""
+    rows = [one.record() for one in files]
+    return json.loads(json.dumps({**stale.made_by(plugins), "files": rows} | changes))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> tuple[Path, opened.Opened]:
+    """A data folder with one file, and that as a run read it."""
+    path = tmp_path / "meld" / "train.csv"
+    path.parent.mkdir()
+    path.write_bytes(b"text,label\n" + b"a,b\n" * 100)
+    return path, opened.look(path, "meld/train.csv")
+
+
+def touch(path: Path, seconds: int = 5) -> None:
+    stat = path.stat()
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + seconds * 10**9))
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+def test_same_code_and_files(data, tmp_path: Path) -> None:
+    assert stale.reasons(result(data[1]), settings(tmp_path)) == []
+
+
+def test_a_changed_byte(data, tmp_path: Path) -> None:
+    path, was = data
+    content = path.read_bytes()
+    path.write_bytes(content[:50] + b"X" + content[51:])
+    touch(path)
+    assert stale.reasons(result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
+    path.write_bytes(content)  # as it was, at another time
+    assert stale.reasons(result(was), settings(tmp_path)) == []
+
+
+def test_another_length_is_seen_without_reading(data, tmp_path: Path, monkeypatch) -> None:
+    path, was = data
+    path.write_bytes(path.read_bytes() + b"\n")
+    monkeypatch.setattr(opened, "sha256", None)
+    assert stale.reasons(result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
+
+
+def test_a_touched_or_copied_file_is_the_same(data, tmp_path: Path) -> None:
+    path, was = data
+    touch(path)
+    assert stale.reasons(result(was), settings(tmp_path)) == []
+    moved = tmp_path / "elsewhere" / "meld" / "train.csv"
+    moved.parent.mkdir(parents=True)
+    shutil.copyfile(path, moved)
+    assert stale.reasons(result(was), settings(tmp_path / "elsewhere")) == []
+
+
+def test_gone_and_there_now(data, tmp_path: Path) -> None:
+    path, was = data
+    other = opened.absent("iemocap/all.csv")
+    assert stale.reasons(result(was, other), settings(tmp_path)) == []
+    path.unlink()
+    (tmp_path / "iemocap").mkdir()
+    (tmp_path / "iemocap/all.csv").write_text("x\n")
+    found = stale.reasons(result(was, other), settings(tmp_path))
+    assert found == ["data: meld/train.csv is gone", "data: iemocap/all.csv is there now"]
+    assert stale.reasons(result(was), settings(None)) == []  # without a root nothing can be compared
+
+
+def test_a_file_that_may_not_be_read(data, tmp_path: Path, monkeypatch) -> None:
+    path, was = data
+    touch(path)
+
+    def refuse(_: Path) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(opened, "sha256", refuse)
+    assert stale.reasons(result(was), settings(tmp_path)) == ["data: meld/train.csv cannot be read"]
+    with pytest.raises(UserError, match="train.csv: cannot be read: Permission denied"):
+        opened.look(path, "x")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> tuple[Path, opened.Opened]:
+    """Class folders with three files, and them as a run read them."""
+    folder = tmp_path / "train"
+    for name in ("ape/a", "ape/b", "wolf/a"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(name.encode())
+    parts = [opened.read(folder / name, name)[1] for name in opened.members(folder, "*/*")]
+    return folder, opened.together("train", "*/*", parts)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_stale"),
+    [
+        (lambda folder: None, False),
+        (lambda folder: touch(folder / "ape/a"), False),
+        (lambda folder: (folder / "ape/.hidden").write_text("x"), False),
+        (lambda folder: (folder / "ape/c").write_text("x"), True),
+        (lambda folder: (folder / "ape/b").unlink(), True),
+        (lambda folder: (folder / "ape/b").rename(folder / "wolf/b"), True),
+        (lambda folder: (folder / "ape/b").rename(folder / "ape/bb"), True),
+        (lambda folder: (folder / "ape/b").write_text("ape/B") and touch(folder / "ape/b"), True),
+    ],
+)
+def test_folders(change, is_stale: bool, tree, tmp_path: Path) -> None:
+    folder, was = tree
+    change(folder)
+    assert stale.reasons(result(was), settings(tmp_path)) == (["data: train changed"] if is_stale else [])
+
+
+def test_a_folder_that_is_gone_or_a_file(tree, tmp_path: Path) -> None:
+    folder, was = tree
+    shutil.rmtree(folder)
+    assert stale.reasons(result(was), settings(tmp_path)) == ["data: train is gone"]
+    folder.write_text("x")
+    assert stale.reasons(result(was), settings(tmp_path)) == ["data: train is gone"]
+
+
+@given(
+    before=st.binary(max_size=4),
+    after=st.none() | st.binary(max_size=4),
+    later=st.integers(1, 3),
+)
+def test_stale_just_when_the_content_differs(tmp_path_factory, before: bytes, after: bytes | None, later: int) -> None:
+    path = tmp_path_factory.mktemp("file") / "x"
+    path.write_bytes(before)
+    was = opened.look(path, "x")
+    if after is None:
+        path.unlink()
+    else:
+        path.write_bytes(after)
+        os.utime(path, ns=(0, was.mtime_ns + later))
+    assert (opened.Now().change(path.parent, was) is not None) == (after != before)
+
+
+def test_a_thousand_runs_read_a_touched_file_once(data, tree, tmp_path: Path, monkeypatch) -> None:
+    path, was = data
+    touch(path)
+    touch(tree[0] / "ape/a")
+    read: list[Path] = []
+    monkeypatch.setattr(opened, "sha256", lambda path: read.append(path) or sha256(path))
+    now = stale.Now()
+    for number in range(1000):  # recorded at different times
+        earlier = dataclasses.replace(was, mtime_ns=was.mtime_ns - number % 3)
+        assert stale.reasons(result(earlier, tree[1]), settings(tmp_path), now) == []
+    assert sorted(read) == sorted([path, *tree[0].glob("*/*")])
+
+
+# ----------------------------------------------------------------------------------------------------------------- code
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch) -> Iterator[Path]:
+    """A copy of the package's sources, which code versions are then made of."""
+    copy = tmp_path / "copy"
+    shutil.copytree(code.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(code, "PACKAGE", copy)
+    code.code_version.cache_clear()
+    yield copy
+    code.code_version.cache_clear()
+
+
+def version() -> str:
+    code.code_version.cache_clear()
+    return code.code_version()
+
+
+def test_the_version_is_of_what_can_change_numbers(package: Path) -> None:
+    before = version()
+    assert re.fullmatch(r"0\.1\.0\+[0-9a-f]{12}", before)
+    for name in ("report/stats.py", "cli.py", "launch.py", "tracker.py", "methods/knot.md", "stale/kept.py"):
+        with (package / name).open("a") as file:
+            file.write("# changed\n")
+    (package / "conf").mkdir()
+    (package / "conf/x.py").write_text("")  # a wheel has conf/ here, a checkout has not
+    assert version() == before
+    for name in ("measures.py", "methods/knot.py", "engine/federated/lean_sgd.py"):
+        with (package / name).open("a") as file:
+            file.write("# changed\n")
+        assert version() != before
+        before = version()
+    (package / "measures.py").rename(package / "measured.py")
+    assert version() != before
+
+
+def test_what_counts_imports_nothing_that_does_not() -> None:
+    """So no number can depend on a file that the version leaves out (trackers and this comparison give none), and
+    whatever stands above a run is left out."""
+    run = next(level for level, names in enumerate(FLOORS) if "run" in names)
+    assert set().union(*FLOORS[run + 1 :]) <= code.NOT_COUNTED
+    for path in code.PACKAGE.rglob("*.py"):
+        own = path.relative_to(code.PACKAGE).parts[0].removesuffix(".py")
+        if own not in code.NOT_COUNTED:
+            assert not set(imported(path)) & (code.NOT_COUNTED - {"tracker", "stale"}), path
+
+
+def test_other_code(package: Path) -> None:
+    was = result()
+    old = version()
+    (package / "measures.py").write_text("")
+    assert stale.reasons(was, settings(None)) == [] and version() != old  # cached until the process ends
+    assert stale.reasons(was, settings(None)) == [f"code {old}, now {version()}"]
+
+
+def test_other_torch() -> None:
+    import torch
+
+    assert code.torch_version() == torch.__version__.partition("+")[0]
+    assert stale.reasons(result(versions={"torch": f"{code.torch_version()}+cu130"}), settings(None)) == []
+    found = stale.reasons(result(versions={"torch": "1.0.0+cpu"}), settings(None))
+    assert found == [f"torch 1.0.0, now {code.torch_version()}"]
+
+
+def test_records_from_before() -> None:
+    old = {"status": "done", "versions": {"torch": code.torch_version()}}
+    assert stale.reasons(old, settings(Path("/"))) == ["made before code versions were recorded"]
+
+
+def test_records_that_say_it_otherwise(tmp_path: Path) -> None:
+    found = stale.reasons(result(files=[{"path": "x", "weight": 3}], plugins=[], versions=None), settings(tmp_path))
+    assert found == ["data: another version of knot_runner recorded what was read"]
+    assert stale.code_changes({"code": "\x1b[31m0.0\n"}) == [f"code ?[31m0.0?, now {stale.code_version()}"]
+
+
+def test_plugins(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    (tmp_path / "pack" / "sub").mkdir(parents=True)
+    for name in ("pack/__init__.py", "pack/sub/__init__.py", "pack/one.py", "single.py"):
+        (tmp_path / name).write_text("raise SystemExit\n")  # asking must not import
+    monkeypatch.syspath_prepend(tmp_path)
+    names = (str(tmp_path / "mine.py"), "pack", "pack.sub", "pack.one", "single")
+    was = result(plugins=names)
+    assert None not in was["plugins"].values() and not {"pack", "single"} & set(sys.modules)
+    assert stale.code_changes(was) == []
+    (tmp_path / "pack/one.py").write_text("y = 1\n")
+    assert stale.code_changes(was) == ["plug-in pack changed", "plug-in pack.one changed"]
+    (tmp_path / "single.py").write_text("y = 1\n")
+    (tmp_path / "mine.py").unlink()
+    assert stale.code_changes(was)[0] == f"plug-in {names[0]} is gone"
+    assert stale.code_changes(was)[-1] == "plug-in single changed"
+
+
+# ------------------------------------------------------------------------------------------------- set aside, summaries
+
+
+def test_set_aside_keeps_all(tmp_path: Path) -> None:
+    run = tmp_path / "out" / "erc" / "sinkhorn_e" / "0123456789ab"
+    places = []
+    for number in (1, 2, 3):
+        run.mkdir(parents=True)
+        (run / "result.json").write_text(str(number))
+        places.append(stale.set_aside(run))
+        assert not run.exists()
+    assert [str(place.relative_to(tmp_path / "out")) for place in places] == [
+        f".stale/erc/sinkhorn_e/0123456789ab-{number}" for number in (1, 2, 3)
+    ]
+    assert [(place / "result.json").read_text() for place in places] == ["1", "2", "3"]
+
+
+def test_set_aside_where_it_cannot(tmp_path: Path) -> None:
+    run = tmp_path / "erc" / "sinkhorn_e" / "0123456789ab"
+    run.mkdir(parents=True)
+    (tmp_path / ".stale").write_text("in the way")
+    with pytest.raises(UserError, match="0123456789ab: cannot be set aside in .*: (Not a directory|File exists)"):
+        stale.set_aside(run)
+    assert run.is_dir()
+
+
+def test_summary() -> None:
+    assert stale.summary([]) == stale.summary([("a", [])]) == []
+    assert stale.summary([("a", ["code 1, now 2"])]) == [
+        "1 finished run is kept as it is (code 1, now 2); --stale=rerun makes it anew"
+    ]
+    assert stale.summary([("a", ["code 1, now 2"]), ("b", []), ("c", ["code 1, now 2"])]) == [
+        "2 finished runs are kept as they are (code 1, now 2); --stale=rerun makes them anew"
+    ]
+
+
+def test_summary_of_many_reasons() -> None:
+    runs = [(f"run {i}", ["code 1, now 2", *([f"data: {i % 6}.csv changed"] if i else [])]) for i in range(12)]
+    lines = stale.summary(runs)
+    assert lines[0] == "12 finished runs are kept as they are, though made otherwise; --stale=rerun makes them anew"
+    assert lines[1] == "  12: code 1, now 2 (first: run 0)"
+    assert lines[2] == "  2: data: 1.csv changed (first: run 1)"
+    assert lines[-1] == "  and 3 more reasons" and len(lines) == 6
