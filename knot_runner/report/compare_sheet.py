@@ -1,0 +1,116 @@
+"""A table of compared runs: keys, counts and measures, as plain data that the terminal and every file are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from knot_runner.report.compare_settings import as_number
+from knot_runner.report.stats import mean_interval
+from knot_runner.report.text import number
+
+#: A cell longer than this is cut in the terminal, in Markdown and in LaTeX; CSV and Parquet have all of it.
+LONGEST_CELL = 40
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """``mean`` over ``n`` runs, ``half`` of its 95% interval (None under two runs)."""
+
+    mean: float
+    half: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Column:
+    """``name``: the whole key, for files; ``head``: short. ``digits``: of a measure. ``kind``: a ``key``'s cells are
+    text or None, a ``count``'s whole numbers, a ``measure``'s estimates or None, a ``value``'s numbers or None."""
+
+    name: str
+    head: str
+    kind: Literal["key", "count", "measure", "value"]
+    digits: int = 0
+
+
+Cell = str | int | float | Estimate | None
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """``rows``: cells in the order of ``columns``; ``lines``: what one must know to read the numbers."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    lines: tuple[str, ...]
+
+    def column(self, index: int) -> list[Cell]:
+        return [row[index] for row in self.rows]
+
+
+def estimate(values: Sequence[float]) -> Estimate | None:
+    """Mean and 95% t interval of ``values``; None of none."""
+    return Estimate(*mean_interval(values), len(values)) if values else None
+
+
+def cell_text(cell: Cell, column: Column, runs: int | None = None) -> str:
+    """``cell`` as printed; an estimate over fewer values than its row has finished ``runs`` says over how many."""
+    if isinstance(cell, Estimate):
+        half = "" if cell.half is None else f"±{number(cell.half, column.digits)}"
+        return number(cell.mean, column.digits) + half + (f" ({cell.n})" if runs is not None and cell.n < runs else "")
+    if column.kind == "value" and isinstance(cell, int | float):
+        return number(cell, column.digits)
+    if cell is None:
+        return "" if column.kind == "key" else "-"
+    text = str(cell)
+    return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 3]}..."
+
+
+def printed(sheet: Sheet) -> list[list[str]]:
+    """Every cell of ``sheet`` as text, row by row."""
+    runs = next((i for i, column in enumerate(sheet.columns) if column.name == "n"), None)
+    texts = []
+    for row in sheet.rows:
+        finished = row[runs] if runs is not None else None
+        count = finished if isinstance(finished, int) else None
+        texts.append([cell_text(cell, column, count) for cell, column in zip(row, sheet.columns, strict=True)])
+    return texts
+
+
+def frame(sheet: Sheet) -> dict[str, list[str | int | float | None]]:
+    """Columns by name, for CSV and Parquet: nothing rounded, each column of one type; an estimate is four columns.
+
+    A column of settings that are all numbers holds numbers, and whole numbers where all are.
+    """
+    made: dict[str, list[str | int | float | None]] = {}
+    for i, column in enumerate(sheet.columns):
+        cells = sheet.column(i)
+        if column.kind == "measure":
+            made |= _spread(column.name, cells)
+        elif column.kind == "value":
+            made[column.name] = [None if cell is None else float(cell) for cell in cells]  # type: ignore[arg-type]
+        else:
+            made[column.name] = _typed(cells) if column.kind == "key" else cells  # type: ignore[assignment]
+    return made
+
+
+def _spread(name: str, cells: list[Cell]) -> dict[str, list[str | int | float | None]]:
+    """Mean, low and high of the interval, and the number of runs."""
+    found = [cell if isinstance(cell, Estimate) else None for cell in cells]
+    return {
+        f"{name}.mean": [None if e is None else float(e.mean) for e in found],
+        f"{name}.low": [None if e is None or e.half is None else e.mean - e.half for e in found],
+        f"{name}.high": [None if e is None or e.half is None else e.mean + e.half for e in found],
+        f"{name}.n": [0 if e is None else e.n for e in found],
+    }
+
+
+def _typed(cells: list[Cell]) -> list[str | int | float | None]:
+    numbers = [None if cell is None else as_number(str(cell)) for cell in cells]
+    if any(value is None and cell is not None for value, cell in zip(numbers, cells, strict=True)):
+        return [None if cell is None else str(cell) for cell in cells]
+    if all(value is None or (isinstance(value, int) and abs(value) < 2**53) for value in numbers):
+        return list(numbers)
+    return [None if value is None else float(value) for value in numbers]

@@ -1,0 +1,67 @@
+"""The three tables of ``compare``: a row per group of runs, per run, or per choice of the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from knot_runner.report.compare_best import Choice, Rule, told
+from knot_runner.report.compare_groups import SEED, Group, count_columns, counts, lines_on, mean_of
+from knot_runner.report.compare_measures import digits, title
+from knot_runner.report.compare_records import Record
+from knot_runner.report.compare_settings import short_names, sort_key
+from knot_runner.report.compare_sheet import Column, Estimate, Sheet
+
+READING = "Mean ± half of its 95% t interval over the n finished runs of a row."
+
+
+def of_groups(groups: Sequence[Group], keys: Sequence[str], measures: Sequence[str]) -> Sheet:
+    """One row per group: its settings, how many runs of each state, means."""
+    counted = count_columns(groups)
+    means = [[mean_of(one.finished, key) for key in measures] for one in groups]
+    columns = [*_key_columns(keys), *counted, *_measure_columns(measures, means)]
+    rows = [(*one.key, *counts(one, counted), *own) for one, own in zip(groups, means, strict=True)]
+    return Sheet("", tuple(columns), tuple(rows), (READING, *lines_on(groups, keys, measures)))
+
+
+def of_runs(records: Sequence[Record], keys: Sequence[str], measures: Sequence[str]) -> Sheet:
+    """One row per run: its id, settings, seed and state, and its numbers."""
+    keys = [*(key for key in keys if key != SEED), SEED]
+    ordered = sorted(records, key=lambda record: tuple(sort_key(record.value(key)) for key in keys))
+    cells = [[record.numbers.get(key) if record.state == "done" else None for key in measures] for record in ordered]
+    found = [[float(row[i]) for row in cells if row[i] is not None] for i in range(len(measures))]  # type: ignore
+    heads = _key_columns(dict.fromkeys(["run_id", *keys, "status"]))
+    columns = [Column(key, title(key), "value", digits(key, own)) for key, own in zip(measures, found, strict=True)]
+    rows = [(*(record.value(head.name) for head in heads), *own) for record, own in zip(ordered, cells, strict=True)]
+    return Sheet("", (*heads, *columns), tuple(rows), ())
+
+
+def of_choices(choices: Sequence[Choice], rule: Rule, keys: Sequence[str], measures: Sequence[str]) -> Sheet:
+    """One row per choice: what it was made in, what was chosen out of how many, and the means to report; with halves
+    also the mean that it was selected by."""
+    heads = [*_key_columns((*keys, *rule.over)), Column("n", "n", "count"), Column("settings", "of", "count")]
+    means = [[mean_of(choice.reported, key) for key in measures] for choice in choices]
+    columns = _measure_columns(measures, means)
+    if rule.split == "half":
+        means = [[*own, mean_of(choice.selected, rule.measure)] for own, choice in zip(means, choices, strict=True)]
+        place = columns[measures.index(rule.measure)].digits
+        columns.append(Column(f"{rule.measure}.selecting_half", "selected by", "measure", place))
+    rows = [
+        (*choice.outer.key, *choice.values, len(choice.reported), choice.candidates, *own)
+        for choice, own in zip(choices, means, strict=True)
+    ]
+    chosen = [Group((*choice.outer.key, *choice.values), choice.reported) for choice in choices]
+    lines = (READING, *told(rule, choices, keys), *lines_on(chosen, (*keys, *rule.over), measures))
+    return Sheet("", (*heads, *columns), tuple(rows), lines)
+
+
+def _key_columns(keys: Iterable[str]) -> list[Column]:
+    heads = short_names(list(keys))
+    return [Column(key, head, "key") for key, head in heads.items()]
+
+
+def _measure_columns(measures: Sequence[str], means: Sequence[Sequence[Estimate | None]]) -> list[Column]:
+    columns = []
+    for i, key in enumerate(measures):
+        values = [own[i].mean for own in means if own[i] is not None]  # type: ignore[union-attr]
+        columns.append(Column(key, title(key), "measure", digits(key, values)))
+    return columns

@@ -1,0 +1,96 @@
+"""Run folders for ``compare``: a composed config and a sound result, without running anything."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from safetensors.numpy import save_file
+
+from knot_runner.measures import measure
+from knot_runner.records import write_result
+from knot_runner.settings.run_id import run_id
+
+CONFIG: dict[str, Any] = {
+    "seed": 0,
+    "plugins": [],
+    "paths": {"data": None, "out": "outputs"},
+    "sweep": {"seed": "0,1,2"},
+    "report": {"notes": ["a note: with a colon"]},
+    "model": {"name": "mlp", "kind": "mlp", "hidden": [8, 4]},
+    "training": {"name": "quick", "rounds": 3, "lr": 0.01},
+    "method": {"name": "fedavg_chill", "algorithm": "fedavg", "temperature": 1, "lr_control": False},
+    "partition": {"kind": "iid", "clients": 4},
+    "hardware": {"name": "cpu", "engine": "lean", "precision": "float32", "stack": 0},
+    "task": {"name": "mnist", "kind": "images", "source": "embedded", "classes": ["0", "1"]},
+}
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    """A composed config; ``method__temperature=4`` sets ``method.temperature``."""
+    made = copy.deepcopy(CONFIG)
+    for path, value in changes.items():
+        *groups, key = path.split("__")
+        place = made
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[key] = value
+    return made
+
+
+def begun(root: Path, **changes: Any) -> Path:
+    """The folder of a run that has only begun."""
+    own = config(**changes)
+    folder = root / own["task"]["name"] / own["method"]["name"] / run_id(own)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(own, sort_keys=False), encoding="utf-8")
+    return folder
+
+
+def made(root: Path, accuracy: float, told: dict[str, Any] | None = None, **changes: Any) -> Path:
+    """The folder of a finished run; ``told``: what its result says else."""
+    folder = begun(root, **changes)
+    own = config(**changes)
+    metrics = {"accuracy": accuracy, "f1": accuracy / 2, "loss": 2 - accuracy, "tempered_loss": 1.0}
+    clients = {"weighted": accuracy, "unweighted": accuracy / 3}
+    result = {
+        "task": own["task"]["name"], "source": "embedded", "method": own["method"]["name"], "seed": own["seed"],
+        "kind": "federated", "status": "done", "data": "d" * 64, "device": "cpu", "threads": 1,
+        "versions": {"knot_runner": "0.1.0", "torch": "2.13.0"},
+        "metrics": {**{key: {"ALL": value} for key, value in metrics.items()}, "client_accuracy": clients},
+        "datasets": {"train": 100, "test": 40}, "labels": {"names": ["0", "1"], "coordinates": None},
+        "rounds": 3, "clients": 4, "best": {"accuracy": accuracy, "round": 2}, "target": None,
+        "rounds_to_target": None, "notes": [], "seconds": {"total": 10.0 + own["seed"]},
+    }  # fmt: skip
+    write_result(folder, result | (told or {}))
+    return folder
+
+
+def diverged(root: Path, **changes: Any) -> Path:
+    """The folder of a run that diverged."""
+    return made(root, 0.5, {"status": "diverged", "metrics": {}}, **changes)
+
+
+def failed(root: Path, **changes: Any) -> Path:
+    """The folder of a run that failed."""
+    folder = begun(root, **changes)
+    (folder / "failed.json").write_text(json.dumps({"kind": "error", "cause": "x", "attempts": 1}), encoding="utf-8")
+    return folder
+
+
+def predicted(root: Path, right: np.ndarray, labels: np.ndarray, **changes: Any) -> Path:
+    """A finished run of two classes whose predictions are stored: ``right`` [N] bool, ``labels`` [N] 0 or 1."""
+    said = np.where(right, labels, 1 - labels)
+    probabilities = np.eye(2, dtype=np.float32)[said] * 0.8 + 0.1
+    found = measure(probabilities, labels, np.zeros((2, 1)))
+    metrics = {
+        "accuracy": {"ALL": found["accuracy"]}, "f1": {"ALL": found["f1"]}, "loss": {"ALL": 1.0},
+        "tempered_loss": {"ALL": 1.0}, "client_accuracy": {"weighted": 0.5, "unweighted": 0.5},
+    }  # fmt: skip
+    folder = made(root, found["accuracy"], {"metrics": metrics}, **changes)
+    save_file({"test.probabilities": probabilities, "test.labels": labels}, folder / "predictions.safetensors")
+    return folder

@@ -1,0 +1,162 @@
+"""What ``compare`` prints and writes: widths, exact numbers, and names that no reader takes for anything else."""
+
+import csv
+import io
+import math
+
+import pyarrow.parquet as parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from knot_runner.errors import UserError
+from knot_runner.report.compare_files import TerminalSheet, form_of, to_csv, to_latex, to_markdown, to_parquet, write
+from knot_runner.report.compare_sheet import Column, Estimate, Sheet, estimate, frame
+from knot_runner.verbs.compare import compare as verb
+from tests.report.compared import begun, made
+
+HOSTILE = '=1+1 a|b_&% <i> $x$ \x1b[31m {y} \\ "q"'
+
+
+def printed(sheet, width):
+    console = Console(width=width, file=io.StringIO(), force_terminal=False)
+    console.print(TerminalSheet(sheet))
+    return console.file.getvalue()
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12)
+cells = st.one_of(
+    st.none(),
+    st.lists(finite, min_size=1, max_size=4).map(estimate),
+)
+labels = st.one_of(st.none(), st.sampled_from(["4", "0.05", "a", "=b", "null", "1e-05", "a,b", 'c"d', "007"]))
+rows = st.lists(st.tuples(labels, st.integers(0, 99), cells), max_size=6)
+COLUMNS = (Column("method.x", "x", "key"), Column("n", "n", "count"), Column("metrics.f1.ALL", "f1", "measure", 3))
+
+
+def read_csv(text):
+    head, *lines = csv.reader(io.StringIO(text))
+    return {name: [line[i] for line in lines] for i, name in enumerate(head)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows)
+def test_csv_and_parquet_hold_the_same_numbers_to_the_last_bit(found):
+    sheet = Sheet("t", COLUMNS, tuple(found), ("a line",))
+    text, table = read_csv(to_csv(sheet)), parquet.read_table(io.BytesIO(to_parquet(sheet)))
+    exact = table.to_pydict()
+    assert list(text) == list(exact) == list(frame(sheet))
+    for name in exact:
+        for written, value in zip(text[name], exact[name], strict=True):
+            if value is None:
+                assert written == ""
+            elif isinstance(value, str):
+                assert written.removeprefix("'") == value
+            else:
+                assert type(value)(written) == value
+    means = [cell.mean if cell else None for _, _, cell in found]
+    assert exact["metrics.f1.ALL.mean"] == means
+    assert exact["n"] == [count for _, count, _ in found]
+
+
+def test_columns_have_one_type():
+    sheet = Sheet("t", COLUMNS[:1], (("4",), ("0.05",), (None,)), ())
+    assert frame(sheet) == {"method.x": [4.0, 0.05, None]}
+    assert frame(Sheet("t", COLUMNS[:1], (("4",), ("0.05",), ("null",)), ())) == {"method.x": ["4", "0.05", "null"]}
+    assert frame(Sheet("t", COLUMNS[:1], (("4",), ("2",)), ())) == {"method.x": [4, 2]}
+    empty = Sheet("t", COLUMNS, (), ())
+    assert parquet.read_table(io.BytesIO(to_parquet(empty))).num_rows == 0 and to_csv(empty).count("\n") == 1
+
+
+def test_parquet_says_what_the_lines_say():
+    table = parquet.read_table(io.BytesIO(to_parquet(Sheet("title", COLUMNS, (), ("a", "b")))))
+    assert table.schema.metadata == {b"title": b"title", b"lines": b"a\nb"}
+
+
+# -------------------------------------------------------------------------------------------------------------- hostile
+
+
+def test_hostile_names_stay_names():
+    sheet = Sheet(HOSTILE, (Column(HOSTILE, HOSTILE, "key"),), ((HOSTILE,),), (HOSTILE,))
+    assert "\x1b" not in printed(sheet, 200)
+    line = to_csv(sheet).splitlines()[1]
+    assert line.startswith("\"'=1+1") and "\x1b" not in line
+    markdown, latex = to_markdown(sheet), to_latex(sheet)
+    assert "<i>" not in markdown and "\\|" in markdown and "\x1b" not in markdown
+    assert markdown.splitlines()[4].replace("\\|", "").count("|") == 2
+    assert "\\textbackslash{}" in latex and "\\&\\%" in latex and "\x1b" not in latex
+
+
+def test_long_names_are_cut_in_print_only():
+    sheet = Sheet("t", COLUMNS[:1], (("x" * 500,),), ())
+    assert "x" * 41 not in printed(sheet, 80) + to_markdown(sheet) and "x" * 500 in to_csv(sheet)
+
+
+# ---------------------------------------------------------------------------------------------------------------- print
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_every_width_shows_every_number(width):
+    keys = [Column(f"method.key{i}", f"key{i}", "key") for i in range(7)]
+    measures = [Column(f"metrics.m{i}.ALL", f"measure{i}", "measure", 3) for i in range(6)]
+    row = (*(f"value{i}" for i in range(7)), 3, *(Estimate(i + 0.125, 0.5, 3) for i in range(6)))
+    sheet = Sheet("t", (*keys, Column("n", "n", "count"), *measures), (row,), ())
+    text = printed(sheet, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert all(f"{'' if i == 0 else i}.125±.500" in text for i in range(6))
+    assert all(f"value{i}" in text for i in range(7))
+
+
+def test_a_mean_over_fewer_runs_says_so():
+    sheet = Sheet(
+        "t", COLUMNS, (("a", 3, Estimate(0.5, 0.01, 2)), ("b", 2, Estimate(0.5, None, 2)), ("c", 2, None)), ()
+    )
+    lines = [line.split() for line in printed(sheet, 80).splitlines()]
+    assert ["a", "3", ".500±.010", "(2)"] in lines and ["b", "2", ".500"] in lines and ["c", "2", "-"] in lines
+
+
+# ----------------------------------------------------------------------------------------------------------------- verb
+
+
+def test_the_verb_prints_and_writes(tmp_path, capsys):
+    for seed in range(2):
+        made(tmp_path / "o", 0.5 + seed / 10, seed=seed)
+    begun(tmp_path / "o", seed=2, method__temperature=4)
+    names = [tmp_path / "new" / f"t.{ending}" for ending in ("csv", "parquet", "md", "tex")]
+    exports = [f"--export={names[0]},{names[1]}", *(f"--export={name}" for name in names[2:])]
+    assert verb([f"--out={tmp_path / 'o'}", "task=mnist", *exports]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "2 finished of 3 runs" in out
+        and "temperature" in out
+        and all(str(name) in out.replace("\n", "") for name in names)
+    )
+    found = read_csv(names[0].read_text())
+    assert found["method.temperature"] == ["1", "4"] and found["metrics.accuracy.ALL.mean"] == ["0.55", ""]
+    half = 12.706204736174698 * math.sqrt(0.005) / math.sqrt(2)  # t of one degree of freedom
+    assert float(found["metrics.accuracy.ALL.high"][0]) == pytest.approx(0.55 + half)
+    assert parquet.read_table(names[1]).column("unfinished").to_pylist() == [0, 1]
+    assert ".550±.635" in names[2].read_text() and "\\toprule" in names[3].read_text()
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(name.name for name in names)
+
+
+def test_one_row_per_run_in_files(tmp_path):
+    for seed in range(2):
+        made(tmp_path, 1 / 3 + seed / 7, seed=seed)
+    verb([f"--out={tmp_path}", "--runs", f"--export={tmp_path / 'r.csv'},{tmp_path / 'r.parquet'}"])
+    found, exact = read_csv((tmp_path / "r.csv").read_text()), parquet.read_table(tmp_path / "r.parquet").to_pydict()
+    assert list(found) == ["run_id", "seed", "status", "metrics.accuracy.ALL", "metrics.f1.ALL"]
+    assert exact["seed"] == [0, 1] and exact["metrics.accuracy.ALL"] == [1 / 3, 1 / 3 + 1 / 7]
+    assert [float(value) for value in found["metrics.f1.ALL"]] == exact["metrics.f1.ALL"]
+
+
+def test_where_nothing_can_be_written(tmp_path):
+    sheet = Sheet("t", COLUMNS, (), ())
+    with pytest.raises(UserError, match="cannot be written"):
+        write(sheet, tmp_path / ("x" * 300 + ".csv"))
+    (tmp_path / "a.md").mkdir()
+    with pytest.raises(UserError, match="cannot be written"):
+        write(sheet, tmp_path / "a.md")
+    with pytest.raises(UserError, match="what form"):
+        form_of(tmp_path / "a")
