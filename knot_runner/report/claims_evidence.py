@@ -1,0 +1,184 @@
+"""From a claim to numbers: the effect of each seed, what resampled test items make of it, and what is not known."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from knot_runner.report.bootstrap import Estimate, estimate
+from knot_runner.report.claims_items import Problems, Want, replicates
+from knot_runner.report.claims_measures import MISSING, Reading, Rounds, measure_of, read, rounds_of
+from knot_runner.report.claims_pairs import Part, Unit, units
+from knot_runner.report.claims_spec import Claim
+from knot_runner.report.records_view import Run
+
+Basis = Literal["seeds and test items", "seeds", "test items"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Of one claim. ``runs``: jobs that it is on; ``at_most``, ``at_least``: seeds whose true effect is that shown or
+    less, or more (targets not reached); ``one_sided``: whether runs diverged on one side alone."""
+
+    estimate: Estimate | None
+    runs: int
+    notes: tuple[str, ...] = ()
+    at_most: int = 0
+    at_least: int = 0
+    one_sided: bool = False
+    basis: Basis = "seeds"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A unit that has a number; ``bound``: 1 where the true one is that or more, -1 where it is that or less."""
+
+    unit: Unit
+    value: float
+    bound: int = 0
+
+
+def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Mapping[str, Any], command: str) -> list[Evidence]:
+    """The evidence on each of ``claims``; ``options``: the preset's ``report``. Raises :class:`UserError` for claims
+    that their runs cannot decide."""
+    rounds = rounds_of(runs, options, command) if any(claim.measure == "rounds" for claim in claims) else None
+    planned = [units(claim, runs) for claim in claims]
+    effects = [_effects(claim, own, rounds) for claim, own in zip(claims, planned, strict=True)]
+    wanted = {
+        _want(claim, part)
+        for claim, (found, _) in zip(claims, effects, strict=True)
+        if measure_of(claim).items
+        for effect in found
+        for part in effect.unit.parts
+    }
+    by_id = {run.job.run_id: run for run in runs}
+    bank, problems = replicates(sorted(wanted, key=repr), by_id, command)
+    return [
+        _evidence(claim, own, *found, bank, problems)
+        for claim, own, found in zip(claims, planned, effects, strict=True)
+    ]
+
+
+def _want(claim: Claim, part: Part) -> Want:
+    return Want(part.run.job.run_id, part.side, claim.measure, claim.dataset, claim.over)
+
+
+def _effects(claim: Claim, planned: Sequence[Unit], rounds: Rounds | None) -> tuple[list[Effect], Counter[str]]:
+    """The effects that the records hold, and how many they do not, by reason."""
+    found, reasons = [], Counter[str]()
+    for unit in planned:
+        readings = [read(claim, part.run, part.side, rounds) for part in unit.parts]
+        effect, why = _effect(claim, unit, readings)
+        if effect:
+            found.append(effect)
+        reasons[why] += effect is None
+    return found, +reasons
+
+
+def _effect(claim: Claim, unit: Unit, readings: Sequence[Reading]) -> tuple[Effect | None, str]:
+    whys = [reading.why for reading in readings if reading.value is None]
+    if whys:
+        return None, next((why for why in whys if why != MISSING), MISSING)
+    bounds = {int(math.copysign(1, part.weight)) for part, r in zip(unit.parts, readings, strict=True) if r.bound}
+    if len(bounds) > 1:
+        return None, "target not reached on either side"
+    values = [reading.value for reading in readings if reading.value is not None]
+    if claim.logs and min(values) <= 0:
+        return None, "there is no ratio to 0"
+    values = [math.log(value) for value in values] if claim.logs else values
+    value = math.fsum(part.weight * v for part, v in zip(unit.parts, values, strict=True))
+    return Effect(unit, value, next(iter(bounds), 0)), ""
+
+
+def _evidence(
+    claim: Claim,
+    planned: Sequence[Unit],
+    found: Sequence[Effect],
+    reasons: Counter[str],
+    bank: Mapping[Want, np.ndarray],
+    problems: Problems,
+) -> Evidence:
+    kept = _readable(claim, found, reasons, bank, problems) if measure_of(claim).items else found
+    cells = _balanced(kept)
+    if len(kept) > len(cells):
+        reasons["their settings have fewer seeds"] += len(kept) - len(cells)
+    notes = [f"{count} of {len(planned)} effects left out: {why}" for why, count in reasons.items()]
+    runs = len({part.run.job.run_id for unit in planned for part in unit.parts})
+    if not cells:
+        return Evidence(None, runs, tuple(notes))
+    bounds = Counter(effect.bound for effect in cells)
+    notes += _on_bounds(bounds, len(cells))
+    apart = claim.measure != "rounds" and _diverged_apart(planned)  # one that diverges reaches no target, which is told
+    made, basis = _over_seeds(claim, cells, bank)
+    return Evidence(made, runs, tuple(notes), bounds[-1], bounds[1], apart, basis)
+
+
+def _readable(
+    claim: Claim,
+    found: Sequence[Effect],
+    reasons: Counter[str],
+    bank: Mapping[Want, np.ndarray],
+    problems: Problems,
+) -> list[Effect]:
+    """The effects whose runs' test items are on record; the others' ``reasons`` are added."""
+    kept = []
+    for effect in found:
+        if all(_want(claim, part) in bank for part in effect.unit.parts):
+            kept.append(effect)
+        else:
+            ids = [part.run.job.run_id for part in effect.unit.parts]
+            reasons[next(problems[run_id] for run_id in ids if run_id in problems)] += 1
+    return kept
+
+
+def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Mapping[Want, np.ndarray]) -> tuple[Estimate, Basis]:
+    """The estimate over each seed's mean effect, and what it is over."""
+    seeds = sorted({effect.unit.seed for effect in cells})
+    by_seed = [[effect for effect in cells if effect.unit.seed == seed] for seed in seeds]
+    made = [math.fsum(effect.value for effect in own) / len(own) for own in by_seed]
+    if not measure_of(claim).items:
+        return estimate(made, None), "seeds"
+    again = np.stack([_again(claim, own, bank) for own in by_seed], axis=1)
+    return estimate(made, again), "seeds and test items" if len(seeds) > 1 else "test items"
+
+
+def _again(claim: Claim, effects: Sequence[Effect], bank: Mapping[Want, np.ndarray]) -> np.ndarray:
+    """One seed's mean effect on resampled items [B]."""
+    total = 0.0
+    for effect in effects:
+        for part in effect.unit.parts:
+            values = bank[_want(claim, part)]
+            total = total + part.weight * (np.log(np.maximum(values, 1e-12)) if claim.logs else values)
+    return np.asarray(total) / len(effects)
+
+
+def _balanced(effects: Sequence[Effect]) -> list[Effect]:
+    """The effects of the cells with the most seeds, at the seeds that all of these have, so that each seed's mean is
+    over the same cells."""
+    seeds: dict[Any, set[int]] = defaultdict(set)
+    for effect in effects:
+        seeds[effect.unit.cell].add(effect.unit.seed)
+    most = max(map(len, seeds.values()), default=0)
+    cells = {cell: own for cell, own in seeds.items() if len(own) == most}
+    shared = set.intersection(*cells.values()) if cells else set()
+    return [effect for effect in effects if effect.unit.cell in cells and effect.unit.seed in shared]
+
+
+def _diverged_apart(planned: Sequence[Unit]) -> bool:
+    """Whether a unit has runs that diverged, and finished ones."""
+    return any({"diverged", "done"} <= {part.run.status for part in unit.parts} for unit in planned)
+
+
+def _on_bounds(bounds: Counter[int], count: int) -> list[str]:
+    """What was put in the place of a target that is not reached."""
+    if not (bounds[1] or bounds[-1]):
+        return []
+    words = {-1: "at most", 1: "at least"}
+    sides = [f"{word} that in {bounds[sign]} of {count}" for sign, word in words.items() if bounds[sign]]
+    counted = "target not reached on one side, which counts as if it were in the next round"
+    return [f"{counted}; the true effect is {', '.join(sides)}"]

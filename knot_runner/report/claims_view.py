@@ -1,0 +1,183 @@
+"""Verdicts on claims: for the terminal, as Markdown, CSV and JSON, and the lines that say how to read them."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from knot_runner.errors import UserError
+from knot_runner.files import write_atomic, write_json
+from knot_runner.report.bootstrap import MOST_SEEDS, RESAMPLES
+from knot_runner.report.claims import Verdict
+from knot_runner.report.text import escape_csv, escape_markdown, number, plain
+
+STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow", "no runs": "dim"}
+HEADS = ("", "claim", "verdict", "effect", "95% interval", "claimed", "paper", "seeds", "more seeds", "source")
+NUMBERS = ("effect", "low", "high", "paper", "seeds", "more_seeds", "p", "adjusted")
+WORDS = ("text", "source", "verdict", "unit", "claimed", "basis", "note")
+READING = (
+    "Effects are means over seeds of runs that differ in nothing else; intervals are of 95%, each by itself: "
+    f"Student's t over seeds, and {RESAMPLES:,} bootstrap resamples of the test items, the same for both runs."
+)
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+def effect_text(verdict: Verdict) -> str:
+    """``+2.18 points``; "-" where there is none."""
+    value = _signed(verdict, verdict.effect)
+    return f"{value} {verdict.unit}".strip() if value else "-"
+
+
+def interval_text(verdict: Verdict) -> str:
+    """``[+1.96, +2.40]``, or ""."""
+    if verdict.low is None:
+        return ""
+    return f"[{_signed(verdict, verdict.low)}, {_signed(verdict, verdict.high)}]"
+
+
+def paper_text(verdict: Verdict) -> str:
+    """The paper's effect, or ""."""
+    return _signed(verdict, verdict.paper)
+
+
+def more_text(verdict: Verdict) -> str:
+    """How many more seeds would decide it: ``4``, ``more than 100``, or ""."""
+    if verdict.more_seeds is None:
+        return ""
+    return f"more than {MOST_SEEDS}" if verdict.more_seeds > MOST_SEEDS else str(verdict.more_seeds)
+
+
+def _signed(verdict: Verdict, value: float | None) -> str:
+    if value is None:
+        return ""
+    plus = verdict.signed and round(value, verdict.digits) > 0
+    return ("+" if plus else "") + number(value, verdict.digits)
+
+
+def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
+    """What one must know to read ``verdicts``; claims are named by their place in the list, from 1."""
+    tested = sum(verdict.adjusted is not None for verdict in verdicts)
+    lines = [READING] if tested or any(verdict.seeds for verdict in verdicts) else []
+    alone = [i for i, verdict in enumerate(verdicts, 1) if verdict.basis == "seeds" and verdict.seeds]
+    if alone:
+        lines.append(f"Over seeds alone: {_claims(alone)}.")
+    if any(verdict.over and verdict.seeds for verdict in verdicts):
+        lines.append("Accuracy over clients: each client's images are resampled, apart for the two runs of a pair.")
+    if any(verdict.ratio and verdict.seeds for verdict in verdicts):
+        lines.append("Ratios are geometric means; rounds count from 0, and one at least.")
+    if tested:
+        lines.append(
+            f"Several claims at once: a verdict needs p < .05 after Holm's correction over the {tested} tested here. "
+            "More seeds: how many would decide it if effect and spread stay as they are."
+        )
+    return [*lines, *_notes(verdicts)]
+
+
+def _notes(verdicts: Sequence[Verdict]) -> list[str]:
+    """The verdicts' own notes, those alike joined; and the claims that the command has no runs of."""
+    places = defaultdict(list)
+    for i, verdict in enumerate(verdicts, 1):
+        if verdict.note:
+            places[verdict.note].append(i)
+    lines = [f"{_claims(own)}: {note}." for note, own in places.items()]
+    unasked = sum(not verdict.runs for verdict in verdicts)
+    return lines + (
+        [f"{unasked} of the preset's claims are on runs that this command does not ask for."] * bool(unasked)
+    )
+
+
+def _claims(places: Sequence[int]) -> str:
+    """``claim 2``, ``claims 2, 5 to 8``."""
+    spans: list[list[int]] = []
+    for place in places:
+        if spans and place == spans[-1][-1] + 1:
+            spans[-1].append(place)
+        else:
+            spans.append([place])
+    listed = (f"{own[0]} to {own[-1]}" if len(own) > 2 else ", ".join(map(str, own)) for own in spans)
+    return f"claim{'s' * (len(places) > 1)} {', '.join(listed)}"
+
+
+# --------------------------------------------------------------------------------------------------------------- forms
+
+
+def to_terminal(title: str, verdicts: Sequence[Verdict]) -> Group:
+    """A table that fits 80 columns, of the claims whose runs are asked for, and its footnotes."""
+    grid = Table(box=None, padding=(0, 1, 1, 0), pad_edge=False, header_style="")
+    grid.add_column("", justify="right", no_wrap=True, style="dim")
+    grid.add_column("claim", ratio=1)
+    grid.add_column("effect, interval, paper", no_wrap=True)
+    grid.add_column("seeds", justify="right", no_wrap=True)
+    grid.add_column("verdict", no_wrap=True)
+    for i, verdict in _asked(verdicts):
+        claim = Text(plain(verdict.text)).append(f"\n{plain(verdict.source)}", style="dim")
+        grid.add_row(str(i), claim, _numbers(verdict), str(verdict.seeds), _decision(verdict))
+    lines = [Text(plain(line), style="dim") for line in footnotes(verdicts)]
+    return Group(Text(plain(title), style="bold"), Text(""), grid, *lines)
+
+
+def _numbers(verdict: Verdict) -> Text:
+    text = Text(effect_text(verdict))
+    for line in (interval_text(verdict), f"paper {paper_text(verdict)}" if verdict.paper is not None else ""):
+        text.append(f"\n{line}" if line else "", style="dim")
+    return text
+
+
+def _decision(verdict: Verdict) -> Text:
+    more = more_text(verdict)
+    text = Text(verdict.verdict, style=STYLES[verdict.verdict])
+    return text.append(f"\n{more.replace('more than', '>')} more" if more else "", style="not bold dim")
+
+
+def to_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
+    """GitHub Markdown: a table of the claims whose runs are asked for, and the footnotes as a list."""
+    rows = ["| " + " | ".join(HEADS) + " |", "|--:|---|---|--:|---|---|--:|--:|--:|---|"]
+    for i, one in _asked(verdicts):
+        cells = (
+            str(i), one.text, one.verdict, effect_text(one), interval_text(one), one.claimed, paper_text(one),
+            str(one.seeds), more_text(one), one.source,
+        )  # fmt: skip
+        rows.append("| " + " | ".join(map(escape_markdown, cells)) + " |")
+    notes = [f"- {escape_markdown(line)}" for line in footnotes(verdicts)]
+    return "\n".join([f"### {escape_markdown(title)}", "", *rows, "", *notes]) + "\n"
+
+
+def to_csv(verdicts: Sequence[Verdict]) -> str:
+    """One line per claim, all of them; absent numbers are empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["claim", *WORDS, *NUMBERS])
+    for i, one in enumerate(verdicts, 1):
+        numbers = ["" if value is None else f"{value:.10g}" for value in (getattr(one, name) for name in NUMBERS)]
+        writer.writerow([i, *(escape_csv(getattr(one, name)) for name in WORDS), *numbers])
+    return out.getvalue()
+
+
+def _asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
+    return [(i, verdict) for i, verdict in enumerate(verdicts, 1) if verdict.runs]
+
+
+def write_all(title: str, verdicts: Sequence[Verdict], folder: Path, name: str) -> list[Path]:
+    """Write ``name``.md, .csv and .json into ``folder``, each whole or not at all; return the three paths.
+
+    Raises :class:`UserError` for a name that is not a plain file name, and when the folder cannot be written.
+    """
+    if not re.fullmatch(r"[\w][\w.-]*", name):
+        raise UserError(f"{name!r} is not a file name; letters, digits, '_', '-' and '.' are right")
+    paths = [folder / f"{name}.{ending}" for ending in ("md", "csv", "json")]
+    write_atomic(paths[0], to_markdown(title, verdicts))
+    write_atomic(paths[1], to_csv(verdicts))
+    whole = {"title": title, "claims": [dataclasses.asdict(one) for one in verdicts], "notes": footnotes(verdicts)}
+    write_json(paths[2], whole)
+    return paths

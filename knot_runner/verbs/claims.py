@@ -1,0 +1,28 @@
+"""``knot-runner claims PRESET``: which of the paper's claims hold, from the records."""
+
+from __future__ import annotations
+
+from knot_runner.errors import UserError
+from knot_runner.verbs.preset import preset_of
+
+
+def claims(arguments: list[str]) -> int:
+    """Print the verdicts on the preset's claims and write them below ``<out>/claims``.
+
+    Raises :class:`UserError`, also for a preset without claims.
+    """
+    preset = preset_of(arguments, "claims")
+    if not preset.spec.get("claims"):
+        raise UserError(f"claims {preset.name}: its YAML has no report.claims; a list of them is what is judged")
+    from rich.console import Console
+
+    from knot_runner.report.claims import judge
+    from knot_runner.report.claims_view import to_terminal, write_all
+    from knot_runner.show import references
+
+    verdicts = judge(references(preset.jobs), preset.spec, preset.command)
+    title = f"Claims of {preset.name}"
+    Console().print(to_terminal(title, verdicts))
+    for path in write_all(title, verdicts, preset.out / "claims", preset.name):
+        print(path)
+    return 0

@@ -1,0 +1,116 @@
+"""The claims that presets carry: each can be judged, and the paper's numbers in them are those of its tables."""
+
+import re
+
+import numpy as np
+import pytest
+import yaml
+
+from knot_runner.compose import compose_all
+from knot_runner.errors import UserError
+from knot_runner.listing import config_folder
+from knot_runner.report import printed
+from knot_runner.report.claims import judge
+from knot_runner.report.claims_spec import read_claims
+from knot_runner.show import references
+from knot_runner.verbs.claims import claims
+
+PRESETS = {path.stem: yaml.safe_load(path.read_text()) for path in (config_folder() / "experiment").glob("*.yaml")}
+CLAIMED = {name: read_claims(preset["report"]) for name, preset in PRESETS.items() if preset["report"].get("claims")}
+#: Alike but for the data set or the partition of another.
+TWINS = {"knot_table2", "knot_table4", "fedwad_table3", "fedwad_table4", "fedwad_table5"}
+#: A small part of a grid that has all that its claims compare.
+PARTS = {
+    **{f"fedwad_table{i}": ["partition.clients=20"] for i in range(1, 6)},
+    "fedwad_runtime": ["task.dimension=2", "task.samples=30,300"],
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(CLAIMED) - TWINS))
+def test_every_claim_is_on_runs_of_its_preset(name, tmp_path):
+    jobs, _ = compose_all([f"experiment={name}", f"paths.out={tmp_path}", "seed=0", *PARTS.get(name, [])])
+    found = judge(references(jobs), jobs[0].settings.report, "make them")
+    assert [one.verdict for one in found] == ["no runs"] * len(CLAIMED[name])
+    assert all(one.runs for one in found), [one.text for one in found if not one.runs]
+
+
+@pytest.mark.parametrize("name", ["knot_table2", "knot_table3", "knot_table4"])
+def test_the_papers_effects_of_knot(name):
+    table = printed.read(name)
+    for claim in CLAIMED[name]:
+        if claim.against != "before":
+            of, against = (_printed(table, claim.measure, side) for side in (claim.of, claim.against))
+            scale = 100 if claim.measure == "accuracy" else 1
+            assert claim.paper == pytest.approx(scale * (of - against), abs=1e-9), claim.text
+
+
+def _printed(table, measure, side):
+    """The method's number on ALL, or the mean over the methods with its loss."""
+    loss = side.get("method.loss.name")
+    methods = [f"{loss}_{weighting}" for weighting in "adue"] if loss else [side["method.name"]]
+    return np.mean([printed.value(table, measure, method, "ALL") for method in methods])
+
+
+@pytest.mark.parametrize("name", ["chill_table1", "chill_table2"])
+def test_the_papers_effects_of_chilling(name):
+    table = printed.read(name)
+    cases = {
+        "femnist": "FEMNIST-DNN", "cifar10": "CIFAR10-CNN", "cifar100": "CIFAR100-ResNet18", "iid": "federated iid",
+        "centralised": "centralised iid", "['dirichlet', 'dirichlet_clients']": "federated non-iid",
+    }  # fmt: skip
+    for claim in CLAIMED[name]:
+        if claim.paper is None:
+            continue
+        rows = table["values"][cases[str(next(iter(claim.where.values())))]]
+        column = table["columns"].index(claim.measure)
+        values = {t: np.log(row[column]) if claim.logs else row[column] for t, row in rows.items()}
+        if claim.trend:
+            expected = np.polyfit(np.log2(list(values)), list(values.values()), 1)[0]
+        else:
+            of, against = (values[side["method.temperature"]] for side in (claim.of, claim.against))
+            expected = against - of if claim.logs else of - against
+        assert claim.paper == pytest.approx(np.exp(expected) if claim.logs else expected, abs=0.006), claim.text
+
+
+@pytest.mark.parametrize("name", [f"fedwad_table{i}" for i in range(1, 6)])
+def test_the_papers_effects_of_clustering(name):
+    """Mean over numbers of clients (and supports) of what the columns differ by."""
+    table = printed.read(name)
+    for claim in CLAIMED[name]:
+        if claim.paper is None:
+            continue
+        data = "MNIST" if "mnist" in claim.where["task.name"] else "CIFAR10"
+        algorithms = (
+            [table["algorithms"][claim.where["method.name"]]]
+            if "method.name" in claim.where
+            else ["FedAvg", "FedRep", "FedPer"]
+        )
+        structures = {"pairs": ["strong"], "shards": ["none"]}.get(
+            claim.where.get("partition.kind"), ["strong", "none"]
+        )
+        graphs = [side["method.clustering.graph"] for side in (claim.of, claim.against)]
+        cells = [(row, s) for a in algorithms for row in table["values"][data][a].values() for s in structures]
+        of, against = (
+            np.mean([row[i][0] for row, s in cells for i, c in enumerate(table["columns"]) if c[:2] == [s, graph]])
+            for graph in graphs
+        )
+        assert claim.paper == pytest.approx(of - against, abs=0.06), claim.text
+
+
+def test_the_verb_prints_and_writes(tmp_path, capsys):
+    assert claims(["chill_mnist_notebook", f"paths.out={tmp_path}", "seed=0"]) == 0
+    said = capsys.readouterr().out
+    assert "Claims of chill_mnist_notebook" in said and "no runs" in said and "experiment=chill_mnist" in said
+    assert {path.suffix for path in (tmp_path / "claims").iterdir()} == {".md", ".csv", ".json"}
+
+
+@pytest.mark.parametrize("arguments", [[], ["seed=0"], ["--all"], ["knot_bias"], ["knot_tabel3"]])
+def test_the_verb_says_what_it_needs(arguments):
+    with pytest.raises(UserError, match=r"needs the name of a preset|no report.claims|did you mean"):
+        claims(arguments)
+
+
+def test_claims_are_said_in_plain_words():
+    for own in CLAIMED.values():
+        assert len({claim.text for claim in own}) == len(own)
+        assert all(claim.source and not re.search(r"[{}<>]", claim.text) for claim in own)

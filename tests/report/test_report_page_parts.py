@@ -1,0 +1,199 @@
+"""What an HTML page is made of: figures, claims, settings, versions and times."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from knot_runner.errors import UserError
+from knot_runner.report import page_figures, page_runs, page_settings
+from knot_runner.report.claims import judge
+from knot_runner.report.claims_view import effect_text, footnotes, interval_text
+from knot_runner.report.page import render
+from knot_runner.report.page_runs import duration
+from knot_runner.report.records_view import Job, load
+from tests.report.conftest import Factory
+from tests.report.pages import Reader, composed, finish, made, page_of, placed
+
+
+@pytest.fixture(scope="module")
+def grid() -> list[Job]:
+    return composed()
+
+
+@pytest.fixture
+def jobs(grid: list[Job], tmp_path: Path) -> list[Job]:
+    """Nothing run yet."""
+    return placed(grid, tmp_path)
+
+
+@pytest.fixture
+def finished(jobs: list[Job], factory: Factory) -> list[Job]:
+    return finish(jobs, factory)
+
+
+# ------------------------------------------------------------------------------------------------------------ figures
+
+
+def test_figures_are_in_the_page_as_drawn(finished: list[Job]) -> None:
+    (figure,) = page_of(finished, figures=["bias"]).figures
+    image = Image.open(io.BytesIO(base64.b64decode(figure.image.partition(",")[2])))
+    assert image.format == "PNG"
+    assert (figure.width, figure.height) == tuple(round(side * 96 / 200) for side in image.size)
+    assert any(line.startswith("MELD: ") for line in figure.lines)
+    assert figure.about.startswith("Bars of B_k") and "returns" not in figure.about
+
+
+def test_a_preset_of_a_figure_has_no_table(finished: list[Job]) -> None:
+    view = page_of(finished, kind="expected_label")
+    assert view.table is None and [figure.name for figure in view.figures] == ["expected_label"]
+    assert "table" not in Reader(render(view)).ids
+
+
+@pytest.mark.parametrize("kind", sorted(page_figures.FIGURES))
+def test_every_figure_is_described(kind: str) -> None:
+    about = page_figures.describe(kind)
+    assert about.endswith(".") and len(about) > 20 and "`" not in about and "eturns" not in about
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"), [(["curvs"], "did you mean 'curves'"), ("curves", "is not a list"), ([3], "")]
+)
+def test_figures_that_are_none(wrong: Any, said: str) -> None:
+    with pytest.raises(UserError, match=f"report.figures: .*{said}"):
+        page_figures.kinds({"figures": wrong})
+
+
+# ------------------------------------------------------------------------------------------------------------- claims
+
+CLAIM = {
+    "text": "Sinkhorn-E has the higher F1 <b>",
+    "source": "KNOT Table 3",
+    "measure": "f1",
+    "dataset": "ALL",
+    "of": {"method.name": "sinkhorn_e"},
+    "against": {"method.name": "entropy_a"},
+    "expect": "higher",
+}
+
+
+def test_claims_stand_with_what_the_runs_say(finished: list[Job]) -> None:
+    unasked = CLAIM | {"text": "Sinkhorn-D has", "of": {"method.name": "sinkhorn_d"}}
+    spec = {"claims": [CLAIM, unasked]}
+    (expected, _) = judge(finished, spec, "")
+    view = page_of(finished, **spec)
+    (row,) = view.claims.rows
+    assert (row.text, row.verdict, row.seeds) == (CLAIM["text"], expected.verdict, 2)
+    assert (row.effect, row.interval) == (effect_text(expected), interval_text(expected))
+    read = Reader(render(view))
+    shown = next(cells for cells in read.rows if cells[0].startswith("1. Sinkhorn-E has the higher F1 <b>"))
+    assert shown[1:4] == [expected.verdict, row.effect, row.interval]
+    assert f"{expected.verdict} 1 of 1 claim" in " ".join(read.text.split())
+    assert set(footnotes(judge(finished, spec, ""))) == set(view.claims.notes)
+
+
+def test_claims_that_cannot_be_judged_say_why(finished: list[Job]) -> None:
+    view = page_of(finished, claims=[CLAIM | {"agianst": 1}])
+    assert view.claims.rows == () and "did you mean 'against'" in view.claims.problem
+    assert view.problems == [f"claims: {view.claims.problem}"]
+    assert "Not judged: " in Reader(render(view)).text
+
+
+def test_a_preset_without_claims_has_no_such_section(finished: list[Job]) -> None:
+    assert "claims" not in Reader(render(page_of(finished))).ids
+
+
+# ---------------------------------------------------------------------------------------- settings, versions, time
+
+
+def test_settings_are_shared_or_vary(jobs: list[Job]) -> None:
+    view = page_settings.view([job.config for job in jobs])
+    assert view.varying["seed"] == ("0", "1")
+    assert view.varying["method.name"] == ("entropy_a", "sinkhorn_e")
+    assert view.varying["method.loss.epsilon"] == ("0.001", "(not set)")
+    text = "\n".join(view.yaml)
+    assert "/secret/place" not in text and "paths" not in view.shared
+    whole = yaml.safe_load(text)
+    assert whole["training"] == jobs[0].config["training"]
+    assert "seed" not in whole and "loss" not in whole["method"]
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                k: st.one_of(st.integers(0, 1), st.dictionaries(st.sampled_from("ab.c"), st.none())) for k in "xyz"
+            },
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_every_setting_is_in_one_of_the_two(configs: list[dict[str, Any]]) -> None:
+    view = page_settings.view(configs)
+    flat = [page_settings.leaves(config) for config in configs]
+    everywhere = set(flat[0]).intersection(*flat[1:])
+    alike = {key for key in everywhere if all(one[key] == flat[0][key] for one in flat)}
+    assert set(view.varying) == {".".join(key) for one in flat for key in one} - {".".join(key) for key in alike}
+    assert page_settings.leaves(yaml.safe_load("\n".join(view.yaml))) == {key: flat[0][key] for key in alike}
+
+
+def test_a_large_group_is_cut_and_says_so(jobs: list[Job]) -> None:
+    view = page_settings.view([jobs[0].config])
+    task = view.shared["task"]
+    assert len(task.rows) <= page_settings.MOST_SHOWN and task.more > 0
+    assert page_settings.short(list(range(62))) == "[0, 1, 2, ... (62 values)]"
+
+
+def test_mixed_versions_are_flagged(jobs: list[Job], factory: Factory) -> None:
+    for job in jobs:
+        factory.write(job, **made(job.seed, torch="2.12.0" if job is jobs[3] else "2.13.0"))
+    view = page_of(jobs).runs
+    assert view.mixed == ("torch",) and [number for _, number in view.versions] == [3, 1]
+    assert "they differ in torch" in Reader(render(page_of(jobs))).text
+
+
+def test_one_version_is_not_flagged(finished: list[Job]) -> None:
+    assert page_of(finished).runs.mixed == ()
+    assert "differ in" not in Reader(render(page_of(finished))).text
+
+
+def test_time_of_a_shared_stage_counts_once(finished: list[Job]) -> None:
+    """By hand: 'local MELD' 100 s at seed 0, 101 s at seed 1, shared by both methods; 'distil' 7.5 s at each seed."""
+    found = {time.what: time for time in page_runs.times(load(finished))}
+    assert (found["local MELD"].count, found["local MELD"].total) == (2, "3 min 21 s")
+    assert found["whole run, its last start"].median == "10.5 s"
+    assert page_runs.spent(load(finished)) == pytest.approx(100 + 101 + 7.5 + 7.5)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (3599.6, "1 h 00 min"),
+        (7620, "2 h 07 min"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize("seconds", [None, [], {"total": "x", "stages": 3}, {"total": -1, "rounds": True}])
+def test_records_without_sound_times(jobs: list[Job], factory: Factory, seconds: Any) -> None:
+    factory.write(jobs[0], **{**made(0), "seconds": seconds, "versions": "x"})
+    view = page_of(jobs)
+    assert view.runs.times == () and view.runs.spent == "0.0 s"
+    Reader(render(view))
