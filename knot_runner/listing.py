@@ -24,12 +24,16 @@ def everything(folder: Path) -> dict[str, list[tuple[str, str]]]:
     }
 
 
+def headline(path: Path) -> str:
+    """The second comment line of a YAML file; the first is the command that runs it."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comments = [line.lstrip("# ").rstrip() for line in lines if line.startswith("#")]
+    return next((line for line in comments if line and not line.startswith(("@package", "knot-runner"))), "")
+
+
 def describe(path: Path) -> str:
-    """The second comment line of a YAML file (the first is the command that runs it), and a preset's job count."""
-    text = path.read_text(encoding="utf-8")
-    comments = [line.lstrip("# ").rstrip() for line in text.splitlines() if line.startswith("#")]
-    comments = [line for line in comments if line and not line.startswith(("@package", "knot-runner"))]
-    said = comments[0] if comments else ""
+    """What a YAML file is, and a preset's job count."""
+    text, said = path.read_text(encoding="utf-8"), headline(path)
     sweep = (yaml.safe_load(text) or {}).get("sweep") if path.parent.name == "experiment" else None
     if sweep:
         jobs = math.prod(len(str(values).split(",")) for values in sweep.values())

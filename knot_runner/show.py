@@ -8,19 +8,15 @@ from rich.console import Console
 
 from knot_runner.compose import ComposedJob
 from knot_runner.errors import UserError
-from knot_runner.report import figures, render, tables
-from knot_runner.report.made_with import made_with
+from knot_runner.report import figures, render
 from knot_runner.report.records_view import Job
+from knot_runner.report.tables import preset_table
 
 
 def show_table(name: str, jobs: list[ComposedJob], command: str) -> None:
     """Print preset ``name``'s table and write it as Markdown, CSV and LaTeX below ``<out>/tables``."""
     spec = jobs[0].settings.report or {}
-    notes = [*spec.get("notes", []), made_with([job.config for job in jobs])]
-    table = tables.build_table(
-        references(jobs), spec.get("paper"), spec.get("metrics", ["f1", "sd"]), kind=spec.get("kind", "methods"),
-        notes=notes, command=command, options=spec,
-    )  # fmt: skip
+    table = preset_table(references(jobs), spec, command)
     Console().print(render.to_terminal(table))
     for path in render.write_all(table, Path(jobs[0].settings.paths.out) / "tables", name):
         print(path)

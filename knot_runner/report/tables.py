@@ -12,6 +12,7 @@ from knot_runner.report.averaged import averaged
 from knot_runner.report.cells import METHODS, METRICS, Cell, Group, Parts, Row, Table, display
 from knot_runner.report.chilling import MEASURES
 from knot_runner.report.footlines import absences, cited, comparable, finished, missing_columns, nearness, sources
+from knot_runner.report.made_with import made_with
 from knot_runner.report.records_view import Job, Run, load, nothing_there
 from knot_runner.report.stats import mean_interval
 from knot_runner.report.table_clustered import WEIGHTINGS, clustered
@@ -23,6 +24,15 @@ KINDS = {"methods": "methods", "grid": "methods", **{k: k for k in ("locals", "t
 #: Kinds that take their rows or columns from the printed table -> one that fits.
 PRINTED_FIRST = {"locals": "knot_table1", "trace": "chill_mnist_notebook"}
 SIZES = ("train", "valid", "test")
+
+
+def preset_table(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> Table:
+    """The table of a preset whose ``report:`` is ``spec``. Raises as :func:`build_table`."""
+    notes = [*spec.get("notes", []), made_with([job.config for job in jobs])]
+    return build_table(
+        jobs, spec.get("paper"), spec.get("metrics", ["f1", "sd"]), kind=spec.get("kind", "methods"),
+        notes=notes, command=command, options=spec,
+    )  # fmt: skip
 
 
 def build_table(

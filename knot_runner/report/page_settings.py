@@ -1,0 +1,110 @@
+"""The settings of a page's jobs: what they share, and in what they differ."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+#: A setting's key, from the top down.
+Key = tuple[str, ...]
+#: Groups that bear on no number of a run: where things lie, who is told, how a preset is shown.
+LEFT_OUT = ("paths", "tracker", "sweep", "report", "fail_fast")
+#: Longer lists are shown by their first values and their length.
+LONGEST_LIST, SHOWN = 8, 3
+LONGEST_TEXT = 80
+#: Stands for the value of a setting that a job does not have.
+NOT_SET = "(not set)"
+#: Of a group with more settings than this those nearest to the top are shown; all are in the YAML.
+MOST_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """Settings of a group as (key, value), and how many more there are."""
+
+    rows: tuple[tuple[str, str], ...]
+    more: int
+
+
+@dataclass(frozen=True)
+class SettingsView:
+    """``shared``: group -> settings of all jobs, those that are null left out; ``varying``: key -> values in the order
+    met; ``yaml``: the shared settings in full, line by line."""
+
+    shared: dict[str, GroupView]
+    varying: dict[str, tuple[str, ...]]
+    yaml: tuple[str, ...]
+
+
+def view(configs: Sequence[Mapping[str, Any]]) -> SettingsView:
+    """The settings of jobs with these composed ``configs`` (at least one job)."""
+    flat = [leaves(config) for config in configs]
+    keys = dict.fromkeys(key for one in flat for key in one)
+    everywhere = [key for key in keys if all(key in one for one in flat)]
+    alike = {key: flat[0][key] for key in everywhere if len({_exact(one[key]) for one in flat}) == 1}
+    groups: dict[str, dict[Key, Any]] = defaultdict(dict)
+    for key, value in alike.items():
+        if value is not None:
+            groups[key[0] if len(key) > 1 else "run"][key[1:] or key] = value
+    varying = {".".join(key): _met(key, flat) for key in keys if key not in alike}
+    text = yaml.safe_dump(_nested(alike), sort_keys=False, allow_unicode=True)
+    return SettingsView({name: _shown(group) for name, group in groups.items()}, varying, tuple(text.splitlines()))
+
+
+def _met(key: Key, flat: Sequence[Mapping[Key, Any]]) -> tuple[str, ...]:
+    """The values of a setting in the order met, then whether some jobs do not have it."""
+    found = {_exact(one[key]): short(one[key]) for one in flat if key in one}
+    return (*found.values(), *([] if all(key in one for one in flat) else [NOT_SET]))
+
+
+def _shown(group: Mapping[Key, Any]) -> GroupView:
+    """As many levels of a group as :data:`MOST_SHOWN` allows, the first whatever its size."""
+    depth = max(len(key) for key in group)
+    while depth > 1 and sum(len(key) <= depth for key in group) > MOST_SHOWN:
+        depth -= 1
+    rows = tuple((".".join(key), short(value)) for key, value in group.items() if len(key) <= depth)
+    return GroupView(rows, len(group) - len(rows))
+
+
+def leaves(config: Mapping[str, Any], above: Key = ()) -> dict[Key, Any]:
+    """Keys from the top down -> value, less :data:`LEFT_OUT`; lists and empty mappings are values."""
+    found: dict[Key, Any] = {}
+    for key, value in config.items():
+        if not above and key in LEFT_OUT:
+            continue
+        if isinstance(value, Mapping) and value:
+            found |= leaves(value, (*above, str(key)))
+        else:
+            found[*above, str(key)] = value
+    return found
+
+
+def short(value: Any) -> str:
+    """A setting's value in a few words: long lists by their first values and their length."""
+    if isinstance(value, list):
+        shown = value if len(value) <= LONGEST_LIST else value[:SHOWN]
+        rest = f", ... ({len(value)} values)" if len(value) > len(shown) else ""
+        return f"[{', '.join(map(short, shown))}{rest}]"
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 3] + "..."
+
+
+def _exact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _nested(flat: Mapping[Key, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for (*parents, last), value in flat.items():
+        node = made
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    return made

@@ -1,0 +1,237 @@
+"""``check``: the jobs of a command, what is there of them, what they share, and what they will take; runs nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from knot_runner.errors import UserError, nearest
+from knot_runner.report.terminal import short
+from knot_runner.report.text import plain
+
+if TYPE_CHECKING:
+    from knot_runner.compose import ComposedJob
+    from knot_runner.estimate.pieces import Load
+    from knot_runner.estimate.whole import Estimate
+
+FLAGS = ("--all", "--no-estimate", "--seconds=30")
+#: Hydra's flags, and ours for composing, that may stand here too.
+OTHERS = ("-m", "--multirun", "--config-dir=DIR")
+#: More jobs than that are shown in groups.
+MOST = 30
+#: Jobs that need a look which are shown one by one beside the groups.
+NOTABLE = 10
+TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
+Standing = Literal["done", "diverged", "running", "failed", "stopped", "to do"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The verb's own flags, and what is left for composing."""
+
+    all: bool = False
+    estimate: bool = True
+    seconds: float = 30.0
+    rest: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a job stands, and in a few words what more there is to say."""
+
+    standing: Standing
+    text: str
+
+
+def check(arguments: list[str]) -> int:
+    """List the jobs, what they share, and what those to do will take. Returns 2 where the sweep would stop at once."""
+    from knot_runner.compose import compose_all
+
+    options = parse(arguments)
+    jobs, _ = compose_all(options.rest)
+    states = [state_of(job) for job in jobs]
+    console = Console()
+    shown = jobs if len(jobs) <= MOST or options.all else []
+    console.print(_listed(shown, states) if shown else _grouped(jobs, states))
+    console.print(_summary(states), highlight=False)
+    left = {job.run_id: job for job, state in zip(jobs, states, strict=True) if state.standing not in DONE}
+    done = [job for job, state in zip(jobs, states, strict=True) if state.standing == "done"]
+    return _looked_ahead(console, list(left.values()), done, options) if left else 0
+
+
+#: Standings of jobs that a sweep leaves as they are.
+DONE = ("done", "diverged")
+
+
+def parse(arguments: list[str]) -> Options:
+    """The flags. Raises :class:`UserError` for one that there is not, with the nearest that there is."""
+    rest, found = [], Options()
+    show_all, estimate, seconds = found.all, found.estimate, found.seconds
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if argument == "--all":
+            show_all = True
+        elif argument == "--no-estimate":
+            estimate = False
+        elif name == "--seconds":
+            seconds = _seconds(value)
+        elif name in {flag.partition("=")[0] for flag in OTHERS} or not argument.startswith("-"):
+            rest.append(argument)
+        else:
+            raise UserError(f"{argument}: there is no such flag of check{nearest(argument, [*FLAGS, *OTHERS])}")
+    return Options(show_all, estimate, seconds, rest)
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 1 <= seconds <= 86400:
+        raise UserError(f"--seconds: {value!r} is not a number of seconds from 1 to 86400; 30 is what it is without")
+    return seconds
+
+
+# ------------------------------------------------------------------------------------------------------------- states
+
+
+def state_of(job: ComposedJob) -> State:
+    """What the job's folder, and its lock, say of it."""
+    from knot_runner.sweep.state import read_failure, read_progress, status
+
+    found = status(job.folder)
+    if found is not None:
+        return State("diverged", found) if found == "diverged" else State("done", "done")
+    progress = read_progress(job.folder)
+    if progress is not None:
+        return State("running", f"running: {progress.stage} {progress.done} of {progress.total}")
+    if is_locked(Path(job.settings.paths.out) / ".locks" / job.run_id):
+        return State("running", "running")
+    if (failure := read_failure(job.folder)) is not None:
+        return State("failed", f"failed: {failure.cause}")
+    return _begun(job) or State("to do", "to do")
+
+
+def _begun(job: ComposedJob) -> State | None:
+    """A job that was stopped goes on from its last commit."""
+    from knot_runner.estimate.kinds import rounds_done
+
+    done = rounds_done(job)
+    if done is not None:
+        rounds = getattr(job.settings.training, "rounds", None)
+        return State("stopped", f"stopped in round {done} of {rounds}" if rounds else "stopped")
+    return State("stopped", "stopped") if (job.folder / "config.yaml").exists() else None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process of this machine holds the lock ``path``; it is not tried, which could get in a sweep's way."""
+    try:
+        number = str(path.stat().st_ino)
+        locks = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return False
+    return any("FLOCK" in line and number in line.replace(":", " ").split() for line in locks)
+
+
+# -------------------------------------------------------------------------------------------------------------- lists
+
+
+def _listed(jobs: list[ComposedJob], states: list[State]) -> Table:
+    rows = _table(TITLES)
+    for job, state in zip(jobs, states, strict=True):
+        task, name, seed = job.settings.task, job.settings.method["name"], str(job.settings.seed)
+        _add(rows, job.run_id, task.name, task.source, name, seed, short(job.label), state.text)
+    return rows
+
+
+def _grouped(jobs: list[ComposedJob], states: list[State]) -> Table:
+    """A row per task, source and method; jobs that need a look have one of their own."""
+    rows = _table(("task", "source", "method", "jobs", "state"))
+    groups: dict[tuple[str, str, str], list[State]] = {}
+    for job, state in zip(jobs, states, strict=True):
+        task = job.settings.task
+        groups.setdefault((task.name, task.source, job.settings.method["name"]), []).append(state)
+    for group, own in groups.items():
+        count = Counter(state.standing for state in own)
+        _add(rows, *group, str(len(own)), ", ".join(f"{number} {name}" for name, number in count.items()))
+    notable = [(j, s) for j, s in zip(jobs, states, strict=True) if s.standing not in ("done", "to do")]
+    for job, state in notable[:NOTABLE]:
+        task = job.settings.task
+        _add(rows, task.name, task.source, job.settings.method["name"], "", f"{job.run_id} {state.text}")
+    hidden = len(notable) - NOTABLE
+    _add(rows, "", "", "", "", (f"{hidden} more such jobs; " if hidden > 0 else "") + "--all lists every job")
+    return rows
+
+
+def _table(titles: tuple[str, ...]) -> Table:
+    rows = Table(box=None, padding=(0, 2, 0, 0))
+    for title in titles:
+        rows.add_column(title, overflow="fold", no_wrap=title in ("run id", "seed", "jobs"))
+    return rows
+
+
+def _add(rows: Table, *cells: str) -> None:
+    rows.add_row(*(Text(plain(cell)) for cell in cells))
+
+
+def _summary(states: list[State]) -> str:
+    """``33 jobs, 12 done, 21 to do``, and of those what has been begun."""
+    count = Counter(state.standing for state in states)
+    left = len(states) - count["done"] - count["diverged"]
+    parts = [f"{len(states)} job{'s' * (len(states) != 1)}, {count['done']} done"]
+    parts += [f"{count['diverged']} diverged"] * (count["diverged"] > 0) + [f"{left} to do"]
+    begun = [f"{count[name]} {name}" for name in ("running", "failed", "stopped") if count[name]]
+    return ", ".join(parts) + (f" ({', '.join(begun)})" if begun else "")
+
+
+# ----------------------------------------------------------------------------------------------------------- estimate
+
+
+def _looked_ahead(console: Console, jobs: list[ComposedJob], done: list[ComposedJob], options: Options) -> int:
+    from knot_runner.estimate.whole import estimate, plain_loads
+
+    if not options.estimate:
+        _print_shared(console, plain_loads(jobs))
+        return 0
+    with console.status(f"timing (at most {options.seconds:g} s; --no-estimate leaves it out)"):
+        found = estimate(jobs, done, options.seconds)
+    _print_shared(console, found.loads)
+    _print_estimate(console, found, Path(jobs[0].settings.paths.out))
+    for problem in found.problems:
+        console.print(Text(plain(f"the sweep would stop: {problem}")), soft_wrap=True)
+    return 2 if found.problems else 0
+
+
+def _print_shared(console: Console, loads: list[Load]) -> None:
+    from knot_runner.estimate.lines import shared_lines
+
+    if lines := shared_lines(loads):
+        console.print("\nshared by jobs", style="bold")
+        for line in lines:
+            console.print(Text(f"  {plain(line)}"))
+
+
+def _print_estimate(console: Console, found: Estimate, out: Path) -> None:
+    from knot_runner.estimate.lines import kind_rows, total_lines
+    from knot_runner.estimate.processes import free_memory
+
+    there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    console.print("\nestimate, for this machine as busy as it is now", style="bold")
+    if found.known:
+        rows = Table(box=None, padding=(0, 2, 0, 0))
+        for title in ("work to do", "times", "each", "in all", "from"):
+            rows.add_column(title, overflow="fold", justify="right" if title in ("times", "each", "in all") else "left")
+        for row in kind_rows(found):
+            _add(rows, *row)
+        console.print(rows)
+    free = shutil.disk_usage(there).free
+    for line in total_lines(found, os.cpu_count() or 1, free_memory(), free):
+        console.print(Text(plain(line)), soft_wrap=True)

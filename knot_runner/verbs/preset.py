@@ -1,0 +1,47 @@
+"""The preset that ``claims``, ``plot``, ``report`` and ``table`` are asked for: its name, jobs, and commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from knot_runner.errors import UserError
+
+if TYPE_CHECKING:
+    from knot_runner.compose import ComposedJob
+
+
+@dataclass(frozen=True)
+class Preset:
+    """``command``: what makes its runs."""
+
+    name: str
+    jobs: list[ComposedJob]
+    command: str
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Its ``report:``, how it is shown."""
+        return self.jobs[0].settings.report or {}
+
+    @property
+    def out(self) -> Path:
+        """``paths.out``."""
+        return Path(self.jobs[0].settings.paths.out)
+
+
+def preset_of(arguments: list[str], verb: str) -> Preset:
+    """The preset ``arguments[0]`` with the overrides after it. Raises :class:`UserError`.
+
+    Its name becomes a file's name, so it is a plain one.
+    """
+    if not arguments or not re.fullmatch(r"\w[\w.-]*", arguments[0]):
+        raise UserError(f"{verb}: needs the name of a preset, as in 'knot-runner {verb} knot_table3' (ls lists them)")
+    from knot_runner.compose import compose_all
+
+    experiment = f"experiment={arguments[0]}"
+    jobs, _ = compose_all([experiment, *arguments[1:]])
+    return Preset(arguments[0], jobs, shlex.join(["knot-runner", experiment, *arguments[1:]]))
