@@ -1,0 +1,130 @@
+"""An estimate in words: what jobs share, what each kind of work takes, and what all of it comes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from knot_runner.estimate.kinds import DATA_SETS, WORKERS
+from knot_runner.estimate.pieces import Cost, Load, at_once, disk_space, in_turn, peak_memory, to_do
+from knot_runner.estimate.whole import Estimate
+
+#: Kinds of work that get a line of their own, at most.
+MOST = 12
+#: name, how many, each, in all, from
+Row = tuple[str, str, str, str, str]
+GIB = 2**30
+
+
+def shared_lines(loads: Iterable[Load]) -> list[str]:
+    """One line per stage that jobs share, or that is there already; what each job does by itself is left out."""
+    pieces = [piece for load in loads for piece in load.pieces]
+    lines = []
+    for stage in dict.fromkeys(piece.stage for piece in pieces if piece.stage != WORKERS):
+        own = {piece.key: piece.there for piece in pieces if piece.stage == stage}
+        asked, there = sum(piece.stage == stage for piece in pieces), sum(own.values())
+        if len(own) == asked and not there:
+            continue
+        text = f"{len(own)} {_plural(stage, len(own))} in all, {asked} if no job shared"
+        if stage == DATA_SETS:
+            text = f"{len(own)} {_plural(stage, len(own))}: read once by the fused launcher, {asked} times by others"
+        lines.append(text + (f"; {there} there already, {len(own) - there} to do" if there else ""))
+    return lines
+
+
+def kind_rows(estimate: Estimate) -> list[Row]:
+    """What each kind of work takes, those that take longest in all first."""
+    left = [piece for load in to_do(estimate.known) for piece in load.pieces if piece.kind]
+    count = Counter(piece.name for piece in left)
+    total: dict[str, float] = {}
+    source: dict[str, Cost] = {}
+    for piece in left:
+        cost = source[piece.name] = estimate.costs[piece.kind]
+        total[piece.name] = total.get(piece.name, 0.0) + cost.seconds(piece)
+    names = sorted(total, key=lambda name: -total[name])
+    rows = [_row(name, count[name], total[name], source[name].source) for name in names[:MOST]]
+    if more := names[MOST:]:
+        rows.append(_row(f"{len(more)} others", sum(count[n] for n in more), sum(total[n] for n in more), ""))
+    return rows
+
+
+def _row(name: str, count: int, seconds: float, source: str) -> Row:
+    return name, str(count), duration(seconds / count), duration(seconds), source
+
+
+def total_lines(estimate: Estimate, cores: int, memory: int | None, disk: int) -> list[str]:
+    """What all jobs with a known cost take. ``memory``, ``disk``: bytes that are free."""
+    loads, costs = estimate.known, estimate.costs
+    lines = []
+    if loads:
+        low, high = at_once(loads, costs, cores)
+        span = duration(low) if duration(low) == duration(high) else f"{duration(low)} to {duration(high)}"
+        which = f"{len(loads)} jobs" if len(loads) > 1 else "the job"
+        turn = ", one after another" if len(loads) > 1 else ""
+        lines.append(f"{which}{turn}: about {duration(in_turn(loads, costs))}")
+        if len(loads) > 1:
+            lines.append(f"{cores} cores never idle (joblib, fused): about {span}")
+        lines += _memory_lines(loads, estimate, cores, memory) + _disk_lines(loads, estimate, disk)
+    lines += _untimed_lines(estimate.untimed)
+    missing = len(estimate.loads) - len(loads) + estimate.unplanned
+    if missing:
+        which = f"{missing} jobs are" if missing > 1 else "1 job is"
+        lines.append(f"{which} not in these sums; --seconds=N allows N seconds for timing")
+    return lines
+
+
+def _untimed_lines(untimed: dict[str, str]) -> list[str]:
+    """One line per reason."""
+    alike: dict[str, list[str]] = {}
+    for name, reason in untimed.items():
+        alike.setdefault(reason, []).append(name)
+    return [
+        f"not timed: {names[0]}{f' and {len(names) - 1} more kinds of work' * (len(names) > 1)}: {reason}"
+        for reason, names in list(alike.items())[:MOST]
+    ]
+
+
+def _memory_lines(loads: list[Load], estimate: Estimate, cores: int, free: int | None) -> list[str]:
+    each = max((peak_memory(load, estimate.costs) or 0 for load in loads), default=0)
+    if not each:
+        return ["memory: not measured (times are from records)"]
+    many = min(cores, len(loads))
+    beside = f", {many} at once at most {size(many * each)}" if many > 1 else ""
+    line = f"memory: at most {size(each)} a job{beside}" + (f"; {size(free)} are free" if free else "")
+    if free and each > free:
+        return [line, "memory: a job would not fit"]
+    return [line, f"memory: {free // each} at once would fit, not {many}"] if free and many * each > free else [line]
+
+
+def _disk_lines(loads: list[Load], estimate: Estimate, free: int) -> list[str]:
+    needed = disk_space(loads, estimate.costs)
+    if not needed:
+        return []
+    line = f"disk: about {size(needed)} in all; {size(free)} are free"
+    return [line] if needed < free else [line, "disk: the sweep would not fit"]
+
+
+def duration(seconds: float) -> str:
+    """``0.4 s``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def size(count: int) -> str:
+    """Bytes as MB or GB (powers of 1024)."""
+    return f"{count / GIB:.1f} GB" if count >= GIB else f"{max(1, round(count / 2**20))} MB"
+
+
+def _plural(stage: str, count: int) -> str:
+    """``stage`` is in the plural."""
+    if count != 1:
+        return stage
+    singular = {"biases": "bias", "distance matrices": "distance matrix", "sets of soft labels": "set of soft labels"}
+    return singular.get(stage, stage.removesuffix("s"))

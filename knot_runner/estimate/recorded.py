@@ -1,0 +1,129 @@
+"""What finished runs say of the time that runs of their kind take. Reads records only."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from knot_runner.compose import ComposedJob
+from knot_runner.estimate import kinds
+from knot_runner.estimate.pieces import Cost
+from knot_runner.records import NAME, read_result
+
+#: Runs of a task, of no job of the command, that are read at most.
+MOST = 60
+#: Runs of a kind that are counted, at most.
+ENOUGH = 12
+#: (kind, seconds at the start, seconds a unit, bytes)
+Found = tuple[str, float, float, int]
+
+
+def recorded_costs(jobs: list[ComposedJob], cores: int) -> dict[str, Cost]:
+    """Kind -> its cost, from finished runs of the same tasks below ``paths.out``: medians.
+
+    On texts a kind is :func:`in_family`. How many cores a run kept busy is not on record: from one to all that it may
+    take.
+    """
+    found: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
+    busy: dict[str, float] = {}
+    for root in sorted({_task_folder(job) for job in jobs}):
+        for folder, config, result in _finished(root, {job.run_id: job.config for job in jobs}):
+            for kind, *seconds in _costs_of(folder, config, result):
+                if len(found[kind]) < ENOUGH:
+                    found[kind].append(tuple(seconds))
+                    busy[kind] = 1.0 if result.get("engine") == "loop" else _most_busy(config, cores)
+    return {
+        kind: Cost(
+            statistics.median(start for start, _, _ in runs),
+            statistics.median(unit for _, unit, _ in runs),
+            (1.0, 1.0 if kind.startswith("texts") else busy[kind]),
+            disk=max(space for _, _, space in runs),
+            source=f"{len(runs)} recorded run{'s' * (len(runs) > 1)}",
+        )
+        for kind, runs in found.items()
+    }
+
+
+def in_family(config: dict[str, Any], kind: str) -> str:
+    """A kind of work of one family of jobs on texts, as :func:`recorded_costs` knows it."""
+    return f"texts {kinds.recorded_family(config)} {kind}"
+
+
+def _task_folder(job: ComposedJob) -> Path:
+    return Path(job.settings.paths.out) / job.settings.task.name
+
+
+def _finished(root: Path, known: dict[str, dict[str, Any]]) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
+    """(Folder, settings, result) of finished runs below ``root``, newest first: all in ``known`` (by run id), whose
+    settings need not be read, and some others."""
+    others = 0
+    for path in sorted(root.glob(f"*/*/{NAME}"), key=lambda path: path.stat().st_mtime, reverse=True):
+        run_id = path.parent.name
+        others += run_id not in known
+        if others > MOST and run_id not in known:
+            continue
+        result = read_result(path.parent)
+        config = known.get(run_id) or _settings(path.parent / "config.yaml")
+        if result is not None and result.get("status") == "done" and config is not None:
+            yield path.parent, config, result
+
+
+def _settings(path: Path) -> dict[str, Any] | None:
+    """The settings on record; None when they are not there or damaged."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def run_space(folder: Path) -> int:
+    """Bytes of a run's folder while it is at work: three times its state (two commits and the model), and the rest."""
+    sizes = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    states = [size for path, size in sizes.items() if path.name.startswith(("state-", "model."))]
+    return 3 * max(states, default=0) + sum(sizes.values()) - sum(states)
+
+
+def _costs_of(folder: Path, config: dict[str, Any], result: dict[str, Any]) -> list[Found]:
+    """What one run says; nothing where its records are of another version."""
+    try:
+        seconds = result["seconds"]
+        if "stages" in seconds:
+            return _of_stages(folder, config, seconds["stages"])
+        space = run_space(folder)
+        if result.get("kind") != "federated":
+            return [(kinds.whole_kind(config), 0.0, float(seconds["total"]), space)]
+        if not result["rounds"]:
+            return []
+        start = max(0.0, seconds["total"] - seconds["rounds"] - seconds.get("distances", 0.0))
+        found = [(kinds.round_kind(config), start, seconds["rounds"] / result["rounds"], space)]
+        if "distances" in seconds:
+            found.append((kinds.distances_kind(config), 0.0, seconds["distances"], 0))
+        return found
+    except (KeyError, TypeError, AttributeError, OSError):
+        return []
+
+
+def _of_stages(folder: Path, config: dict[str, Any], stages: dict[str, float]) -> list[Found]:
+    """Seconds an epoch of every teacher and of distillation, each of which leaves a model."""
+    training, found = config["training"], []
+    model = (folder / "model.safetensors").stat().st_size
+    for title, seconds in stages.items():
+        stage, _, party = title.partition(" ")
+        if stage not in training:  # predictions, which are timed by their texts
+            continue
+        spec = training[stage]
+        kind = kinds.teacher_kind(party, spec["batch"])
+        if stage == "distil":
+            kind = kinds.distil_kind(spec["batch"], config["method"]["loss"])
+        found.append((in_family(config, kind), 0.0, seconds / spec["epochs"], model))
+    return found
+
+
+def _most_busy(config: dict[str, Any], cores: int) -> float:
+    return float(min(config["hardware"].get("workers") or cores, cores))

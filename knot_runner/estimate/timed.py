@@ -1,0 +1,156 @@
+"""A run's own pipeline, carried out for a little while in a folder of its own, and what that says of the whole run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from knot_runner.compose import ComposedJob
+from knot_runner.errors import UserError
+from knot_runner.estimate.child import Message, Seen, Tell, watch
+from knot_runner.estimate.kinds import DISTANCES
+from knot_runner.estimate.pieces import Cost
+from knot_runner.estimate.recorded import run_space
+from knot_runner.settings import FederatedSettings, Settings, TrackerSettings
+
+#: What a pipeline reports of its main stage; runs of other methods must come to their end to be known.
+STAGES = {
+    "dataset_distance": "distances",
+    "coreset": "epochs",
+    "coreset_knn": "coresets",
+}
+#: So many steps in so many seconds are enough, whatever time there is.
+ENOUGH = (12, 4.0)
+#: Seconds between two reports of other stages.
+SELDOM = 0.05
+#: Of a run that measures seldom, so that some rounds are seen with measures and some without.
+MOST_BETWEEN_MEASURES = 3
+
+
+def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost | str:
+    """What pieces of ``stage`` of ``job``'s kind take; in words, why that is not known.
+
+    ``quota``: seconds after which two steps are enough; ``most``: seconds after which it is given up. A user's mistake
+    is raised as :class:`UserError`.
+    """
+    main, settings, hp = _as_timed(job, stage)
+
+    def enough(seen: Seen) -> bool:
+        steps = seen.told("step", main)
+        since = time.monotonic() - steps[0][0] if steps else 0.0
+        return len(steps) >= 3 and (time.monotonic() - seen.began >= quota or _plenty(len(steps), since))
+
+    seen = watch(_carry_out, (settings, hp, main), most, enough, lambda folder: run_space(folder / "run"))
+    if seen.problem:
+        raise UserError(seen.problem)
+    if seen.broken:
+        return seen.broken
+    if main != "rounds":
+        return cost_of(seen, main) or f"{_reached(seen, main)} in {most:.0f} s"
+    cost = cost_of(seen, main, settings.training.evaluate_every, job.settings.training.evaluate_every)
+    if cost is None:
+        return f"{_reached(seen, main)} in {most:.0f} s"
+    return dataclasses.replace(cost, unit=cost.unit * _side_by_side(job))
+
+
+def _plenty(steps: int, seconds: float) -> bool:
+    return steps > ENOUGH[0] and seconds >= ENOUGH[1]
+
+
+def _reached(seen: Seen, main: str) -> str:
+    if not seen.told("ready"):
+        return "its process had not begun"
+    return f"its {main} were not reached" if main else "it was not through, and has no steps to go by"
+
+
+def _as_timed(job: ComposedJob, stage: str) -> tuple[str, Settings, Any]:
+    """(What its pipeline calls the stage, the settings it is timed with.)
+
+    A federated run measures in some of the rounds, and has its clients in one cluster, which needs no distance.
+    """
+    settings, hp = dataclasses.replace(job.settings, tracker=TrackerSettings("none")), job.method
+    if stage == DISTANCES:
+        return "distances", settings, hp
+    if not isinstance(hp, FederatedSettings):
+        return STAGES.get(hp.algorithm, ""), settings, hp
+    every = min(settings.training.evaluate_every, MOST_BETWEEN_MEASURES)
+    training = dataclasses.replace(settings.training, evaluate_every=every, stop_at_target=False)
+    if hp.clustering is not None:
+        hp = dataclasses.replace(hp, clustering=dataclasses.replace(hp.clustering, graph="none"))
+    return "rounds", dataclasses.replace(settings, training=training), hp
+
+
+def _side_by_side(job: ComposedJob) -> int:
+    """How many times as many clients take part in a round as in one cluster of all: a number is of each cluster."""
+    spec = job.method.clustering
+    several = spec is not None and spec.graph != "none" and isinstance(spec.clusters, int)
+    return spec.clusters if several and isinstance(job.settings.training.participants, int) else 1
+
+
+def cost_of(seen: Seen, main: str, every: int = 1, wanted: int = 1) -> Cost | None:
+    """The cost that the reports of ``main`` stage come to: of each round, or of the whole of another stage.
+
+    ``every``: rounds from one measure to the next, as they were timed; ``wanted``: as they will be. None: too little
+    was seen.
+    """
+    ready, steps = seen.told("ready"), seen.told("step", main)
+    if not ready or (len(steps) < 2 and not seen.ended):
+        return None
+    began, end = ready[0][0], seen.messages[-1][0]
+    busy = seen.busy(steps[0][0] if steps else began)
+    cost = functools.partial(Cost, busy=(busy, busy), memory=seen.memory, disk=seen.disk)
+    if len(steps) < 2:
+        return cost(0.0, end - began)
+    unit = _per_round(steps, every, wanted) if main == "rounds" else _per_step(steps)
+    start = max(0.0, steps[0][0] - began - unit * steps[0][3])
+    return cost(start, unit) if main == "rounds" else cost(0.0, start + unit * steps[0][4])
+
+
+def _per_round(steps: list[Message], every: int, wanted: int) -> float:
+    """Seconds a round: the medians of rounds with and without measures, as often as there will be."""
+    groups: dict[bool, list[float]] = {True: [], False: []}
+    for before, after in zip(steps, steps[1:], strict=False):
+        groups[after[3] % every == 0].append(after[0] - before[0])
+    measured, bare = (statistics.median(group) if group else None for group in (groups[True], groups[False]))
+    if measured is None or bare is None:
+        return measured or bare or 0.0
+    return bare + (measured - bare) / wanted
+
+
+def _per_step(steps: list[Message]) -> float:
+    """Seconds a step of those between the first and the last report: several may be reported at once."""
+    done = steps[-1][3] - steps[0][3]
+    return (steps[-1][0] - steps[0][0]) / done if done else 0.0
+
+
+# ------------------------------------------------------------------------------------------------- in its own process
+
+
+def _carry_out(tell: Tell, folder: Path, settings: Settings, hp: Any, main: str) -> None:
+    """The run of ``settings``, whole, in ``folder``; every step of stage ``main`` is told."""
+    from knot_runner.engine.plugins import load_plugins
+    from knot_runner.pipelines.errand import Errand
+    from knot_runner.run import PIPELINES
+
+    last = 0.0
+
+    def report(title: str, done: int, total: int, text: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if text != "done" and (title == main or now - last > SELDOM):
+            tell("step", title, done, total)
+            last = now
+
+    load_plugins(settings.plugins)
+    module = "federated" if isinstance(hp, FederatedSettings) else PIPELINES[type(hp)]
+    pipeline = importlib.import_module(f"knot_runner.pipelines.{module}")
+    tell("ready")
+    settings = dataclasses.replace(settings, paths=dataclasses.replace(settings.paths, out=str(folder)))
+    errand = Errand(settings, hp, folder / "run", "", "timed", report, lambda text: None)
+    pipeline.carry_out(errand)
+    tell("through")

@@ -1,0 +1,134 @@
+"""``check``: the list, where each job stands, the flags, and what is said when the sweep would stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from knot_runner.compose import compose_all
+from knot_runner.errors import UserError
+from knot_runner.files import locked
+from knot_runner.records import write_result
+from knot_runner.verbs.check import check, is_locked, parse, state_of
+from tests.test_estimate_recorded import federated
+from tests.tiny import TINY_IMAGES
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def compose(out, *overrides):
+    jobs, _ = compose_all([*TINY_IMAGES, f"paths.out={out}", *overrides])
+    return jobs
+
+
+def write(job, name, content):
+    job.folder.mkdir(parents=True, exist_ok=True)
+    (job.folder / name).write_text(json.dumps(content))
+
+
+def test_where_jobs_stand(tmp_path):
+    fresh, done, diverged, failed, stopped, running, begun = compose(tmp_path, "seed=0,1,2,3,4,5,6")
+    write_result(done.folder, {"status": "done"})
+    write_result(diverged.folder, {"status": "diverged"})
+    write(failed, "failed.json", {"kind": "killed", "cause": "ended by SIGKILL", "attempts": 1, "at": 0.0})
+    write(stopped, "commit.json", {"step": 1})
+    told = {"stage": "rounds", "done": 2, "total": 3, "text": "", "at": time.time(), "host": "h", "pid": 1}
+    write(running, "progress.json", told)
+    write(begun, "config.yaml", {})
+    found = [state_of(job) for job in (fresh, done, diverged, failed, stopped, running, begun)]
+    assert [state.standing for state in found] == [
+        "to do", "done", "diverged", "failed", "stopped", "running", "stopped",
+    ]  # fmt: skip
+    texts = [state.text for state in found]
+    assert texts[3:6] == ["failed: ended by SIGKILL", "stopped in round 2 of 3", "running: rounds 2 of 3"]
+    write(running, "progress.json", told | {"at": time.time() - 3600})  # it was killed an hour ago
+    assert state_of(running).standing == "to do"
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="locks are read from /proc")  # noqa: PTH110
+def test_a_lock_that_is_held_is_seen_and_not_touched(tmp_path):
+    (job,) = compose(tmp_path)
+    lock = tmp_path / ".locks" / job.run_id
+    assert not is_locked(lock) and not lock.exists()
+    with locked(lock):
+        assert state_of(job).standing == "running"
+    assert not is_locked(lock) and state_of(job).standing == "to do"
+
+
+def test_the_list_says_what_is_left(tmp_path, capsys):
+    first, second, _ = compose(tmp_path, "seed=0,1,2")
+    write_result(first.folder, {"status": "done"})
+    write(second, "failed.json", {"kind": "error", "cause": "[red]\x1b[31mboom", "attempts": 1, "at": 0.0})
+    assert check([*TINY_IMAGES, f"paths.out={tmp_path}", "seed=0,1,2", "--no-estimate"]) == 0
+    out = capsys.readouterr().out
+    assert "3 jobs, 1 done, 2 to do (1 failed)" in out and "[red]?[31mboom" in out and "estimate" not in out
+    assert "1 data set: read once by the fused launcher, 2 times by others" in out
+
+
+def test_many_jobs_are_grouped_unless_all_are_asked_for(tmp_path, capsys):
+    grid = [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=range(40)", "method=fedavg,fedprox", "--no-estimate"]
+    (stopped, *_) = compose(tmp_path, "seed=7", "method=fedprox")
+    write(stopped, "commit.json", {"step": 0})
+    assert check(grid) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) < 12 and "80 jobs, 0 done, 80 to do (1 stopped)" in out
+    assert "39 to do, 1 stopped" in out and f"{stopped.run_id} stopped in round 1 of 3" in out
+    assert check([*grid, "--all"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 80
+
+
+def test_it_fits_80_columns(tmp_path, capsys):
+    jobs = compose(tmp_path, "seed=0,1", "method=fedavg_chill", "method.temperature=0.5,0.25")
+    federated(jobs[0], 5.0, 3.0)
+    arguments = ["seed=0,1", "method=fedavg_chill", "method.temperature=0.5,0.25"]
+    assert check([*TINY_IMAGES, f"paths.out={tmp_path}", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "1 recorded run" in out and "3 jobs, one after another: about" in out
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+def test_flags():
+    assert parse(["--all", "--seconds=5", "-m", "seed=0,1", "--config-dir=x"]).rest == [
+        "-m",
+        "seed=0,1",
+        "--config-dir=x",
+    ]
+    assert parse(["--no-estimate"]).estimate is False and parse([]).seconds == 30
+    for wrong, told in (("--al", "did you mean '--all'"), ("--seconds=soon", "'soon' is not"), ("--seconds=0", "'0'"),
+                        ("--seconds=nan", "'nan'"), ("--seconds", "''")):  # fmt: skip
+        with pytest.raises(UserError, match=told):
+            parse([wrong])
+
+
+def test_a_sweep_that_would_stop_is_said_after_the_list(tmp_path, capsys):
+    arguments = [*TINY_IMAGES, f"paths.out={tmp_path / 'out'}", "task.source=local", "paths.data=null", "seed=0,1"]
+    assert check(arguments) == 2
+    out = capsys.readouterr().out
+    assert "2 jobs, 0 done, 2 to do" in out and "the sweep would stop: paths.data: is not set" in out
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_left_to_estimate_when_all_is_done(tmp_path, capsys):
+    (job,) = compose(tmp_path)
+    write_result(job.folder, {"status": "done"})
+    assert check([*TINY_IMAGES, f"paths.out={tmp_path}"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 job, 1 done, 0 to do"
+
+
+def test_it_does_not_import_torch(tmp_path):
+    jobs = compose(tmp_path, "seed=0,1")
+    federated(jobs[0], 5.0, 3.0)
+    code = (
+        "import sys; from knot_runner.verbs.check import check; "
+        f"check({[*TINY_IMAGES, f'paths.out={tmp_path}', 'seed=0,1']!r}); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("False") and "estimate" in done.stdout
