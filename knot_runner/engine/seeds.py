@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
+
+_GLOBAL = threading.RLock()
 
 
 def keyed(seed: int, *names: object) -> int:
@@ -16,3 +21,19 @@ def keyed(seed: int, *names: object) -> int:
 def generator(seed: int, *names: object) -> torch.Generator:
     """A CPU generator of its own for (seed, *names)."""
     return torch.Generator().manual_seed(keyed(seed, *names))
+
+
+@contextmanager
+def seeded(seed: int, *names: object) -> Iterator[None]:
+    """torch's global CPU generator, seeded with (seed, *names), left to one thread at a time, and put back as it was.
+
+    Modules draw their first weights from nothing else, and runs may be threads of one program. Models on another device
+    are built here and moved there.
+    """
+    with _GLOBAL:
+        before = torch.default_generator.get_state()
+        torch.default_generator.manual_seed(keyed(seed, *names))
+        try:
+            yield
+        finally:
+            torch.default_generator.set_state(before)

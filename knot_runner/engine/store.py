@@ -16,6 +16,7 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
+from knot_runner import stale
 from knot_runner.engine.commit import save_bytes
 from knot_runner.errors import UserError
 from knot_runner.files import locked, read_json, sha256, write_atomic, write_json
@@ -43,6 +44,10 @@ class Store:
     """All artefacts below ``root``."""
 
     root: Path
+    #: with it, stages that other code made (or another torch, or a plug-in that changed) are as if they were not there
+    code: str | None = None
+    #: the user's plug-ins, which each artefact names with what made it
+    plugins: tuple[str, ...] = ()
 
     def folder(self, stage: str, key: str) -> Path:
         return self.root / stage / key
@@ -51,7 +56,9 @@ class Store:
         """The artefact, if it is finished."""
         folder = self.folder(stage, key)
         info = read_json(folder / "info.json")
-        return Artefact(stage, key, folder, info) if isinstance(info, dict) and "sha256" in info else None
+        if not isinstance(info, dict) or "sha256" not in info or (self.code and stale.code_changes(info)):
+            return None
+        return Artefact(stage, key, folder, info)
 
     def get(self, stage: str, key: str) -> Artefact:
         """The artefact; it must be finished (the stages are executed in order)."""
@@ -65,12 +72,13 @@ class Store:
         folder = self.folder(stage, key)
         path = folder / "tensors.safetensors"
         write_atomic(path, save_bytes(tensors))
-        info = {**info, "sha256": sha256(path)}
+        info = {**info, **stale.made_by(self.plugins), "sha256": sha256(path)}
         write_json(folder / "info.json", info)
         return Artefact(stage, key, folder, info)
 
     @contextlib.contextmanager
-    def lock(self, stage: str, key: str) -> Iterator[None]:
-        """Alone with this artefact; whoever comes second waits and finds it finished."""
-        with locked(self.root / ".locks" / f"{stage}-{key}"):
+    def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
+        """Alone with this artefact; whoever comes second waits and finds it finished, or without ``wait`` gets a
+        :class:`knot_runner.files.BusyError`."""
+        with locked(self.root / ".locks" / f"{stage}-{key}", wait):
             yield

@@ -7,6 +7,7 @@ import torch
 
 from knot_runner.engine.store import Store
 from knot_runner.errors import UserError
+from knot_runner.files import BusyError
 
 
 def test_put_and_get(tmp_path):
@@ -56,3 +57,14 @@ def test_two_processes_do_the_work_once(tmp_path):
         worker.join()
         assert worker.exitcode == 0
     assert counter.value == 1
+
+
+def test_a_lock_that_is_not_waited_for(tmp_path):
+    store = Store(tmp_path)
+    with store.lock("local", "k"):
+        with pytest.raises(BusyError), store.lock("local", "k", wait=False):
+            raise AssertionError("two hold one lock")
+        with store.lock("local", "other", wait=False):
+            pass
+    with store.lock("local", "k", wait=False):
+        pass

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import torch
 
 from knot_runner.engine.federated.cohort import Blueprint, Engine, ImageData
+from knot_runner.engine.federated.shared_ended import silent
 from knot_runner.engine.hardware import prepare
 from knot_runner.errors import UserError
 from knot_runner.settings import HardwareSettings
@@ -14,9 +16,13 @@ from knot_runner.settings import HardwareSettings
 DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
 
 
-def make_engine(hardware: HardwareSettings, blueprint: Blueprint, data: ImageData, test: ImageData) -> Engine:
+def make_engine(
+    hardware: HardwareSettings, blueprint: Blueprint, data: ImageData, test: ImageData,
+    say: Callable[[str], None] = silent, shared: bool = False,
+) -> Engine:  # fmt: skip
     """The engine, ready to train. ``auto`` is lean on a CPU and stacked on a GPU.
 
+    ``say`` is told what the user should know of, as it happens. ``shared``: lean will be used by several threads.
     Raises :class:`UserError` naming the key for a device, engine and precision that do not go together.
     """
     device = prepare(hardware)
@@ -33,13 +39,15 @@ def make_engine(hardware: HardwareSettings, blueprint: Blueprint, data: ImageDat
     if name == "lean":
         from knot_runner.engine.federated.lean import Lean
 
-        return Lean(blueprint, data, test, dtype, hardware.workers or os.cpu_count() or 1, hardware.threads)
+        return Lean(
+            blueprint, data, test, dtype, hardware.workers or os.cpu_count() or 1, hardware.threads, shared, say
+        )
     if name == "stacked":
         from knot_runner.engine.federated.stacked import Stacked
 
         autocast = "bf16" if hardware.precision == "bf16" else "none"
         return Stacked(
-            blueprint, data, test, device, dtype, hardware.stack, autocast, tf32=hardware.precision == "tf32"
+            blueprint, data, test, device, dtype, hardware.stack, autocast, hardware.precision == "tf32", say
         )
     from knot_runner.engine.federated.loop import Loop
 

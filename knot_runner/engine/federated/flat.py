@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner.engine.federated.cohort import Blueprint
-from knot_runner.engine.seeds import keyed
+from knot_runner.engine.seeds import seeded
 from knot_runner.models.images import build_image_model
 
 
@@ -68,8 +68,8 @@ def layout_of(blueprint: Blueprint) -> Layout:
 
 def initial(blueprint: Blueprint, seed: int) -> tuple[Tensor, Tensor]:
     """(weights [P], buffers [Q]) of a fresh model, float32, drawn from the run's seed."""
-    torch.manual_seed(keyed(seed, "init"))
-    model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
+    with seeded(seed, "init"):
+        model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
     return flatten(model)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -22,6 +22,7 @@ from knot_runner.engine.federated.cohort import (
 from knot_runner.engine.federated.lean_client import make_client
 from knot_runner.engine.federated.lean_memory import SharedImages
 from knot_runner.engine.federated.lean_pool import Pool, Request, Result
+from knot_runner.engine.federated.shared_ended import silent
 
 
 class Lean:
@@ -29,22 +30,28 @@ class Lean:
 
     One client at a time stays in a core's cache, and processes do not wait for one another as threads of one operation
     do. Results are the same, bit for bit, for any number of workers.
+
+    ``shared``: any number of threads may use it at once (then one worker is a process, too), what goes wrong for one
+    leaves the others alone, and a worker that dies is followed by another that repeats its request, once. Otherwise
+    whatever is raised ends the engine. ``say`` is told of workers that died.
     """
 
     name = "lean"
     device = torch.device("cpu")
 
     def __init__(
-        self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype, workers: int, threads: int
-    ) -> None:
-        self._threads = threads
+        self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype, workers: int, threads: int,
+        shared: bool = False, say: Callable[[str], None] = silent,
+    ) -> None:  # fmt: skip
+        self._threads, self._shared = threads, shared
         workers = workers or os.cpu_count() or 1
         self._pool = self._client = self._images = None
-        if workers == 1:
+        if workers == 1 and not shared:
             self._client = make_client(blueprint, data, test, dtype)
         else:
             self._images = SharedImages(data, test)
-            self._pool = Pool(blueprint, self._images, dtype, workers, threads)
+            lives = 2 if shared else 1
+            self._pool = Pool(blueprint, self._images, dtype, workers, threads, lives, say)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`. The longest training begins first, so that the last to end is a short one."""
@@ -66,15 +73,19 @@ class Lean:
             self._images.memory.close()
 
     def _run(self, requests: list[Request]) -> list[Result]:
-        found: list[Result | None] = [None] * len(requests)
         if self._pool is not None:
-            self._pool.run(requests, found.__setitem__)
-            return found
+            return self._dealt(requests)
+        client = self._client
         with _threads(self._threads):
-            for i, request in enumerate(requests):
-                act = self._client.infer if isinstance(request, Inference) else self._client.train_client
-                found[i] = act(request)
-        return found
+            return [client.infer(r) if isinstance(r, Inference) else client.train_client(r) for r in requests]
+
+    def _dealt(self, requests: list[Request]) -> list[Result]:
+        try:
+            return self._pool.run(requests)
+        except BaseException:  # Ctrl-C, a dead worker, a worker's exception: nobody will use what is under way
+            if not self._shared:
+                self.close()
+            raise
 
 
 @contextmanager

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from math import prod
 
 import torch
 from torch import Tensor
 
-from knot_runner.engine.federated.cohort import ImageData
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Blueprint, ImageData
 from knot_runner.processes import Memory, aligned
 
 
@@ -36,3 +39,73 @@ class SharedImages:
         """Views of what was given, in that order."""
         tensors = [view(self.memory, *place) for place in self._places]
         return [ImageData(*tensors[at : at + 4]) for at in range(0, len(tensors), 4)]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Equal pieces of shared memory, each for a model (weights [P] then buffers [Q]), a vector [P], or logits."""
+
+    memory: Memory
+    parameters: int
+    buffers: int
+    dtype: torch.dtype
+    stride: int
+
+    @classmethod
+    def make(cls, count: int, blueprint: Blueprint, dtype: torch.dtype) -> Slots:
+        """``count`` slots that hold a model of ``blueprint`` or the logits of INFERENCE_ROWS images."""
+        layout = flat.layout_of(blueprint)
+        values = max(layout.size + layout.buffer_size, INFERENCE_ROWS * blueprint.classes)
+        stride = aligned(values * dtype.itemsize)
+        return cls(Memory(count * stride), layout.size, layout.buffer_size, dtype, stride)
+
+    def model(self, slot: int) -> tuple[Tensor, Tensor]:
+        """(weights [P], buffers [Q])"""
+        both = view(self.memory, slot * self.stride, (self.parameters + self.buffers,), self.dtype)
+        return both[: self.parameters], both[self.parameters :]
+
+    def logits(self, slot: int, rows: int, classes: int) -> Tensor:
+        """[rows, classes]"""
+        return view(self.memory, slot * self.stride, (rows, classes), self.dtype)
+
+
+class Shelf:
+    """Which slot holds which tensors, and how many orders read it: what requests of a call share is written once.
+
+    Tensors are told apart by call and address: while a call lasts its tensors do not change, nor are they freed.
+    """
+
+    def __init__(self, slots: Slots, numbers: Iterable[int]) -> None:
+        self._slots, self._readers = slots, dict.fromkeys(numbers, 0)
+        self._held: dict[tuple[object, ...], int] = {}
+
+    def clear(self, call: int = 0) -> None:
+        """Forget what ``call`` lent; orders that still read it keep their slots until they give them back."""
+        self._held = {key: slot for key, slot in self._held.items() if key[0] != call}
+
+    def lend(self, vector: Tensor, buffers: Tensor | None = None, call: int = 0) -> int:
+        """The number of a slot with ``vector`` [P] and ``buffers`` [Q]; to be given back."""
+        key = (call, *((t.data_ptr(), t.shape, t.stride()) for t in (vector, buffers) if t is not None))
+        slot = self._held.pop(key, None)
+        if slot is None:
+            slot = self._free()
+            for place, value in zip(self._slots.model(slot), (vector, buffers), strict=True):
+                if value is not None:
+                    place.copy_(value)
+        self._held[key] = slot  # now the last in order, so the last to be overwritten
+        self._readers[slot] += 1
+        return slot
+
+    def give_back(self, slot: int) -> None:
+        """One reader fewer."""
+        self._readers[slot] -= 1
+
+    def _free(self) -> int:
+        """The first slot that neither holds nor is read; else, of those without readers, the one lent longest ago."""
+        held = set(self._held.values())
+        empty = [slot for slot, readers in self._readers.items() if not readers and slot not in held]
+        if empty:
+            return min(empty)
+        key, slot = next((key, slot) for key, slot in self._held.items() if not self._readers[slot])
+        del self._held[key]
+        return slot

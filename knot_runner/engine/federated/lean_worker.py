@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import signal
 import sys
+import threading
 import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Blueprint, Inference, LocalTraining, Recipe
+from knot_runner.engine.federated.cohort import Blueprint, Inference, LocalTraining, Recipe
 from knot_runner.engine.federated.lean_client import Client, make_client
-from knot_runner.engine.federated.lean_memory import SharedImages, view
+from knot_runner.engine.federated.lean_memory import SharedImages, Slots
 from knot_runner.errors import UserError
-from knot_runner.processes import Memory, aligned, die_with_parent
+from knot_runner.processes import die_with_parent, prepared
+
+#: What takes a worker seconds to import.
+PRELOADED = ["knot_runner.engine.federated.lean_worker"]
 
 
 @dataclass(frozen=True)
@@ -62,32 +66,59 @@ class Reply:
     after: int = 0
 
 
-@dataclass(frozen=True)
-class Slots:
-    """Equal pieces of shared memory, each for a model (weights [P] then buffers [Q]), a vector [P], or logits."""
+class Worker:
+    """A worker process, seen from the parent; one that died is followed by another when there is something to do.
 
-    memory: Memory
-    parameters: int
-    buffers: int
-    dtype: torch.dtype
-    stride: int
+    All but :meth:`end` are for the one thread that brings it orders.
+    """
 
-    @classmethod
-    def make(cls, count: int, blueprint: Blueprint, dtype: torch.dtype) -> Slots:
-        """``count`` slots that hold a model of ``blueprint`` or the logits of INFERENCE_ROWS images."""
-        layout = flat.layout_of(blueprint)
-        values = max(layout.size + layout.buffer_size, INFERENCE_ROWS * blueprint.classes)
-        stride = aligned(values * dtype.itemsize)
-        return cls(Memory(count * stride), layout.size, layout.buffer_size, dtype, stride)
+    def __init__(self, slots: Slots, images: SharedImages, blueprint: Blueprint, threads: int) -> None:
+        self._arguments = slots, images, blueprint, threads
+        self._lock, self._ended = threading.Lock(), False
+        self._process: BaseProcess | None = None
+        self._pipe: Connection | None = None
+        self._sent = 0
 
-    def model(self, slot: int) -> tuple[Tensor, Tensor]:
-        """(weights [P], buffers [Q])"""
-        both = view(self.memory, slot * self.stride, (self.parameters + self.buffers,), self.dtype)
-        return both[: self.parameters], both[self.parameters :]
+    def begin(self) -> None:
+        """Start the process. Raises OSError when the system has no room for it, EOFError after :meth:`end`."""
+        with self._lock:
+            if self._ended:
+                raise EOFError("no worker is wanted any more")
+            context = prepared(PRELOADED)
+            self._pipe, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(theirs, *self._arguments), daemon=True)
+            process.start()
+            theirs.close()  # so that the worker's death ends our end
+            self._process, self._sent = process, 0
 
-    def logits(self, slot: int, rows: int, classes: int) -> Tensor:
-        """[rows, classes]"""
-        return view(self.memory, slot * self.stride, (rows, classes), self.dtype)
+    def exchange(self, orders: list[Order]) -> Reply:
+        """The reply to the first of ``orders``; the worker then has the others. EOFError or OSError: it died."""
+        if self._process is None:
+            self.begin()
+        for order in orders[self._sent :]:
+            self._pipe.send(order)
+            self._sent += 1
+        reply = self._pipe.recv()
+        self._sent -= 1
+        return reply
+
+    def bury(self) -> None:
+        """Kill the process, if there is one, and free what it held."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.join()
+            self._pipe.close()
+            with contextlib.suppress(ValueError):  # another thread that starts a process may have just reaped it
+                process.close()
+
+    def end(self) -> None:
+        """Kill the process for good; its thread will hear of it."""
+        with self._lock:
+            self._ended = True
+            if self._process is not None:
+                self._process.kill()
 
 
 def serve(pipe: Connection, slots: Slots, images: SharedImages, blueprint: Blueprint, threads: int) -> None:

@@ -31,7 +31,9 @@ class Loop:
         self.layout = flat.layout_of(blueprint)
         self.device, self.dtype = device, dtype
         self.data, self.test = (_to(images, device) for images in (data, test))
-        self.model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes).to(device, dtype)
+        with torch.device("meta"):  # without first weights: every request brings its own
+            model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
+        self.model = model.to(dtype).to_empty(device=device)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -12,9 +13,14 @@ from torch import Tensor
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import Blueprint, ImageData, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.shared_ended import silent
+from knot_runner.engine.federated.stacked_memory import client_bytes, free_bytes, narrowed, out_of_memory
 from knot_runner.engine.federated.stacked_plan import Structure, chunks, plan, width
 from knot_runner.engine.federated.stacked_program import Program
 from knot_runner.errors import UserError
+
+#: What another number of clients side by side may change, said with it.
+ROUNDING = "(float32 may round differently in the last place)"
 
 
 class Stacked:
@@ -27,13 +33,15 @@ class Stacked:
     On CUDA each step is a captured graph, kept from round to round; a capture that fails raises. ``autocast="bf16"``:
     training computes in bfloat16 where autocast does so, weights and measures stay in ``dtype``. ``tf32``: training
     multiplies float32 matrices and convolves in TF32; :class:`UserError` on a CPU, which has none.
+
+    A stack that does not fit into memory, by an estimate or because CUDA memory ran out, is split, and ``say`` is told.
     """
 
     name = "stacked"
 
     def __init__(
         self, blueprint: Blueprint, data: ImageData, test: ImageData, device: torch.device, dtype: torch.dtype,
-        stack: int, autocast: Literal["none", "bf16"], tf32: bool,
+        stack: int, autocast: Literal["none", "bf16"], tf32: bool, say: Callable[[str], None] = silent,
     ) -> None:  # fmt: skip
         if tf32 and device.type != "cuda":
             raise UserError(f"hardware.precision: tf32 is a mode of CUDA GPUs, not of {device}; float32 runs there")
@@ -41,12 +49,13 @@ class Stacked:
         self.autocast = autocast == "bf16"
         self.measuring = Loop(blueprint, data, test, device, dtype)
         self.programs: dict[Structure, Program] = {}
+        self.say, self.limits = say, dict[Structure, int]()
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Engine`."""
+        """See :class:`Engine`. Raises :class:`UserError` when memory runs out with one client at a time."""
         found: dict[int, Trained] = {}
-        for structure, positions in chunks(cohort, self.stack):
-            trained = self._train_chunk(structure, [cohort[position] for position in positions])
+        for structure, positions in chunks(cohort, 0):
+            trained = self._train_alike(structure, [cohort[position] for position in positions])
             found.update(zip(positions, trained, strict=True))
         return [found[position] for position in range(len(cohort))]
 
@@ -58,11 +67,71 @@ class Stacked:
         """Free the programs and their graphs."""
         self.programs.clear()
 
-    def _train_chunk(self, structure: Structure, chunk: list[LocalTraining]) -> list[Trained]:
+    def _train_alike(self, structure: Structure, requests: list[LocalTraining]) -> list[Trained]:
+        """Requests of one structure, as many at a time as may be; with half as many whenever memory runs out."""
+        trained: list[Trained] = []
+        while len(trained) < len(requests):
+            room = self._room(structure, len(requests) - len(trained))
+            try:
+                trained += self._train_chunk(structure, requests[len(trained) : len(trained) + room], room)
+                continue
+            except RuntimeError as problem:  # whose traceback holds tensors until this block ends
+                if not out_of_memory(problem):
+                    raise
+            self._halve(structure, room)
+        return trained
+
+    def _room(self, structure: Structure, wanted: int) -> int:
+        """How many clients the next program has place for: ``stack`` or all ``wanted``, if so many fit into memory."""
+        asked = self.stack or wanted
+        room = min(asked, self.limits.get(structure, asked))
+        program = self.programs.get(structure)
+        if program is not None and program.clients >= room:
+            return room
+        each = client_bytes(self.blueprint, self.measuring.data, structure, self.dtype)
+        free = self._freed([structure], room * each)
+        if room * each <= free:
+            return room
+        self._limit(structure, int(free // each))
+        self.say(
+            f"hardware.stack: {room} clients together take {room * each / 1e9:.1f} GB of {free / 1e9:.1f} GB that they "
+            f"may take; going on with {self.limits[structure]} {ROUNDING}"
+        )
+        return self.limits[structure]
+
+    def _freed(self, structures: Iterable[Structure], needed: int) -> float:
+        """Bytes that may be taken without the programs of ``structures``; if fewer than ``needed``, without all."""
+        for structure in structures:
+            self.programs.pop(structure, None)
+        free = free_bytes(self.device)
+        if free < needed and self.programs:
+            return self._freed(list(self.programs), needed)
+        return free
+
+    def _halve(self, structure: Structure, room: int) -> None:
+        """After memory ran out with ``room`` clients: free it, and have half as many in the next program."""
+        if room == 1:
+            raise UserError(
+                "hardware.stack: out of GPU memory with one client at a time; a smaller training.batch takes less"
+            )
+        self.programs.clear()
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self._limit(structure, room // 2)
+        self.say(
+            f"hardware.stack: out of GPU memory with {room} clients together; going on with {self.limits[structure]} "
+            f"{ROUNDING}"
+        )
+
+    def _limit(self, structure: Structure, clients: int) -> None:
+        self.limits[structure] = max(clients, 1) if self.stack else narrowed(clients)
+
+    def _train_chunk(self, structure: Structure, chunk: list[LocalTraining], room: int) -> list[Trained]:
         before = [self._right(request, request.weights, request.buffers) for request in chunk]
         heat = [self._heat(request) for request in chunk] if structure.heat else None
         phases = plan(structure, chunk, heat)
-        program = self._program(structure, len(chunk))
+        program = self._program(structure, room)
         program.load(chunk)
         with _tf32(self.tf32):
             for phase in phases:
@@ -78,11 +147,11 @@ class Stacked:
         return results
 
     def _program(self, structure: Structure, clients: int) -> Program:
-        """The structure's program; a larger one takes its place when it has no room for so many clients."""
+        """The structure's program; a larger one takes its place when it has no place for so many clients."""
         program = self.programs.get(structure)
         if program is None or program.clients < clients:
             self.programs.pop(structure, None)  # its memory is free before the next one is made
-            room, data = self.stack or width(clients), self.measuring.data
+            room, data = clients if self.stack else width(clients), self.measuring.data
             program = Program(self.blueprint, data, structure, room, self.dtype, self.autocast, shrinks=self.stack == 0)
             self.programs[structure] = program
         return program

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
@@ -137,8 +139,7 @@ class Program:
             images = local.augmented(images, crops[:, :2], crops[:, 2].bool())
         images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
         buffers = flat.views(self.buffers[:k], self.layout.buffers)
-        # without its cache of casts: a cast made outside a graph must not be read inside it
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast, cache_enabled=False):
+        with self._casts():
             logits = vmap(self._forward)(leaves, buffers, images, real).to(self.dtype)
         # the truth picked by a mask, not by index: nll_loss and gather have atomics in their CUDA gradients
         others = self.data.labels[rows][..., None] != torch.arange(logits.shape[-1], device=self.device)
@@ -147,6 +148,12 @@ class Program:
         if self.heat is not None:
             losses = losses * self.heat[:k, :, 1]
         return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
+
+    def _casts(self) -> contextlib.AbstractContextManager[object]:
+        """bfloat16 where autocast has it; without its cache: a cast made outside a graph must not be read inside it."""
+        if not self.autocast:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
     def _forward(self, weights: dict[str, Tensor], buffers: dict[str, Tensor], images: Tensor, real: Tensor) -> Tensor:
         return functional_call(self.model, {**weights, **buffers, **dict.fromkeys(self.masks, real)}, (images,))

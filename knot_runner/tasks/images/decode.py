@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import warnings
 
 import numpy as np
 from PIL import Image
 
 from knot_runner.errors import UserError
+from knot_runner.processes import warnings_apart
 from knot_runner.tasks.images.checks import check_shape
 
 #: task.shape's channels -> Pillow's mode of such an image
@@ -21,8 +21,7 @@ def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
     The size is compared with ``shape`` before any pixel is decoded, so a small file cannot unfold to a huge image.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with warnings_apart("error", Image.DecompressionBombWarning):
             image = Image.open(io.BytesIO(data), formats=("PNG", "JPEG"))
     except Exception as problem:
         raise _broken(where, problem) from None

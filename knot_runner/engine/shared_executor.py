@@ -1,0 +1,115 @@
+"""One pool of workers for all jobs of a fused sweep: a stage that several jobs need is computed once, while they wait.
+
+On a CPU even one worker is a process of its own: training draws from torch's global generator, which belongs to the
+process, and jobs are threads of one. On a GPU processes would each hold their own copy of what CUDA needs, so a thread
+trains there, one request at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from knot_runner.engine.execute import Executor, new_pool
+from knot_runner.engine.hardware import prepare
+from knot_runner.engine.loop import Place
+from knot_runner.engine.requests import Request
+from knot_runner.engine.seeds import seeded
+from knot_runner.engine.stages import Key, Watch, run_one
+from knot_runner.engine.store import Store
+from knot_runner.engine.worker import Event
+from knot_runner.engine.worker_pool import ENDED, WorkerPool
+from knot_runner.settings import HardwareSettings
+from knot_runner.strict import digest
+
+#: (store, digest of hardware, data root, plug-ins): jobs that agree in these share a pool
+Group = tuple[Store, str, Path | None, tuple[str, ...]]
+
+
+class ExecutorDesk:
+    """Executors for jobs that are threads of one process; all with the same hardware, store and data share workers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pools: dict[Group, WorkerPool] = {}
+        self._closed = False
+
+    def executor(
+        self, store: Store, hardware: HardwareSettings, data_root: Path | None, plugins: list[str], watch: Watch
+    ) -> Executor:
+        """What :class:`Executor` is for a job that runs by itself, with the same results, bit for bit.
+
+        What goes wrong with a request reaches the jobs that wait for it and no other.
+        """
+        return _SharedExecutor(self._pool, store, hardware, data_root, plugins, watch)
+
+    def close(self) -> None:
+        """Kill all workers; jobs that still wait get a ``RuntimeError``."""
+        with self._lock:
+            self._closed = True
+            pools = list(self._pools.values())
+        for pool in pools:
+            pool.close()
+
+    def _pool(self, place: Place, hardware: HardwareSettings, plugins: list[str]) -> WorkerPool:
+        group = (place.store, digest(hardware), place.data_root, tuple(plugins))
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(ENDED)
+            if group not in self._pools:
+                on_cpu = place.device.type == "cpu"
+                self._pools[group] = (
+                    new_pool(place, hardware, plugins) if on_cpu else WorkerPool(lambda: _InThread(place, hardware), 1)
+                )
+            return self._pools[group]
+
+
+class _SharedExecutor(Executor):
+    """One job's way to the shared workers. Leaving it ends nothing but this job's interest."""
+
+    def __init__(
+        self, pool_of: Callable[[Place, HardwareSettings, list[str]], WorkerPool], store: Store,
+        hardware: HardwareSettings, data_root: Path | None, plugins: list[str], watch: Watch,
+    ) -> None:  # fmt: skip
+        super().__init__(store, hardware, data_root, plugins, watch)
+        self._pool_of = pool_of
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+    def _carry_out(self, missing: dict[Key, Request]) -> None:
+        self._pool_of(self.place, self._hardware, self._plugins).carry_out(missing, self._watch)
+
+
+class _InThread:
+    """A worker that is no process: the pool's thread trains by itself, on a GPU."""
+
+    def __init__(self, place: Place, hardware: HardwareSettings) -> None:
+        prepare(hardware)  # threads are set per thread
+        self._place, self._killed = place, False
+
+    def carry_out(self, request: Request, tell: Callable[[Event], None]) -> BaseException | None:
+        """See :meth:`knot_runner.engine.worker.Worker.carry_out`."""
+
+        def watch(title: str, done: int, total: int, text: str) -> None:
+            if self._killed:  # a thread cannot be killed, but it calls this at every step
+                raise RuntimeError(ENDED)
+            tell(Event(title, done, total, text))
+
+        try:
+            with seeded(0, "executor"):  # which leaves torch's global generators, seeded anew inside, to this thread
+                run_one(request, self._place, watch)
+        except BaseException as problem:
+            return problem
+        return None
+
+    def kill(self) -> None:
+        """At the next step."""
+        self._killed = True
+
+    def end(self) -> None:
+        """Nothing is left behind."""
