@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,12 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.errors import UserError, nearest
 from knot_runner.listing import GROUPS, config_folder
+from knot_runner.misspelt import bad_override, missing_config, one_line
 from knot_runner.settings import Settings, build_run, run_id
 
 #: What a key that is not in the config selects to (None can be a value).
@@ -43,10 +43,35 @@ class ComposedJob:
     def folder(self) -> Path:
         return run_folder(self.settings, self.run_id)
 
+    @property
+    def title(self) -> str:
+        """Its name for a person: task, method, what a sweep would otherwise not show, and seed."""
+        settings = self.settings
+        return f"{settings.task.name} {settings.method['name']}{variant(settings.method)} seed {settings.seed}"
+
+
+def as_yaml(config: dict[str, Any]) -> str:
+    """A composed, plain config as ``config.yaml`` has it: less a preset's grid and how it is shown."""
+    own = {key: value for key, value in config.items() if key not in ("sweep", "report")}
+    return OmegaConf.to_yaml(OmegaConf.create(own))
+
 
 def run_folder(settings: Settings, name: str) -> Path:
     """``<out>/<task>/<method>/<run id>``."""
     return Path(settings.paths.out) / settings.task.name / settings.method["name"] / name
+
+
+def variant(method: dict[str, Any]) -> str:
+    """What a sweep would otherwise not show: the temperature of a chilled method, the graph, the measures."""
+    parts = []
+    if method.get("temperature") not in (None, 1):
+        parts.append(f"T={method['temperature']:g}" + (" (in the rate)" if method["lr_control"] else ""))
+    if method.get("clustering"):
+        parts.append(method["clustering"]["graph"])
+    if method.get("fedwad") and method.get("distance") != "exact":
+        mode, support = method["fedwad"]["mode"], method["fedwad"]["support"]
+        parts.append(mode if mode == "exact" else f"S={support}")
+    return "".join(f" {part}" for part in parts)
 
 
 def compose_all(arguments: list[str]) -> tuple[list[ComposedJob], list[str]]:
@@ -95,19 +120,31 @@ def compose_jobs(arguments: list[str], config_dir: str | None) -> list[ComposedJ
     ]
     late = {o.get_key_element() for o in swept if o.type == OverrideType.CHANGE and o.key_or_group not in GROUPS}
     apart = {o.get_key_element() for o in swept} - {"method", "seed", "task"}
-    composed: dict[tuple[str, ...], DictConfig] = {}
+    composed: dict[tuple[str, ...], tuple[DictConfig, Any]] = {}
     jobs = []
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         for picked in itertools.product(*axes):
             early = tuple(o for o in picked if _key(o) not in late)
             if early not in composed:
-                composed[early] = _compose_here(list(early), config_dir)
+                composed[early] = _apart_from_claims(_compose_here(list(early), config_dir))
+            base, claims = composed[early]
             values = [o for o in picked if _key(o) in late]
-            config = _with_values(composed[early], values, list(picked), config_dir)
+            config = _with_values(base, values, list(picked), config_dir)
+            if claims is not None:
+                config["report"]["claims"] = claims
             settings, method = build_run(config)
             label = ", ".join(o for o in picked if _key(o) in apart)
             jobs.append(ComposedJob(list(picked), config, settings, method, label))
     return jobs
+
+
+def _apart_from_claims(config: DictConfig) -> tuple[DictConfig, Any]:
+    """``config`` without its claims, and these: long, the same for all jobs, and slow to resolve hundreds of times."""
+    claims = OmegaConf.select(config, "report.claims")
+    if claims is not None:
+        with open_dict(config.report):
+            del config.report["claims"]
+    return config, claims if claims is None else OmegaConf.to_container(claims)
 
 
 def _key(override: str) -> str:
@@ -133,14 +170,14 @@ def plain_config(config: Any) -> dict[str, Any]:
     try:
         return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as problem:
-        raise UserError(_one_line(str(problem))) from None
+        raise UserError(one_line(str(problem))) from None
 
 
 def _parse(arguments: list[str]) -> list[Override]:
     try:
         overrides = OverridesParser.create().parse_overrides(arguments)
     except HydraException as problem:
-        raise UserError(f"command line: {_one_line(str(problem))}") from None
+        raise UserError(f"command line: {one_line(str(problem))}") from None
     for override in overrides:
         named = override.is_sweep_override() or override.is_delete() or isinstance(override.value(), str | list)
         if override.key_or_group in GROUPS and not named:
@@ -153,47 +190,29 @@ def _compose(overrides: list[str], config_dir: str | None) -> dict[str, Any]:
         return plain_config(_compose_here(overrides, config_dir))
 
 
-def _compose_here(overrides: list[str], config_dir: str | None) -> DictConfig:
-    """Inside an ``initialize_config_dir``; every failure is one line that names the key."""
+def _compose_here(overrides: list[str], config_dir: str | None, hydra: bool = False) -> DictConfig:
+    """Inside an ``initialize_config_dir``; every failure is one line that names the key. ``hydra``: with its node."""
     search = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
     try:
-        return compose("config", overrides=[*search, *overrides])
+        return compose("config", overrides=[*search, *overrides], return_hydra_config=hydra)
     except MissingConfigException as problem:
-        raise UserError(_missing_config(str(problem))) from None
+        raise UserError(missing_config(str(problem))) from None
     except (HydraException, OmegaConfBaseException) as problem:
-        raise UserError(_bad_override(str(problem), overrides, search)) from None
+        raise UserError(bad_override(str(problem), overrides, search)) from None
 
 
-def _missing_config(text: str) -> str:
-    """``method=sinkhron_e`` and the like."""
-    wanted = re.search(r"(?:Could not find|Cannot find primary config|In .*?: Could not find) '([^']*)'", text)
-    group, _, name = (wanted.group(1) if wanted else "").rpartition("/")
-    folder = config_folder() / group
-    if not wanted or not folder.is_dir():
-        return _one_line(text)
-    return f"{group}={name}: there is no such {group}{nearest(name, [p.stem for p in folder.glob('*.yaml')])}"
+def check_launch(arguments: list[str]) -> None:
+    """Whether what ``arguments`` ask of Hydra makes sense, before it begins: its own answer would be a traceback.
 
-
-def _bad_override(text: str, overrides: list[str], search: list[str]) -> str:
-    """One line for an override of a key that is not there, with the nearest one that is."""
-    key = re.search(r"Could not (?:override|append to config|delete from config)[^']*'([^']*)'", text)
-    if key is None:
-        return _one_line(text)
-    path = key.group(1).split("=", 1)[0]
-    groups = [o for o in overrides if "." not in o.split("=", 1)[0] and o.split("=", 1)[0] != path]
-    try:
-        node: Any = compose("config", overrides=[*search, *groups])
-    except HydraException:  # the YAML itself is at fault
-        return _one_line(text)
-    parts = path.split(".")
-    for depth, part in enumerate(parts):
-        if not OmegaConf.is_dict(node) or part not in node:
-            known = list(node) if OmegaConf.is_dict(node) else []
-            prefix = ".".join(parts[:depth])
-            return f"{path}: there is no such setting{nearest(part, known)}" + (f" in {prefix}" if prefix else "")
-        node = node[part]
-    return f"{path}: cannot take that value; a key that is new in it needs a +, as in +{path}.KEY=VALUE"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    Raises :class:`UserError` naming the key.
+    """
+    asked = [a for a in arguments if a.startswith(("hydra.", "hydra/"))]
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        hydra = _compose_here(asked, None, hydra=True).hydra
+    if "plan" not in hydra.sweeper:
+        raise UserError("hydra/sweeper: knot-runner's own, missing, expands grids and resumes; without it is right")
+    size, together = hydra.sweeper.max_batch_size, hydra.launcher.get("together", 0)
+    if size is not None and (not isinstance(size, int) or size < 1):
+        raise UserError(f"hydra.sweeper.max_batch_size: {size!r} is not a whole number above 0, or null for all jobs")
+    if not isinstance(together, int) or together < 0:
+        raise UserError(f"hydra.launcher.together: {together!r} is not a number of jobs; 0 chooses by the hardware")

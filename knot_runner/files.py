@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,23 @@ from typing import Any
 from knot_runner.errors import UserError
 
 
-def write_atomic(path: Path, content: bytes | str) -> None:
-    """Replace ``path`` by ``content``, wholly or not at all, also across a power loss.
+def write_atomic(path: Path, content: bytes | str, durable: bool = True) -> None:
+    """Replace ``path`` by ``content``, wholly or not at all, also across a power loss (if ``durable``).
 
     Raises :class:`UserError` naming the file when the disk is full or the folder is read-only.
     """
     data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        if durable:
+            _sync_folder(path.parent)
     except OSError as problem:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -55,12 +58,18 @@ def sha256(path: Path) -> str:
 
 
 def append_synced(path: Path, line: str) -> int:
-    """Append ``line`` and a newline, fsync, and return the file's new length in bytes."""
-    with path.open("ab") as file:
-        file.write(line.encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-        return file.tell()
+    """Append ``line`` and a newline, fsync, and return the file's new length in bytes.
+
+    Raises :class:`UserError` naming the file when it cannot be (a full disk).
+    """
+    try:
+        with path.open("ab") as file:
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+    except OSError as problem:
+        raise UserError(f"{path}: cannot be written: {problem.strerror or problem}") from None
 
 
 class BusyError(Exception):

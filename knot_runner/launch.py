@@ -1,123 +1,161 @@
-"""Launching: all jobs are composed and checked first, then Hydra starts them; one that fails stops no other."""
+"""Launching: all jobs are composed and checked first; one runs here, several as a sweep, by the launcher asked for."""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 import hydra
-from omegaconf import OmegaConf
 from rich.console import Console
 
-from knot_runner.compose import ComposedJob, compose_all, plain_config, run_folder
+from knot_runner import stale
+from knot_runner.compose import ComposedJob, as_yaml, check_launch, compose_all
 from knot_runner.errors import UserError
+from knot_runner.files import locked
 from knot_runner.listing import config_folder
 from knot_runner.progress import Live
-from knot_runner.records import read_result
+from knot_runner.records import lock_of, read_result
 from knot_runner.report.summary import summary_table
-from knot_runner.settings import build_run, run_id
 from knot_runner.show import show
+from knot_runner.sweep.board import Board
+from knot_runner.sweep.plan import Plan, PlannedJob, make_plan, read_outcomes
+from knot_runner.sweep.state import clear_failure
+from knot_runner.sweep.summary import FAILED, summary
+from knot_runner.sweep.task import Outcome, run_task
 
 #: Hydra's flags that show something instead of running.
 HYDRA_ONLY = ("--hydra-help", "--cfg", "--resolve", "--package", "--info")
-#: Exit codes: 0 done; 1 a job failed or diverged; 2 the user's input; 130 / 143 interrupted.
-USER_ERROR = 2
 
 
 def run_jobs(arguments: list[str]) -> int:
-    """Compose and check every job first, then let Hydra launch them; a job that fails does not stop the others."""
-    launch = hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")
+    """Compose and check every job first; then carry out what is missing. Returns the exit code.
+
+    ``--stale=keep|rerun``: what becomes of finished runs whose code or data have changed since.
+    """
     if any(a.startswith(HYDRA_ONLY) for a in arguments):
-        sys.argv = [sys.argv[0], *arguments]
-        launch(lambda _: None)()
+        _hydra(arguments, lambda _: None)
         return 0
+    rerun, arguments = _stale_flag(arguments)
     jobs, expanded = compose_all(arguments)
-    many = len(jobs) > 1
-    if many and not {"-m", "--multirun"} & set(expanded):
-        expanded = ["-m", *expanded]
+    check_launch(expanded)
     console = Console(stderr=True)
-    problems: list[tuple[str, str, int]] = []
-    sys.argv = [sys.argv[0], *expanded]
-    launch(lambda config: run_one(config, console, problems, quiet=many))()
-    code = _report_sweep(jobs, problems) if many else _report_single(jobs[0], problems)
-    if code == 0 and jobs[0].settings.report:
+    _look_for_stale(jobs, rerun, console)
+    code = stale.code_version() if rerun else None
+    asked = {"-m", "--multirun"} & set(expanded) or any(a.startswith("hydra/launcher=") for a in expanded)
+    exit_code = _sweep(jobs, expanded, code, console) if len(jobs) > 1 or asked else _single(jobs[0], code, console)
+    if exit_code == 0 and jobs[0].settings.report:
         preset = next(a.split("=", 1)[1] for a in arguments if a.startswith("experiment="))
         show(preset, jobs, f"knot-runner {' '.join(arguments)}")
-    return code
+    return exit_code
 
 
-def run_one(config: Any, console: Console, problems: list[tuple[str, str, int]], quiet: bool) -> None:
-    """One job of Hydra's; what goes wrong is noted in ``problems`` and, for a crash, in the job's own folder."""
-    plain = plain_config(config)
-    settings, method = build_run(plain)
-    name = run_id(plain)
-    folder = run_folder(settings, name)
-    title = f"{settings.task.name} {settings.method['name']}{_variant(settings.method)} seed {settings.seed}"
-    finished = read_result(folder) is not None
-    if not (quiet and finished):
-        console.print(f"{title}  ->  {folder}", highlight=False, soft_wrap=True)
+def _hydra(arguments: list[str], task: Any) -> None:
+    sys.argv = [sys.argv[0], *arguments]
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(task)()
+
+
+# ---------------------------------------------------------------------------------------------------------- one run
+
+
+def _single(job: ComposedJob, code: str | None, console: Console) -> int:
+    """One run, in this process."""
+    if read_result(job.folder) is None:
+        console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        from knot_runner.pipelines.errand import Errand  # torch: only now, and not for a mistyped key
+        from knot_runner.pipelines.errand import Errand, Means  # torch: only now, and not for a mistyped key
         from knot_runner.run import run
 
         with Live(console) as live:
-            text = OmegaConf.to_yaml(OmegaConf.create(plain))
-            result = run(Errand(settings, method, folder, text, name, live.watch, live.say))
-        if result["status"] != "done":
-            problems.append((title, result["status"], 1))
-    except UserError as problem:
-        known = any(text == str(problem) for _, text, _ in problems)
-        problems.append((title, str(problem), USER_ERROR))
-        if quiet and not known:  # one mistake of a whole grid is said once
-            console.print(f"{title}: {problem}", highlight=False, markup=False, soft_wrap=True)
-    except Exception as problem:  # a bug or a broken machine: on record, and the sweep goes on
-        problems.append((title, f"{type(problem).__name__}: {problem} (traceback: {folder / 'failed.txt'})", 1))
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "failed.txt").write_text(traceback.format_exc(), encoding="utf-8")
-
-
-def _variant(method: dict[str, Any]) -> str:
-    """What a sweep would otherwise not show: the temperature of a chilled method, the graph, the measures."""
-    parts = []
-    if method.get("temperature") not in (None, 1):
-        parts.append(f"T={method['temperature']:g}" + (" (in the rate)" if method["lr_control"] else ""))
-    if method.get("clustering"):
-        parts.append(method["clustering"]["graph"])
-    if method.get("fedwad") and method.get("distance") != "exact":
-        mode, support = method["fedwad"]["mode"], method["fedwad"]["support"]
-        parts.append(mode if mode == "exact" else f"S={support}")
-    return "".join(f" {part}" for part in parts)
-
-
-def _report_single(job: ComposedJob, problems: list[tuple[str, str, int]]) -> int:
-    if problems:
-        _, text, code = problems[0]
-        print(f"knot-runner: {text}", file=sys.stderr)
-        return code
+            text = as_yaml(job.config)
+            run(Errand(job.settings, job.method, job.folder, text, job.run_id, live.watch, live.say, Means(), code))
+    except UserError:
+        raise
+    except Exception as problem:  # a bug or a broken machine: on record
+        job.folder.mkdir(parents=True, exist_ok=True)
+        with (job.folder / "log.txt").open("a", encoding="utf-8") as log:
+            traceback.print_exc(file=log)
+        print(f"knot-runner: {type(problem).__name__}: {problem} (see {job.folder}/log.txt)", file=sys.stderr)
+        return FAILED
+    clear_failure(job.folder)
     result = read_result(job.folder)
+    if result["status"] != "done":
+        print(f"knot-runner: {result['status']}", file=sys.stderr)
+        return FAILED
     Console().print(summary_table(result))
     print(job.folder)
     return 0
 
 
-def _report_sweep(jobs: list[ComposedJob], problems: list[tuple[str, str, int]]) -> int:
-    done = sum(status(job) == "done" for job in jobs)
-    print(f"{done} done, {len(jobs) - done} failed", file=sys.stderr)
-    alike: dict[str, list[str]] = {}
-    for title, text, _ in problems:
-        alike.setdefault(text, []).append(title)
-    for text, titles in alike.items():
-        more = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
-        print(f"  {titles[0]}{more}: {text}", file=sys.stderr)
-    if problems:
-        return max(code for _, _, code in problems)
-    return 0 if done == len(jobs) else 1
+# ----------------------------------------------------------------------------------------------------------- a sweep
 
 
-def status(job: ComposedJob) -> str | None:
-    """``done``, ``diverged``, or None when the job has no whole result yet."""
+def _sweep(jobs: list[ComposedJob], expanded: list[str], code: str | None, console: Console) -> int:
+    """All jobs that are not done, by Hydra's launcher; their states and causes in the end."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    unlike = list({job.run_id: job for job in jobs}.values())
+    missing = [job for job in unlike if read_result(job.folder) is None]
+    planned = [_planned(job) for job in missing]
+    outcomes: list[Outcome] = []
+    if planned:
+        plan = make_plan(Path(jobs[0].settings.paths.out), planned, jobs[0].settings.fail_fast, code)
+        with Board(planned, len(unlike) - len(planned), console):
+            outcomes = _launched(plan, expanded, console)
+    there = [job for job in unlike if job not in missing]
+    diverged = [_planned(job) for job in there if read_result(job.folder)["status"] != "done"]
+    lines, exit_code = summary(planned + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
+    for line in lines:
+        print(line, file=sys.stderr)
+    return exit_code
+
+
+def _planned(job: ComposedJob) -> PlannedJob:
+    own = [override for override in job.overrides if not override.startswith(("hydra.", "hydra/"))]
+    return PlannedJob(own, job.run_id, str(job.folder), job.title)
+
+
+def _launched(plan: Plan, expanded: list[str], console: Console) -> list[Outcome]:
+    """What the launcher returned; none where it broke, which is said: the records then tell the rest."""
+    from knot_runner.sweep.sweeper import register
+
+    register()
+    path = str(plan.path)
+    fixed = [a for a in expanded if a.startswith(("-", "hydra.", "hydra/")) and a not in ("-m", "--multirun")]
+    arguments = ["-m", *fixed, *plan.jobs[0].overrides, f"hydra.sweeper.plan={path}"]
+    try:
+        _hydra(arguments, lambda config: run_task(config, path))
+    except SystemExit as stop:  # Hydra has said why
+        console.print(f"the launcher ended early (exit code {stop.code})", highlight=False)
+    return read_outcomes(plan)
+
+
+# ------------------------------------------------------------------------------------------------------- stale results
+
+
+def _stale_flag(arguments: list[str]) -> tuple[bool, list[str]]:
+    given = [a for a in arguments if a.startswith("--stale")]
+    for flag in given:
+        if flag not in ("--stale=keep", "--stale=rerun"):
+            raise UserError(f"{flag}: --stale=keep or --stale=rerun would be right")
+    return "--stale=rerun" in given, [a for a in arguments if a not in given]
+
+
+def _look_for_stale(jobs: list[ComposedJob], rerun: bool, console: Console) -> None:
+    """Say which finished runs were made with other code or data; with ``rerun`` set them aside, to be made anew."""
+    now = stale.Now()
+    found = [(job, reasons) for job in jobs if (reasons := _reasons(job, now))]
+    for job, _ in found if rerun else []:
+        with locked(lock_of(job.settings.paths.out, job.run_id)):
+            if _reasons(job, now):  # no other command has made it anew meanwhile
+                stale.set_aside(job.folder)
+    lines = [f"{len(found)} finished runs are set aside (.stale) and made anew"] if rerun and found else []
+    for line in lines or stale.summary([(job.title, reasons) for job, reasons in found]):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _reasons(job: ComposedJob, now: stale.Now) -> list[str]:
     result = read_result(job.folder)
-    return result["status"] if result else None
+    return stale.reasons(result, job.settings, now) if result else []

@@ -24,6 +24,11 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     return result if isinstance(result, dict) and intact(result) else None
 
 
+def lock_of(out: str, run_id: str) -> Path:
+    """The lock of a run below ``out``: beside all runs and not in its folder, which may be set aside."""
+    return Path(out) / ".locks" / run_id
+
+
 def intact(result: dict[str, Any]) -> bool:
     """Whether the content is what was written."""
     rest = {key: value for key, value in result.items() if key != "digest"}

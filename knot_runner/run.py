@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import Any
 
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.plugins import load_plugins
 from knot_runner.files import locked
 from knot_runner.pipelines.errand import Errand
-from knot_runner.records import read_result, write_result
+from knot_runner.records import lock_of, read_result, write_result
 from knot_runner.settings import (
     CoresetKnnSettings,
     CoresetSettings,
@@ -32,18 +31,23 @@ PIPELINES: dict[type, str] = {
 
 
 def run(errand: Errand) -> dict[str, Any]:
-    """Carry out one run in its folder and return its result, the content of ``result.json``.
+    """:func:`run_locked`, alone with the run's folder: whoever comes second waits, and finds it finished."""
+    with locked(lock_of(errand.settings.paths.out, errand.run_id)):
+        return run_locked(errand)
+
+
+def run_locked(errand: Errand) -> dict[str, Any]:
+    """Carry out one run in its folder, under its lock, and return its result, the content of ``result.json``.
 
     A finished run is returned at once; an unfinished one goes on from its last commit. Raises :class:`UserError`.
     """
-    with locked(Path(errand.settings.paths.out) / ".locks" / errand.run_id):
-        finished = read_result(errand.folder)
-        if finished is not None:
-            return finished
-        load_plugins(errand.settings.plugins)
-        result = write_result(errand.folder, _carry_out(errand))
-        Checkpoint(errand.folder).clear()
-        return result
+    finished = read_result(errand.folder)
+    if finished is not None:
+        return finished
+    load_plugins(errand.settings.plugins)
+    result = write_result(errand.folder, _carry_out(errand))
+    Checkpoint(errand.folder).clear()
+    return result
 
 
 def _carry_out(errand: Errand) -> dict[str, Any]:

@@ -62,6 +62,7 @@ class Tracker:
                 id=run_id,
                 name=f"{settings.method['name']}-seed{settings.seed}",
                 resume="allow",
+                reinit="create_new",  # the jobs of a fused sweep are threads of one process, each with its run
                 dir=str(folder),
                 config={"task": settings.task.name, "method": settings.method, "seed": settings.seed},
                 settings=wandb.Settings(init_timeout=PATIENCE, console="off"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from knot_runner.engine.store import Store
 from knot_runner.errors import UserError
 from knot_runner.pipelines import encoding
 from knot_runner.settings import EncoderSettings
@@ -26,7 +27,8 @@ def errand(out, seed: int = 0):
     """What of an errand encoders need; ``said`` collects the progress."""
     said = []
     settings = SimpleNamespace(seed=seed, hardware=SimpleNamespace(threads=1), paths=SimpleNamespace(out=str(out)))
-    return SimpleNamespace(settings=settings, watch=lambda *step: said.append(step), said=said)
+    store = Store(out / "artefacts")
+    return SimpleNamespace(settings=settings, watch=lambda *step: said.append(step), said=said, store=store)
 
 
 def spec(**changes) -> EncoderSettings:

@@ -14,7 +14,7 @@ FLOORS = [
     {"prepare", "evaluate", "temperature"},
     {"pipelines"},
     {"run"},
-    {"listing", "compose", "progress"},
+    {"listing", "misspelt", "compose", "progress"},
     {"show", "estimate"},
     {"sweep"},
     {"launch"},

@@ -10,6 +10,7 @@ import pytest
 
 from knot_runner.cli import main
 from knot_runner.compose import compose_all
+from knot_runner.engine.store import Store
 from knot_runner.errors import UserError
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.errand import Errand
@@ -213,11 +214,10 @@ def test_real_data_sets(tmp_path, data_root, capsys):
 
 def test_a_fake_errand_needs_no_more_than_this(tmp_path):
     """What other pipelines (clustered runs) give ``distances``."""
-    settings = SimpleNamespace(
-        seed=0, paths=SimpleNamespace(out=str(tmp_path)), hardware=SimpleNamespace(workers=1)
-    )  # fmt: skip
+    settings = SimpleNamespace(seed=0, hardware=SimpleNamespace(workers=1))
     seen: list[tuple[str, int, int, str]] = []
-    watcher = SimpleNamespace(settings=settings, watch=lambda *a: seen.append(a))
+    store = Store(tmp_path / "artefacts")
+    watcher = SimpleNamespace(settings=settings, watch=lambda *a: seen.append(a), store=store)
     found = matrix.distances(watcher, samples(), ["a", "b", "c"], errand(tmp_path).hp.otdd, "data")
     assert found.matrix.shape == (3, 3) and found.folder.name == found.digest and found.seconds > 0
     assert seen[-1] == ("distances", 3, 3, "done")

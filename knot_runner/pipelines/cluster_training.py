@@ -46,7 +46,7 @@ class Work:
 
     @property
     def store(self) -> Store:
-        return Store(Path(self.errand.settings.paths.out) / "artefacts")
+        return self.errand.store
 
     @property
     def folder(self) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from knot_runner.engine.commit import Checkpoint, Commit
+from knot_runner.stale import code_changes, made_by
 
 #: A commit may take this share of the time since the last one; a kill costs the steps in between, never a number.
 COMMIT_SHARE = 0.1
@@ -17,18 +18,32 @@ COMMIT_SHARE = 0.1
 MOST_UNCOMMITTED = 60.0
 
 
-class Commits:
-    """Commits in ``folder`` of work on ``data`` (a digest of all that the steps depend on). Use under a lock."""
+def stands(commit: Commit, code: str | None, say: Callable[[str], None]) -> bool:
+    """Whether a commit is gone on from, which is said where other code made it; with ``code`` (``--stale=rerun``) such
+    a one is not."""
+    changes = code_changes(commit.values) if commit.step >= 0 else []
+    if changes:
+        say(f"{'does not go' if code else 'goes'} on from a commit made otherwise: {'; '.join(changes)}")
+    return not (changes and code)
 
-    def __init__(self, folder: Path, data: str, say: Callable[[str], None]) -> None:
-        self._checkpoint, self._data, self._say = Checkpoint(folder), data, say
+
+class Commits:
+    """Commits in ``folder`` of work on ``data`` (a digest of all that the steps depend on). Use under a lock.
+
+    ``code``: with it, what other code committed is not gone on from.
+    """
+
+    def __init__(self, folder: Path, data: str, say: Callable[[str], None], code: str | None = None) -> None:
+        self._checkpoint, self._data, self._say, self._code = Checkpoint(folder), data, say, code
         self._step, self._cost, self._since = -1, 0.0, time.monotonic()
 
     def resume(self) -> tuple[Commit, list[dict[str, Any]]]:
         """The last commit (step -1: none) and the log up to it; work on other data is dropped, and that is said."""
         commit = self._checkpoint.load()
-        if commit.step >= 0 and commit.values.get("data") != self._data:
+        other_data = commit.step >= 0 and commit.values.get("data") != self._data
+        if other_data:
             self._say("the data changed since this run was interrupted; it begins afresh")
+        if other_data or not stands(commit, self._code, self._say):
             self._checkpoint.clear()
             commit = self._checkpoint.load()
         self._step, self._since = commit.step, time.monotonic()
@@ -41,6 +56,6 @@ class Commits:
     def save(self, step: int, state: dict[str, Tensor], rows: list[dict[str, Any]]) -> None:
         """Commit ``state`` after ``step``; ``rows``: the whole log, one row per step."""
         began = time.monotonic()
-        self._checkpoint.save(step, state, {"data": self._data}, rows[self._step - step :])
+        self._checkpoint.save(step, state, {"data": self._data, **made_by(())}, rows[self._step - step :])
         self._step, self._since = step, time.monotonic()
         self._cost = self._since - began

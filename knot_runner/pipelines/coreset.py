@@ -84,7 +84,7 @@ class _Course:
 
     def __init__(self, errand: Errand, clients: Clients, data: str, tracker: Tracker) -> None:
         self.errand, self.clients, self.tracker = errand, clients, tracker
-        self.commits = Commits(errand.folder, data, errand.say)
+        self.commits = Commits(errand.folder, data, errand.say, errand.code)
         self.rows: list[dict[str, Any]] = []
 
     def run(self) -> np.ndarray:
@@ -176,7 +176,8 @@ def keep(errand: Errand, space: encoding.Space, points: np.ndarray, more: dict[s
 def describe(errand: Errand, task: ImageTask, partition: Partition) -> dict[str, Any]:
     """What the results of both kinds of coreset say."""
     return {
-        **errand.describe(task.digest, task.source, torch.device("cpu")),  # transport is solved on the CPU
+        # transport is solved on the CPU
+        **errand.describe(task.digest, task.source, torch.device("cpu"), task.files),
         "status": "done",
         "points": errand.hp.points,
         "shape": list(task.shape),

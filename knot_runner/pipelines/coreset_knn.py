@@ -97,7 +97,7 @@ def _coresets(
     errand: Errand, clients: Clients, data: str, tracker: Tracker
 ) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
     """The coreset [K, d] of each client, from the last commit on; and the log, a row per client."""
-    commits, count = Commits(errand.folder, data, errand.say), len(clients.rows)
+    commits, count = Commits(errand.folder, data, errand.say, errand.code), len(clients.rows)
     commit, rows = commits.resume()
     points = [commit.tensors["points"][client].numpy() for client in range(commit.step + 1)]
     for client in range(commit.step + 1, count):

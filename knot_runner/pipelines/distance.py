@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from knot_runner.engine.hardware import prepare_cpu
 from knot_runner.engine.seeds import keyed
 from knot_runner.files import write_atomic
 from knot_runner.pipelines.errand import Errand, Watch
+from knot_runner.processes import warnings_apart
 from knot_runner.settings import FedwadSettings
 from knot_runner.tasks.gaussians import Gaussians, draw_gaussians
 from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between
@@ -37,8 +37,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     device = prepare_cpu(settings.hardware, errand.say)
     write_atomic(errand.folder / "config.yaml", errand.config_yaml)
     task = draw_gaussians(settings.task, settings.seed)
-    with warnings.catch_warnings(record=True) as raised:
-        warnings.simplefilter("always", RuntimeWarning)
+    with warnings_apart("always", RuntimeWarning) as raised:
         bare, traced, exact, seconds = _measured(errand, task)
     notes = [*_notes(errand.hp.fedwad), *dict.fromkeys(str(warning.message) for warning in raised)]
     for note in notes:

@@ -19,9 +19,11 @@ from knot_runner.files import write_atomic
 from knot_runner.methods import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
+from knot_runner.pipelines.commits import stands
 from knot_runner.pipelines.errand import Errand
-from knot_runner.prepare import make_federation
-from knot_runner.settings import KnotSettings, Settings
+from knot_runner.prepare import make_federation, model_files
+from knot_runner.settings import KnotSettings
+from knot_runner.stale import made_by
 from knot_runner.tasks import Task
 from knot_runner.tracker import Tracker
 
@@ -30,7 +32,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     """Teachers, soft labels, distillation, evaluation; the result's content. Raises :class:`UserError`."""
     settings, hp, folder, say = errand.settings, errand.hp, errand.folder, errand.say
     began = time.monotonic()
-    store = Store(Path(settings.paths.out) / "artefacts")
+    store = errand.store
     data_root = errand.data_root
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(
@@ -46,7 +48,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
         write_atomic(folder / "config.yaml", errand.config_yaml)
         tracker = stack.enter_context(Tracker(settings.tracker, settings, folder, errand.run_id, say))
         try:
-            state = advance(settings, hp, task, federation, executor, folder, tracker)
+            state = advance(errand, task, federation, executor, tracker)
         except DivergedError as problem:
             say(str(problem))
             return {**head, "status": "diverged", "metrics": {}, "notes": [*task.notes, str(problem)]}
@@ -67,15 +69,13 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     }
 
 
-def advance(
-    settings: Settings, hp: Any, task: Task, federation: Federation, executor: Executor, folder: Path,
-    tracker: Tracker,
-) -> dict[str, Any]:  # fmt: skip
+def advance(errand: Errand, task: Task, federation: Federation, executor: Executor, tracker: Tracker) -> dict[str, Any]:
     """Plan, execute, fold and commit, round by round, until the method plans nothing more. Returns its state."""
-    method = METHODS[settings.method["algorithm"]]
-    checkpoint = Checkpoint(folder)
+    hp, method = errand.hp, METHODS[errand.settings.method["algorithm"]]
+    checkpoint = Checkpoint(errand.folder)
     commit = checkpoint.load()
-    if commit.values.get("data") not in (None, task.digest) or not _all_there(commit.values, executor.place.store):
+    same_data = commit.values.get("data") in (None, task.digest)
+    if not (same_data and _all_there(commit.values, executor.place.store) and stands(commit, errand.code, errand.say)):
         checkpoint.clear()  # the data changed, or artefacts were deleted: what was committed no longer stands
         commit = checkpoint.load()
     state = commit.values["state"] if commit.step >= 0 else method.init(hp, federation)
@@ -83,7 +83,7 @@ def advance(
     while requests := method.plan(hp, state, federation, round):
         state, diagnostics = method.fold(hp, state, federation, round, requests, executor(requests))
         row = {"round": round, **diagnostics}
-        checkpoint.save(round, {}, {"data": task.digest, "state": state}, [row])
+        checkpoint.save(round, {}, {"data": task.digest, "state": state, **made_by(errand.settings.plugins)}, [row])
         tracker.log(row)
         round += 1
     return state
@@ -97,7 +97,12 @@ def _all_there(values: dict[str, Any], store: Store) -> bool:
 def _describe(errand: Errand, task: Task, executor: Executor) -> dict[str, Any]:
     """What a result says about itself, whatever becomes of the run."""
     return {
-        **errand.describe(task.digest, task.source, executor.place.device),
+        **errand.describe(
+            task.digest,
+            task.source,
+            executor.place.device,
+            [*task.files, *model_files(errand.settings.model, errand.data_root)],
+        ),
         "datasets": {
             name: {"role": data.role, **{split: len(part.texts) for split, part in data.splits.items()}}
             for name, data in task.datasets.items()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knot_runner.engine.seeds import generator, keyed
-from knot_runner.engine.store import Artefact, Store
+from knot_runner.engine.seeds import generator, seeded
+from knot_runner.engine.store import Artefact
 from knot_runner.errors import UserError
 from knot_runner.models.encoder import Autoencoder, build_encoder
 from knot_runner.pipelines.errand import Errand
@@ -99,8 +98,7 @@ def space(errand: Errand, spec: EncoderSettings | None, task: ImageTask, train_r
 
 
 def _initial(spec: EncoderSettings, shape: tuple[int, int, int], seed: int) -> Autoencoder:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(keyed(seed, STAGE, "weights"))
+    with seeded(seed, STAGE, "weights"):
         return build_encoder(spec, shape)
 
 
@@ -112,7 +110,7 @@ def _trained(
     settings = errand.settings
     about = {"spec": spec, "data": images.digest, "mean": task.mean, "std": task.std, "seed": settings.seed}
     key = digest({**about, "threads": settings.hardware.threads})
-    store = Store(Path(settings.paths.out) / "artefacts")
+    store = errand.store
     with store.lock(STAGE, key):
         found = store.find(STAGE, key)
         if found is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 import knot_runner
+from knot_runner import stale
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine
+from knot_runner.engine.store import Store
 from knot_runner.settings import Settings
 from knot_runner.tasks import Task, load_task
 from knot_runner.tasks.images import ImageTask, load_images
@@ -49,6 +51,8 @@ class Errand:
     watch: Watch
     say: Say
     means: Means = Means()
+    #: with it, stages in the store that other code made are made anew
+    code: str | None = None
 
     @property
     def data_root(self) -> Path | None:
@@ -56,8 +60,15 @@ class Errand:
         data = self.settings.paths.data
         return Path(data).expanduser() if data else None
 
-    def describe(self, data: str, source: str, device: torch.device) -> dict[str, Any]:
-        """What any result says, whatever becomes of the run. ``data``: digest of what was read."""
+    @property
+    def store(self) -> Store:
+        """The stages that runs share, below ``paths.out``."""
+        return Store(Path(self.settings.paths.out) / "artefacts", self.code, tuple(self.settings.plugins))
+
+    def describe(
+        self, data: str, source: str, device: torch.device, files: Sequence[stale.Opened] = ()
+    ) -> dict[str, Any]:
+        """What any result says, whatever becomes of the run. ``data``: digest of what was read, from ``files``."""
         return {
             "task": self.settings.task.name,
             "source": source,
@@ -66,6 +77,8 @@ class Errand:
             "data": data,
             "device": str(device),
             "threads": self.settings.hardware.threads,
+            **stale.made_by(self.settings.plugins),
+            "files": [file.record() for file in files],
             "versions": {
                 "knot_runner": knot_runner.__version__,
                 "torch": torch.__version__,

@@ -62,7 +62,7 @@ def _train(errand: Errand, ground: Ground, method: FederatedMethod, learn: Learn
     """All that needs the engine; the result's content."""
     settings = errand.settings
     with contextlib.ExitStack() as stack:
-        engine = errand.means.engine(settings.hardware, ground.blueprint, ground.data, ground.test)
+        engine = errand.means.engine(settings.hardware, ground.blueprint, ground.data, ground.test, errand.say)
         stack.callback(engine.close)
         errand.say(f"engine {engine.name}, {settings.hardware.precision}")
         head = _describe(errand, ground, engine)
@@ -130,7 +130,7 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
 
 def _describe(errand: Errand, ground: Ground, engine: Engine) -> dict[str, Any]:
     return {
-        **errand.describe(ground.task.digest, ground.task.source, engine.device),
+        **errand.describe(ground.task.digest, ground.task.source, engine.device, ground.task.files),
         "kind": "federated",
         "datasets": {"train": len(ground.task.train), "test": len(ground.task.test)},
         "labels": {"names": ground.task.classes, "coordinates": ground.task.coordinates},

@@ -59,7 +59,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     sets = labelled(errand, otdd, task, partition.train, errand.settings.seed)
     found = distances(errand, sets, partition.names, otdd, task.digest)
     return {
-        **errand.describe(task.digest, task.source, device),
+        **errand.describe(task.digest, task.source, device, task.files),
         "kind": "matrix",
         "status": "done",
         "solver": otdd.solver,
@@ -117,7 +117,7 @@ def distances(
     numbers. Raises :class:`UserError` naming a pair whose distance is not finite.
     """
     key = _key(sets, otdd, digest, errand.settings.seed)
-    store = Store(Path(errand.settings.paths.out) / "artefacts")
+    store = errand.store
     with store.lock(STAGE, key):
         found = store.find(STAGE, key) or _measured(errand, store, key, sets, names, otdd)
     return Distances(found.tensors()["matrix"].numpy(), found.folder, found.info["seconds"], key)

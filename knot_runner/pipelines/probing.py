@@ -28,7 +28,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     arrays = probe(errand.hp, settings, data, test, blueprint, device, errand.watch, errand.say)
     write_atomic(errand.folder / "probe.safetensors", save_bytes(arrays))
     return {
-        **errand.describe(task.digest, task.source, device),
+        **errand.describe(task.digest, task.source, device, task.files),
         "kind": "probe",
         "status": "done",
         "model": settings.model.name,

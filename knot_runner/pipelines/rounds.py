@@ -56,7 +56,7 @@ class Rounds:
 
     def __init__(self, errand: Errand, engine: Engine, course: Course) -> None:
         self.errand, self.engine, self.course = errand, engine, course
-        self.commits = Commits(course.folder, course.data, errand.say)
+        self.commits = Commits(course.folder, course.data, errand.say, errand.code)
         self.rows: list[Row] = []
 
     def run(self, start: State) -> State:

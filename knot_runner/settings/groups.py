@@ -84,6 +84,8 @@ class HardwareSettings:
     precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     #: stacked: clients trained together, at most; 0 = the whole cohort
     stack: int = 0
+    #: of a sweep: its jobs take these in turn (cuda:0, cuda:1, ...); none = all are given ``device``
+    devices: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         rule(1 <= self.threads <= 1024, "threads", f"{self.threads} is not in 1..1024")

@@ -76,6 +76,8 @@ class Settings:
     partition: Any = None
     #: a preset's grid, and how ``table`` and ``plot`` show it; neither is part of a run
     sweep: dict[str, Any] | None = None
+    #: a sweep begins no more jobs after one has failed
+    fail_fast: bool = False
     report: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:

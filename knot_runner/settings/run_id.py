@@ -8,7 +8,7 @@ from typing import Any
 from knot_runner.strict import digest
 
 #: Groups and keys that do not change the numbers, so they are left out of the run id.
-NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report")
+NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast")
 #: Keys of ``hardware`` that do, in federated runs: engines agree up to rounding only.
 HARDWARE_IN_RUN_ID = ("engine", "precision")
 #: Methods on images that do not read ``model`` and ``training``.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import NearestNeighbors
 
 from knot_runner.errors import UserError
+from knot_runner.processes import warnings_apart
 from knot_runner.settings.transport import ClusteringSettings
 
 #: scikit-learn's warning that a graph has several parts, which is said in numbers instead
@@ -130,8 +130,7 @@ def _spectral(graph: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, lis
         count, affinity="precomputed", assign_labels="kmeans", n_init=10, random_state=seed % 2**32
     )
     parts = int(connected_components(graph, directed=False, return_labels=False))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings_apart("always") as caught:
         labels = method.fit_predict(graph)
     told = [" ".join(str(warning.message).split()).rstrip(".") for warning in caught]
     notes = [f"method.clustering: {text}" for text in told if not text.startswith(UNCONNECTED)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.context
 import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from knot_runner.errors import UserError
-from knot_runner.processes import Memory, aligned, die_with_parent
+from knot_runner.processes import Memory, aligned, die_with_parent, prepared
 
 #: (task, shared arrays) -> result; a function of a module, so that another process finds it
 Work = Callable[[Any, list[np.ndarray]], Any]
@@ -23,15 +21,6 @@ Work = Callable[[Any, list[np.ndarray]], Any]
 
 #: what a worker needs, and takes seconds to import
 PRELOADED = ["knot_runner.transport.otdd.matrix"]
-
-
-def _context() -> multiprocessing.context.BaseContext:
-    """Where there is one, a server that has imported everything once and forks each worker, from a single thread."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    return context
 
 
 class SharedArrays:
@@ -66,7 +55,7 @@ class Pool:
             self._start(SharedArrays(arrays), workers)
 
     def _start(self, shared: SharedArrays, workers: int) -> None:
-        context = _context()
+        context = prepared(PRELOADED)
         for _ in range(workers):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, shared), daemon=True)

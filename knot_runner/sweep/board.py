@@ -1,0 +1,141 @@
+"""What a person sees of a sweep: on a terminal one live view of all jobs, else a plain line when one begins or ends.
+
+All of it is read from the runs' folders, so it is the same whatever launched them, and wherever.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from knot_runner.records import read_result
+from knot_runner.sweep.plan import PlannedJob
+from knot_runner.sweep.state import Progress, read_failure, read_progress
+
+#: Seconds between two looks, and rows of jobs at work that are shown at most.
+EVERY, MOST_ROWS = 1.0, 12
+
+
+class Board:
+    """Watches the ``jobs`` of a sweep, from a thread of its own, while it is entered."""
+
+    def __init__(self, jobs: Sequence[PlannedJob], there: int, console: Console) -> None:
+        self._jobs, self._there, self._console = list(jobs), there, console
+        self._began = time.monotonic()
+        self._since = time.time()
+        self._waiting = {job.run_id: job for job in jobs}
+        self._at_work: dict[str, Progress] = {}
+        self._failed = 0
+        self._causes: set[str] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> Board:
+        if self._live:
+            self._live.start()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        self._look()
+        if self._live:
+            self._live.stop()
+
+    def _watch(self) -> None:
+        while not self._over.wait(EVERY):
+            self._look()
+            if self._live:
+                self._live.update(self.view(), refresh=True)
+
+    def _look(self) -> None:
+        """Read what changed."""
+        for name, job in list(self._waiting.items()):
+            ended = self._ended(job)
+            if ended is not None:
+                del self._waiting[name]
+                self._at_work.pop(name, None)
+                self._say(f"{job.title}: {ended}")
+                continue
+            progress = read_progress(job.path)
+            if progress is None:
+                self._at_work.pop(name, None)
+            elif name not in self._at_work and not self._live:
+                self._say(f"{job.title}: begins  ->  {job.folder}")
+            if progress is not None:
+                self._at_work[name] = progress
+
+    def _ended(self, job: PlannedJob) -> str | None:
+        result = read_result(job.path)
+        if result is not None:
+            return ended_line(result)
+        failure = read_failure(job.path)
+        if failure is not None and failure.at >= self._since:
+            self._failed += 1
+            known, self._causes = failure.cause in self._causes, self._causes | {failure.cause}
+            return "failed likewise" if known else f"failed: {failure.cause}"  # one mistake of a grid is said once
+        return None
+
+    def _say(self, text: str) -> None:
+        done = len(self._jobs) - len(self._waiting)
+        line = f"[{self._there + done}/{self._there + len(self._jobs)}] {text}"
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def view(self) -> Group:
+        """The live view: how far the sweep is, and each job at work."""
+        total, left = len(self._jobs), len(self._waiting)
+        share = sum(one.done / max(one.total, 1) for one in self._at_work.values())
+        finished = total - left + share
+        head = Table.grid(padding=(0, 1))
+        head.add_row(
+            Text(f"{self._there + total - left} of {self._there + total} jobs"),
+            ProgressBar(total=total, completed=finished, width=24),
+            Text(self._times(finished), style="dim"),
+            Text(f"{self._failed} failed" if self._failed else "", style="red"),
+        )
+        rows = Table.grid(padding=(0, 1))
+        rows.add_column(overflow="ellipsis", no_wrap=True)
+        rows.add_column(overflow="ellipsis", no_wrap=True, style="dim")
+        for name, one in list(self._at_work.items())[:MOST_ROWS]:
+            rows.add_row(Text(self._waiting[name].title), Text(f"{one.stage} {one.done}/{one.total}  {one.text}"))
+        more = len(self._at_work) - MOST_ROWS
+        return Group(head, rows, *([Text(f"and {more} more")] if more > 0 else []))
+
+    def _times(self, finished: float) -> str:
+        spent = time.monotonic() - self._began
+        if finished < 0.05:
+            return clock(spent)
+        return f"{clock(spent)}, about {clock(spent / finished * (len(self._jobs) - finished))} left"
+
+
+def ended_line(result: dict) -> str:
+    """``done, accuracy .912, 12 s``: what one finished run came to, in few words."""
+    if result["status"] != "done":
+        return "diverged"
+    found = [
+        f"{name} {values['ALL']:.3f}"
+        for name, values in result.get("metrics", {}).items()
+        if isinstance(values, dict) and isinstance(values.get("ALL"), float) and name in ("accuracy", "f1", "sd")
+    ]
+    return ", ".join(["done", *found, clock(result.get("seconds", {}).get("total", 0))])
+
+
+def clock(seconds: float) -> str:
+    """``48 s``, ``12:05`` or ``3:12:05``."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

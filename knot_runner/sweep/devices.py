@@ -1,0 +1,38 @@
+"""Several GPUs: the jobs of a sweep take them in turn, whatever launched them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from knot_runner.files import BusyError, locked
+from knot_runner.settings import Settings
+
+
+@contextlib.contextmanager
+def leased(settings: Settings) -> Iterator[str]:
+    """The device of this job, its own while it runs: of ``hardware.devices`` one that the fewest jobs of this machine
+    and ``paths.out`` have, the first of those; without such a list ``hardware.device``."""
+    devices = settings.hardware.devices
+    if not devices:
+        yield settings.hardware.device
+        return
+    folder = Path(settings.paths.out) / ".locks" / "devices"
+    with contextlib.ExitStack() as stack:
+        yield next(
+            device
+            for turn in itertools.count()
+            for device in devices
+            if _taken(stack, folder / f"{socket.gethostname()}-{device.replace(':', '')}-{turn}")
+        )
+
+
+def _taken(stack: contextlib.ExitStack, path: Path) -> bool:
+    try:
+        stack.enter_context(locked(path, wait=False))
+    except BusyError:
+        return False
+    return True

@@ -1,0 +1,117 @@
+"""The process of a fused sweep: each job a thread, all with the same data, engine and executor."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from knot_runner.engine.federated.shared import EngineDesk
+from knot_runner.engine.hardware import choose_device
+from knot_runner.engine.shared_executor import ExecutorDesk
+from knot_runner.errors import UserError
+from knot_runner.pipelines.errand import Means
+from knot_runner.processes import Terminated, die_with_parent, raise_on_sigterm
+from knot_runner.settings import Settings
+from knot_runner.sweep.job import Work, attempt, work_of
+from knot_runner.sweep.plan import Plan, read_plan
+from knot_runner.tasks.shared import SharedTasks
+
+#: Jobs under way at once on a GPU, at most: each merges into the others' stacks, and holds its own state.
+MOST_TOGETHER = 256
+
+
+def drive(configs: list[dict[str, Any]], plan_path: str, together: int, env: dict[str, str], pipe: Connection) -> None:
+    """The driver's life: all jobs of ``configs``, ``together`` at a time; every begin and end is told on ``pipe``."""
+    os.environ.clear()
+    os.environ.update(env)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides
+    raise_on_sigterm()
+    die_with_parent()
+    try:
+        plan = read_plan(Path(plan_path))
+        works = [_on_its_device(work_of(config), turn) for turn, config in enumerate(configs)]
+        with (plan.folder / "driver.txt").open("a") as log:
+            for stream in (1, 2):
+                os.dup2(log.fileno(), stream)
+            faulthandler.enable(log)
+            _all(works, plan, together or window(works[0].settings), pipe)
+    except Terminated:
+        os._exit(143)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _on_its_device(work: Work, turn: int) -> Work:
+    """Jobs take ``hardware.devices`` in turn; those of one device share its stacks."""
+    hardware = work.settings.hardware
+    if not hardware.devices:
+        return work
+    device = hardware.devices[turn % len(hardware.devices)]
+    return replace(work, settings=replace(work.settings, hardware=replace(hardware, device=device)))
+
+
+def window(settings: Settings) -> int:
+    """How many jobs suit the hardware: enough to keep workers busy while others fold and measure; on a GPU all."""
+    try:
+        device = choose_device(settings.hardware.device)
+    except UserError:  # each job says so itself
+        return 1
+    workers = settings.hardware.workers or os.cpu_count() or 1
+    return workers + 2 if device.type == "cpu" else MOST_TOGETHER
+
+
+def _all(works: list[Work], plan: Plan, together: int, pipe: Connection) -> None:
+    """Threads take one job after another until none is left; daemons, so that nothing outlives the main thread."""
+    waiting: queue.SimpleQueue[Work] = queue.SimpleQueue()
+    for work in works:
+        waiting.put(work)
+    engines, executors, tasks = EngineDesk(_say), ExecutorDesk(), SharedTasks()
+    means = Means(tasks.images, tasks.texts, engines.engine, executors.executor)
+    tell = _teller(pipe)
+
+    def worker() -> None:
+        while True:
+            try:
+                work = waiting.get_nowait()
+            except queue.Empty:
+                return
+            _one(work, plan, means, tell)
+
+    threads = [threading.Thread(target=worker, daemon=True) for _ in range(min(together, len(works)))]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        engines.close()
+        executors.close()
+
+
+def _one(work: Work, plan: Plan, means: Means, tell: Callable[[str, str, bool], None]) -> None:
+    resumed = (work.folder / "commit.json").exists()
+    tell(work.run_id, "begun", resumed)
+    tell(work.run_id, attempt(work, plan, means), resumed)
+
+
+def _teller(pipe: Connection) -> Callable[[str, str, bool], None]:
+    lock = threading.Lock()
+
+    def tell(name: str, state: str, resumed: bool) -> None:
+        with lock:
+            pipe.send((name, state, resumed))
+
+    return tell
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,129 @@
+"""``hydra/launcher=fused``: all jobs of a sweep as one program.
+
+Its jobs are threads of one process, the driver (``driver.py``), that share data, stages and workers; on a GPU,
+training that fits together is merged into one stack. A driver that dies is begun again with what is left; a job that
+was under way in two deaths then runs in a process of its own. Methods that bring workers of their own (distances,
+coresets, probes) run one per process, as under the basic launcher.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from hydra.core.utils import setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, open_dict
+
+from knot_runner.compose import plain_config
+from knot_runner.settings import FederatedSettings, KnotSettings, Settings, TeachersSettings, build_run, run_id
+from knot_runner.sweep.plan import Plan, read_plan
+from knot_runner.sweep.task import Outcome, cause_of, end, outcome, run_in_process, server
+
+#: Methods whose jobs can be threads of one process.
+FUSES = (FederatedSettings, KnotSettings, TeachersSettings)
+#: Deaths of a driver that a job may have been under way in before it runs by itself.
+MOST_DEATHS = 2
+
+
+class Fused(Launcher):
+    """``together``: jobs under way at once; 0 = what suits the hardware (``driver.window``)."""
+
+    def __init__(self, together: int) -> None:
+        self.together = together
+        self.context: HydraContext | None = None
+        self.config: DictConfig | None = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """As Hydra asks."""
+        self.context, self.config = hydra_context, config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[Outcome]:
+        """The outcome of every job, in their order."""
+        assert self.context is not None and self.config is not None
+        setup_globals()
+        plan = read_plan(Path(self.config.hydra.sweeper.plan))
+        configs = []
+        for overrides in job_overrides:
+            config = self.context.config_loader.load_sweep_config(self.config, list(overrides))
+            with open_dict(config):
+                del config["hydra"]
+            configs.append(plain_config(config))
+        found = fuse(configs, plan, self.together)
+        return [found[run_id(config)] for config in configs]
+
+
+def fuse(configs: Sequence[dict[str, Any]], plan: Plan, together: int) -> dict[str, Outcome]:
+    """Outcome by run id of every job of ``configs`` (plain)."""
+    left = {run_id(config): config for config in configs}
+    alone = {name for name, config in left.items() if not isinstance(build_run(config)[1], FUSES)}
+    found: dict[str, Outcome] = {}
+    deaths: Counter[str] = Counter()
+    while fusable := [config for name, config in left.items() if name not in alone and name not in found]:
+        driver = _Driver(fusable, plan, together)
+        found |= driver.outcomes()
+        deaths.update(driver.under_way)
+        alone |= {name for name, count in deaths.items() if count >= MOST_DEATHS}
+        if not driver.died:
+            break
+        if not driver.under_way and not driver.ended:  # it does not even begin
+            alone |= set(left) - set(found)
+    return found | {name: run_in_process(left[name], plan) for name in left if name not in found}
+
+
+class _Driver:
+    """A driver's process, seen from the launcher: what its jobs' threads report."""
+
+    def __init__(self, configs: list[dict[str, Any]], plan: Plan, together: int) -> None:
+        settings: Settings = build_run(configs[0])[0]
+        context = server(settings)
+        self._pipe, theirs = context.Pipe(duplex=False)
+        arguments = (configs, str(plan.path), together, dict(os.environ), theirs)
+        self._process = context.Process(target=in_driver, args=arguments)
+        self._process.start()
+        theirs.close()  # so that the driver's death ends our end
+        self._began = {run_id(config): time.monotonic() for config in configs}
+        self.under_way: set[str] = set()
+        self.ended: dict[str, Outcome] = {}
+        self.died = False
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """Those of all jobs that ended, once the driver has."""
+        try:
+            self._listen()
+            self._process.join()
+        except BaseException:  # an interrupted sweep takes its jobs along
+            end(self._process)
+            raise
+        code = self._process.exitcode or 0
+        self.died = code != 0
+        if self.died:
+            print(f"fused: {cause_of(code)[1]}; its jobs go on from their last commits", file=sys.stderr)
+        return self.ended
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                name, state, resumed = self._pipe.recv()
+            except EOFError:
+                return
+            if state == "begun":
+                self.under_way.add(name)
+                self._began[name] = time.monotonic()
+            else:
+                self.under_way.discard(name)
+                self.ended[name] = outcome(name, state, resumed, self._began[name])
+
+
+def in_driver(configs: list[dict[str, Any]], plan: str, together: int, env: dict[str, str], pipe: Connection) -> None:
+    """Imported in the driver's process only: torch is not for the launcher."""
+    from knot_runner.sweep.driver import drive
+
+    drive(configs, plan, together, env, pipe)

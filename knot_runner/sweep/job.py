@@ -1,0 +1,132 @@
+"""One job of a sweep, from inside: its lock, its log, its errand, and what goes wrong on record in its own folder."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from knot_runner.compose import as_yaml, run_folder
+from knot_runner.errors import UserError
+from knot_runner.files import BusyError, locked, write_atomic
+from knot_runner.pipelines.errand import Errand, Means
+from knot_runner.processes import Terminated, die_with_parent, raise_on_sigterm
+from knot_runner.records import lock_of
+from knot_runner.run import run_locked
+from knot_runner.settings import Settings, build_run, run_id
+from knot_runner.sweep.devices import leased
+from knot_runner.sweep.plan import STOP, Plan, read_plan
+from knot_runner.sweep.state import EXIT, LOG, Kind, ProgressFile, State, clear_failure, status, write_failure
+
+
+@dataclass(frozen=True)
+class Work:
+    """One job, composed: settings, the method's own, where it lies, and its settings as they were (plain)."""
+
+    config: dict[str, Any]
+    settings: Settings
+    hp: Any
+    run_id: str
+    folder: Path
+
+
+def work_of(config: dict[str, Any]) -> Work:
+    """The job of a composed, plain ``config``. Raises :class:`UserError`."""
+    settings, hp = build_run(config)
+    name = run_id(config)
+    return Work(config, settings, hp, name, run_folder(settings, name))
+
+
+def in_own_process(config: dict[str, Any], plan_path: str, environment: dict[str, str]) -> None:
+    """The life of a job's process; exits with one of :data:`EXIT`, or 143 on SIGTERM."""
+    os.environ.clear()  # that of whoever started the server that this process was forked from
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides, and ends its jobs itself
+    raise_on_sigterm()
+    die_with_parent()
+    try:
+        plan, work = read_plan(Path(plan_path)), work_of(config)
+        with leased(work.settings) as device:
+            hardware = replace(work.settings.hardware, device=device)
+            state = attempt(replace(work, settings=replace(work.settings, hardware=hardware)), plan, own_process=True)
+    except Terminated:
+        os._exit(143)  # not return: joining threads of killed workers may hang, and every commit is whole
+    sys.stdout.flush()
+    os._exit(EXIT[state])  # a library's thread that lingers must not hold up the sweep
+
+
+def attempt(work: Work, plan: Plan, means: Means | None = None, own_process: bool = False) -> State:
+    """Carry out the job under its lock, or find that it need not be.
+
+    What goes wrong is in ``failed.json`` and, with its traceback, in ``log.txt`` of its own folder; only what ends the
+    whole process passes.
+    """
+    if plan.stopped:
+        return "skipped"
+    try:
+        with locked(lock_of(work.settings.paths.out, work.run_id), wait=plan.patient):
+            state = status(work.folder) or _carried_out(work, plan, means, own_process)
+    except BusyError:
+        return "busy"
+    if state == "failed" and plan.fail_fast:
+        plan.mark(STOP)
+    return state
+
+
+def _carried_out(work: Work, plan: Plan, means: Means | None, own_process: bool) -> State:
+    with _log(work.folder, own_process) as log, ProgressFile(work.folder) as progress:
+        return _logged(work, plan, means or Means(), log, progress)
+
+
+def _logged(work: Work, plan: Plan, means: Means, log: TextIO, progress: ProgressFile) -> State:
+    def say(text: str) -> None:
+        print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
+
+    text = as_yaml(work.config)
+    write_atomic(work.folder / "config.yaml", text)  # whatever becomes of the job, it is known which one it was
+    errand = Errand(work.settings, work.hp, work.folder, text, work.run_id, progress.watch, say, means, plan.code)
+    say(f"begin {work.run_id} on {work.settings.hardware.device}, process {os.getpid()}")
+    try:
+        state: State = run_locked(errand)["status"]
+    except UserError as problem:
+        return _failed(work.folder, "user", str(problem), log)
+    except SystemExit as stop:
+        return _failed(work.folder, "exit", f"SystemExit({stop.code!r}) was raised in the job", log)
+    except Exception as problem:  # a bug or a broken machine: on record, and the sweep goes on
+        kind: Kind = "memory" if isinstance(problem, MemoryError) or _out_of_memory(problem) else "error"
+        return _failed(work.folder, kind, f"{type(problem).__name__}: {problem}", log)
+    clear_failure(work.folder)
+    say(state)
+    return state
+
+
+def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> State:
+    if kind != "user":
+        traceback.print_exc(file=log)
+    print(f"failed: {cause}", file=log, flush=True)
+    write_failure(folder, kind, cause)
+    return "failed"
+
+
+def _out_of_memory(problem: Exception) -> bool:
+    return type(problem).__name__ == "OutOfMemoryError"  # torch's, without importing it here
+
+
+@contextlib.contextmanager
+def _log(folder: Path, own_process: bool) -> Iterator[TextIO]:
+    """``log.txt``, to be added to; in a process of its own, all that is printed and a crash's stack go there, too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOG).open("a", encoding="utf-8", errors="replace") as log:
+        if own_process:
+            for stream in (1, 2):
+                os.dup2(log.fileno(), stream)
+            faulthandler.enable(log)
+        yield log

@@ -1,0 +1,119 @@
+"""What a run's folder says of it, for whoever looks: finished, failed and why, or at work and how far.
+
+``progress.json`` is replaced about once a second while a run is at work; ``failed.json`` stands until a later attempt
+succeeds. Both work on a shared file system, without a server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from knot_runner.errors import UserError
+from knot_runner.files import read_json, write_atomic, write_json
+from knot_runner.records import read_result
+
+#: user: a mistake in the input; error: an exception; memory: out of it; killed: by a signal; exit: the job's code left.
+Kind = Literal["user", "error", "memory", "killed", "exit"]
+#: What became of an attempt; busy: another process is at the same run; skipped: the sweep had ended.
+State = Literal["done", "diverged", "failed", "busy", "skipped"]
+#: Exit codes of a job's process; the launcher's side records any other one as a failure.
+EXIT: dict[State, int] = {"done": 0, "diverged": 0, "failed": 70, "busy": 75, "skipped": 76}
+PROGRESS, FAILED, LOG = "progress.json", "failed.json", "log.txt"
+#: Seconds between two progress files of one run, and after how many one is no longer believed.
+EVERY, FRESH = 1.0, 60.0
+#: Types of the files' fields, as annotated -> as JSON has them.
+TYPES: dict[Any, Any] = {"str": str, "Kind": str, "int": int, "float": (int, float)}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why the last attempt at a run failed: one line; ``attempts``: how many failed in a row."""
+
+    kind: Kind
+    cause: str
+    attempts: int
+    at: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: ``done`` of ``total`` of ``stage``, and what it last measured. ``at``: when (Unix time)."""
+
+    stage: str
+    done: int
+    total: int
+    text: str
+    at: float
+    host: str
+    pid: int
+
+
+def read_failure(folder: Path) -> Failure | None:
+    """The last failure; None when there is none."""
+    return _read(Failure, folder / FAILED)
+
+
+def write_failure(folder: Path, kind: Kind, cause: str) -> Failure:
+    """Record that an attempt failed, for this ``cause`` (its first line is kept)."""
+    before = read_failure(folder)
+    line = (cause.strip().splitlines() or [kind])[0]
+    failure = Failure(kind, line, before.attempts + 1 if before else 1, time.time())
+    write_json(folder / FAILED, asdict(failure))
+    return failure
+
+
+def clear_failure(folder: Path) -> None:
+    """An attempt succeeded."""
+    (folder / FAILED).unlink(missing_ok=True)
+
+
+def read_progress(folder: Path) -> Progress | None:
+    """How far the run in ``folder`` is; None when it is not at work (or has not said so for a minute)."""
+    progress = _read(Progress, folder / PROGRESS)
+    return progress if progress is not None and time.time() - progress.at < FRESH else None
+
+
+def status(folder: Path) -> str | None:
+    """``done``, ``diverged``, or None when there is no whole result yet."""
+    result = read_result(folder)
+    return result["status"] if result else None
+
+
+class ProgressFile:
+    """Writes ``progress.json`` of one run; a context manager that takes it away in the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / PROGRESS
+        self._last = 0.0
+
+    def __enter__(self) -> ProgressFile:
+        self.watch("begin", 0, 1, "")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def watch(self, stage: str, done: int, total: int, text: str) -> None:
+        """As :data:`knot_runner.pipelines.errand.Watch`; most calls do nothing."""
+        now = time.time()
+        if text == "done" or now - self._last < EVERY:
+            return
+        self._last = now
+        progress = Progress(stage, done, total, text, now, socket.gethostname(), os.getpid())
+        with contextlib.suppress(UserError):  # a full disk: the run itself will say so when it commits
+            write_atomic(self._path, json.dumps(asdict(progress)), durable=False)
+
+
+def _read(kind: type[Any], path: Path) -> Any | None:
+    found = read_json(path)
+    right = {spec.name: TYPES[spec.type] for spec in fields(kind)}
+    if not isinstance(found, dict) or found.keys() != right.keys():
+        return None  # damaged, or another version's
+    return kind(**found) if all(isinstance(found[name], right[name]) for name in right) else None

@@ -1,0 +1,132 @@
+"""One job of a sweep, as a launcher sees it: a function of a config that starts a process, waits, and never raises."""
+
+from __future__ import annotations
+
+import multiprocessing.context
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from knot_runner.compose import plain_config, run_folder
+from knot_runner.processes import prepared
+from knot_runner.settings import Settings, build_run, run_id
+from knot_runner.sweep.plan import STOP, Plan, read_plan
+from knot_runner.sweep.state import EXIT, Kind, clear_failure, status, write_failure
+
+#: Seconds a job has to end by itself when its sweep is interrupted; its last commit is whole in any case.
+GRACE = 5.0
+#: What launchers return of a job: its run id, what became of it, whether it went on from a commit, seconds.
+Outcome = dict[str, Any]
+
+
+def run_task(config: Any, plan_path: str) -> Outcome:
+    """Carry out the job of a composed ``config`` in a process of its own and say what became of it.
+
+    However that process ends (an exception, ``SystemExit``, a signal, out of memory), it takes no other job with it.
+    """
+    return run_in_process(plain_config(config), read_plan(Path(plan_path)))
+
+
+def run_in_process(config: dict[str, Any], plan: Plan) -> Outcome:
+    """:func:`run_task` of a plain config."""
+    settings, _ = build_run(config)
+    name = run_id(config)
+    folder, began = run_folder(settings, name), time.monotonic()
+    resumed = (folder / "commit.json").exists()
+    if plan.stopped:
+        return outcome(name, "skipped", False, began)
+    code = _ended(start(in_job, (config, str(plan.path), dict(os.environ)), settings))
+    state = _STATES.get(code) or _died(folder, code, plan)
+    return outcome(name, state, resumed, began)
+
+
+def outcome(run_id: str, state: str, resumed: bool, began: float) -> Outcome:
+    """As plain data, since launchers send it between processes. ``began``: ``time.monotonic()`` then."""
+    return {"run_id": run_id, "state": state, "resumed": resumed, "seconds": time.monotonic() - began}
+
+
+#: Exit code of a job's process -> what became of the job; of a run that ended, its result says more.
+_STATES = {code: state for state, code in EXIT.items() if code}
+
+
+def _died(folder: Path, code: int, plan: Plan) -> str:
+    """The process ended without a word: on record, for it could not say so itself. It may have been done by then."""
+    found = status(folder)
+    if found is not None:
+        clear_failure(folder)
+        return found
+    kind, cause = cause_of(code)
+    write_failure(folder, kind, cause)
+    if plan.fail_fast:
+        plan.mark(STOP)
+    return "failed"
+
+
+def cause_of(code: int) -> tuple[Kind, str]:
+    """What an exit code says of how a process ended."""
+    if code >= 0:
+        return "exit", f"the job's process ended by itself with exit code {code}"
+    name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
+    hint = {
+        "SIGKILL": " (out of memory, or killed by hand)",
+        "SIGSEGV": " (a crash in native code; its stack is in log.txt)",
+    }
+    return "killed", f"the job's process was ended by {name}{hint.get(name, '')}"
+
+
+# ------------------------------------------------------------------------------------------------- the process itself
+
+#: What a job imports by its kind: on images, or on texts (torch's optimisers import torch._dynamo).
+PRELOADED = {
+    True: ["knot_runner.sweep.job", "knot_runner.pipelines.federated", "knot_runner.engine.federated.lean_worker"],
+    False: [
+        "knot_runner.sweep.job",
+        "knot_runner.pipelines.distillation",
+        "torch._dynamo",
+        "transformers.models.bert.modeling_bert",
+    ],
+}
+
+
+def server(settings: Settings) -> multiprocessing.context.BaseContext:
+    """Where jobs' processes are forked from; it has imported what the first job (of ``settings``) needs."""
+    return prepared(PRELOADED[settings.on_images])
+
+
+def start(target: Callable[..., None], arguments: tuple[Any, ...], settings: Settings) -> BaseProcess:
+    """A process of the server's, begun."""
+    process = server(settings).Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+def in_job(*arguments: Any) -> None:
+    """Imported in the job's process only: torch is not for the launcher."""
+    from knot_runner.sweep.job import in_own_process
+
+    in_own_process(*arguments)
+
+
+def _ended(process: BaseProcess) -> int:
+    """Its exit code; an interrupted sweep takes its job along."""
+    try:
+        process.join()
+    except BaseException:
+        end(process)
+        raise
+    code = process.exitcode
+    process.close()
+    return code if code is not None else 1
+
+
+def end(process: BaseProcess) -> None:
+    """Ask it to end, and see to it."""
+    process.terminate()
+    process.join(GRACE)
+    if process.exitcode is None:
+        process.kill()
+        process.join()

@@ -1,0 +1,83 @@
+"""How sweeps endure kills: a grid is killed -9 at random moments, relaunched until it is done, and compared with one
+left alone. ``python scripts/endure.py --jobs 24 --kills 5 --times 10 --launcher basic joblib submitit_local fused``
+
+A relaunched command must give the same results, weights byte for byte and rounds number for number, begin no finished
+job again and leave nothing half-written. Everything is written below a temporary folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.sweep.grids import LAUNCHERS, begun, command, results
+
+#: Rounds of a job, so that kills fall into jobs and not only between them.
+LENGTH = ["training.rounds=12", "training.epochs=4"]
+
+
+def main() -> None:
+    """Parse, measure, print one line per launcher."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=24)
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--launcher", nargs="+", default=list(LAUNCHERS), choices=list(LAUNCHERS))
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        grid = [*LENGTH, f"seed={','.join(map(str, range(options.jobs)))}"]
+        undisturbed = Path(folder) / "undisturbed"
+        began = time.monotonic()
+        subprocess.run(command(undisturbed, *grid), check=True, capture_output=True)
+        wanted, alone = results(undisturbed), time.monotonic() - began
+        print(f"undisturbed (basic): {len(wanted)} of {options.jobs} jobs in {alone:.1f} s", flush=True)
+        for launcher in options.launcher:
+            draw = random.Random(options.seed)
+            equal, started = 0, []
+            for turn in range(options.times):
+                out = Path(folder) / f"{launcher}-{turn}"
+                killed_sweep([*grid, *LAUNCHERS[launcher]], out, options.kills, alone, draw)
+                equal += results(out) == wanted and not leftovers(out)
+                started.append(sum(begun(out).values()))
+                print(
+                    f"{launcher} {turn}: {'equal' if equal == turn + 1 else 'NOT EQUAL'}, {started[-1]} starts",
+                    flush=True,
+                )
+            print(
+                f"{launcher}: {equal} of {options.times} equal; starts a sweep {min(started)} to {max(started)}",
+                flush=True,
+            )
+
+
+def killed_sweep(grid: list[str], out: Path, kills: int, alone: float, draw: random.Random) -> None:
+    """Kill the sweep (its whole session) ``kills`` times at random moments of its life, then let it finish."""
+    for _ in range(kills):
+        process = subprocess.Popen(
+            command(out, *grid), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            process.wait(2 + draw.random() * alone / kills)
+            return  # it was done before
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    subprocess.run(command(out, *grid), check=True, capture_output=True)
+
+
+def leftovers(out: Path) -> list[Path]:
+    """What a whole sweep does not leave."""
+    return [path for pattern in ("*.tmp", "commit.json", "failed.json") for path in out.glob(f"*/*/*/{pattern}")]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""FedAvg that misbehaves in some runs of a grid: a plug-in that the tests of sweeps name.
+
+``method.options.faults``: what happens in the run of each seed, unless the variable ``NO_FAULTS`` is set.
+"""
+
+import os
+import signal
+import time
+from dataclasses import replace
+
+import torch
+
+from knot_runner.methods.federated import FEDERATED, FederatedMethod, averaging
+
+
+def _raise():
+    raise RuntimeError("a planted bug")
+
+
+def _exhaust():
+    raise MemoryError("a planted lack of memory")
+
+
+def _cuda():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def _wait():
+    time.sleep(60)
+
+
+FAULTS = {
+    "raise": _raise,
+    "exit": lambda: (_ for _ in ()).throw(SystemExit(3)),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "memory": _exhaust,
+    "cuda": _cuda,
+    "leave": lambda: os._exit(9),
+    "wait": _wait,
+}
+
+
+def plan(hp, state, population, round):
+    fault = hp.options["faults"][population.seed]
+    if round == 1 and fault in FAULTS and "NO_FAULTS" not in os.environ:
+        FAULTS[fault]()
+    requests = averaging.plan(hp, state, population, round)
+    if fault == "diverge":
+        return [replace(one, recipe=replace(one.recipe, lr=1e30)) for one in requests]
+    return requests
+
+
+FEDERATED["faulty"] = FederatedMethod(averaging.init, plan, averaging.fold, averaging.deployed, one_model=True)

@@ -1,0 +1,58 @@
+"""Small grids through the real command line, in a process of their own, so that they can be killed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.tiny import TINY_IMAGES
+
+HERE = Path(__file__).parent
+#: What of a result says when and how fast, not what.
+OF_THE_MOMENT = ("seconds", "digest", "device")
+LAUNCHERS = {
+    "basic": [],
+    "joblib": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
+    "submitit_local": ["hydra/launcher=submitit_local", "hydra.sweeper.max_batch_size=3"],
+    "fused": ["hydra/launcher=fused"],
+}
+
+
+def command(out, *arguments):
+    return [sys.executable, "-m", "knot_runner", "-m", *TINY_IMAGES, f"paths.out={out}", *arguments]
+
+
+def faulty(*faults):
+    """Overrides of the method in whose run of seed i ``faults[i]`` happens, and that grid of seeds."""
+    seeds = ",".join(str(seed) for seed in range(len(faults)))
+    return [
+        f"--config-dir={HERE / 'conf'}", "method=faulty", f"plugins=[{HERE / 'faults.py'}]", f"seed={seeds}",
+        f"method.options.faults=[{','.join(faults)}]",
+    ]  # fmt: skip
+
+
+def sweep(out, *arguments, timeout=240, **env):
+    """The finished command: exit code, what it said. ``env``: more variables."""
+    env = {**os.environ, "COLUMNS": "200", **env}
+    done = subprocess.run(command(out, *arguments), capture_output=True, text=True, timeout=timeout, env=env)
+    return done.returncode, done.stderr
+
+
+def results(out):
+    """Run folder -> result and rounds, less what is of the moment."""
+    found = {}
+    for path in Path(out).glob("*/*/*/result.json"):
+        result = json.loads(path.read_text())
+        rows = [json.loads(line) for line in (path.parent / "rounds.jsonl").read_text().splitlines()]
+        found[path.parent.relative_to(out)] = (
+            {key: value for key, value in result.items() if key not in OF_THE_MOMENT},
+            [{key: value for key, value in row.items() if key != "seconds"} for row in rows],
+            (path.parent / "model.safetensors").read_bytes(),
+        )
+    return found
+
+
+def begun(out):
+    """Run folder -> how often it was begun."""
+    return {log.parent.name: log.read_text().count(" begin ") for log in Path(out).glob("*/*/*/log.txt")}

@@ -1,0 +1,90 @@
+"""What a person sees of a sweep: plain lines when piped, a live view on a terminal."""
+
+import io
+import json
+import time
+from dataclasses import asdict
+
+from rich.console import Console
+
+from knot_runner.records import write_result
+from knot_runner.sweep import board
+from knot_runner.sweep.plan import PlannedJob
+from knot_runner.sweep.state import Progress, write_failure
+from knot_runner.sweep.summary import summary
+
+
+def jobs(folder, count=3):
+    return [PlannedJob([f"seed={i}"], str(i), str(folder / str(i)), f"femnist fedavg seed {i}") for i in range(count)]
+
+
+def at_work(job, done, text):
+    job.path.mkdir(exist_ok=True)
+    progress = Progress("rounds", done, 10, text, time.time(), "host", 1)
+    (job.path / "progress.json").write_text(json.dumps(asdict(progress)))
+
+
+def finish(job, status="done"):
+    job.path.mkdir(exist_ok=True)
+    write_result(job.path, {"status": status, "metrics": {"accuracy": {"ALL": 0.5}}, "seconds": {"total": 75}})
+
+
+def test_lines_when_piped(tmp_path, monkeypatch):
+    monkeypatch.setattr(board, "EVERY", 0.02)
+    all_jobs, out = jobs(tmp_path), io.StringIO()
+    with board.Board(all_jobs, 2, Console(file=out, width=60)) as shown:
+        at_work(all_jobs[0], 3, "accuracy 0.1")
+        shown._look()
+        finish(all_jobs[0])
+        finish(all_jobs[1], "diverged")
+        shown._look()
+        all_jobs[2].path.mkdir()
+        write_failure(all_jobs[2].path, "killed", "ended by [bold]SIGKILL")
+    lines = out.getvalue().splitlines()
+    assert lines[0] == f"[2/5] femnist fedavg seed 0: begins  ->  {all_jobs[0].folder}"
+    assert "[3/5] femnist fedavg seed 0: done, accuracy 0.500, 1:15" in lines
+    assert "[4/5] femnist fedavg seed 1: diverged" in lines
+    assert "femnist fedavg seed 2: failed: ended by [bold]SIGKILL" in lines[-1]
+
+
+def test_the_live_view_fits_a_narrow_terminal(tmp_path):
+    all_jobs = jobs(tmp_path, 20)
+    shown = board.Board(all_jobs, 0, Console(file=io.StringIO(), force_terminal=True, width=50))
+    for job in all_jobs[1:]:
+        at_work(job, 5, "accuracy 0.123")
+    finish(all_jobs[0])
+    shown._look()
+    console = Console(width=50)
+    with console.capture() as capture:
+        console.print(shown.view())
+    text = capture.get()
+    assert "1 of 20 jobs" in text and "rounds 5/10" in text and "and 7 more" in text
+    assert max(map(len, text.splitlines())) <= 50
+
+
+def test_a_failure_from_before_the_sweep_is_not_told_again(tmp_path):
+    job = jobs(tmp_path, 1)[0]
+    job.path.mkdir()
+    write_failure(job.path, "error", "of yesterday")
+    time.sleep(0.01)
+    shown = board.Board([job], 0, Console(file=io.StringIO()))
+    shown._look()
+    assert shown._waiting
+
+
+def test_the_summary_says_a_cause_once_and_the_exit_code(tmp_path):
+    all_jobs = jobs(tmp_path, 4)
+    finish(all_jobs[0])
+    for job in all_jobs[1:3]:
+        job.path.mkdir()
+        write_failure(job.path, "user", "training.batch: 99 is more than the 12 images")
+    outcomes = [{"run_id": str(i), "state": "done", "resumed": i == 0} for i in range(3)]
+    lines, code = summary(all_jobs[:3], 5, outcomes)
+    assert lines == [
+        "6 done, 2 failed (5 were there, 1 went on from a commit)",
+        "  femnist fedavg seed 1 and 1 more: training.batch: 99 is more than the 12 images",
+    ]
+    assert code == 2
+    lines, code = summary(all_jobs, 0, outcomes)
+    assert "ended without a result or a word" in lines[-1] and code == 1
+    assert summary(all_jobs[:1], 0, [])[1] == 0

@@ -1,0 +1,94 @@
+"""A job that raises, exits, is killed, crashes or runs out of memory stops no other, under no launcher."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.sweep.grids import LAUNCHERS, begun, command, faulty, results, sweep
+
+#: What happens -> what failed.json calls it, and words of its cause.
+CASES = {
+    "raise": ("error", "RuntimeError: a planted bug"),
+    "exit": ("exit", "SystemExit(3)"),
+    "kill": ("killed", "SIGKILL"),
+    "crash": ("killed", "SIGSEGV"),
+    "memory": ("memory", "a planted lack of memory"),
+    "cuda": ("memory", "CUDA out of memory"),
+    "leave": ("exit", "exit code 9"),
+}
+
+
+def failures(out):
+    """Seed -> its failed.json and its folder."""
+    found = {}
+    for path in Path(out).glob("*/*/*/failed.json"):
+        config = yaml.safe_load((path.parent / "config.yaml").read_text())
+        found[config["seed"]] = json.loads(path.read_text()), path.parent
+    return found
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_what_ends_one_job_ends_no_other_and_the_same_command_goes_on(launcher, tmp_path):
+    grid, out = [*faulty("none", *CASES, "none"), *LAUNCHERS[launcher]], tmp_path
+    code, said = sweep(out, *grid)
+    assert code == 1, said
+    assert f"2 done, {len(CASES)} failed" in said and "Traceback" not in said, said
+    found = failures(out)
+    for seed, (kind, words) in enumerate(CASES.values(), 1):
+        failure, folder = found[seed]
+        assert (failure["kind"], failure["attempts"]) == (kind, 1) and words in failure["cause"]
+        assert words in said and str(folder) in said
+        log = (folder / "log.txt").read_text()
+        assert kind in ("killed", "exit") or "Traceback" in log
+        assert "SIGSEGV" not in words or launcher == "fused" or "Segmentation fault" in log
+    code, said = sweep(out, *grid, NO_FAULTS="1")
+    assert code == 0 and f"{len(CASES) + 2} done, 0 failed (2 were there" in said, said
+    assert not failures(out) and len(results(out)) == len(CASES) + 2
+
+
+def test_fail_fast_begins_no_more_jobs(tmp_path):
+    code, said = sweep(tmp_path, *faulty("raise", "none", "none"), "fail_fast=true")
+    assert code == 1 and "0 done, 1 failed, 2 not begun (fail_fast=true)" in said
+    assert len(begun(tmp_path)) == 1
+
+
+def test_a_run_that_diverges_is_no_failure_of_the_others(tmp_path):
+    grid = faulty("none", "diverge")
+    code, said = sweep(tmp_path, *grid)
+    assert code == 1 and "1 done, 0 failed, 1 diverged" in said and "seed 1: diverged in round 0 at client" in said
+    code, said = sweep(tmp_path, *grid)
+    assert code == 1 and "1 done, 0 failed, 1 diverged (1 were there)" in said
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_sweep_takes_its_jobs_along(number, code, tmp_path):
+    arguments = command(tmp_path, *faulty("wait", "none"))
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("*/*/*/progress.json")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(number)
+    said = process.communicate(timeout=30)[1]
+    assert process.returncode == code, said
+    assert "interrupted; the same command goes on" in said
+    assert not _alive(tmp_path)
+
+
+def _alive(out):
+    """Processes that still belong to the sweep, by what their command or open files name."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if str(out) in str(entry.readlink()) and entry.parts[2] != str(os.getpid()):
+                found.append(entry.parts[2])
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,54 @@
+"""A sweep killed at random moments and relaunched gives the results of one left alone, under every launcher."""
+
+import importlib.util
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.sweep.grids import LAUNCHERS, begun, command, faulty, results, sweep
+
+GRID = ["seed=0,1,2,3", "training.rounds=12", "training.epochs=4"]
+
+
+def _endure():
+    path = Path(__file__).resolve().parents[2] / "scripts" / "endure.py"
+    spec = importlib.util.spec_from_file_location("endure", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed")
+    code, said = sweep(out, *GRID)
+    assert code == 0, said
+    return results(out)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_killed_twice_and_relaunched(launcher, undisturbed, tmp_path):
+    endure = _endure()
+    endure.killed_sweep([*GRID, *LAUNCHERS[launcher]], tmp_path, 2, 8, random.Random(launcher))
+    assert results(tmp_path) == undisturbed
+    assert not endure.leftovers(tmp_path)
+
+
+def test_two_sweeps_at_once_do_each_job_once(undisturbed, tmp_path):
+    both = [
+        subprocess.Popen(command(tmp_path, *GRID), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=120)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert results(tmp_path) == undisturbed
+    assert list(begun(tmp_path).values()) == [1, 1, 1, 1]
+
+
+def test_a_lock_that_a_dead_process_left_holds_nobody(tmp_path):
+    code, said = sweep(tmp_path, *faulty("kill"))
+    assert code == 1 and list((tmp_path / ".locks").iterdir())
+    code, said = sweep(tmp_path, *faulty("kill"), timeout=60, NO_FAULTS="1")
+    assert code == 0 and list(begun(tmp_path).values()) == [2], said

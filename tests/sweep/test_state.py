@@ -1,0 +1,65 @@
+"""What a run's folder says while it is at work and after it failed."""
+
+import json
+import time
+
+import pytest
+
+from knot_runner.errors import UserError
+from knot_runner.sweep import state
+from knot_runner.sweep.plan import PATIENT, STOP, PlannedJob, make_plan, read_outcomes, read_plan, write_outcomes
+from knot_runner.sweep.task import cause_of
+
+
+def test_a_failure_is_one_line_and_counts(tmp_path):
+    assert state.read_failure(tmp_path) is None
+    state.write_failure(tmp_path, "error", "ValueError: first line\nsecond line")
+    again = state.write_failure(tmp_path, "killed", "")
+    assert again == state.read_failure(tmp_path)
+    assert (again.kind, again.cause, again.attempts) == ("killed", "killed", 2)
+    state.clear_failure(tmp_path)
+    state.clear_failure(tmp_path)
+    assert state.read_failure(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"kind": "error"}', '{"kind": 1, "new": 2}'])
+def test_a_damaged_or_foreign_file_is_no_failure(content, tmp_path):
+    (tmp_path / "failed.json").write_text(content)
+    assert state.read_failure(tmp_path) is None
+
+
+def test_progress_is_written_seldom_believed_for_a_minute_and_taken_away(tmp_path, monkeypatch):
+    with state.ProgressFile(tmp_path) as file:
+        assert state.read_progress(tmp_path).stage == "begin"
+        file.watch("rounds", 1, 9, "accuracy .1")  # too soon
+        assert state.read_progress(tmp_path).stage == "begin"
+        now = time.time()
+        monkeypatch.setattr(state.time, "time", lambda: now + 2)
+        file.watch("rounds", 2, 9, "accuracy .2")
+        found = state.read_progress(tmp_path)
+        assert (found.stage, found.done, found.total, found.text) == ("rounds", 2, 9, "accuracy .2")
+        monkeypatch.setattr(state.time, "time", lambda: now + 2 + 2 * state.FRESH)
+        assert state.read_progress(tmp_path) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_plan_is_read_as_written_and_a_damaged_one_named(tmp_path):
+    jobs = [PlannedJob(["seed=1"], "abc", str(tmp_path / "abc"), "femnist fedavg seed 1")]
+    plan = make_plan(tmp_path, jobs, True, "code")
+    assert read_plan(plan.path) == plan
+    assert not plan.stopped and not plan.patient
+    plan.mark(STOP)
+    plan.mark(PATIENT)
+    assert plan.stopped and plan.patient
+    assert read_outcomes(plan) == []
+    write_outcomes(plan, [{"run_id": "abc", "state": "done"}])
+    assert read_outcomes(plan)[0]["state"] == "done"
+    plan.path.write_text(json.dumps({"jobs": [{}]}))
+    with pytest.raises(UserError, match="plan.json"):
+        read_plan(plan.path)
+
+
+def test_causes_of_exit_codes():
+    assert cause_of(9) == ("exit", "the job's process ended by itself with exit code 9")
+    assert cause_of(-9)[0] == "killed" and "SIGKILL (out of memory" in cause_of(-9)[1]
+    assert "SIGSEGV" in cause_of(-11)[1] and "SIGTERM" in cause_of(-15)[1]
