@@ -146,7 +146,8 @@ def _stale_flag(arguments: list[str]) -> tuple[bool, list[str]]:
 def _look_for_stale(jobs: list[ComposedJob], rerun: bool, console: Console) -> None:
     """Say which finished runs were made with other code or data; with ``rerun`` set them aside, to be made anew."""
     now = stale.Now()
-    found = [(job, reasons) for job in jobs if (reasons := _reasons(job, now))]
+    unlike = {job.run_id: job for job in jobs}.values()
+    found = [(job, reasons) for job in unlike if (reasons := _reasons(job, now))]
     for job, _ in found if rerun else []:
         with locked(lock_of(job.settings.paths.out, job.run_id)):
             if _reasons(job, now):  # no other command has made it anew meanwhile

@@ -25,6 +25,10 @@ def die_with_parent() -> None:
     threading.Thread(target=_wait, daemon=True).start()
 
 
+class Ended(RuntimeError):
+    """What runs share was closed while this one waited: nothing is wrong with it, and nobody carries it out."""
+
+
 class Terminated(BaseException):
     """SIGTERM, as an exception, so that trackers are finished and workers ended on the way out."""
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.sweep.grids import LAUNCHERS, begun, command, results
 
 #: Rounds of a job, so that kills fall into jobs and not only between them.
-LENGTH = ["training.rounds=12", "training.epochs=4"]
+LENGTH = ["training.rounds=8", "training.epochs=2"]
 
 
 def main() -> None:

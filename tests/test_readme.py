@@ -44,7 +44,18 @@ def test_commands_compose_and_name_what_there_is(line, tmp_path, capsys):
     assert main(ready) == 0
 
 
-@pytest.mark.parametrize("line", BLOCKS[3].splitlines())
+def test_the_commands_on_sweeps_run_one_after_another(tmp_path):
+    for line in BLOCKS[3].splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "knot-runner"
+        done = subprocess.run(
+            [sys.executable, "-m", "knot_runner", *arguments, f"paths.out={tmp_path}"], capture_output=True, text=True
+        )
+        assert done.returncode == 0, (line, done.stderr)
+    assert (tmp_path / "reports" / "chill_table1.html").exists() and (tmp_path / "claims" / "chill_table1.md").exists()
+
+
+@pytest.mark.parametrize("line", BLOCKS[-1].splitlines())
 def test_benchmarks_run(line, tmp_path):
     _, script, *arguments = shlex.split(line)
     small = ["task.limit=60", "model.hidden=16", "model.layers=1"] if "pipeline" in arguments else []

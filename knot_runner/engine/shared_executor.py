@@ -21,6 +21,7 @@ from knot_runner.engine.stages import Key, Watch, run_one
 from knot_runner.engine.store import Store
 from knot_runner.engine.worker import Event
 from knot_runner.engine.worker_pool import ENDED, WorkerPool
+from knot_runner.processes import Ended
 from knot_runner.settings import HardwareSettings
 from knot_runner.strict import digest
 
@@ -57,7 +58,7 @@ class ExecutorDesk:
         group = (place.store, digest(hardware), place.data_root, tuple(plugins))
         with self._lock:
             if self._closed:
-                raise RuntimeError(ENDED)
+                raise Ended(ENDED)
             if group not in self._pools:
                 on_cpu = place.device.type == "cpu"
                 self._pools[group] = (
@@ -97,7 +98,7 @@ class _InThread:
 
         def watch(title: str, done: int, total: int, text: str) -> None:
             if self._killed:  # a thread cannot be killed, but it calls this at every step
-                raise RuntimeError(ENDED)
+                raise Ended(ENDED)
             tell(Event(title, done, total, text))
 
         try:

@@ -19,6 +19,7 @@ from knot_runner.engine.stages import BUSY, RETRY, Key, Watch
 from knot_runner.engine.worker import Event
 from knot_runner.errors import UserError
 from knot_runner.files import BusyError
+from knot_runner.processes import Ended
 
 #: So many workers may die of a request (or beside it: memory is everybody's) before it is tried with nothing else.
 DEATHS = 3
@@ -123,7 +124,7 @@ class WorkerPool:
     def _ask(self, requests: dict[Key, Request], inbox: Inbox) -> None:
         with self._changed:
             if self._closed:
-                raise RuntimeError(ENDED)
+                raise Ended(ENDED)
             for key, request in requests.items():
                 self._tickets.setdefault(key, _Ticket(key, request)).inboxes.append(inbox)
             for _ in range(min(self._count, len(self._tickets)) - len(self._threads)):

@@ -18,7 +18,7 @@ from knot_runner.compose import as_yaml, run_folder
 from knot_runner.errors import UserError
 from knot_runner.files import BusyError, locked, write_atomic
 from knot_runner.pipelines.errand import Errand, Means
-from knot_runner.processes import Terminated, die_with_parent, raise_on_sigterm
+from knot_runner.processes import Ended, Terminated, die_with_parent, raise_on_sigterm
 from knot_runner.records import lock_of
 from knot_runner.run import run_locked
 from knot_runner.settings import Settings, build_run, run_id
@@ -100,6 +100,8 @@ def _logged(work: Work, plan: Plan, means: Means, log: TextIO, progress: Progres
         return _failed(work.folder, "user", str(problem), log)
     except SystemExit as stop:
         return _failed(work.folder, "exit", f"SystemExit({stop.code!r}) was raised in the job", log)
+    except Ended:  # the driver's end, which is no failure of this job
+        return "skipped"
     except Exception as problem:  # a bug or a broken machine: on record, and the sweep goes on
         kind: Kind = "memory" if isinstance(problem, MemoryError) or _out_of_memory(problem) else "error"
         return _failed(work.folder, kind, f"{type(problem).__name__}: {problem}", log)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from knot_runner.engine.federated.cohort import Blueprint, Engine, ImageData
-from knot_runner.engine.federated.shared_ended import silent
+from knot_runner.engine.federated.cohort import Blueprint, Engine, ImageData, silent
 from knot_runner.engine.hardware import prepare
 from knot_runner.errors import UserError
 from knot_runner.settings import HardwareSettings

@@ -14,6 +14,10 @@ from knot_runner.settings import ImageModel
 INFERENCE_ROWS = 512
 
 
+def silent(text: str) -> None:
+    """Say nothing."""
+
+
 @dataclass(frozen=True)
 class Blueprint:
     """A model to build: its settings, input shape (channels, height, width), number of classes."""

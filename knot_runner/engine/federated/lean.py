@@ -18,11 +18,11 @@ from knot_runner.engine.federated.cohort import (
     Inference,
     LocalTraining,
     Trained,
+    silent,
 )
 from knot_runner.engine.federated.lean_client import make_client
 from knot_runner.engine.federated.lean_memory import SharedImages
 from knot_runner.engine.federated.lean_pool import Pool, Request, Result
-from knot_runner.engine.federated.shared_ended import silent
 
 
 class Lean:

@@ -13,8 +13,8 @@ from torch import Tensor
 from knot_runner.engine.federated.cohort import Blueprint, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean_memory import SharedImages, Shelf, Slots
 from knot_runner.engine.federated.lean_worker import InferenceOrder, Order, Reply, TrainingOrder, Worker
-from knot_runner.engine.federated.shared_ended import Ended
 from knot_runner.errors import UserError
+from knot_runner.processes import Ended
 
 Request = LocalTraining | Inference
 Result = Trained | Tensor

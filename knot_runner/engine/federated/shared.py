@@ -10,11 +10,11 @@ from torch import Tensor
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Blueprint, Engine, ImageData, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean import Lean
-from knot_runner.engine.federated.shared_ended import Ended
 from knot_runner.engine.federated.shared_merge import Merged
 from knot_runner.engine.federated.shared_turns import Dealt, InTurn, Shared
 from knot_runner.engine.federated.stacked import Stacked
 from knot_runner.engine.hardware import prepare
+from knot_runner.processes import Ended
 from knot_runner.settings import HardwareSettings
 
 #: one line for the user

@@ -11,9 +11,9 @@ from itertools import groupby
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
-from knot_runner.engine.federated.shared_ended import Ended
 from knot_runner.engine.federated.shared_turns import InTurn
 from knot_runner.engine.federated.stacked import Stacked
+from knot_runner.processes import Ended
 
 #: Seconds that a run waits for others, at least and at most.
 PATIENCE = 0.005, 0.5

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean import Lean
-from knot_runner.engine.federated.shared_ended import Ended
+from knot_runner.processes import Ended
 
 
 class Shared(Protocol):

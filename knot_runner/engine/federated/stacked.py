@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import Blueprint, ImageData, Inference, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import Blueprint, ImageData, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.shared_ended import silent
 from knot_runner.engine.federated.stacked_memory import client_bytes, free_bytes, narrowed, out_of_memory
 from knot_runner.engine.federated.stacked_plan import Structure, chunks, plan, width
 from knot_runner.engine.federated.stacked_program import Program

@@ -103,7 +103,7 @@ class Program:
         torch.cuda.current_stream(self.device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         pool = next(iter(self.graphs.values())).pool() if self.graphs else None  # replayed one at a time: may share
-        with torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.graph(graph, pool=pool, stream=side):  # the default is of the first device used
             self.step(k, trains)
         self.rows.copy_(rows)
         return graph

@@ -14,8 +14,8 @@ from knot_runner.engine.federated.cohort import Inference, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.shared import EngineDesk
-from knot_runner.engine.federated.shared_ended import Ended
 from knot_runner.errors import UserError
+from knot_runner.processes import Ended
 from knot_runner.settings import HardwareSettings
 from tests.engine.federated.cases import GREY, MODELS, RECIPES, cohort, images
 

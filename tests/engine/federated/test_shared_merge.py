@@ -10,9 +10,9 @@ import torch
 from knot_runner.engine.federated import shared_merge
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.shared import EngineDesk
-from knot_runner.engine.federated.shared_ended import Ended
 from knot_runner.engine.federated.shared_merge import Merged, Waiting, in_order
 from knot_runner.engine.federated.stacked import Stacked
+from knot_runner.processes import Ended
 from tests.engine.federated.cases import RECIPES, cohort
 from tests.engine.federated.test_shared import DATA, MODEL, PLANS, TEST, Plan, hardware, in_threads, played
 

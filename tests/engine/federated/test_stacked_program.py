@@ -96,7 +96,7 @@ def tapes(monkeypatch):
     made, step = [], Program.step
 
     @contextmanager
-    def record(tape, pool):
+    def record(tape, pool, stream):
         made.append(tape)
         with monkeypatch.context() as patch:
             patch.setattr(Program, "step", lambda *arguments: tape.calls.append(lambda: step(*arguments)))
