@@ -8,6 +8,7 @@ job again and leave nothing half-written. Everything is written below a temporar
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.sweep.grids import LAUNCHERS, begun, command, results
 
 #: Rounds of a job, so that kills fall into jobs and not only between them.
-LENGTH = ["training.rounds=8", "training.epochs=2"]
+LENGTH = ["training.rounds=20", "training.epochs=5"]
 
 
 def main() -> None:
@@ -60,17 +61,21 @@ def main() -> None:
 
 
 def killed_sweep(grid: list[str], out: Path, kills: int, alone: float, draw: random.Random) -> None:
-    """Kill the sweep (its whole session) ``kills`` times at random moments of its life, then let it finish."""
+    """Kill the sweep (its whole session) ``kills`` times, each at a random moment after it has begun a job, then let it
+    finish. ``alone``: seconds that it takes undisturbed."""
     for _ in range(kills):
+        before = sum(begun(out).values())
         process = subprocess.Popen(
             command(out, *grid), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        try:
-            process.wait(2 + draw.random() * alone / kills)
-            return  # it was done before
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        while process.poll() is None and sum(begun(out).values()) == before:
+            time.sleep(0.01)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(draw.random() * alone / kills)
+        if process.poll() is not None:
+            break  # it was done before
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     subprocess.run(command(out, *grid), check=True, capture_output=True)
 
 

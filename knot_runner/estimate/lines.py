@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from knot_runner.estimate.kinds import DATA_SETS, WORKERS
 from knot_runner.estimate.pieces import Cost, Load, at_once, disk_space, in_turn, peak_memory, to_do
 from knot_runner.estimate.whole import Estimate
+from knot_runner.report.text import duration
 
 #: Kinds of work that get a line of their own, at most.
 MOST = 12
@@ -102,19 +103,6 @@ def _disk_lines(loads: list[Load], estimate: Estimate, free: int) -> list[str]:
         return []
     line = f"disk: about {size(needed)} in all; {size(free)} are free"
     return [line] if needed < free else [line, "disk: the sweep would not fit"]
-
-
-def duration(seconds: float) -> str:
-    """``0.4 s``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
 def size(count: int) -> str:

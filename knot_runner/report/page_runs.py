@@ -12,6 +12,7 @@ from typing import Any
 from knot_runner.report.cells import display
 from knot_runner.report.checks import is_number
 from knot_runner.report.records_view import Run
+from knot_runner.report.text import duration
 
 #: What a result says of what made it; results that differ in one of these may differ in rounding or more.
 MADE_BY = ("code", "device", "threads", "engine", "precision")
@@ -189,15 +190,6 @@ def span(runs: Iterable[Run]) -> str:
         return ""
     first, last = (datetime.fromtimestamp(when).strftime("%Y-%m-%d %H:%M") for when in (min(written), max(written)))
     return f"{first} to {last}"
-
-
-def duration(seconds: float) -> str:
-    """``41.2 s``, ``3 min 05 s``, ``2 h 07 min``."""
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, left = divmod(minutes, 60)
-    return f"{hours} h {left:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
 def _seconds(run: Run) -> dict[str, float]:

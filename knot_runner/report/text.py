@@ -84,3 +84,16 @@ def caption(table: Table, mark: str) -> str:
     ranked = any(group.better for group in table.groups)
     parts = ["mean ± half of the 95% interval over seeds", "(paper)" if has_paper else "", mark if ranked else ""]
     return "; ".join(filter(None, parts)) + "."
+
+
+def duration(seconds: float) -> str:
+    """``0.4 s``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from knot_runner.records import read_result
+from knot_runner.report.text import duration
 from knot_runner.sweep.plan import PlannedJob
 from knot_runner.sweep.state import Progress, read_failure, read_progress
 
@@ -116,8 +117,8 @@ class Board:
     def _times(self, finished: float) -> str:
         spent = time.monotonic() - self._began
         if finished < 0.05:
-            return clock(spent)
-        return f"{clock(spent)}, about {clock(spent / finished * (len(self._jobs) - finished))} left"
+            return duration(spent)
+        return f"{duration(spent)}, about {duration(spent / finished * (len(self._jobs) - finished))} left"
 
 
 def ended_line(result: dict) -> str:
@@ -129,13 +130,4 @@ def ended_line(result: dict) -> str:
         for name, values in result.get("metrics", {}).items()
         if isinstance(values, dict) and isinstance(values.get("ALL"), float) and name in ("accuracy", "f1", "sd")
     ]
-    return ", ".join(["done", *found, clock(result.get("seconds", {}).get("total", 0))])
-
-
-def clock(seconds: float) -> str:
-    """``48 s``, ``12:05`` or ``3:12:05``."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return ", ".join(["done", *found, duration(result.get("seconds", {}).get("total", 0))])

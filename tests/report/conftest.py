@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from knot_runner.report.records_view import Job
 from knot_runner.strict import digest
-from tests.report import clustered_runs
+from tests.report import clustered_runs, pages
 
 LABELS = {
     "sa": (
@@ -248,3 +248,21 @@ def two_seeds(tmp_path: Path) -> list[Job]:
 def whole(tmp_path: Path) -> list[Job]:
     """Clustered runs of every row of Table 2, two seeds."""
     return clustered_runs.whole(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def grid() -> list[Job]:
+    """The jobs of the preset whose pages are made."""
+    return pages.composed()
+
+
+@pytest.fixture
+def jobs(grid: list[Job], tmp_path: Path) -> list[Job]:
+    """Those, with nothing run yet."""
+    return pages.placed(grid, tmp_path)
+
+
+@pytest.fixture
+def finished(jobs: list[Job], factory: Factory) -> list[Job]:
+    """Those, all run."""
+    return pages.finish(jobs, factory)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from knot_runner.compose import compose_all
 from knot_runner.report.page import Asked, Page, build_page
 from knot_runner.report.page_runs import Standing
 from knot_runner.report.records_view import Job
 from knot_runner.show import references
-from tests.report.conftest import Factory
+
+if TYPE_CHECKING:
+    from tests.report.conftest import Factory
 
 VOID = {"meta", "link", "img", "br"}
 

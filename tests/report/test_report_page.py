@@ -23,25 +23,9 @@ from knot_runner.report.text import plain
 from knot_runner.show import references
 from knot_runner.verbs.report import report
 from tests.report.conftest import Factory
-from tests.report.pages import Reader, asked, composed, finish, made, page_of, placed
+from tests.report.pages import Reader, asked, made, page_of, placed
 
 HOSTILE = "\"'><script>alert(1)</script><img src=//x.example/y onerror=z> {{ 7*7 }} {% raw %} \x1b[31mred\x1b[0m \u202e"
-
-
-@pytest.fixture(scope="module")
-def grid() -> list[Job]:
-    return composed()
-
-
-@pytest.fixture
-def jobs(grid: list[Job], tmp_path: Path) -> list[Job]:
-    """Nothing run yet."""
-    return placed(grid, tmp_path)
-
-
-@pytest.fixture
-def finished(jobs: list[Job], factory: Factory) -> list[Job]:
-    return finish(jobs, factory)
 
 
 # ---------------------------------------------------------------------------------------------------- what is on it

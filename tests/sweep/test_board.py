@@ -42,7 +42,7 @@ def test_lines_when_piped(tmp_path, monkeypatch):
         write_failure(all_jobs[2].path, "killed", "ended by [bold]SIGKILL")
     lines = out.getvalue().splitlines()
     assert lines[0] == f"[2/5] femnist fedavg seed 0: begins  ->  {all_jobs[0].folder}"
-    assert "[3/5] femnist fedavg seed 0: done, accuracy 0.500, 1:15" in lines
+    assert "[3/5] femnist fedavg seed 0: done, accuracy 0.500, 1 min 15 s" in lines
     assert "[4/5] femnist fedavg seed 1: diverged" in lines
     assert "femnist fedavg seed 2: failed: ended by [bold]SIGKILL" in lines[-1]
 
