@@ -140,11 +140,13 @@ def compose_jobs(arguments: list[str], config_dir: str | None) -> list[ComposedJ
 
 def _apart_from_claims(config: DictConfig) -> tuple[DictConfig, Any]:
     """``config`` without its claims, and these: long, the same for all jobs, and slow to resolve hundreds of times."""
-    claims = OmegaConf.select(config, "report.claims")
-    if claims is not None:
-        with open_dict(config.report):
-            del config.report["claims"]
-    return config, claims if claims is None else OmegaConf.to_container(claims)
+    report = config.get("report")
+    claims = report.get("claims") if OmegaConf.is_dict(report) else None
+    if not OmegaConf.is_config(claims):
+        return config, None
+    with open_dict(report):
+        del report["claims"]
+    return config, OmegaConf.to_container(claims)
 
 
 def _key(override: str) -> str:
