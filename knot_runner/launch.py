@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -14,10 +15,10 @@ from rich.console import Console
 from knot_runner import stale
 from knot_runner.compose import ComposedJob, as_yaml, check_launch, compose_all
 from knot_runner.errors import UserError
-from knot_runner.files import locked
+from knot_runner.files import BusyError, locked
 from knot_runner.listing import config_folder
 from knot_runner.progress import Live
-from knot_runner.records import lock_of, read_result
+from knot_runner.records import clear_states, lock_of, read_result
 from knot_runner.report.summary import summary_table
 from knot_runner.show import show
 from knot_runner.sweep.board import Board
@@ -99,6 +100,7 @@ def _sweep(jobs: list[ComposedJob], expanded: list[str], code: str | None, conso
     unlike = list({job.run_id: job for job in jobs}.values())
     missing = [job for job in unlike if read_result(job.folder) is None]
     planned = [_planned(job) for job in missing]
+    _clear_left_states([job for job in unlike if job not in missing])
     outcomes: list[Outcome] = []
     if planned:
         plan = make_plan(Path(jobs[0].settings.paths.out), planned, jobs[0].settings.fail_fast, code)
@@ -110,6 +112,14 @@ def _sweep(jobs: list[ComposedJob], expanded: list[str], code: str | None, conso
     for line in lines:
         print(line, file=sys.stderr)
     return exit_code
+
+
+def _clear_left_states(finished: list[ComposedJob]) -> None:
+    """A process that was killed just after it had written its result could not clear the states behind it."""
+    for job in finished:
+        if (job.folder / "commit.json").exists():
+            with contextlib.suppress(BusyError), locked(lock_of(job.settings.paths.out, job.run_id), wait=False):
+                clear_states(job.folder)
 
 
 def _planned(job: ComposedJob) -> PlannedJob:

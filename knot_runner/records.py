@@ -29,6 +29,12 @@ def lock_of(out: str, run_id: str) -> Path:
     return Path(out) / ".locks" / run_id
 
 
+def clear_states(folder: Path) -> None:
+    """Delete what an interrupted run goes on from: the run is finished, and its result stands. The log stays."""
+    for name in ("commit.json", "state-0.safetensors", "state-1.safetensors"):
+        (folder / name).unlink(missing_ok=True)
+
+
 def intact(result: dict[str, Any]) -> bool:
     """Whether the content is what was written."""
     rest = {key: value for key, value in result.items() if key != "digest"}

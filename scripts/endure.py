@@ -48,12 +48,10 @@ def main() -> None:
             for turn in range(options.times):
                 out = Path(folder) / f"{launcher}-{turn}"
                 killed_sweep([*grid, *LAUNCHERS[launcher]], out, options.kills, alone, draw)
-                equal += results(out) == wanted and not leftovers(out)
+                same = results(out) == wanted and not leftovers(out)
+                equal += same
                 started.append(sum(begun(out).values()))
-                print(
-                    f"{launcher} {turn}: {'equal' if equal == turn + 1 else 'NOT EQUAL'}, {started[-1]} starts",
-                    flush=True,
-                )
+                print(f"{launcher} {turn}: {'equal' if same else 'NOT EQUAL'}, {started[-1]} starts", flush=True)
             print(
                 f"{launcher}: {equal} of {options.times} equal; starts a sweep {min(started)} to {max(started)}",
                 flush=True,

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from knot_runner.errors import UserError
 from knot_runner.files import append_synced, read_json, remove_temporaries, sha256, write_atomic, write_json
+from knot_runner.records import clear_states
 
 LOG = "rounds.jsonl"
 
@@ -76,8 +77,7 @@ class Checkpoint:
 
     def clear(self) -> None:
         """Delete the states (the work is finished and its result stands elsewhere); the log stays."""
-        for name in ("commit.json", "state-0.safetensors", "state-1.safetensors"):
-            (self.folder / name).unlink(missing_ok=True)
+        clear_states(self.folder)
 
     def _cut_log(self, length: int) -> None:
         path = self.folder / LOG

@@ -59,10 +59,23 @@ def test_a_lock_that_a_dead_process_left_holds_nobody(tmp_path):
     assert code == 0 and list(begun(tmp_path).values()) == [2], said
 
 
+def test_states_left_behind_a_result_are_cleared(tmp_path):
+    """As of a process that was killed after it wrote its result and before it could clear them."""
+    grid = ["seed=0,1", "training.rounds=1"]
+    assert sweep(tmp_path, *grid)[0] == 0
+    folders = [path.parent for path in tmp_path.glob("*/*/*/result.json")]
+    for folder in folders:
+        (folder / "commit.json").write_text("{}")
+        (folder / "state-0.safetensors").write_text("")
+    code, said = sweep(tmp_path, *grid)
+    assert code == 0 and "2 were there" in said
+    assert not [name for folder in folders for name in folder.glob("[cs]*") if name.name != "config.yaml"]
+
+
 def test_a_preempted_submitit_job_goes_on_from_its_commit(tmp_path):
     """SIGUSR2 is what SLURM sends before it takes a machine away; submitit then hands the job in again."""
-    long = ["seed=0,1", "training.rounds=60", "training.epochs=10", *LAUNCHERS["submitit_local"]]
-    process = subprocess.Popen(command(tmp_path, *long), stderr=subprocess.PIPE, text=True)
+    grid = [*faulty("pause", "pause"), *LAUNCHERS["submitit_local"]]
+    process = subprocess.Popen(command(tmp_path, *grid), stderr=subprocess.PIPE, text=True)
     while len(list(tmp_path.glob("*/*/*/commit.json"))) < 2:
         assert process.poll() is None
         time.sleep(0.05)
