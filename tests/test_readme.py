@@ -63,7 +63,7 @@ def test_benchmarks_run(line, tmp_path):
         [sys.executable, ROOT / script, *arguments, *small], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert any(word in done.stdout for word in ("engine", "newton", "published"))
+    assert any(word in done.stdout for word in ("engine", "newton", "published", "fused"))
 
 
 def test_the_python_example_runs():

@@ -1,0 +1,101 @@
+"""Whole sweeps, one after another and as one program.
+
+``federated``: a grid of temperatures and seeds on FEMNIST under the basic launcher with one worker, and fused.
+``knot``: KNOT's eight methods, each cold in a folder of its own, and fused; a cold run may use all cores, too.
+
+Seconds of whole commands, start-up included, interleaved; medians. Results and rounds must be equal: else it stops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+METHODS = [f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for weighting in "adue"]
+#: Of a result: when and how fast, not what.
+OF_THE_MOMENT = ("seconds", "digest")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``bench.py sweep``."""
+    parser.add_argument("--grid", nargs="+", default=["federated", "knot"], choices=["federated", "knot"])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="a few rounds and short texts, to see that it runs")
+    parser.add_argument("overrides", nargs="*", help="of both grids, such as task.source=local")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Print a line per grid: seconds of both, and their ratio."""
+    for name in options.grid:
+        found: dict[str, list[float]] = {"one after another": [], "fused": []}
+        for _ in range(options.repeats):
+            with tempfile.TemporaryDirectory() as folder:
+                own = Path(folder)
+                found["fused"].append(_seconds([GRIDS[name](options.quick, [], options, own / "fused")]))
+                found["one after another"].append(_seconds(_apart(name, options, own)))
+                _compare(own)
+        slow, fast = (statistics.median(found[key]) for key in ("one after another", "fused"))
+        print(f"{name}: one after another {slow:.1f} s, fused {fast:.1f} s, ratio {fast / slow:.3f}", flush=True)
+
+
+def _federated(quick: bool, more: list[str], options: argparse.Namespace, out: Path) -> list[str]:
+    size = ["training.rounds=2", "seed=0"] if quick else ["training.rounds=30", "seed=0,1,2"]
+    temperatures = "4,0.05" if quick else "4,2,1,0.5,0.25,0.05"
+    grid = ["task=femnist", "method=fedavg_chill", f"method.temperature={temperatures}", "training.lr=0.01", *size]
+    return _command([*grid, *more], options, out)
+
+
+def _knot(quick: bool, more: list[str], options: argparse.Namespace, out: Path) -> list[str]:
+    epochs = 1 if quick else 2
+    size = [f"training.{stage}.epochs={epochs}" for stage in ("local", "pretrain", "distil")]
+    size += ["task.limit=60", "model.hidden=16", "model.layers=1"] if quick else ["task.limit=1200"]
+    method = [] if any(word.startswith("method=") for word in more) else [f"method={','.join(METHODS)}"]
+    return _command(["task=erc", "method.bias.texts=500", *size, *method, *more], options, out)
+
+
+GRIDS: dict[str, Any] = {"federated": _federated, "knot": _knot}
+
+
+def _command(grid: list[str], options: argparse.Namespace, out: Path) -> list[str]:
+    launcher = ["hydra/launcher=fused"] if out.name == "fused" else []
+    return [sys.executable, "-m", "knot_runner", "-m", *grid, *options.overrides, *launcher, f"paths.out={out}"]
+
+
+def _apart(name: str, options: argparse.Namespace, folder: Path) -> list[list[str]]:
+    """The commands of the same runs, one after another: with one worker, or cold."""
+    if name == "federated":
+        return [_federated(options.quick, ["hardware.workers=1"], options, folder / "apart")]
+    return [_knot(options.quick, [f"method={method}"], options, folder / "apart" / method) for method in METHODS]
+
+
+def _seconds(commands: list[list[str]]) -> float:
+    began = time.perf_counter()
+    for command in commands:
+        subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    return time.perf_counter() - began
+
+
+def _compare(folder: Path) -> None:
+    """Every fused run's result and rounds against those of the run by itself."""
+    apart = {path.parent.name: path for path in (folder / "apart").rglob("result.json")}
+    for path in (folder / "fused").glob("*/*/*/result.json"):
+        if _content(path) != _content(apart[path.parent.name]):
+            raise SystemExit(f"{path}: is not what the run gives by itself")
+
+
+def _content(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    result = json.loads(path.read_text())
+    rows = [json.loads(line) for line in (path.parent / "rounds.jsonl").read_text().splitlines()]
+    return (
+        {key: value for key, value in result.items() if key not in OF_THE_MOMENT},
+        [{key: value for key, value in row.items() if key != "seconds"} for row in rows],
+    )
