@@ -38,7 +38,7 @@ FAULTS = {
     "cuda": _cuda,
     "leave": lambda: os._exit(9),
     "wait": _wait,
-    "pause": lambda: time.sleep(8),
+    "pause": lambda: time.sleep(5),
 }
 
 
