@@ -52,13 +52,6 @@ def test_two_sweeps_at_once_do_each_job_once(undisturbed, tmp_path):
     assert list(begun(tmp_path).values()) == [1, 1, 1]
 
 
-def test_a_lock_that_a_dead_process_left_holds_nobody(tmp_path):
-    code, said = sweep(tmp_path, *faulty("kill"))
-    assert code == 1 and list((tmp_path / ".locks").iterdir())
-    code, said = sweep(tmp_path, *faulty("kill"), timeout=60, NO_FAULTS="1")
-    assert code == 0 and list(begun(tmp_path).values()) == [2], said
-
-
 def test_states_left_behind_a_result_are_cleared(tmp_path):
     """As of a process that was killed after it wrote its result and before it could clear them."""
     grid = ["seed=0,1", "training.rounds=1"]
