@@ -22,6 +22,8 @@ from knot_runner.settings import Settings, build_run, run_id
 
 #: What a key that is not in the config selects to (None can be a value).
 _ABSENT = object()
+#: Settings that a job's title says in words of its own (:func:`variant`).
+TOLD = ("method.temperature", "method.lr_control", "method.clustering.graph", "method.fedwad.support")
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,11 @@ class ComposedJob:
 
     @property
     def title(self) -> str:
-        """Its name for a person: task, method, what a sweep would otherwise not show, and seed."""
+        """Its name for a person: task, method, seed, and whatever else sets it apart from the others of its grid."""
         settings = self.settings
-        return f"{settings.task.name} {settings.method['name']}{variant(settings.method)} seed {settings.seed}"
+        name = f"{settings.task.name} {settings.method['name']}{variant(settings.method)} seed {settings.seed}"
+        others = [part for part in self.label.split(", ") if part and part.split("=")[0] not in TOLD]
+        return " ".join([name, *others])
 
 
 def as_yaml(config: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from knot_runner.report.summary import summary_table
 from knot_runner.show import show
 from knot_runner.sweep.board import Board
 from knot_runner.sweep.plan import Plan, PlannedJob, make_plan, read_outcomes
-from knot_runner.sweep.state import clear_failure
+from knot_runner.sweep.state import clear_failure, status
 from knot_runner.sweep.summary import FAILED, summary
 from knot_runner.sweep.task import Outcome, run_task
 
@@ -98,16 +98,16 @@ def _sweep(jobs: list[ComposedJob], expanded: list[str], code: str | None, conso
     """All jobs that are not done, by Hydra's launcher; their states and causes in the end."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     unlike = list({job.run_id: job for job in jobs}.values())
-    missing = [job for job in unlike if read_result(job.folder) is None]
-    planned = [_planned(job) for job in missing]
-    _clear_left_states([job for job in unlike if job not in missing])
+    states = {job.run_id: status(job.folder) for job in unlike}
+    planned = [_planned(job) for job in unlike if states[job.run_id] is None]
+    there = [job for job in unlike if states[job.run_id] is not None]
+    _clear_left_states(there)
     outcomes: list[Outcome] = []
     if planned:
         plan = make_plan(Path(jobs[0].settings.paths.out), planned, jobs[0].settings.fail_fast, code)
         with Board(planned, len(unlike) - len(planned), console):
             outcomes = _launched(plan, expanded, console)
-    there = [job for job in unlike if job not in missing]
-    diverged = [_planned(job) for job in there if read_result(job.folder)["status"] != "done"]
+    diverged = [_planned(job) for job in there if states[job.run_id] == "diverged"]
     lines, exit_code = summary(planned + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
     for line in lines:
         print(line, file=sys.stderr)

@@ -52,7 +52,7 @@ def rule(text: str, over: tuple[str, ...], split: Split, measures: Sequence[str]
     better = {"min": "lower", "max": "higher"}.get(asked) or direction(key)
     if better is None:
         raise UserError(f"--best={text}: which is better? --best=max:{name} or --best=min:{name}")
-    return Rule(key, better, over, split)  # type: ignore[arg-type]
+    return Rule(key, better, over, split)
 
 
 def choose(groups: Sequence[Group], asked: Rule) -> list[Choice]:

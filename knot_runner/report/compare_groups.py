@@ -60,7 +60,7 @@ def count_columns(groups: Sequence[Group]) -> list[Column]:
 def counts(one: Group, columns: Sequence[Column]) -> list[int]:
     """How many runs of a group are in the state of each of the ``columns``."""
     states = Counter(record.state for record in one.records)
-    return [states["done" if column.name == "n" else column.name] for column in columns]  # type: ignore[index]
+    return [states["done" if column.name == "n" else column.name] for column in columns]
 
 
 # --------------------------------------------------------------------------------------------------------------- lines

@@ -72,7 +72,7 @@ def as_number(text: str | None) -> float | int | None:
     """The number that ``text`` is the :func:`written` form of; None for a word, such as ``007``."""
     for kind in (int, float):
         try:
-            value = kind(text)  # type: ignore[arg-type]
+            value = kind(text)
         except (ValueError, TypeError):
             continue
         return value if abs(value) < LARGEST and written(value) == text else None  # not nan

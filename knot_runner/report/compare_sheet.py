@@ -90,9 +90,9 @@ def frame(sheet: Sheet) -> dict[str, list[str | int | float | None]]:
         if column.kind == "measure":
             made |= _spread(column.name, cells)
         elif column.kind == "value":
-            made[column.name] = [None if cell is None else float(cell) for cell in cells]  # type: ignore[arg-type]
+            made[column.name] = [None if cell is None else float(cell) for cell in cells]
         else:
-            made[column.name] = _typed(cells) if column.kind == "key" else cells  # type: ignore[assignment]
+            made[column.name] = _typed(cells) if column.kind == "key" else cells
     return made
 
 

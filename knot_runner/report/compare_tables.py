@@ -28,7 +28,7 @@ def of_runs(records: Sequence[Record], keys: Sequence[str], measures: Sequence[s
     keys = [*(key for key in keys if key != SEED), SEED]
     ordered = sorted(records, key=lambda record: tuple(sort_key(record.value(key)) for key in keys))
     cells = [[record.numbers.get(key) if record.state == "done" else None for key in measures] for record in ordered]
-    found = [[float(row[i]) for row in cells if row[i] is not None] for i in range(len(measures))]  # type: ignore
+    found = [[value for row in cells if (value := row[i]) is not None] for i in range(len(measures))]
     heads = _key_columns(dict.fromkeys(["run_id", *keys, "status"]))
     columns = [Column(key, title(key), "value", digits(key, own)) for key, own in zip(measures, found, strict=True)]
     rows = [(*(record.value(head.name) for head in heads), *own) for record, own in zip(ordered, cells, strict=True)]
@@ -62,6 +62,6 @@ def _key_columns(keys: Iterable[str]) -> list[Column]:
 def _measure_columns(measures: Sequence[str], means: Sequence[Sequence[Estimate | None]]) -> list[Column]:
     columns = []
     for i, key in enumerate(measures):
-        values = [own[i].mean for own in means if own[i] is not None]  # type: ignore[union-attr]
+        values = [estimate.mean for own in means if (estimate := own[i]) is not None]
         columns.append(Column(key, title(key), "measure", digits(key, values)))
     return columns

@@ -64,6 +64,8 @@ def fuse(configs: Sequence[dict[str, Any]], plan: Plan, together: int) -> dict[s
     """Outcome by run id of every job of ``configs`` (plain)."""
     left = {run_id(config): config for config in configs}
     alone = {name for name, config in left.items() if not isinstance(build_run(config)[1], FUSES)}
+    threads = next((config["hardware"]["threads"] for name, config in left.items() if name not in alone), None)
+    alone |= {name for name, config in left.items() if config["hardware"]["threads"] != threads}  # a process has one
     found: dict[str, Outcome] = {}
     deaths: Counter[str] = Counter()
     while fusable := [config for name, config in left.items() if name not in alone and name not in found]:

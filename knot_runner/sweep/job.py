@@ -76,9 +76,17 @@ def attempt(work: Work, plan: Plan, means: Means | None = None, own_process: boo
             state = status(work.folder) or _carried_out(work, plan, means, own_process)
     except BusyError:
         return "busy"
+    except (OSError, UserError) as problem:  # its folder cannot be written: on record if that at least can be
+        state = _unwritten(work.folder, str(problem))
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
     return state
+
+
+def _unwritten(folder: Path, cause: str) -> State:
+    with contextlib.suppress(UserError):
+        write_failure(folder, "user", cause)
+    return "failed"
 
 
 def _carried_out(work: Work, plan: Plan, means: Means | None, own_process: bool) -> State:

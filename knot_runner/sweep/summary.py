@@ -28,7 +28,7 @@ def summary(
     diverged = [job for job in jobs if states[job.run_id] == "diverged"]
     left = [job for job in jobs if states[job.run_id] is None]
     failed = [job for job in left if job.run_id not in skipped]
-    causes = {job.title: _cause(job) for job in failed} | {job.title: _divergence(job) for job in diverged}
+    causes = [(job.title, _cause(job)) for job in failed] + [(job.title, _divergence(job)) for job in diverged]
     parts = [f"{found_done + len(done)} done", f"{len(failed)} failed"]
     parts += [f"{len(diverged)} diverged"] if diverged else []
     parts += [f"{len(left) - len(failed)} not begun (fail_fast=true)"] if len(left) > len(failed) else []
@@ -51,6 +51,8 @@ def _divergence(job: PlannedJob) -> str:
 
 def _cause(job: PlannedJob) -> str:
     failure = read_failure(job.path)
+    if failure is None and not job.path.is_dir():
+        return f"{job.folder}: this folder could not be made"
     if failure is None:
         return "ended without a result or a word; the same command goes on"
     where = "" if failure.kind == "user" else f" (see {job.folder}/log.txt)"
@@ -58,10 +60,10 @@ def _cause(job: PlannedJob) -> str:
     return f"{failure.cause}{times}{where}"
 
 
-def _grouped(causes: dict[str, str]) -> list[str]:
-    """A line per cause: a mistake of a whole grid is said once."""
+def _grouped(causes: Sequence[tuple[str, str]]) -> list[str]:
+    """A line per cause, of (title, cause) of each job: a mistake of a whole grid is said once."""
     alike: dict[str, list[str]] = {}
-    for title, text in causes.items():
+    for title, text in causes:
         alike.setdefault(text, []).append(title)
     more = {text: f" and {len(titles) - 1} more" if len(titles) > 1 else "" for text, titles in alike.items()}
     return [f"  {titles[0]}{more[text]}: {text}" for text, titles in alike.items()]

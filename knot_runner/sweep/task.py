@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing.context
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.compose import plain_config, run_folder
+from knot_runner.errors import UserError
 from knot_runner.processes import prepared
 from knot_runner.settings import Settings, build_run, run_id
 from knot_runner.sweep.plan import STOP, Plan, read_plan
@@ -39,8 +41,13 @@ def run_in_process(config: dict[str, Any], plan: Plan) -> Outcome:
     resumed = (folder / "commit.json").exists()
     if plan.stopped:
         return outcome(name, "skipped", False, began)
-    code = _ended(start(in_job, (config, str(plan.path), dict(os.environ)), settings))
-    state = _STATES.get(code) or _died(folder, code, plan)
+    try:
+        code = _ended(start(in_job, (config, str(plan.path), dict(os.environ)), settings))
+        state = _STATES.get(code) or _died(folder, code)
+    except OSError as problem:  # no process can be had
+        state = _failed(folder, "error", f"its process could not be started: {problem}")
+    if state == "failed" and plan.fail_fast:
+        plan.mark(STOP)
     return outcome(name, state, resumed, began)
 
 
@@ -53,16 +60,18 @@ def outcome(run_id: str, state: str, resumed: bool, began: float) -> Outcome:
 _STATES = {code: state for state, code in EXIT.items() if code}
 
 
-def _died(folder: Path, code: int, plan: Plan) -> str:
+def _died(folder: Path, code: int) -> str:
     """The process ended without a word: on record, for it could not say so itself. It may have been done by then."""
     found = status(folder)
     if found is not None:
         clear_failure(folder)
         return found
-    kind, cause = cause_of(code)
-    write_failure(folder, kind, cause)
-    if plan.fail_fast:
-        plan.mark(STOP)
+    return _failed(folder, *cause_of(code))
+
+
+def _failed(folder: Path, kind: Kind, cause: str) -> str:
+    with contextlib.suppress(UserError):  # a full disk must not end the sweep
+        write_failure(folder, kind, cause)
     return "failed"
 
 

@@ -52,7 +52,7 @@ def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
         measures=_names(flags.get("--measure", ())),
         best=one.get("--best", ""),
         over=_names(flags.get("--over", ())),
-        select=one.get("--select", "test"),  # type: ignore[arg-type]
+        select=one.get("--select", "test"),
         sort=one.get("--sort", ""),
         runs="--runs" in flags,
     )

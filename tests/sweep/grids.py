@@ -20,7 +20,9 @@ LAUNCHERS = {
 
 
 def command(out, *arguments):
-    return [sys.executable, "-m", "knot_runner", "-m", *TINY_IMAGES, f"paths.out={out}", *arguments]
+    given = {argument.split("=", 1)[0] for argument in arguments}
+    small = [override for override in TINY_IMAGES if override.split("=", 1)[0] not in given]
+    return [sys.executable, "-m", "knot_runner", "-m", *small, f"paths.out={out}", *arguments]
 
 
 def faulty(*faults):

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from knot_runner.compose import compose_all
 from tests.sweep.grids import LAUNCHERS, begun, command, faulty, results, sweep
+from tests.tiny import TINY_IMAGES
 
 #: What happens -> what failed.json calls it, and words of its cause.
 CASES = {
@@ -95,3 +97,21 @@ def _alive(out):
         except OSError:
             continue
     return found
+
+
+def test_a_job_whose_folder_cannot_be_made_ends_no_other(tmp_path):
+    folders = [job.folder for job in compose_all([*TINY_IMAGES, "seed=0,1", f"paths.out={tmp_path}"])[0]]
+    folders[0].parent.mkdir(parents=True)
+    folders[0].write_text("a file stands where the folder of a run should")
+    for launcher in ("basic", "fused"):
+        code, said = sweep(tmp_path, "seed=0,1", *LAUNCHERS[launcher])
+        assert code == 1 and "1 done, 1 failed" in said and "Traceback" not in said, said
+        assert f"seed 0: {folders[0]}: this folder could not be made" in said
+
+
+def test_what_sets_jobs_apart_is_said_and_each_cause_is_kept(tmp_path):
+    code, said = sweep(tmp_path, "seed=0", "training.lr=1e30,0.01", "training.batch=8,99999")
+    assert code == 1 and "1 done, 2 failed, 1 diverged" in said, said
+    assert "femnist fedavg seed 0 training.lr=0.01 training.batch=8: done" in said
+    assert "femnist fedavg seed 0 training.lr=1e+30 training.batch=8: diverged in round 0" in said
+    assert said.count("training.batch: 99999 is more than") == 2  # as it happened, and in the summary

@@ -1,0 +1,28 @@
+"""Records as today's code makes them, and files that are touched: for the tests of stale results."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from knot_runner import stale
+from knot_runner.settings import PathSettings
+from knot_runner.stale import opened
+
+
+def settings(root: Path | None) -> Any:
+    return SimpleNamespace(paths=PathSettings(out="o", data=None if root is None else str(root)))
+
+
+def result(*files: opened.Opened, plugins: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
+    """A result made by the code of today, as it comes back from its file."""
+    rows = [one.record() for one in files]
+    return json.loads(json.dumps({**stale.made_by(plugins), "files": rows} | changes))
+
+
+def touch(path: Path, seconds: int = 5) -> None:
+    stat = path.stat()
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + seconds * 10**9))
