@@ -6,9 +6,9 @@
     python tests/mutants.py --workers=2 --all      whole test folders instead of the nearest tests
 
 A mutant is a file, a piece of text that stands in it once (``from``), what replaces it (``to``), and the tests that
-are expected to fail then; without a mutant they must pass, which is tried first (``--no-control``: is not). Each runs in
-a copy of the checkout, in a process forked from one that has imported the libraries. Exit code 1 where fewer than 90% are
-killed, one cannot be applied, or tests fail by themselves.
+are expected to fail then; without a mutant they must pass, which is tried first (``--no-control``: is not). Each runs
+in a copy of the checkout, in a process forked from one that has imported the libraries. Exit code 1 where fewer than
+90% are killed, one cannot be applied, or tests fail by themselves.
 """
 
 from __future__ import annotations

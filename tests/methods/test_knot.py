@@ -1,0 +1,169 @@
+"""KNOT's protocol by hand on three parties: who trains on what, from where, and what the student is given."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from knot_runner.engine.requests import Network, Predict, Train
+from knot_runner.engine.store import Store
+from knot_runner.errors import UserError
+from knot_runner.methods import knot
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.losses import cross_entropy, distillation
+from knot_runner.settings import BiasSettings, KnotSettings, Labels, ModelSettings, TeachersSettings
+
+SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
+STAGES = SimpleNamespace(local="the local stage", pretrain="the global stage", distil="the student's stage")
+PARTIES = ("near", "far", "hub")
+BIAS = BiasSettings(texts=4, tokens=3)
+
+
+def federation(support="semantic"):
+    """Two local models of 100 and 300 texts, a global one of 600, a transfer set of 50."""
+    names = [*PARTIES, "pool"]
+    return Federation(
+        locals=["near", "far"],
+        server="hub",
+        transfer="pool",
+        sizes={"near": 100, "far": 300, "hub": 600, "pool": 50},
+        tokens={(name, split): ("tokens", f"{name}-{split}") for name in names for split in ("train", "valid", "test")},
+        networks={name: Network(SPEC, 500, 3 + i) for i, name in enumerate(names)},  # told apart by their classes
+        labels=Labels(["bad", "fair", "good"], [[0.0], [1.0], [2.0]], support),
+        training=STAGES,
+        seed=7,
+        weights="scratch",
+        random_texts=("tokens", "noise"),
+    )
+
+
+def method(weighting="E", **loss):
+    chosen = {"name": "entropy", "form": "kl"} | loss
+    return KnotSettings("mine", "knot", chosen, weighting, True, 2.0, 3.0, BIAS)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """All rounds with made-up artefacts: (requests of each round, what was said of each, the last state)."""
+    store = Store(tmp_path)
+
+    def carry_out(hp, whole=None):
+        whole = whole or federation()
+        state, asked, said = knot.init(hp, whole), [], []
+        while requests := knot.plan(hp, state, whole, len(asked)):
+            made = [answer(store, len(asked), i, request) for i, request in enumerate(requests)]
+            state, row = knot.fold(hp, state, whole, len(asked), requests, made)
+            asked.append(requests)
+            said.append(row)
+        return asked, said, state
+
+    return carry_out
+
+
+def answer(store, round, number, request):
+    """What the engine would give: the artefact is named by its round and number; logits favour class ``number``."""
+    if isinstance(request, Train):
+        tensors, info = {"weight": torch.zeros(1)}, {"best_score": 0.5 + number, "best_epoch": 4}
+    else:
+        tensors, info = {"logits": torch.eye(3)[[number % 3, number % 3, number % 3, 0]]}, {}
+    return store.put(request.stage, f"{round}.{number}", tensors, info)
+
+
+def test_every_teacher_trains_by_itself_on_its_own_texts(run):
+    (teachers, *_), said, state = run(method())
+    assert [request.party for request in teachers] == list(PARTIES)
+    assert [request.stage for request in teachers] == ["local", "local", "pretrain"]
+    for request in teachers:
+        own = request.party
+        assert (request.train.tokens, request.valid.tokens) == (("tokens", f"{own}-train"), ("tokens", f"{own}-valid"))
+        assert request.network == federation().networks[own]
+        assert request.start is None and request.seed == 7 and request.weights == "scratch"
+        assert request.objective.make is cross_entropy and request.select == "f1"
+        assert request.training == (STAGES.pretrain if own == "hub" else STAGES.local)
+    assert said[0] == {"near": 0.5, "far": 1.5, "hub": 2.5}
+    assert [state[f"weights/{party}"] for party in PARTIES] == ["local/0.0", "local/0.1", "pretrain/0.2"]
+    assert state["before"] == "pretrain/0.2"
+
+
+def test_each_teacher_labels_both_parts_of_the_transfer_set_with_its_own_weights(run):
+    (_, labels, _), _, state = run(method("A"))
+    assert all(isinstance(request, Predict) and request.output == "logits" for request in labels)
+    asked = [(request.stage, request.party, request.weights, request.tokens) for request in labels]
+    kept = {"near": ("local", "0.0"), "far": ("local", "0.1"), "hub": ("pretrain", "0.2")}
+    assert asked == [
+        ("soft_labels", party, kept[party], ("tokens", f"pool-{split}"))
+        for party in PARTIES
+        for split in ("train", "valid")
+    ]
+    assert [state[f"soft/{party}/train"] for party in PARTIES] == [f"soft_labels/1.{i}" for i in (0, 2, 4)]
+    assert [state[f"soft/{party}/valid"] for party in PARTIES] == [f"soft_labels/1.{i}" for i in (1, 3, 5)]
+
+
+def test_biases_are_asked_for_where_the_weighting_reads_them_and_have_a_pseudo_count(run):
+    for weighting in "ADU":
+        assert not [request for request in run(method(weighting))[0][1] if request.stage == "bias"]
+    (_, labels, last), said, state = run(method("E"))
+    biases = [request for request in labels if request.stage == "bias"]
+    assert [(request.party, request.tokens) for request in biases] == [(p, ("tokens", "noise")) for p in PARTIES]
+    # of four random texts: requests 6, 7, 8 say class 0 four times; class 1 three times; class 2 three times
+    expected = [[5 / 7, 1 / 7, 1 / 7], [2 / 7, 4 / 7, 1 / 7], [2 / 7, 1 / 7, 4 / 7]]
+    for party, bias in zip(PARTIES, expected, strict=True):
+        assert state[f"bias/{party}"] == pytest.approx(bias) and said[1][party] == state[f"bias/{party}"]
+    assert last[0].objective.settings["biases"] == [state[f"bias/{party}"] for party in PARTIES]
+
+
+def test_the_student_starts_from_the_global_model_and_learns_from_all_three(run):
+    (_, _, (request,)), said, state = run(method("D"))
+    assert request.stage == "distil" and request.party == "student" and request.seed == 7
+    assert request.start == ("pretrain", "0.2") and request.network == federation().networks["hub"]
+    assert request.training == STAGES.distil and request.select == "loss"
+    assert request.objective.make is distillation
+    for part, split, keys in ((request.train, "train", "024"), (request.valid, "valid", "135")):
+        assert part.tokens == ("tokens", f"pool-{split}")
+        assert part.inputs == {p: ("soft_labels", f"1.{key}") for p, key in zip(PARTIES, keys, strict=True)}
+    settings = request.objective.settings
+    assert settings["teachers"] == list(PARTIES) and settings["biases"] is None
+    assert settings["shares"] == [0.1, 0.3, 0.6]  # of the 1,000 training texts; the transfer set has no labels
+    assert (settings["weighting"], settings["normalise"]) == ("D", True)
+    assert (settings["student_temperature"], settings["teacher_temperature"]) == (2.0, 3.0)
+    assert settings["points"] == [[0.0], [1.0], [2.0]]
+    assert state["student"] == "distil/2.0" and state["before"] == "pretrain/0.2" and state["selected_epoch"] == 4
+    assert said[2] == {"epoch": 4, "loss": -0.5}
+
+
+def test_one_hot_labels_lie_equally_far_apart():
+    points = torch.tensor(knot.label_points(federation("onehot")))
+    torch.testing.assert_close(torch.cdist(points, points), 2**0.5 * (1 - torch.eye(3)))
+
+
+def test_teachers_alone_end_with_their_biases(run):
+    asked, _, state = run(TeachersSettings("alone", "teachers", BIAS))
+    assert [[request.stage for request in requests] for requests in asked] == [
+        ["local", "local", "pretrain"],
+        ["bias", "bias", "bias"],
+    ]
+    assert set(state) >= {f"bias/{party}" for party in PARTIES} and state["student"] == state["before"]
+
+
+@pytest.mark.parametrize(
+    ("hp", "said"),
+    [
+        (method("EE"), "method.weighting: no weighting 'EE'"),
+        (method(name="entrpy"), "did you mean 'entropy'"),
+        (method(form="kll"), "method.loss.form"),
+        (method(name="sinkhorn", form="kl"), "method.loss.form: there is no such setting"),
+    ],
+)
+def test_what_no_table_has_is_refused_before_anything_is_trained(hp, said):
+    with pytest.raises(UserError, match=said):
+        knot.init(hp, federation())
+
+
+def test_the_closed_form_is_for_labels_on_a_line():
+    line = {"name": "sinkhorn", "solver": "line", "epsilon": 0.01, "tolerance": 1e-8, "scaling": 0.5}
+    hp = KnotSettings("mine", "knot", line, "A", False, 1.0, 1.0, BIAS)
+    assert knot.init(hp, federation()) == {}
+    with pytest.raises(UserError, match="labels on a line"):
+        knot.init(hp, federation("onehot"))

@@ -1,0 +1,150 @@
+"""The run id, setting by setting: every one that can change a number changes it, and no other does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from typing import Any
+
+import pytest
+
+from knot_runner.compose import compose_jobs
+from knot_runner.settings import run_id
+
+#: Where and how a run is carried out and shown, for every kind of run.
+NEVER = ["fail_fast", "tracker.*", "paths.*", "report", "sweep"]
+HARDWARE = ["hardware.name", "hardware.device", "hardware.devices", "hardware.threads", "hardware.workers"]
+UNTRAINED = [*HARDWARE, "hardware.engine", "hardware.precision", "hardware.stack"]
+OTHER_SOURCES = ["task.local.*", "task.hub.*"]
+#: T = 1 has no rate to control; an engine that is not stacked (and not chosen) has no width.
+PLAIN = [*HARDWARE, *OTHER_SOURCES, "hardware.stack", "method.lr_control"]
+FEDWAD = "method.clustering.otdd.fedwad.*"
+WITHOUT_MODEL = [*UNTRAINED, *OTHER_SOURCES, "model.*", "training.*"]
+#: Overrides -> the settings that do not change its numbers, written down by hand.
+RUNS: dict[str, tuple[list[str], list[str]]] = {
+    "texts from files": (
+        ["task=erc", "method=sinkhorn_e", "task.source=local"],
+        [
+            *UNTRAINED,
+            "task.datasets.*.hub*",
+            "task.datasets.*.embedded*",
+            "model.kind",
+            "model.hub_id",
+            "model.revision",
+        ],
+    ),
+    "generated texts": (
+        ["task=sa", "method=entropy_a"],
+        [*UNTRAINED, "task.datasets.*.hub*", "task.datasets.*.local*", "model.kind", "model.hub_id", "model.revision"],
+    ),
+    "a vocabulary and weights from the hub": (
+        ["task=sa", "method=entropy_a", "model.vocab=hub", "model.weights=hub"],
+        [*UNTRAINED, "task.datasets.*.hub*", "task.datasets.*.local*", "model.kind", "model.vocab_size"],
+    ),
+    "averaging": (["task=femnist", "method=fedavg"], PLAIN),
+    "averaging, images from files": (
+        ["task=femnist", "method=fedavg", "task.source=local"],
+        [*HARDWARE, "task.hub.*", "hardware.stack", "method.lr_control"],
+    ),
+    "chilled": (
+        ["task=femnist", "method=fedavg_chill", "method.temperature=0.5"],
+        [*HARDWARE, *OTHER_SOURCES, "hardware.stack"],
+    ),
+    "chilled by a schedule alone": (
+        ["task=femnist", "method=fedavg_chill", "method.temperature=1", "method.hard_temperature=2.0"],
+        [*HARDWARE, *OTHER_SOURCES, "hardware.stack"],
+    ),
+    "stacked": (
+        ["task=femnist", "method=fedavg", "hardware.engine=stacked"],
+        [*HARDWARE, *OTHER_SOURCES, "method.lr_control"],
+    ),
+    "engine chosen by the hardware": (
+        ["task=femnist", "method=fedavg", "hardware.engine=auto"],
+        [*HARDWARE, *OTHER_SOURCES, "method.lr_control"],
+    ),
+    "by affinity": (["task=mnist_fedwad", "method=clustered_fedrep"], PLAIN),
+    "by a sparse graph": (
+        ["task=mnist_fedwad", "method=clustered_fedavg", "method.clustering.graph=sparse3"],
+        [*PLAIN, "method.clustering.scale"],
+    ),
+    "by the exact distance": (
+        ["task=mnist_fedwad", "method=clustered_fedavg", "method.clustering.otdd.solver=exact"],
+        [*PLAIN, FEDWAD, "method.clustering.otdd.precision"],
+    ),
+    "one cluster of all": (
+        ["task=mnist_fedwad", "method=clustered_fedavg", "method.clustering.graph=none"],
+        [*PLAIN, "method.clustering.otdd.*", "method.clustering.clusters", "method.clustering.scale"],
+    ),
+    "distances of clients": (["task=mnist", "method=dataset_distance"], WITHOUT_MODEL),
+    "distances of data sets": (
+        ["task=image_sets", "method=dataset_distance"],
+        [*UNTRAINED, "task.sets.*.local.*", "task.sets.*.hub.*"],
+    ),
+    "a distance": (["task=gaussians"], UNTRAINED),
+    "a distance, exact": (["task=gaussians", "method.fedwad.mode=exact"], [*UNTRAINED, "method.fedwad.support"]),
+    "a coreset": (["task=mnist", "method=coreset"], WITHOUT_MODEL),
+    "a coreset, exact": (
+        ["task=mnist", "method=coreset", "method.distance=exact"],
+        [*WITHOUT_MODEL, "method.fedwad.*"],
+    ),
+    "neighbours": (["task=mnist", "method=coreset_knn"], WITHOUT_MODEL),
+    "a temperature probe": (
+        ["task=femnist", "method=temperature_probe"],
+        [*HARDWARE, *OTHER_SOURCES, "hardware.stack"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_changes_numbers_changes_the_run_id_and_nothing_else_does(name: str) -> None:
+    overrides, unused = RUNS[name]
+    (job,) = compose_jobs(overrides, None)
+    names = [key for key, _ in leaves(job.config)]
+    for pattern in unused:
+        assert any(fnmatch(key, pattern) for key in names) or pattern.startswith(("task.", "model.")), pattern
+    wrong = []
+    for key, value in leaves(job.config):
+        if key in ("task.kind", "method.clustering"):  # another kind of run altogether, or none
+            continue
+        counts = run_id(replaced(job.config, key, other(value))) != run_id(job.config)
+        if counts == any(fnmatch(key, pattern) for pattern in [*NEVER, *unused]):
+            wrong.append(f"{key} {'changes' if counts else 'does not change'} the run id")
+    assert not wrong
+
+
+def leaves(config: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of every setting; a preset's grid and report are one each."""
+    for key, value in config.items():
+        whole = f"{above}{key}"
+        if isinstance(value, dict) and value and whole not in ("report", "sweep"):
+            yield from leaves(value, f"{whole}.")
+        else:
+            yield whole, value
+
+
+def other(value: Any) -> Any:
+    """Another value, of the same type where it has one. The id is asked for, not whether the value can be meant."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, str):
+        return value + "x"
+    return [*value, "x"] if isinstance(value, list) else {"x": 1}
+
+
+def replaced(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """``config`` with another value at the dotted ``key``."""
+    first, _, rest = key.partition(".")
+    return {**config, first: replaced(config[first], rest, value) if rest else value}
+
+
+def test_the_revision_counts_where_the_hub_is_read() -> None:
+    hub = ["task=sa", "method=entropy_a", "task.source=hub"]
+    ids = {compose_jobs([*hub, *more], None)[0].run_id for more in ([], ["task.datasets.Food.hub.revision=x"])}
+    assert len(ids) == 2
+
+
+def test_a_presets_grid_and_report_are_no_part_of_a_run() -> None:
+    (job,) = compose_jobs(["task=femnist"], None)
+    assert run_id({**job.config, "sweep": {"seed": "0,1"}, "report": {"claims": {}}}) == job.run_id
