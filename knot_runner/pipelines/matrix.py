@@ -29,6 +29,9 @@ from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabelledSamples
 
 STAGE = "distances"
+#: Bump when a change of code changes what a distance is: older artefacts are then not found any more. (2: float32 is
+#: right for features with a common offset, exact distances are float64 whatever ``precision`` says.)
+FORMAT = 2
 #: Data sets of one record; more pairs than that belong to no table or figure (clustering has no such limit).
 MOST = 500
 
@@ -160,7 +163,7 @@ def _key(sets: list[LabelledSamples], otdd: OtddSettings, data: str, seed: int) 
             content.update(np.ascontiguousarray(array))
     unused = {"encoder", "samples"} | ({"fedwad", "precision"} if otdd.solver == "exact" else set())
     used = {name: value for name, value in dataclasses.asdict(otdd).items() if name not in unused}
-    return digest_of({"otdd": used, "data": data, "samples": content.hexdigest(), "seed": seed})
+    return digest_of({"format": FORMAT, "otdd": used, "data": data, "samples": content.hexdigest(), "seed": seed})
 
 
 def cut(otdd: OtddSettings, partition: Partition) -> list[str]:

@@ -5,6 +5,9 @@ vectors: the label parts of the S first points, and the class vectors of the two
 Every step of FedWaD takes weighted means of points, so the label part (2 d features, or d + d^2) is never needed
 itself, only the inner products of the vectors it is made of. All points that one client must compare with its samples,
 of all its pairs, go through one product; the label part passes through it as k further columns.
+
+Every measure is kept about its own mean, samples and class vectors about the mean of their set. Means go their way
+apart from all this, and come in at the end (means.py).
 """
 
 from __future__ import annotations
@@ -140,7 +143,8 @@ def _values(course: Course, points: np.ndarray) -> np.ndarray:
     for client in np.unique(course.tile.pairs):
         scores = _scores(course, client, points)
         plans = _plans(course, client, scores)
-        for place, (at, _) in enumerate(course.parts(client)):
+        for place, (at, side) in enumerate(course.parts(client)):
             gain = np.vdot(plans[place], scores[place]) / scores.shape[2]
-            sums[at] += max(norms[at] / points.shape[1] + course.tile.openings[client].spread - 2 * gain, 0.0) ** 0.5
+            about_means = norms[at] / points.shape[1] + course.tile.openings[client].spread - 2 * gain
+            sums[at] += (max(about_means, 0.0) + course.tile.means[at, side]) ** 0.5
     return sums**2

@@ -20,6 +20,7 @@ from knot_runner.settings.transport import OtddSettings
 from knot_runner.transport.otdd.course import tile_distances
 from knot_runner.transport.otdd.draws import draw_times, first_points
 from knot_runner.transport.otdd.exact import least_cost
+from knot_runner.transport.otdd.means import about_mean, centred, mean_products, mean_terms
 from knot_runner.transport.otdd.opening import Opening, label_products, opening, rows_of
 from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, class_table
 from knot_runner.transport.otdd.tiles import Tile, cut
@@ -73,17 +74,31 @@ def _computed(
     """Pairs and values of each of ``tiles``, as they are finished."""
     if not tiles:
         return
-    rows = [rows_of(samples, np.dtype(options.precision)) for samples in sets]
+    rows, means = _rows(sets, options)
     with Pool(rows, min(workers, len(tiles)) if _plan_entries(rows, tiles, options) > WORTH else 1) as pool:
         prepared = dict(pool.run(partial(_prepared, options=options, seed=seed), enumerate(s.labels for s in sets)))
         tables, openings = zip(*(prepared[place] for place in range(len(sets))), strict=True)
         if options.solver == "exact":
             work, tasks = _exact, (_exact_tile(pairs, tables, options) for pairs in tiles)
         else:
-            work, tasks = tile_distances, _tasks(tables, openings, tiles, options, seed)
+            work, tasks = tile_distances, _tasks(tables, openings, means, tiles, options, seed)
         for index, values in pool.run(work, tasks):
             _check_finite(values)
             yield _listed(tiles[index]), values.tolist()
+
+
+def _rows(sets: list[LabelledSamples], options: OtddSettings) -> tuple[list[np.ndarray], np.ndarray]:
+    """The rows of every set (opening.py), and the means of their features [N, d] in float64.
+
+    Federated: in ``options.precision``, about each set's own mean. The exact solver has no other precision than
+    float64, and centres every pair itself.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is an error of _prepared
+        means = np.stack([samples.points.mean(0, dtype=np.float64) for samples in sets])
+        if options.solver == "exact":
+            return [rows_of(samples, np.dtype(np.float64)) for samples in sets], means
+        dtype = np.dtype(options.precision)
+        return [rows_of(samples, dtype, mean) for samples, mean in zip(sets, means, strict=True)], means
 
 
 def _plan_entries(rows: list[np.ndarray], tiles: list[np.ndarray], options: OtddSettings) -> int:
@@ -102,22 +117,32 @@ def _prepared(
         _check_finite(np.vdot(rows[place], rows[place]))
     features = rows[place][:, : rows[place].shape[1] - len(np.unique(labels))]
     table = class_table(LabelledSamples(features, labels), options.covariance, options.part)
-    return table, None if options.solver == "exact" else opening(rows[place], table, options, seed)
+    return table, None if options.solver == "exact" else opening(rows[place], about_mean(table), options, seed)
 
 
 def _tasks(
-    tables: Sequence[ClassTable], openings: Sequence[Opening], tiles: list[np.ndarray], options: OtddSettings, seed: int
+    tables: Sequence[ClassTable],
+    openings: Sequence[Opening],
+    means: np.ndarray,
+    tiles: list[np.ndarray],
+    options: OtddSettings,
+    seed: int,
 ) -> Iterator[Tile]:
-    """One task of each tile, made when it is asked for."""
-    features = openings[0].means.shape[1] - len(tables[0].labels)
+    """One task of each tile, made when it is asked for. ``means`` [N, d]: of the features of every set."""
+    features = means.shape[1]
     start = first_points(features, options, seed)
     with np.errstate(over="ignore", invalid="ignore"):
-        labels = label_products(tables, start[:, features:])
+        between = mean_products(start, means, tables)
+        labels = label_products([about_mean(table) for table in tables], centred(start)[:, features:])
     _check_finite(labels.gram)
+    _check_finite(between)
     for pairs in tiles:
         here = np.unique(pairs)
         times = np.stack([draw_times(i, j, options.fedwad, seed) for i, j in _listed(pairs)])
-        yield Tile(pairs, times, start[:, :features], {one: openings[one] for one in here}, labels.of_sets(here))
+        known = {one: openings[one] for one in here}
+        yield Tile(
+            pairs, times, centred(start)[:, :features], known, labels.of_sets(here), mean_terms(pairs, times, between)
+        )
 
 
 @dataclass(frozen=True, eq=False)

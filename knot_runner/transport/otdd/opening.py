@@ -10,6 +10,7 @@ import numpy as np
 from knot_runner.settings.transport import OtddSettings
 from knot_runner.transport.otdd.draws import first_points
 from knot_runner.transport.otdd.few_sources import best_plan
+from knot_runner.transport.otdd.means import centred
 from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples
 
 
@@ -17,8 +18,8 @@ from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples
 class Opening:
     """What one client finds in iteration 1, which begins from the same points for all pairs, whatever t is.
 
-    ``spread``: mean squared norm of its augmented points; ``means`` [S, d + k]: of each first point, the mean features
-    and the class masses of where its mass goes; ``heights`` [S]: that plan's (few_sources.py).
+    ``spread``: mean squared distance of its augmented points from their mean; ``means`` [S, d + k]: of each first
+    point, the mean features and the class masses of where its mass goes; ``heights`` [S]: that plan's (few_sources.py).
     """
 
     spread: float
@@ -26,19 +27,20 @@ class Opening:
     heights: np.ndarray
 
 
-def rows_of(samples: LabelledSamples, dtype: np.dtype) -> np.ndarray:
-    """Rows [n, d + k]: features, then 1 at the sample's class. So label parts pass through the same products."""
+def rows_of(samples: LabelledSamples, dtype: np.dtype, centre: np.ndarray | float = 0.0) -> np.ndarray:
+    """Rows [n, d + k]: features less ``centre`` [d], then 1 at the sample's class, so that label parts pass through the
+    same products. The difference is taken in float64, before the cast to ``dtype``."""
     labels, of = np.unique(samples.labels, return_inverse=True)
     rows = np.zeros((samples.size, samples.points.shape[1] + len(labels)), dtype)
-    rows[:, : samples.points.shape[1]] = samples.points
+    rows[:, : samples.points.shape[1]] = samples.points.astype(np.float64) - centre
     rows[np.arange(samples.size), samples.points.shape[1] + of] = 1
     return rows
 
 
 def opening(rows: np.ndarray, table: ClassTable, options: OtddSettings, seed: int) -> Opening:
-    """Of the client with these ``rows`` [n, d + k] and class statistics."""
+    """Of the client with these ``rows`` [n, d + k] and class statistics, both about its own mean (means.py)."""
     features = rows.shape[1] - len(table.labels)
-    start = first_points(features, options, seed)
+    start = centred(first_points(features, options, seed))
     weights = np.concatenate([start[:, :features], start[:, features:] @ table.vectors.T], 1).astype(rows.dtype)
     scores = weights @ rows.T
     plan = np.empty_like(scores)

@@ -17,14 +17,15 @@ MEASURES, SCORES = 2**26, 2**27
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """``pairs`` [m, 2], the draws of each [m, K, 3] and the features [S, d] of the first points (draws.py), and what is
-    known of the sets that the pairs name."""
+    """``pairs`` [m, 2], the draws of each [m, K, 3] and the features [S, d] of the first points (draws.py) about their
+    mean, what is known of the sets that the pairs name, and the ``means``' part of the distances [m, 2] (means.py)."""
 
     pairs: np.ndarray
     times: np.ndarray
     start: np.ndarray
     openings: dict[int, Opening]
     labels: LabelProducts
+    means: np.ndarray
 
 
 def cut(sets: int, support: int, features: int, largest: int) -> list[np.ndarray]:

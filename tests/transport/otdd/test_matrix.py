@@ -59,10 +59,33 @@ def test_exact_pairs(sets, options, covariance, part):
     np.testing.assert_allclose(distance_matrix(data, options, SEED, 1), plain(data, options), rtol=1e-12)
 
 
-def test_single_precision_is_near(sets, options):
-    data = sets(4)
-    single = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
-    np.testing.assert_allclose(single, distance_matrix(data, options, SEED, 1), rtol=1e-4)
+def moved(data, offsets):
+    """``data`` with a number added to all features of each set."""
+    return [LabelledSamples(one.points + offset, one.labels) for one, offset in zip(data, offsets, strict=True)]
+
+
+@pytest.mark.parametrize("offsets", [(0,) * 4, (30,) * 4, (300,) * 4, (3000,) * 4, (0, 0, 3000, 3000)])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("t", [0.5, "random"])
+def test_single_precision_is_near_wherever_the_features_lie(sets, with_fedwad, seed, t, offsets):
+    """To 1e-5, as conf/base/otdd.yaml says, of the plain loop in float64; 12 iterations bring the points to the data."""
+    data, options = moved(sets(4, seed=seed), offsets), with_fedwad(iterations=12, t=t)
+    found = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
+    np.testing.assert_allclose(found, plain(data, options), rtol=1e-5)
+
+
+def test_single_precision_is_near_in_many_features(sets, with_fedwad):
+    data, options = moved(sets(3, features=40), (3000,) * 3), replace(with_fedwad(iterations=20), part="full")
+    found = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
+    np.testing.assert_allclose(found, plain(data, options), rtol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_the_exact_solver_has_float64_alone(sets, options, precision):
+    """``precision`` is not in the run id of an exact distance, so it must not change it."""
+    data, options = moved(sets(3), (3000,) * 3), replace(options, solver="exact")
+    found = distance_matrix(data, replace(options, precision=precision), SEED, 1)
+    np.testing.assert_allclose(found, plain(data, options), rtol=1e-12)
 
 
 def test_workers_and_what_is_known_change_no_digit(sets, with_fedwad, monkeypatch):
