@@ -68,7 +68,7 @@ def moved(data, offsets):
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("t", [0.5, "random"])
 def test_single_precision_is_near_wherever_the_features_lie(sets, with_fedwad, seed, t, offsets):
-    """To 1e-5, as conf/base/otdd.yaml says, of the plain loop in float64; 12 iterations bring the points to the data."""
+    """To 1e-5, as conf/base/otdd.yaml says, of the plain float64 loop; 12 iterations bring the points to the data."""
     data, options = moved(sets(4, seed=seed), offsets), with_fedwad(iterations=12, t=t)
     found = distance_matrix(data, replace(options, precision="float32"), SEED, 1)
     np.testing.assert_allclose(found, plain(data, options), rtol=1e-5)
