@@ -25,9 +25,13 @@ Four things make this quick and safe where a fixed Sinkhorn schedule is neither:
   is known to rise.
 * Rows that have converged leave the batch.
 
-One thing is beyond float64: where p equals q in all digits (or on a group of labels), the potentials of labels without
-flow between them hang on flows of exp(-C_ij / eps). Below about C / 30 those are lost, and which of the many optimal
-potentials is returned is carried over from larger eps. Value and marginals are right all the same.
+Where p is q in all digits nothing must move, and what fixes the potentials are flows of exp(-C_ij / eps), far below
+float64's digits of q. There f = g, and a fixed point gives them (symmetric.py). Near p = q (and at single labels where
+p_j = q_j) q - P is computed from what moves alone, whose digits are kept down to 1e-290.
+
+One thing is beyond float64: a group of labels that exchange much with each other, and nothing with the rest because
+their masses in p and q are equal. Which of the many optimal potentials is returned then is carried over from larger
+eps. Value and marginals are right all the same.
 
 Everything is float64. Labels come first and rows last in the tensors below, so that each of torch's kernels runs along
 the batch; a column of the Laplacian is one such kernel.
@@ -41,6 +45,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from knot_runner.transport.symmetric import fixed_point
+
 #: eps is multiplied by this at every level (.35: fewest iterations of .1 to .35 on Dirichlet(.5) and (.05) pairs)
 RATIO = 0.35
 #: a step changes no exponent by more than this
@@ -52,8 +58,12 @@ NEAR = 2.0
 ROUNDING = 1e-15
 #: conductance from label j to the ground, times q_j, in the same units: above rounding
 GROUND = 1e-14
+#: the same, where nothing is seen to move: above the smallest numbers that have all digits
+UNSEEN = 1e-290
 #: less mass than this (float32 has none) counts as none
 NOTHING = 1e-50
+#: p and q that differ by less, relatively, in every label are equal up to the rounding of their sums
+SAME = 2e-15
 ITERATIONS = 400
 #: bytes of one [labels, labels, rows] tensor: what a core's cache holds, and what a GPU takes at a time
 CHUNK = {"cpu": 2**20, "cuda": 2**28}
@@ -95,6 +105,9 @@ def _solve(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float)
     p, q = p / p.sum(0), q / q.sum(0)
     q = q.where(q > NOTHING, 0.0)
     h, iterations = _climb(p, q, cost, epsilon, tolerance)
+    same = ((p - q).abs() <= SAME * q + NOTHING).all(0)
+    if bool(same.any()):
+        h[:, same], iterations[same] = fixed_point(q[:, same], cost, epsilon)
     f = -epsilon * torch.logsumexp((h - cost) / epsilon, 1)
     soft = -epsilon * torch.logsumexp((f[:, None] - cost) / epsilon + p.log()[:, None], 0)
     error = (((h - soft) / epsilon).exp() - q).abs().sum(0)  # P_j = sum_i p_i exp((f_i + h_j - C_ij) / eps)
@@ -111,6 +124,8 @@ class _Rows:
     index: Tensor
     p: Tensor
     q: Tensor
+    #: q - p, of sum 0
+    excess: Tensor
     h: Tensor
     eps: Tensor
     #: last step's direction, D's slope along it where it began (-1: nothing to check), and the cautious alternative
@@ -135,7 +150,7 @@ def _climb(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float)
     h = start * q.log().clamp(min=-1e4)  # g = 0; exp(-1e4) is 0, and stays finite under multiplication by 0
     index, flat, tangent = torch.arange(count, device=p.device), torch.zeros_like(h), q.where(q > 0, 1.0).log()
     none = torch.zeros_like(index)
-    rows = _Rows(index, p, q, h, start, flat, -torch.ones_like(start), h, start, tangent, none > 0, none)
+    rows = _Rows(index, p, q, _excess(p, q), h, start, flat, -torch.ones_like(start), h, start, tangent, none > 0, none)
     best, iterations = torch.empty_like(h), torch.empty_like(index)
     for _ in range(ITERATIONS):
         _iterate(rows, cost, epsilon, tolerance)
@@ -150,17 +165,24 @@ def _climb(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float)
     return best, iterations
 
 
+def _excess(p: Tensor, q: Tensor) -> Tensor:
+    """q - p [n, N] without what rounding has added to its sum: 0 where both are equal in all digits."""
+    excess = q - p
+    sizes = excess.abs()
+    return excess - sizes * (excess.sum(0) / sizes.sum(0).clamp(min=1e-300))
+
+
 def _iterate(rows: _Rows, cost: Tensor, epsilon: float, tolerance: float) -> None:
     """One Newton step for every row that is not done, and on to the next eps for those that are near."""
     s, ps, z = _plans(rows, cost)
-    residual = rows.q - ps.sum(0)
+    residual, scale = _residual(rows, ps)
     error = residual.abs().sum(0)
     fell = (residual * rows.step).sum(0) < -0.1 * rows.slope
     back = (rows.slope > 0) & fell & (error > 0.5 * rows.error)
 
     final, reach = rows.eps <= epsilon, cost.amax() / rows.eps
     levels = not bool(final.all())
-    step, tangent = _directions(rows, residual, reach, s, ps, z if levels else None)
+    step, tangent = _directions(rows, residual, scale, reach, s, ps, z if levels else None)
     width = step.amax(0) - step.amin(0)
     h = rows.h + step * torch.where(width < CAP, rows.eps, CAP / width * rows.eps)
     eps = rows.eps
@@ -179,10 +201,10 @@ def _iterate(rows: _Rows, cost: Tensor, epsilon: float, tolerance: float) -> Non
 
 
 def _directions(
-    rows: _Rows, residual: Tensor, reach: Tensor, s: Tensor, ps: Tensor, z: Tensor | None
+    rows: _Rows, residual: Tensor, scale: Tensor, reach: Tensor, s: Tensor, ps: Tensor, z: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Newton's step, as a change of the exponents, and the tangent dh/deps (as it was if ``z`` is None)."""
-    ground = rows.q * (GROUND * (1 + reach))
+    ground = scale * (GROUND * (1 + reach)) + rows.q * UNSEEN
     rhs = [residual]
     if z is not None:
         # eps dP/deps at fixed h; the ground pulls the tangent to what it was, so that it stays where no flow shows it
@@ -191,9 +213,23 @@ def _directions(
     steps = _eliminate(_graph(s, ps), ground, torch.stack(rhs, 1))
     alive = rows.q > 0  # a label without mass stays where it is
     # where every P_j is q_j up to rounding, a step would be noise
-    settled = (residual.abs() <= ROUNDING * (1 + reach) * rows.q).all(0)
+    settled = (residual.abs() <= ROUNDING * (1 + reach) * scale).all(0)
     step = (steps[:, 0] - (rows.q * steps[:, 0]).sum(0)).where(alive & ~settled, 0.0)
     return step, rows.tangent if z is None else steps[:, 1].where(alive, 0.0)
+
+
+def _residual(rows: _Rows, ps: Tensor) -> tuple[Tensor, Tensor]:
+    """q - P and the scale of its rounding errors, each [n, N].
+
+    Mass that stays where it is cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, k other than j. So
+    where less moves than a label has, the difference is known to the digits of what moves, be that exp(-300).
+    """
+    moving = ps.clone()
+    moving.diagonal().zero_()
+    away, here = moving.sum(1), moving.sum(0)
+    moved = away + here + rows.excess.abs()
+    few = moved < rows.q
+    return (rows.excess + (away - here)).where(few, rows.q - ps.sum(0)), moved.minimum(rows.q)
 
 
 def _plans(rows: _Rows, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -140,3 +140,57 @@ def test_unconverged_rows_are_told_by_their_error(monkeypatch: pytest.MonkeyPatc
 def test_empty_batch() -> None:
     solved = semi_dual(torch.empty(0, 5), torch.empty(0, 5), ground_cost(LINE), 0.1, 1e-9)
     assert solved.value.shape == (0,) and solved.f.shape == (0, 5)
+
+
+def symmetric_potential(p: Tensor, cost: Tensor, epsilon: float) -> Tensor:
+    """f = g of OT_eps(p, p) [N, n], mean 0, by 300 averaged soft minima in the log domain: T(f) = f to 1e-15."""
+    f = torch.zeros_like(p)
+    for i in range(300):
+        eps = max(epsilon, float(cost.max()) * 0.9**i)
+        f = 0.5 * (f - eps * torch.logsumexp((f[:, None] - cost) / eps + p.log()[:, None], 2))
+    return f - f.mean(1, keepdim=True)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 0.1, 0.01, 0.001])
+@pytest.mark.parametrize("labels", [3, 5, 7])
+def test_the_potential_where_p_is_q(labels: int, epsilon: float) -> None:
+    for points in (places(1, labels), places(2, labels), torch.eye(labels, dtype=torch.float64)):
+        p, _ = pairs(20, labels, alpha=0.3)
+        cost = ground_cost(points)
+        solved = semi_dual(p, 3 * p, cost, epsilon, 1e-9)  # equal up to the rounding of the sums
+        assert torch.allclose(solved.f, symmetric_potential(p, cost, epsilon), rtol=0, atol=1e-9)
+        assert torch.allclose(solved.f - solved.g, (solved.f - solved.g).mean(1, keepdim=True), atol=1e-9)
+        assert solved.marginal_error.max() < 1e-9
+
+
+def test_where_p_is_q_only_in_some_rows_and_labels() -> None:
+    """Rows of both kinds in one batch, and labels without mass, where f is the soft minimum of the others."""
+    p, q = pairs(12, alpha=0.3)
+    q = torch.where(torch.arange(12)[:, None] % 2 == 0, p, q).clone()
+    p[4, 1] = q[4, 1] = 0.0
+    p, q = p / p.sum(1, keepdim=True), q / q.sum(1, keepdim=True)
+    cost, epsilon = ground_cost(LINE), 0.01
+    whole = semi_dual(p, q, cost, epsilon, 1e-9)
+    for row in range(12):
+        alone = semi_dual(p[row : row + 1], q[row : row + 1], cost, epsilon, 1e-9)
+        assert torch.allclose(whole.f[row], alone.f[0], atol=1e-12)
+    f = symmetric_potential(p[::2], cost, epsilon)
+    assert torch.allclose(whole.f[::2], f, atol=1e-9)
+
+
+#: labels at 0, .8 and 2; p and q differ by ``step`` at the ends; eps .03: f with mean 0 from 200-digit arithmetic
+NEAR = [
+    (2.0**-10, [-0.766900037191, -0.133372319737, 0.900272356928]),
+    (2.0**-30, [-0.351089721420, -0.133333323455, 0.484423044875]),
+    (2.0**-40, [-0.152986725138, -0.128412744512, 0.281399469650]),
+]
+
+
+@pytest.mark.parametrize(("step", "potential"), NEAR)
+def test_the_potential_near_p_is_q(step: float, potential: list[float]) -> None:
+    """Far below the digits of p, what little moves decides the potential."""
+    cost = ground_cost(torch.tensor([[0.0], [0.8], [2.0]], dtype=torch.float64))
+    p = torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64)
+    q = p + torch.tensor([[step, 0.0, -step]], dtype=torch.float64)
+    solved = semi_dual(p, q, cost, 0.03, 1e-9)
+    assert torch.allclose(solved.f[0], torch.tensor(potential, dtype=torch.float64), atol=1e-6)
