@@ -39,8 +39,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Write ``predictions``, ``vectors`` and ``probe`` into ``folder`` and return the measures.
 
-    Keys: ``metrics`` (after the method), ``before`` (the pretrained global model), ``teachers`` (each on its own test
-    set): measure -> data set -> value, see :func:`measures.measure_all`.
+    Keys: ``metrics`` (after the method; of teachers alone, each on its own test set), ``before`` (the pretrained global
+    model), ``teachers`` (each on its own test set): measure -> data set -> value, see :func:`measures.measure_all`.
     """
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student = _Model("student", federation.server, _ref(state["student"]))
@@ -60,7 +60,7 @@ def evaluate(
     _write_vectors(student, federation, executor, folder)
     _write_probe(settings, task, federation, state, executor, folder)
     return {
-        "metrics": measures.measure_all(after_p, coordinates),
+        "metrics": measures.measure_all(after_p if "selected_epoch" in state else own, coordinates),
         "before": measures.measure_all(before_p, coordinates),
         "teachers": {name: measures.measure(*own[name], coordinates) for name in tests},
     }

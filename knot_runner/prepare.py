@@ -35,6 +35,7 @@ def make_federation(
     vocabulary = load_vocabulary(settings.model, task, data_root)
     tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
     words = digest(vocabulary)
+    lengths = stage_lengths(settings)
     by_role = {role: [d.name for d in task.datasets.values() if d.role == role] for role in ("local", "global")}
     transfer = next(d.name for d in task.datasets.values() if d.role == "transfer")
     tokens = {}
@@ -42,7 +43,9 @@ def make_federation(
         for split, examples in dataset.splits.items():
             if len(examples.texts) < LEAST_ROWS and split != "test":
                 raise UserError(f"task.datasets.{dataset.name}: {split} has {len(examples.texts)} usable texts")
-            tokens[dataset.name, split] = _encoded(examples, tokenizer, words, settings.task.max_length, store)
+            length = settings.task.max_length if split == "test" else lengths[dataset.role]
+            cutter = make_tokenizer(vocabulary, length)
+            tokens[dataset.name, split] = _encoded(examples, cutter, words, length, store)
     classes = len(task.labels.names)
     return Federation(
         locals=by_role["local"],
@@ -57,6 +60,16 @@ def make_federation(
         weights=weights_identity(settings.model, data_root),
         random_texts=_random_texts(settings, bias, vocabulary, tokenizer, words, store) if bias else None,
     )
+
+
+def stage_lengths(settings: Settings) -> dict[str, int]:
+    """Role of a data set -> tokens of its train and valid texts, at most: those of the stage that trains on it.
+
+    Test texts, random texts and probes have ``task.max_length`` whatever the stages have.
+    """
+    training = settings.training
+    stages = {"local": training.local, "global": training.pretrain, "transfer": training.distil}
+    return {role: stage.max_length or settings.task.max_length for role, stage in stages.items()}
 
 
 def load_vocabulary(model: ModelSettings, task: Task, data_root: Path | None) -> list[str]:

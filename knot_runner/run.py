@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 from knot_runner.engine.commit import Checkpoint
@@ -18,6 +19,7 @@ from knot_runner.settings import (
     FederatedSettings,
     ProbeSettings,
 )
+from knot_runner.tracker import Tracker
 
 #: A method's settings -> the module of its pipeline; the others distil texts.
 PIPELINES: dict[type, str] = {
@@ -51,6 +53,13 @@ def run_locked(errand: Errand) -> dict[str, Any]:
 
 
 def _carry_out(errand: Errand) -> dict[str, Any]:
-    """By the kind of method; each pipeline is imported only when it is needed, for what it imports."""
+    """By the kind of method; each pipeline is imported only when it is needed, for what it imports.
+
+    Pipelines give their rows to ``errand.log``; what the result says is mirrored here, for all of them.
+    """
     module = importlib.import_module(f"knot_runner.pipelines.{PIPELINES.get(type(errand.hp), 'distillation')}")
-    return module.carry_out(errand)
+    settings = errand.settings
+    with Tracker(settings.tracker, settings, errand.folder, errand.run_id, errand.say) as tracker:
+        result = module.carry_out(replace(errand, log=tracker.log))
+        tracker.finish(result)
+    return result

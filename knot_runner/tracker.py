@@ -16,22 +16,24 @@ PATIENCE = 10
 
 class Tracker:
     """``none``: does nothing. ``wandb``: one run per run id (so a resumed run continues it), group = experiment,
-    finished in every exit path."""
+    begun with the first number there is, finished in every exit path."""
 
     def __init__(
         self, spec: TrackerSettings, settings: Settings, folder: Path, run_id: str, say: Callable[[str], None]
     ) -> None:
         self._say, self._run = say, None
-        if spec.name == "wandb":
-            self._run = self._begin(spec, settings, folder, run_id)
+        self._start = (lambda: self._begin(spec, settings, folder, run_id)) if spec.name == "wandb" else None
 
     def log(self, row: dict[str, Any]) -> None:
-        """Mirror one row of ``rounds.jsonl``."""
+        """Mirror one row of numbers: of a round, an epoch, an iteration, a pair, a temperature."""
+        self._begin_once()
         self._attempt(lambda: self._run.log(_flat(row)))
 
-    def finish(self, metrics: dict[str, dict[str, float]]) -> None:
-        """Mirror the final measures as the run's summary."""
-        self._attempt(lambda: self._run.summary.update(_flat(metrics)))
+    def finish(self, result: dict[str, Any]) -> None:
+        """Mirror the numbers of a result as the run's summary: its measures, and what else is one number."""
+        numbers = {key: value for key, value in result.items() if isinstance(value, int | float)}
+        self._begin_once()
+        self._attempt(lambda: self._run.summary.update(numbers | _flat(result.get("metrics", {}))))
 
     def __enter__(self) -> Tracker:
         return self
@@ -40,6 +42,11 @@ class Tracker:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._attempt(lambda: self._run.finish(exit_code=0 if kind is None else 1))
+
+    def _begin_once(self) -> None:
+        if self._start is not None:
+            start, self._start = self._start, None
+            self._run = start()
 
     def _attempt(self, call: Callable[[], Any]) -> None:
         if self._run is None:

@@ -52,7 +52,8 @@ def train(request: Train, place: Place, work: Path, report: Report) -> tuple[dic
     """Train ``request`` in folder ``work``, going on from the last finished epoch. Returns weights and facts.
 
     The epoch kept is the best on the valid part; with ``select="loss"`` the untrained start (epoch 0) is a candidate
-    too (knot.md 1.5). Raises :class:`DivergedError` at the first loss that is not finite.
+    too (knot.md 1.5). With ``training.select="last"`` it is the last, whatever its score. Raises
+    :class:`DivergedError` at the first loss that is not finite.
     """
     parts = [_load_part(request, part, place) for part in (request.train, request.valid)]
     model = _start_model(request, place)
@@ -69,14 +70,19 @@ def train(request: Train, place: Place, work: Path, report: Report) -> tuple[dic
         began = time.monotonic()
         loss = _epoch(request, model, optimiser, parts[0], place.device, epoch, report)
         score = _score(request, model, parts[1], place.device, epoch)
-        if values["best_score"] is None or score > values["best_score"]:
+        if settings.select == "last" or values["best_score"] is None or score > values["best_score"]:
             best = _copy(model)
             values.update(best_epoch=epoch, best_score=score)
         values["seconds"] += time.monotonic() - began
         row = {"epoch": epoch, "loss": loss, "valid": score, "seconds": round(time.monotonic() - began, 3)}
         tensors = _flatten(model, optimiser, best if values["best_epoch"] != epoch else None)
         checkpoint.save(epoch, tensors, values, [row])
-    facts = {"epochs": checkpoint.log(), "seconds": values["seconds"], "select": request.select}
+    facts = {
+        "epochs": checkpoint.log(),
+        "seconds": values["seconds"],
+        "select": request.select,
+        "kept": settings.select,
+    }
     facts |= {"best_epoch": values["best_epoch"], "best_score": values["best_score"]}
     checkpoint.clear()
     return best, facts

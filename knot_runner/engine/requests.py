@@ -10,6 +10,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from knot_runner.settings import ModelSettings, StageSettings
+from knot_runner.settings.run_id import used_of_stage
 from knot_runner.strict import digest
 
 #: Bump when a change of code changes what a stage computes: older artefacts are then not found any more.
@@ -59,7 +60,7 @@ class Train:
     valid: Part
     objective: Objective
     training: StageSettings
-    #: keep the epoch with the best macro-F1, or the least loss, on the valid part
+    #: what the best epoch is best in, on the valid part: macro-F1 or loss (``training.select``: whether it is kept)
     select: Literal["f1", "loss"]
     seed: int
     #: digest of a pre-trained encoder's settings, when ``start`` is None and model.weights is not scratch
@@ -95,6 +96,8 @@ def request_key(request: Request) -> str:
             value = {"make": value.make.__qualname__, "settings": value.settings}
         elif isinstance(value, Network):
             value = {**dataclasses.asdict(value), "spec": _architecture(value.spec)}
+        elif isinstance(value, StageSettings):  # the length of its texts is in the texts' own key
+            value = used_of_stage({**dataclasses.asdict(value), "max_length": None})
         plain[spec.name] = value
     if isinstance(request, Predict):  # whose model it is follows from the weights; two roles may share one prediction
         del plain["party"], plain["stage"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +18,7 @@ from knot_runner.pipelines.cluster_rows import merged
 from knot_runner.pipelines.cluster_training import Work, train
 from knot_runner.pipelines.errand import Errand
 from knot_runner.pipelines.ground import Ground
-from knot_runner.pipelines.rounds import Learnt, Row, scalars
+from knot_runner.pipelines.rounds import Learnt, scalars
 from knot_runner.settings import Centralised
 
 
@@ -63,7 +62,6 @@ def learn(
     ground: Ground,
     method: FederatedMethod,
     engine: Engine,
-    log: Callable[[Row], None],
 ) -> Learnt:
     """The method in each cluster by itself; rows, state and model of all of them together."""
     clusters = [ground.population.cluster(members) for members in grouping.clusters.members]
@@ -71,7 +69,7 @@ def learn(
     rows = merged([one.rows for one in finished], clusters)
     write_atomic(errand.folder / "rounds.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     for row in rows:
-        log(scalars(row))
+        errand.log(scalars(row))
     facts = {"clusters": grouping.facts | {"artefacts": [one.key for one in finished]}}
     states = together([one.state for one in finished])
     return Learnt(joined(method, clusters), states, rows, facts, grouping.seconds)

@@ -22,7 +22,6 @@ from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.errand import Errand
 from knot_runner.settings import CoresetKnnSettings, CoresetSettings
 from knot_runner.tasks.images import ImageTask, Partition, make_partition
-from knot_runner.tracker import Tracker
 from knot_runner.transport import coreset as descent
 from knot_runner.transport.coreset import Descent
 from knot_runner.transport.federated.message import Draws
@@ -60,11 +59,9 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     write_atomic(errand.folder / "config.yaml", errand.config_yaml)
     space = encoding.space(errand, hp.encoder, task)
     clients = Clients(space.points(task.train), partition.train)
-    with Tracker(settings.tracker, settings, errand.folder, errand.run_id, errand.say) as tracker:
-        course = _Course(errand, clients, task.digest, tracker)
-        points = course.run()
-        facts = _measure(points, clients, task, settings.seed)
-        tracker.finish(facts["metrics"])
+    course = _Course(errand, clients, task.digest)
+    points = course.run()
+    facts = _measure(points, clients, task, settings.seed)
     labels = nearest_labels(points, clients.points, task.train.labels)
     keep(errand, space, points, {"labels": torch.from_numpy(labels)})
     descended = round(sum(row["seconds"] for row in course.rows), 2)
@@ -82,8 +79,8 @@ def carry_out(errand: Errand) -> dict[str, Any]:
 class _Course:
     """The epochs of one run: their log (``rows``) and when to commit."""
 
-    def __init__(self, errand: Errand, clients: Clients, data: str, tracker: Tracker) -> None:
-        self.errand, self.clients, self.tracker = errand, clients, tracker
+    def __init__(self, errand: Errand, clients: Clients, data: str) -> None:
+        self.errand, self.clients = errand, clients
         self.commits = Commits(errand.folder, data, errand.say, errand.code)
         self.rows: list[dict[str, Any]] = []
 
@@ -97,7 +94,7 @@ class _Course:
             began = time.monotonic()
             state, row = advance(hp, seed, state, self.clients, epoch)
             self.rows.append(row | {"seconds": time.monotonic() - began})
-            self.tracker.log({"epoch": epoch, "loss": row["loss"]})
+            self.errand.log({"epoch": epoch, "loss": row["loss"]})
             self.errand.watch("epochs", epoch + 1, hp.epochs, f"distance {row['loss']:.3f}")
             if epoch + 1 == hp.epochs or self.commits.due():
                 self.commits.save(epoch, as_tensors(state), self.rows)

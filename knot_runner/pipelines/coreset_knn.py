@@ -31,7 +31,6 @@ from knot_runner.pipelines.coreset import (
 from knot_runner.pipelines.errand import Errand
 from knot_runner.settings import CoresetKnnSettings
 from knot_runner.tasks.images import ImageTask, Partition, make_partition
-from knot_runner.tracker import Tracker
 from knot_runner.transport import coreset as descent
 
 
@@ -50,11 +49,9 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     write_atomic(errand.folder / "config.yaml", errand.config_yaml)
     space = encoding.space(errand, hp.encoder, whole, held)
     clients = Clients(space.points(task.train), partition.train)
-    with Tracker(settings.tracker, settings, errand.folder, errand.run_id, errand.say) as tracker:
-        points, rows = _coresets(errand, clients, whole.digest, tracker)
-        labels, owners = _labelled(points, clients, task.train.labels)
-        facts = _classify(np.concatenate(points), labels, space.points(task.test), task, partition)
-        tracker.finish(facts["metrics"])
+    points, rows = _coresets(errand, clients, whole.digest)
+    labels, owners = _labelled(points, clients, task.train.labels)
+    facts = _classify(np.concatenate(points), labels, space.points(task.test), task, partition)
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
     keep(errand, space, np.concatenate(points), more)
     return {
@@ -93,9 +90,7 @@ def _split_note(hp: CoresetKnnSettings, held: np.ndarray, rest: np.ndarray) -> s
     return f"encoder {hp.encoder.name}: {len(held)} training images are its own, clients get the other {len(rest)}"
 
 
-def _coresets(
-    errand: Errand, clients: Clients, data: str, tracker: Tracker
-) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+def _coresets(errand: Errand, clients: Clients, data: str) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
     """The coreset [K, d] of each client, from the last commit on; and the log, a row per client."""
     commits, count = Commits(errand.folder, data, errand.say, errand.code), len(clients.rows)
     commit, rows = commits.resume()
@@ -105,7 +100,7 @@ def _coresets(
         coreset, loss = own_coreset(errand.hp, errand.settings.seed, clients, client)
         points.append(coreset)
         rows.append({"client": client, "loss": loss, "seconds": time.monotonic() - began})
-        tracker.log({"client": client, "loss": loss})
+        errand.log({"client": client, "loss": loss})
         commits.save(client, {"points": torch.from_numpy(np.stack(points))}, rows)
         errand.watch("coresets", client + 1, count, f"distance {loss:.3f}")
     return points, rows

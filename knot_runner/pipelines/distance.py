@@ -42,6 +42,8 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     notes = [*_notes(errand.hp.fedwad), *dict.fromkeys(str(warning.message) for warning in raised)]
     for note in notes:
         errand.say(note)
+    for row in _course(traced):
+        errand.log(row)
     write_atomic(errand.folder / "measures.safetensors", save_bytes(_kept(task, traced.measures)))
     return {
         **errand.describe(task.digest, settings.task.source, device),
@@ -101,6 +103,20 @@ def _timed(watch: Watch, stage: str, work: Callable[[], Made]) -> tuple[Made, fl
     seconds = time.perf_counter() - began
     watch(stage, 1, 1, "done")
     return made, seconds
+
+
+def _course(traced: FederatedDistance) -> list[dict[str, float]]:
+    """A row of numbers for every iteration, counted from 1."""
+    columns = {
+        "value": traced.values,
+        "sum": traced.sums,
+        "support": traced.supports,
+        "server_only": traced.server_only,
+    }
+    return [
+        {"iteration": k + 1} | {name: column[k] for name, column in columns.items() if column}
+        for k in range(len(traced.values))
+    ]
 
 
 def _notes(options: FedwadSettings) -> list[str]:

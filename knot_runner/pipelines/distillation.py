@@ -25,7 +25,6 @@ from knot_runner.prepare import make_federation, model_files
 from knot_runner.settings import KnotSettings
 from knot_runner.stale import made_by
 from knot_runner.tasks import Task
-from knot_runner.tracker import Tracker
 
 
 def carry_out(errand: Errand) -> dict[str, Any]:
@@ -46,30 +45,29 @@ def carry_out(errand: Errand) -> dict[str, Any]:
         METHODS[settings.method["algorithm"]].init(hp, federation)  # the last of what the input can get wrong
         head = _describe(errand, task, executor)
         write_atomic(folder / "config.yaml", errand.config_yaml)
-        tracker = stack.enter_context(Tracker(settings.tracker, settings, folder, errand.run_id, say))
         try:
-            state = advance(errand, task, federation, executor, tracker)
+            state = advance(errand, task, federation, executor)
         except DivergedError as problem:
             say(str(problem))
             return {**head, "status": "diverged", "metrics": {}, "notes": [*task.notes, str(problem)]}
         measured = evaluate(settings, task, federation, state, executor, folder)
-        tracker.finish(measured["metrics"])
         _keep_model(store, state["student"], folder)
     biases = {name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")}
-    stages = _stage_seconds(store, state)
+    stages, kept = _stage_seconds(store, state), _kept_epochs(store, state)
     return {
         **head,
         "status": "done",
         **measured,
         "bias": biases,
         "selected_epoch": state.get("selected_epoch"),
+        "kept_epochs": kept,
         "rounds_to_target": None,
         "notes": task.notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "stages": stages},
     }
 
 
-def advance(errand: Errand, task: Task, federation: Federation, executor: Executor, tracker: Tracker) -> dict[str, Any]:
+def advance(errand: Errand, task: Task, federation: Federation, executor: Executor) -> dict[str, Any]:
     """Plan, execute, fold and commit, round by round, until the method plans nothing more. Returns its state."""
     hp, method = errand.hp, METHODS[errand.settings.method["algorithm"]]
     checkpoint = Checkpoint(errand.folder)
@@ -81,10 +79,14 @@ def advance(errand: Errand, task: Task, federation: Federation, executor: Execut
     state = commit.values["state"] if commit.step >= 0 else method.init(hp, federation)
     round = commit.step + 1
     while requests := method.plan(hp, state, federation, round):
-        state, diagnostics = method.fold(hp, state, federation, round, requests, executor(requests))
+        artefacts = executor(requests)
+        state, diagnostics = method.fold(hp, state, federation, round, requests, artefacts)
         row = {"round": round, **diagnostics}
         checkpoint.save(round, {}, {"data": task.digest, "state": state, **made_by(errand.settings.plugins)}, [row])
-        tracker.log(row)
+        errand.log(row)
+        for artefact in artefacts:
+            for epoch in artefact.info.get("epochs", []):
+                errand.log({artefact.info["title"]: epoch})
         round += 1
     return state
 
@@ -118,6 +120,13 @@ def _stage_seconds(store: Store, state: dict[str, Any]) -> dict[str, float]:
         info = store.get(*name.split("/")).info
         found[info["title"]] = round(found.get(info["title"], 0) + info["seconds"], 2)
     return found
+
+
+def _kept_epochs(store: Store, state: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of every trained model the epoch whose weights were kept, and why: the best or the last."""
+    names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
+    infos = [store.get(*name.split("/")).info for name in names]
+    return {info["title"]: {"epoch": info["best_epoch"], "select": info.get("kept", "best")} for info in infos}
 
 
 def _keep_model(store: Store, name: str, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,36 @@ from knot_runner.engine.execute import Executor
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.store import Store
-from knot_runner.settings import Settings
+from knot_runner.settings import (
+    CoresetKnnSettings,
+    CoresetSettings,
+    DatasetDistanceSettings,
+    FederatedDistanceSettings,
+    FederatedSettings,
+    KnotSettings,
+    Settings,
+)
 from knot_runner.tasks import Task, load_task
 from knot_runner.tasks.images import ImageTask, load_images
 
 #: (title, finished steps, all steps, short text) -> None; called often
 Watch = Callable[[str, int, int, str], None]
+#: Methods that solve transport problems by POT
+TRANSPORTS = (CoresetKnnSettings, CoresetSettings, DatasetDistanceSettings, FederatedDistanceSettings)
+#: one row of numbers, for the tracker
+Log = Callable[[dict[str, Any]], None]
 #: one line for the user
 Say = Callable[[str], None]
+
+
+def transport_libraries(hp: Any) -> list[str]:
+    """Packages, by their names in the index, whose transport solvers a method's numbers come from."""
+    solver = hp.loss.get("solver") if isinstance(hp, KnotSettings) else None
+    clustered = isinstance(hp, FederatedSettings) and hp.clustering is not None and hp.clustering.graph != "none"
+    return [
+        *["geomloss"] * (solver == "geomloss"),
+        *["pot"] * (solver == "exact" or clustered or isinstance(hp, TRANSPORTS)),
+    ]
 
 
 @dataclass(frozen=True)
@@ -53,6 +76,8 @@ class Errand:
     means: Means = Means()
     #: with it, stages in the store that other code made are made anew
     code: str | None = None
+    #: is given the numbers of every round, epoch, iteration, pair or temperature as they are known
+    log: Log = lambda row: None
 
     @property
     def data_root(self) -> Path | None:
@@ -83,5 +108,6 @@ class Errand:
                 "knot_runner": knot_runner.__version__,
                 "torch": torch.__version__,
                 "python": platform.python_version(),
+                **{name: metadata.version(name) for name in transport_libraries(self.hp)},
             },
         }

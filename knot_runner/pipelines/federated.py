@@ -24,10 +24,9 @@ from knot_runner.pipelines import scores
 from knot_runner.pipelines.errand import Errand
 from knot_runner.pipelines.ground import Ground, counts, prepare
 from knot_runner.pipelines.rounds import Course, Learnt, Rounds, Row
-from knot_runner.tracker import Tracker
 
-#: (errand, ground, method, engine, log of rows) -> what was learnt
-Learn = Callable[[Errand, Ground, FederatedMethod, Engine, Callable[[Row], None]], Learnt]
+#: (errand, ground, method, engine) -> what was learnt
+Learn = Callable[[Errand, Ground, FederatedMethod, Engine], Learnt]
 
 
 def carry_out(errand: Errand) -> dict[str, Any]:
@@ -68,26 +67,22 @@ def _train(errand: Errand, ground: Ground, method: FederatedMethod, learn: Learn
         head = _describe(errand, ground, engine)
         write_atomic(errand.folder / "config.yaml", errand.config_yaml)
         write_json(errand.folder / "partition.json", counts(ground))
-        tracker = stack.enter_context(Tracker(settings.tracker, settings, errand.folder, errand.run_id, errand.say))
         try:
-            learnt = learn(errand, ground, method, engine, tracker.log)
+            learnt = learn(errand, ground, method, engine)
         except DivergedError as problem:
             errand.say(str(problem))
             told = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)], "seconds": {}}
             return {**head, "status": "diverged", **told}
         summary = summarise(learnt.rows, settings.training.target)
-        tracker.finish(summary["metrics"])
         _keep(errand, ground, learnt, engine)
     seconds = {"rounds": round(sum(row["seconds"] for row in learnt.rows), 2), **learnt.seconds}
     return {**head, "status": "done", **summary, **learnt.facts, "notes": notes, "seconds": seconds}
 
 
-def _learn(
-    start: State, errand: Errand, ground: Ground, method: FederatedMethod, engine: Engine, log: Callable[[Row], None]
-) -> Learnt:
+def _learn(start: State, errand: Errand, ground: Ground, method: FederatedMethod, engine: Engine) -> Learnt:
     """All clients together: one global model."""
     observe = functools.partial(_observe, errand, ground, method, engine)
-    course = Course(method, ground.population, ground.task.digest, errand.folder, observe, log)
+    course = Course(method, ground.population, ground.task.digest, errand.folder, observe, errand.log)
     rounds = Rounds(errand, engine, course)
     return Learnt(method, rounds.run(start), rounds.rows)
 

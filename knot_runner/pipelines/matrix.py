@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import os
 import time
 from dataclasses import dataclass
@@ -61,6 +62,8 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     write_atomic(errand.folder / "config.yaml", errand.config_yaml)
     sets = labelled(errand, otdd, task, partition.train, errand.settings.seed)
     found = distances(errand, sets, partition.names, otdd, task.digest)
+    for first, second in itertools.combinations(range(len(sets)), 2):
+        errand.log({"first": first, "second": second, "distance": float(found.matrix[first, second])})
     return {
         **errand.describe(task.digest, task.source, device, task.files),
         "kind": "matrix",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from torch import Tensor
+
 from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.federated.cohort import Blueprint
 from knot_runner.engine.hardware import prepare as prepare_device
@@ -27,6 +29,8 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     data, test = resident(task, task.train), resident(task, task.test)
     arrays = probe(errand.hp, settings, data, test, blueprint, device, errand.watch, errand.say)
     write_atomic(errand.folder / "probe.safetensors", save_bytes(arrays))
+    for place, temperature in enumerate(errand.hp.temperatures):
+        errand.log({"temperature": temperature} | _means(arrays, place, len(errand.hp.temperatures)))
     return {
         **errand.describe(task.digest, task.source, device, task.files),
         "kind": "probe",
@@ -37,3 +41,9 @@ def carry_out(errand: Errand) -> dict[str, Any]:
         "notes": task.notes,
         "seconds": {"total": round(time.monotonic() - began, 2)},
     }
+
+
+def _means(arrays: dict[str, Tensor], place: int, temperatures: int) -> dict[str, float]:
+    """The mean of every array that has a row for each temperature, at the one in that ``place``."""
+    rows = {name: array[place] for name, array in arrays.items() if len(array) == temperatures}
+    return {name: float(row.double().mean()) for name, row in rows.items() if name != "temperatures"}

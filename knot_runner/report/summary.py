@@ -40,13 +40,22 @@ def _distillation(name: str, result: dict[str, Any]) -> Group:
         title = plain(data) + (" (global)" if role == "global" else "")
         table.add_row(Text(title), *(_change(result, metric, data) for metric in measures))
     kept = "the weights of epoch 0, the undistilled global model" if epoch == 0 else f"the weights of epoch {epoch}"
-    lines = ["pretrained global model -> after distillation; SD: semantic distance, lower is better"]
+    what = "each model on its own test set" if epoch is None else "pretrained global model -> after distillation"
+    lines = [f"{what}; SD: semantic distance, lower is better"]
     lines += [f"kept: {kept}"] if epoch is not None else []
-    return Group(table, *under(lines, result))
+    return Group(table, *under(lines + _last_epochs(result), result))
+
+
+def _last_epochs(result: dict[str, Any]) -> list[str]:
+    """A line naming the models whose last epoch was kept, where the rule is the best on the valid part."""
+    kept = result.get("kept_epochs", {})
+    names = [name for name, one in kept.items() if one["select"] == "last"]
+    return [f"kept the last epoch, not the best on the valid part, of: {', '.join(map(plain, names))}"] if names else []
 
 
 def _change(result: dict[str, Any], metric: str, dataset: str) -> Text:
-    before = result.get("before", {}).get(metric, {}).get(dataset)
+    distilled = result.get("selected_epoch") is not None
+    before = result.get("before", {}).get(metric, {}).get(dataset) if distilled else None
     after = result["metrics"][metric].get(dataset)
     text = Text(f"{number(before, 3)} -> " if before is not None else "", style=DIM)
     text.append(number(after, 3) if after is not None else "-", style="not dim bold")

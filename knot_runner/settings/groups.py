@@ -49,8 +49,14 @@ class StageSettings:
     batch: int
     lr: float
     weight_decay: float
+    #: the epoch whose weights are kept: the best on the valid part (of distillation, epoch 0 may be), or the last
+    select: Literal["best", "last"] = "best"
+    #: tokens of the texts that the stage trains and selects on, at most; null = ``task.max_length``
+    max_length: int | None = None
 
     def __post_init__(self) -> None:
+        right = self.max_length is None or 8 <= self.max_length <= 512
+        rule(right, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions); null = task.max_length")
         rule(self.epochs >= 1, "epochs", f"{self.epochs} is not at least 1")
         rule(self.batch >= 1, "batch", f"{self.batch} is not at least 1")
         rule(self.lr > 0, "lr", f"{self.lr} is not above 0")

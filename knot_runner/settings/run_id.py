@@ -11,6 +11,8 @@ from knot_runner.strict import digest
 NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast")
 #: Keys of ``hardware`` that do, in federated runs: engines agree up to rounding only.
 HARDWARE_IN_RUN_ID = ("engine", "precision")
+#: Keys of a text model's stages that came later: at these values a run is what it was before, and has that name.
+STAGE_DEFAULTS = {"select": "best", "max_length": None}
 #: Methods on images that do not read ``model`` and ``training``.
 WITHOUT_MODEL = ("dataset_distance", "coreset", "coreset_knn")
 
@@ -103,7 +105,16 @@ def _used_of_texts(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]
         del model["hub_id"], model["revision"]
     if model["vocab"] != "train":
         del model["vocab_size"]
-    return {key: value for key, value in counted.items() if key != "partition"} | {"task": task, "model": model}
+    training = {
+        name: used_of_stage(stage) if isinstance(stage, dict) else stage for name, stage in counted["training"].items()
+    }
+    used = {"task": task, "model": model, "training": training}
+    return {key: value for key, value in counted.items() if key != "partition"} | used
+
+
+def used_of_stage(stage: dict[str, Any]) -> dict[str, Any]:
+    """What counts of one training stage of a text model: all but what is at its default of ``STAGE_DEFAULTS``."""
+    return {key: value for key, value in stage.items() if key not in STAGE_DEFAULTS or value != STAGE_DEFAULTS[key]}
 
 
 #: Kind of task -> (config, what counts of it) -> what is in use of that.

@@ -119,6 +119,37 @@ def test_selecting_by_loss_may_keep_the_start(request_, place, tmp_path):
     assert all(torch.equal(weights[name], tensor) for name, tensor in start.items())
 
 
+@pytest.mark.parametrize("criterion", ["f1", "loss"])
+def test_select_last_keeps_the_last_epoch_whatever_its_score(request_, place, tmp_path, monkeypatch, criterion):
+    scores = iter([0.9] * (criterion == "loss") + [0.5, 0.7, 0.6])
+    monkeypatch.setattr(loop, "_score", lambda *_: next(scores))
+    training = dataclasses.replace(request_.training, select="last")
+    asked = dataclasses.replace(request_, select=criterion, training=training)
+    weights, facts = loop.train(asked, place, tmp_path / "work", nothing)
+    assert (facts["best_epoch"], facts["best_score"], facts["kept"]) == (3, 0.6, "last")
+    last = loop.build(request_.network)
+    last.load_state_dict(weights)
+    for name, tensor in plain_training(request_, place)[2].items():
+        torch.testing.assert_close(weights[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("scores", "kept"), [([0.5, 0.7, 0.6], 2), ([0.7, 0.7, 0.7], 1)])
+def test_select_best_keeps_the_first_of_the_best(request_, place, tmp_path, monkeypatch, scores, kept):
+    left = iter(scores)
+    monkeypatch.setattr(loop, "_score", lambda *_: next(left))
+    _, facts = loop.train(request_, place, tmp_path / "work", nothing)
+    assert (facts["best_epoch"], facts["kept"]) == (kept, "best")
+
+
+def test_what_stages_kept_before_they_had_these_settings_is_found(request_):
+    """Stages made by version 0.1.0 have this key; a length is in the key of the texts."""
+    plain = dataclasses.replace(request_, train=Part(("tokens", "t")), valid=Part(("tokens", "v")))
+    assert request_key(plain) == "61911c4791124c85"
+    for changes, same in (({"max_length": 64}, True), ({"select": "last"}, False)):
+        other = dataclasses.replace(plain, training=dataclasses.replace(plain.training, **changes))
+        assert (request_key(other) == request_key(plain)) is same
+
+
 def test_predictions_keep_the_order_of_texts(request_, place):
     torch.manual_seed(0)
     model = loop.build(request_.network)

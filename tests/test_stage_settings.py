@@ -1,0 +1,82 @@
+"""What a stage of texts keeps, and how long its texts are: settings that came later and change no run without them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from knot_runner.cli import main
+from knot_runner.compose import compose_jobs
+from knot_runner.engine.store import Store
+from knot_runner.errors import UserError
+from knot_runner.prepare import make_federation
+from knot_runner.tasks import load_task
+from tests.tiny import TINY
+
+#: commands -> run ids of version 0.1.0, before stages had ``select`` and ``max_length``
+IDS = {
+    ("task=sa", "method=sinkhorn_e"): "d781edc488ce",
+    ("task=erc", "method=entropy_a", "training=erc_published"): "25344f42fa01",
+    ("task=sa", "method=teachers", "training=sa_published"): "01586af5c0ab",
+}
+
+
+def job(*overrides):
+    (found,) = compose_jobs(list(overrides), None)
+    return found
+
+
+@pytest.mark.parametrize(("command", "known"), IDS.items())
+def test_runs_of_today_keep_their_names(command, known):
+    assert job(*command).run_id == known
+    for change in ("local.select=last", "pretrain.select=last", "distil.max_length=50", "local.max_length=50"):
+        assert job(*command, f"training.{change}").run_id != known
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [("training.distil.max_length=4", "training.distil.max_length"), ("training.local.select=first", "training.local")],
+)
+def test_what_no_stage_can_have_is_named(change, said):
+    with pytest.raises(UserError, match=said):
+        job("task=sa", change)
+
+
+def test_federated_rounds_have_no_such_choice():
+    with pytest.raises(UserError, match="select"):
+        job("task=femnist", "training.select=last")
+
+
+def test_each_stage_cuts_its_own_texts(tmp_path):
+    """Local, pretraining and distillation texts by their stage; test texts by the task."""
+    lengths = {"local": 9, "pretrain": 12, "distil": 8}
+    changes = [f"training.{stage}.max_length={length}" for stage, length in lengths.items()]
+    settings, store = job(*TINY, "task.max_length=16", *changes).settings, Store(tmp_path)
+    federation = make_federation(settings, load_task(settings.task, None), store, None, None)
+    expected = {federation.server: 12, federation.transfer: 8} | dict.fromkeys(federation.locals, 9)
+    for (name, split), ref in federation.tokens.items():
+        longest = int(store.get(*ref).tensors()["offsets"].diff().max())
+        assert longest == (16 if split == "test" else expected[name])
+
+
+def test_a_result_says_what_was_kept_and_by_which_library(tmp_path, capsys):
+    command = [*TINY, f"paths.out={tmp_path}", "training.distil.select=last", "method.loss.solver=geomloss"]
+    assert main(command) == 0
+    (path,) = tmp_path.glob("*/*/*/result.json")
+    result = json.loads(path.read_text())
+    assert result["selected_epoch"] == 2
+    assert result["kept_epochs"]["distil student"] == {"epoch": 2, "select": "last"}
+    assert result["kept_epochs"]["local Cell"] == {"epoch": 1, "select": "best"}
+    assert "geomloss" in result["versions"] and "pot" not in result["versions"]
+    said = " ".join(capsys.readouterr().out.split())
+    assert "kept the last epoch, not the best on the valid part, of: distil student" in said
+
+
+def test_teachers_alone_are_their_own_result(tmp_path, capsys):
+    assert main([*TINY, "method=teachers", f"paths.out={tmp_path}"]) == 0
+    (path,) = tmp_path.glob("*/*/*/result.json")
+    result, said = json.loads(path.read_text()), " ".join(capsys.readouterr().out.split())
+    for name, own in result["teachers"].items():
+        assert {measure: result["metrics"][measure][name] for measure in own} == own
+    assert "distillation" not in said and "->" not in said and "each model on its own test set" in said
