@@ -148,11 +148,19 @@ def _temperatures(value: Any, _: dict[str, Any]) -> bool:
     return _is_list(value, lambda item: is_number(item) and item > 0)
 
 
+def _kept_epochs(value: Any, _: dict[str, Any]) -> bool:
+    """Title of a trained model -> the epoch that was kept, and why."""
+    return isinstance(value, dict) and all(
+        isinstance(one, dict) and is_number(one.get("epoch")) and one.get("select") in ("best", "last")
+        for one in value.values()
+    )
+
+
 #: Kind of run -> what its result must hold, and what it may: key -> whether the value can be one.
 KINDS: dict[str, Checks] = {
     "distillation": (
         {"metrics": _scores, "datasets": _sizes, "labels": _labels},
-        {"before": _scores, "teachers": _teachers, "bias": _bias},
+        {"before": _scores, "teachers": _teachers, "bias": _bias, "kept_epochs": _kept_epochs},
     ),
     "federated": (
         {

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from knot_runner.report import kind_coreset, kind_distance, kind_matrix
 from knot_runner.report.cells import METRICS, display
+from knot_runner.report.footlines import kept as kept_of
 from knot_runner.report.glance import DIM, grid, under
 from knot_runner.report.kind_clusters import cluster_lines
 from knot_runner.report.text import number, plain
@@ -48,8 +49,7 @@ def _distillation(name: str, result: dict[str, Any]) -> Group:
 
 def _last_epochs(result: dict[str, Any]) -> list[str]:
     """A line naming the models whose last epoch was kept, where the rule is the best on the valid part."""
-    kept = result.get("kept_epochs", {})
-    names = [name for name, one in kept.items() if one["select"] == "last"]
+    names = [name for name, select in kept_of(result) if select == "last"]
     return [f"kept the last epoch, not the best on the valid part, of: {', '.join(map(plain, names))}"] if names else []
 
 

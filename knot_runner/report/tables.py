@@ -11,7 +11,16 @@ from knot_runner.report import printed
 from knot_runner.report.averaged import averaged
 from knot_runner.report.cells import METHODS, METRICS, Cell, Group, Parts, Row, Table, display
 from knot_runner.report.chilling import MEASURES
-from knot_runner.report.footlines import absences, cited, comparable, finished, missing_columns, nearness, sources
+from knot_runner.report.footlines import (
+    absences,
+    cited,
+    comparable,
+    finished,
+    missing_columns,
+    nearness,
+    protocol,
+    sources,
+)
 from knot_runner.report.made_with import made_with
 from knot_runner.report.records_view import Job, Run, load, nothing_there
 from knot_runner.report.stats import mean_interval
@@ -115,7 +124,7 @@ def _methods(runs: list[Run], table: dict[str, Any] | None, metrics: Sequence[st
         cells = {group.key: tuple(cell(members, group.key, c, method) for c in columns) for group in groups}
         keys, heads = ((method, label), (display(method), label)) if labelled else ((method,), (display(method),))
         made.append(Row(keys, heads, cells))
-    lines = [*absences({_name(key): members for key, members in rows.items()}), *sources(runs)]
+    lines = [*absences({_name(key): members for key, members in rows.items()}), *sources(runs), *protocol(runs)]
     lines += missing_columns(columns, measured, table)
     lines += nearness(groups, made) + cited(table)
     return made, ("method", "settings") if labelled else ("method",), groups, lines
@@ -185,7 +194,7 @@ def _locals(runs: list[Run], table: dict[str, Any], metric: str) -> Parts:
                 "score": (_local_cell(members, _score(name, score), facts.get("score")),),
             }
             rows.append(Row((task, name), (task, name), cells))
-    lines = [*absences(dict(by_task)), *sources(runs), *cited(table)]
+    lines = [*absences(dict(by_task)), *sources(runs), *protocol(runs), *cited(table)]
     scores = {facts["metric"] for known in table["datasets"].values() for facts in known.values() if "metric" in facts}
     if scores == {"f1", "accuracy"}:
         lines.append("score: macro F1 for sa and erc, accuracy for nli, on the data set's own test part.")
