@@ -51,6 +51,8 @@ def evaluate(
         party: _on_tests(_Model(party, party, _ref(state[f"weights/{party}"])), [party], federation, executor)[party]
         for party in tests
     }
+    if "selected_epoch" not in state:  # nothing was distilled: the teachers' own scores are the result
+        after_p = own
     arrays = {}
     for prefix, predictions in (("", after_p), ("before/", before_p)):
         for name, (probabilities, labels) in predictions.items():
@@ -60,7 +62,7 @@ def evaluate(
     _write_vectors(student, federation, executor, folder)
     _write_probe(settings, task, federation, state, executor, folder)
     return {
-        "metrics": measures.measure_all(after_p if "selected_epoch" in state else own, coordinates),
+        "metrics": measures.measure_all(after_p, coordinates),
         "before": measures.measure_all(before_p, coordinates),
         "teachers": {name: measures.measure(*own[name], coordinates) for name in tests},
     }

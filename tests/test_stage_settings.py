@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from safetensors.numpy import load_file
 
 from knot_runner.cli import main
 from knot_runner.compose import compose_jobs
@@ -79,4 +80,8 @@ def test_teachers_alone_are_their_own_result(tmp_path, capsys):
     result, said = json.loads(path.read_text()), " ".join(capsys.readouterr().out.split())
     for name, own in result["teachers"].items():
         assert {measure: result["metrics"][measure][name] for measure in own} == own
+    kept = load_file(path.with_name("predictions.safetensors"))
+    for name in result["teachers"]:
+        right = kept[f"{name}.probabilities"].argmax(1) == kept[f"{name}.labels"]
+        assert result["metrics"]["accuracy"][name] == pytest.approx(right.mean())
     assert "distillation" not in said and "->" not in said and "each model on its own test set" in said
