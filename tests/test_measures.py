@@ -42,3 +42,33 @@ def test_all_is_pooled_for_f1_and_accuracy_and_the_mean_for_sd():
     assert table["f1"]["ALL"] == pytest.approx(f1_score(truth, predicted, average="macro"))
     assert table["accuracy"]["ALL"] == pytest.approx(accuracy_score(truth, predicted))
     assert table["sd"]["ALL"] == pytest.approx((table["sd"]["A"] + table["sd"]["B"]) / 2)
+
+
+def test_cross_entropy_at_a_temperature_by_hand():
+    logits, truth = np.array([[2.0, 0.0, -2.0], [0.0, 4.0, 0.0]]), np.array([0, 2])
+    first = np.log(np.exp(1) + 1 + np.exp(-1)) - 1
+    second = np.log(1 + np.exp(2) + 1) - 0
+    assert measures.cross_entropy(logits, truth, 2.0) == pytest.approx((first + second) / 2)
+    assert measures.cross_entropy(logits * 1e4, truth, 2.0) == pytest.approx(1e4)  # (0 + 2e4) / 2, and no overflow
+
+
+def test_softmax_rows_are_probabilities_also_of_large_logits():
+    found = measures.softmax(np.array([[1e4, 1e4, 0.0], [0.0, np.log(3), 0.0]]))
+    np.testing.assert_allclose(found, [[0.5, 0.5, 0], [0.2, 0.6, 0.2]], atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"), [(0.5, 3), (0.4999, 3), (0.1, 1), (0.51, 9), (0.9, None), (None, None)]
+)
+def test_a_target_met_exactly_counts_and_the_first_round_at_it_is_the_one(target, expected):
+    curve = [(1, 0.1), (3, 0.5), (5, 0.5), (9, 0.51)]
+    assert measures.rounds_to_target(curve, target) == expected
+
+
+def test_an_empty_table_has_no_accuracy():
+    assert measures.accuracy(np.zeros((3, 3), int)) == 0 and measures.macro_f1(np.zeros((3, 3), int)) == 0
+
+
+def test_rows_are_the_truth_and_columns_what_was_predicted():
+    table = measures.confusion(np.array([1, 1, 2]), np.array([0, 1, 1]), 3)
+    assert table.tolist() == [[0, 1, 0], [0, 1, 1], [0, 0, 0]]

@@ -48,7 +48,30 @@ def test_participants_are_drawn_by_seed_and_round(world):
 
 def test_participants_as_a_share(world):
     assert len(world.with_training(participants=0.5).population.drawn(0)) == 2
+    assert len(world.with_training(participants=0.39).population.drawn(0)) == 1  # floor(1.95), not the nearest
     assert len(world.with_training(participants=0.01).population.drawn(0)) == 1
+
+
+def test_a_cluster_takes_no_more_than_its_members_and_keeps_their_numbers(world):
+    pair = world.population.cluster([4, 1])
+    assert pair.drawn(0) == [1, 4] and pair.check() == [] and len(pair) == 2
+    assert world.with_training(participants=0.5).population.cluster([4, 1]).participants == 1
+
+
+def test_everybody_may_take_part_and_a_client_of_one_batch_is_not_small(world):
+    whole = world.with_training(participants=5, batch=8).population
+    assert whole.check() == [] and whole.drawn(3) == [0, 1, 2, 3, 4]
+
+
+def test_a_request_is_the_clients_own_work(world):
+    for request in FEDERATED["fedavg"].plan(settings(), first_state(world), world.population, 2):
+        assert (request.round, request.seed) == (2, world.population.seed)
+        assert torch.equal(request.rows, world.population.train[request.client])
+        assert torch.equal(request.test_rows, world.population.test[request.client])
+
+
+def first_state(world):
+    return FEDERATED["fedavg"].init(settings(), world.population)
 
 
 @pytest.mark.parametrize("optimiser", ["none", "momentum", "adam"])
@@ -83,6 +106,21 @@ def test_fedprox_stays_nearer_to_the_global_model(world):
     _, _, _, plain = one_round(world, settings())
     _, _, _, no_pull = one_round(world, settings("fedprox", mu=0.0))
     assert torch.equal(plain["weights"], no_pull["weights"])
+
+
+def test_fedprox_by_hand(linear):
+    """Three full-batch steps of one client: w - lr (grad CE + mu (w - w_start)) (Li et al. 2020, eq. 2)."""
+    small = linear.with_training(epochs=3, batch=24, small_clients="allow", participants=1)
+    (request,), (result,), _, _ = one_round(small, settings("fedprox", mu=0.7))
+    x = small.engine.data.pixels[request.rows].flatten(1)
+    y = torch.nn.functional.one_hot(small.engine.data.labels[request.rows], 3).double()
+    now = request.weights.clone()
+    for _ in range(3):
+        weight, bias = now[:12].view(3, 4), now[12:]
+        slope = (torch.softmax(x @ weight.T + bias, 1) - y) / len(x)
+        gradient = torch.cat([(slope.T @ x).flatten(), slope.sum(0)])
+        now = now - 0.1 * (gradient + 0.7 * (now - request.weights))
+    torch.testing.assert_close(result.weights, now, rtol=1e-12, atol=1e-14)
 
 
 def test_settings_that_clients_cannot_fulfil(world):

@@ -42,6 +42,22 @@ def test_rate_control_moves_the_temperature_into_the_rate(world):
     assert (control.temperature, control.lr) == (1.0, pytest.approx(2.0))
     sampled = recipe(settings(hard_temperature=0.05, lr_control=True), world.population, 0, 0)
     assert (sampled.lr, sampled.hard_temperature, sampled.per_sample_rate) == (0.1, 0.05, True)
+    assert not recipe(settings(hard_temperature=0.05), world.population, 0, 0).per_sample_rate
+    assert not control.per_sample_rate and not chilled.per_sample_rate
+
+
+def test_a_recipe_holds_what_the_settings_say(world):
+    changed = world.with_training(momentum=0.9, weight_decay=0.01, decay_biases=False, drop_last=True, lr=0.3)
+    made = recipe(settings("fedprox", mu=0.5, batchnorm="frozen"), changed.population, 0, 0)
+    assert (made.lr, made.momentum, made.weight_decay, made.batch) == (0.3, 0.9, 0.01, 4)
+    assert (made.decay_biases, made.drop_last, made.frozen_statistics, made.proximal) == (False, True, True, 0.5)
+    plain = recipe(settings(), world.population, 0, 0)
+    assert (plain.decay_biases, plain.drop_last, plain.frozen_statistics, plain.proximal) == (True, False, False, 0.0)
+
+
+def test_stragglers_without_epochs_of_their_own_train_as_long_as_the_others(world):
+    hp = settings(stragglers=Stragglers(0.4, 0.05, None))
+    assert {recipe(hp, world.population, 0, client).phases[0].epochs for client in range(5)} == {2}
 
 
 def test_stragglers_are_a_fixed_share_and_train_colder_and_shorter(world):

@@ -36,6 +36,28 @@ def test_clients_keep_their_heads_and_share_the_body(deep, algorithm):
     torch.testing.assert_close(state["weights"], mean, rtol=1e-13, atol=1e-15)
 
 
+@pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
+def test_a_client_goes_on_from_its_own_head_and_the_shared_body(deep, algorithm):
+    hp, population = settings(algorithm), deep.population
+    head = population.layout.mask("head")
+    _, seen = play(deep, hp, 4)
+    newest, own = {}, 0
+    for state, requests, trained in seen:
+        for request in requests:
+            assert torch.equal(request.weights[~head], state["weights"][~head])
+            assert torch.equal(request.weights[head], newest.get(request.client, state["weights"][head]))
+            own += request.client in newest
+        newest |= {result.client: result.weights[head] for result in trained}
+    assert own > 3  # of 12 requests: clients that had a head of their own, which is not the averaged one
+
+
+def test_fedper_trains_both_parts_together(deep):
+    hp, population = settings("fedper"), deep.population
+    (request, *_) = FEDERATED["fedper"].plan(hp, FEDERATED["fedper"].init(hp, population), population, 0)
+    assert [(phase.trains, phase.epochs) for phase in request.recipe.phases] == [("all", 2)]
+    assert FEDERATED["fedper"].plan(hp, FEDERATED["fedper"].init(hp, population), population, 4) == []
+
+
 def test_fedrep_trains_the_head_then_the_body(deep):
     hp, population = settings("fedrep", head_epochs=1), deep.with_training(epochs=3).population
     requests = FEDERATED["fedrep"].plan(hp, FEDERATED["fedrep"].init(hp, population), population, 0)
