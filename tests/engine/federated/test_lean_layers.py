@@ -56,7 +56,8 @@ def test_dense_products_of_any_size_are_those_of_torch(outputs, dtype):
 def test_onednn_multiplies_forward_from_a_million_weights_on(monkeypatch):
     """Below it costs up to twice the time of torch.mm, and backward it gains nothing."""
     seen, product = [], torch.ops.mkldnn._linear_pointwise
-    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", lambda x, w, *rest: seen.append(w) or product(x, w, *rest))
+    spy = lambda x, weight, *rest: seen.append(weight) or product(x, weight, *rest)  # noqa: E731
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", spy)
     layers = [(torch.randn(out, into), torch.randn(out)) for into, out in ((1000, 999), (999, 1002), (1002, 10))]
     dense = Dense(layers)
     dense.aim(layers, "all")
