@@ -1,10 +1,13 @@
 """What a run imports: its own process says so, since this one has imported everything."""
 
+import multiprocessing
 import subprocess
 import sys
 
+import joblib  # noqa: F401  registers the start method loky
 import numpy as np
 
+from knot_runner.processes import prepared
 from tests.tasks.images.conftest import write_leaf
 
 SCRIPT = """
@@ -27,3 +30,14 @@ def test_a_federated_run_imports_nothing_that_it_does_not_use(tmp_path):
     found = subprocess.run([sys.executable, "-c", SCRIPT, *run], capture_output=True, text=True)
     assert found.stdout.splitlines()[-1] == "0 []", found.stdout + found.stderr
     assert len(list(tmp_path.glob("out/*/*/*/result.json"))) == 1
+
+
+def test_processes_under_joblib_need_not_know_joblib():
+    """They were told their parent's start method, loky, which only scikit-learn's import of joblib made known."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("loky", force=True)
+    try:
+        prepared([])
+        assert multiprocessing.get_start_method() in multiprocessing.get_all_start_methods()
+    finally:
+        multiprocessing.set_start_method(before, force=True)
