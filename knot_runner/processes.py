@@ -52,9 +52,14 @@ def _wait() -> None:
 def prepared(preloaded: list[str]) -> multiprocessing.context.BaseContext:
     """Where there is one, a server that imports ``preloaded`` (by the first call alone) and forks each process from
     there, from a single thread: a process then begins in a fraction of the seconds that torch takes to import."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
+    known = multiprocessing.get_all_start_methods()
+    method = "forkserver" if "forkserver" in known else "spawn"
+    if multiprocessing.get_start_method(allow_none=True) not in (None, *known):
+        # a process is told its parent's own method, and without joblib would not know "loky", that of joblib's workers
+        multiprocessing.set_start_method(method, force=True)
+    context = multiprocessing.get_context(method)
+    if method == "spawn":
+        return context
     context.set_forkserver_preload(preloaded)
     return context
 

@@ -2,7 +2,7 @@
 
 python scripts/bench.py sinkhorn --problems 4096 --repeats 5
 python scripts/bench.py pipeline --repeats 3
-python scripts/bench.py federation --workload W1 W2 --rounds 3 --repeats 3 --engines plain loop lean
+python scripts/bench.py federation --workload W1 W2 --rounds 3 --repeats 3 --engines plain good lean
 python scripts/bench.py fedwad --workload W1 W2 --repeats 3
 python scripts/bench.py sweep --repeats 3 task.source=local task.missing=skip
 """

@@ -1,17 +1,23 @@
-"""Seconds a round of federated averaging: the engines against a plain PyTorch loop, on the same cohorts.
+"""Seconds a round of federated averaging: the engines against plain PyTorch, on the same cohorts.
 
-Local training and averaging only, evaluation is off. Every measurement is a fresh process that runs one round to warm
-up; the engines take turns, so that what else the machine does hits all of them. W1: 50 clients with 1000 CIFAR-size
-images, CNN of 2.2 million parameters, 1 epoch. W2: 36 clients with 80 to 355 images of 28x28, MLP
-784-200-200-200-62, 10 epochs. Both: 10 clients a round, batch 16, SGD.
+``plain`` is the loop that most code has (DataLoader, one process of several threads), ``good`` what a good user writes
+(``good_loop.py``; ``good_compiled`` with torch.compile, ``good_bf16`` in bfloat16, which are other numbers), ``loop``
+and ``lean`` are ours. Local training and averaging only, evaluation is off. Every measurement is a fresh process that
+runs one round to warm up; the engines take turns, so that what else the machine does hits all of them.
 
-python scripts/bench.py federation --workload W1 W2 --rounds 3 --repeats 3 --engines plain loop lean
+W1: 50 clients with 1000 CIFAR-size images, CNN of 2.2 million parameters, 1 epoch. W2: 36 clients with 80 to 355 images
+of 28x28, MLP 784-200-200-200-62, 10 epochs. W3: the same clients, femnist_dnn (512-256-128); W3m: with momentum .9.
+All: 10 clients a round, batch 16, SGD. "apart": how far the weights after the first round are from those of the first
+engine with the engines' batches, as a share of that round's change; plain draws its own batches.
+
+python scripts/bench.py federation --workload W1 W2 W3 W3m --rounds 3 --repeats 3 --engines plain good loop lean
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import multiprocessing
 import os
 import statistics
@@ -23,69 +29,29 @@ from multiprocessing.connection import Connection
 import process_tree
 import torch
 import torch.nn.functional as F
+from good_loop import GoodLoop, Training
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
+from workloads import BATCH, LR, WORKLOADS, Workload
 
 from knot_runner.engine.federated import flat, local
-from knot_runner.engine.federated.cohort import Blueprint, Engine, ImageData, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import Engine, ImageData, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.models.images import build_image_model
-from knot_runner.settings import CnnSettings, ConvSettings, MlpSettings
 
-PARTICIPANTS = 10
-BATCH = 16
-LR = 1e-3
-
-
-@dataclass(frozen=True)
-class Workload:
-    """``sizes``: images of each client."""
-
-    blueprint: Blueprint
-    sizes: list[int]
-    epochs: int
-
-    def cohort(self, number: int) -> list[int]:
-        """Clients of round ``number``."""
-        draws = torch.Generator().manual_seed(number)
-        return torch.randperm(len(self.sizes), generator=draws)[:PARTICIPANTS].tolist()
-
-    def rows(self) -> list[Tensor]:
-        """Each client's rows of :meth:`data`."""
-        return list(torch.arange(sum(self.sizes)).split(self.sizes))
-
-    def data(self) -> ImageData:
-        """Random images and labels."""
-        draws, count = torch.Generator().manual_seed(1), sum(self.sizes)
-        channels = self.blueprint.shape[0]
-        pixels = torch.randint(0, 256, (count, *self.blueprint.shape), generator=draws, dtype=torch.uint8)
-        labels = torch.randint(0, self.blueprint.classes, (count,), generator=draws)
-        return ImageData(pixels, labels, torch.full((channels,), 0.5), torch.full((channels,), 0.25))
-
-
-def _workloads() -> dict[str, Workload]:
-    cnn = CnnSettings("cnn", "w1", [ConvSettings(32, 5, 2), ConvSettings(64, 5, 2)], [512], "logits")
-    mlp = MlpSettings("mlp", "w2", [200, 200, 200], "logits")
-    sizes = torch.randint(80, 356, (36,), generator=torch.Generator().manual_seed(2)).tolist()
-    return {
-        "W1": Workload(Blueprint(cnn, (3, 32, 32), 10), [1000] * 50, 1),
-        "W2": Workload(Blueprint(mlp, (1, 28, 28), 62), sizes, 10),
-    }
-
-
-WORKLOADS = _workloads()
-
-#: round number -> None: trains the cohort of that round and averages
-Round = Callable[[int], None]
+#: round number -> weights [P]: trains the cohort of that round and averages
+Round = Callable[[int], Tensor]
+#: what an engine is compared with: the others
+BASELINES = ("plain", "good", "good_compiled", "good_bf16")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", nargs="+", choices=list(WORKLOADS), default=["W2"])
-    parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=["plain", "lean"])
+    parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=["plain", "good", "lean"])
     parser.add_argument("--rounds", type=int, default=3, help="timed rounds of each measurement, after one more")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="threads of plain, processes of lean")
+    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="threads of plain, processes of the others")
     parser.add_argument("--peers", action="store_true", help="Flower and pfl-research too (bench_peers.py)")
     parser.add_argument("--peer-python", default="python", help="the Python where the peers are installed")
 
@@ -97,7 +63,7 @@ def main(options: argparse.Namespace) -> None:
             for engine in options.engines:
                 found[engine].append(_measure(engine, name, options.rounds, options.cores))
         _print(name, found, options)
-        if options.peers:
+        if options.peers and not WORKLOADS[name].momentum:  # the peers' clients have plain SGD
             import bench_peers
 
             for row in bench_peers.rows(name, options.rounds, options.peer_python):
@@ -106,25 +72,39 @@ def main(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """Per timed round: wall seconds, CPU seconds of the process tree; and the tree's peak memory in MB."""
+    """Per timed round: wall seconds, CPU seconds of the process tree; the tree's peak memory in MB; and the weights
+    [P] after the round that is not timed."""
 
     seconds: list[float]
     cpu: list[float]
     peak: float
+    weights: Tensor
 
 
 def _print(workload: str, found: dict[str, list[Measured]], options: argparse.Namespace) -> None:
-    print(f"{workload}, {options.cores} cores: median of {options.repeats} x {options.rounds} rounds")
-    print(f"  {'engine':<30} {'s/round':>9} {'CPU s':>8} {'peak MB':>8} {'x plain':>9} {'by CPU':>7}")
-    medians = {}
+    print(f"{workload}, {options.cores} cores: median (least-most) of {options.repeats} x {options.rounds} rounds")
+    print(f"  {'engine':<14} {'s/round':>8} {'':^17} {'CPU s':>7} {'peak MB':>8} {'apart':>8}")
+    start = flat.initial(WORKLOADS[workload].blueprint, 0)[0]
+    own = next((runs[0].weights for engine, runs in found.items() if engine != "plain"), start)
     for engine, runs in found.items():
         seconds, cpu = ([v for run in runs for v in getattr(run, key)] for key in ("seconds", "cpu"))
-        medians[engine] = statistics.median(seconds), statistics.median(cpu)
-        line = f"  {engine:<30} {medians[engine][0]:9.3f} {medians[engine][1]:8.2f} {max(r.peak for r in runs):8.0f}"
-        if "plain" in medians:
-            wall, busy = (a / b for a, b in zip(medians["plain"], medians[engine], strict=True))
-            line += f" {wall:9.2f} {busy:7.2f}"
-        print(line)
+        apart = float((runs[0].weights - own).norm() / (runs[0].weights - start).norm())
+        spread = f"({min(seconds):.3f}-{max(seconds):.3f})"
+        print(
+            f"  {engine:<14} {statistics.median(seconds):8.3f} {spread:^17} {statistics.median(cpu):7.2f} "
+            f"{max(run.peak for run in runs):8.0f} {apart:8.1e}"
+        )
+    for engine in [name for name in found if name not in BASELINES]:
+        for baseline in [name for name in BASELINES if name in found]:
+            wall, busy = (_ratios(found[baseline], found[engine], key) for key in ("seconds", "cpu"))
+            print(f"  {engine}: {wall} times as fast as {baseline}; by CPU time {busy}", flush=True)
+
+
+def _ratios(slow: list[Measured], fast: list[Measured], key: str) -> str:
+    """Median, least and most of the ratios of rounds that were measured in the same turn, by their number."""
+    pairs = [zip(getattr(a, key), getattr(b, key), strict=True) for a, b in zip(slow, fast, strict=True)]
+    found = [a / b for pair in pairs for a, b in pair]
+    return f"{statistics.median(found):.2f} ({min(found):.2f}-{max(found):.2f})"
 
 
 def _measure(engine: str, workload: str, rounds: int, cores: int) -> Measured:
@@ -134,23 +114,23 @@ def _measure(engine: str, workload: str, rounds: int, cores: int) -> Measured:
     child.start()
     theirs.close()
     with process_tree.PeakPss(child.pid) as memory:
-        seconds, cpu = ours.recv()
+        seconds, cpu, weights = ours.recv()
     ours.send("done")
     child.join()
-    return Measured(seconds, cpu, memory.peak)
+    return Measured(seconds, cpu, memory.peak, torch.from_numpy(weights))
 
 
 def _child(pipe: Connection, engine: str, workload: str, rounds: int, cores: int) -> None:
     torch.manual_seed(0)
     play, end = ENGINES[engine](WORKLOADS[workload], cores)
-    play(0)
+    weights = play(0).numpy().copy()
     seconds, cpu = [], []
     for number in range(1, rounds + 1):
         began, busy = time.perf_counter(), process_tree.cpu_seconds(os.getpid())
         play(number)
         seconds.append(time.perf_counter() - began)
         cpu.append(process_tree.cpu_seconds(os.getpid()) - busy)
-    pipe.send((seconds, cpu))
+    pipe.send((seconds, cpu, weights))
     pipe.recv()
     end()
 
@@ -163,12 +143,13 @@ def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     datasets = [TensorDataset(images[rows], data.labels[rows]) for rows in workload.rows()]
     del images
     model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
+    flat.load(model, flat.layout_of(blueprint), *flat.initial(blueprint, 0))
 
-    def play(number: int) -> None:
+    def play(number: int) -> Tensor:
         states, weights = [], []
         for client in workload.cohort(number):
             copied = copy.deepcopy(model)
-            optimiser = torch.optim.SGD(copied.parameters(), lr=LR)
+            optimiser = torch.optim.SGD(copied.parameters(), lr=LR, momentum=workload.momentum)
             for _ in range(workload.epochs):
                 for x, y in DataLoader(datasets[client], batch_size=BATCH, shuffle=True):
                     optimiser.zero_grad()
@@ -180,6 +161,7 @@ def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
         model.load_state_dict(
             {key: sum(s * state[key] for s, state in zip(share, states, strict=True)) for key in states[0]}
         )
+        return flat.flatten(model)[0]
 
     return play, lambda: None
 
@@ -187,10 +169,10 @@ def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
 def _engine(engine: Engine, workload: Workload) -> tuple[Round, Callable[[], None]]:
     """Federated averaging on one of our engines."""
     weights, buffers = flat.initial(workload.blueprint, 0)
-    recipe = Recipe((Phase(workload.epochs),), BATCH, False, LR)
+    recipe = Recipe((Phase(workload.epochs),), BATCH, False, LR, workload.momentum)
     rows, nothing = workload.rows(), torch.empty(0, dtype=torch.int64)
 
-    def play(number: int) -> None:
+    def play(number: int) -> Tensor:
         cohort = [
             LocalTraining(client, number, 0, weights, buffers, rows[client], nothing, recipe)
             for client in workload.cohort(number)
@@ -200,8 +182,17 @@ def _engine(engine: Engine, workload: Workload) -> tuple[Round, Callable[[], Non
         weights.zero_()
         for request, client in zip(cohort, trained, strict=True):
             weights.add_(client.weights, alpha=len(request.rows) / total)
+        return weights
 
     return play, engine.close
+
+
+def _good(workload: Workload, cores: int, **variant: bool) -> tuple[Round, Callable[[], None]]:
+    """See ``good_loop``."""
+    torch.set_num_threads(1)
+    training = Training(workload.blueprint, workload.sizes, workload.epochs, BATCH, LR, workload.momentum, **variant)
+    loop = GoodLoop(training, workload.data(), cores)
+    return lambda number: loop.play(workload.cohort(number), number), loop.end
 
 
 def _loop(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
@@ -218,4 +209,11 @@ def _lean(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
 
 
 #: name -> (workload, cores) -> (a round, what ends it)
-ENGINES = {"plain": _plain, "loop": _loop, "lean": _lean}
+ENGINES = {
+    "plain": _plain,
+    "good": _good,
+    "good_compiled": functools.partial(_good, compiled=True),
+    "good_bf16": functools.partial(_good, bf16=True),
+    "loop": _loop,
+    "lean": _lean,
+}

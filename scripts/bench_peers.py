@@ -23,6 +23,7 @@ from typing import Any
 
 import process_tree
 from peers_side import JOB, PROCESSES
+from workloads import BATCH, LR, WORKLOADS
 
 #: what runs in the peers' Python
 SIDE = str(Path(__file__).with_name("peers_side.py"))
@@ -46,9 +47,7 @@ def rows(workload: str, rounds: int, python: str) -> list[dict[str, Any]]:
 
 def _described(workload: str, rounds: int) -> dict[str, Any]:
     """The workload in plain values, for a Python without this project; one round more than is timed."""
-    import bench_federation
-
-    chosen = bench_federation.WORKLOADS[workload]
+    chosen = WORKLOADS[workload]
     spec = chosen.blueprint.spec
     return {
         "shape": chosen.blueprint.shape,
@@ -57,8 +56,8 @@ def _described(workload: str, rounds: int) -> dict[str, Any]:
         "hidden": spec.hidden,
         "sizes": chosen.sizes,
         "epochs": chosen.epochs,
-        "batch": bench_federation.BATCH,
-        "lr": bench_federation.LR,
+        "batch": BATCH,
+        "lr": LR,
         "cohorts": [chosen.cohort(number) for number in range(rounds + 1)],
     }
 

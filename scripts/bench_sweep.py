@@ -1,9 +1,11 @@
 """Whole sweeps, one after another and as one program.
 
-``federated``: a grid of temperatures and seeds on FEMNIST under the basic launcher with one worker, and fused.
+``federated``: a grid of temperatures and seeds on FEMNIST under the basic launcher with one worker, fused, and under
+joblib, one job of one worker a core: what a user has without this program's sweeps, and so what fused is held against.
 ``knot``: KNOT's eight methods, each cold in a folder of its own, and fused; a cold run may use all cores, too.
 
-Seconds of whole commands, start-up included, interleaved; medians. Results and rounds must be equal: else it stops.
+Seconds of whole commands, start-up included, interleaved; median (least-most). Results and rounds must be equal: else
+it stops.
 """
 
 from __future__ import annotations
@@ -34,17 +36,34 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Print a line per grid: seconds of both, and their ratio."""
+    """Print a line per grid: seconds of each way, and the ratio of fused to the others in the same turn."""
     for name in options.grid:
-        found: dict[str, list[float]] = {"one after another": [], "fused": []}
+        found: dict[str, list[float]] = {}
         for _ in range(options.repeats):
             with tempfile.TemporaryDirectory() as folder:
-                own = Path(folder)
-                found["fused"].append(_seconds([GRIDS[name](options.quick, [], options, own / "fused")]))
-                found["one after another"].append(_seconds(_apart(name, options, own)))
-                _compare(own)
-        slow, fast = (statistics.median(found[key]) for key in ("one after another", "fused"))
-        print(f"{name}: one after another {slow:.1f} s, fused {fast:.1f} s, ratio {fast / slow:.3f}", flush=True)
+                for way, commands in _ways(name, options, Path(folder)).items():
+                    found.setdefault(way, []).append(_seconds(commands))
+                _compare(Path(folder))
+        for way, seconds in found.items():
+            ratios = [fast / slow for fast, slow in zip(found["fused"], seconds, strict=True)]
+            held = "" if way == "fused" else f"; fused takes {_spread(ratios, '.2f')} of it"
+            print(f"{name}: {way} {_spread(seconds, '.1f')} s{held}", flush=True)
+
+
+def _ways(name: str, options: argparse.Namespace, folder: Path) -> dict[str, list[list[str]]]:
+    """Way -> its commands."""
+    ways = {
+        "fused": [GRIDS[name](options.quick, [], options, folder / "fused")],
+        "one after another": _apart(name, options, folder),
+    }
+    if name == "federated":
+        jobs = ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={os.cpu_count()}", "hardware.workers=1"]
+        ways["joblib"] = [_federated(options.quick, jobs, options, folder / "joblib")]
+    return ways
+
+
+def _spread(values: list[float], form: str) -> str:
+    return f"{statistics.median(values):{form}} ({min(values):{form}}-{max(values):{form}})"
 
 
 def _federated(quick: bool, more: list[str], options: argparse.Namespace, out: Path) -> list[str]:
@@ -85,9 +104,9 @@ def _seconds(commands: list[list[str]]) -> float:
 
 
 def _compare(folder: Path) -> None:
-    """Every fused run's result and rounds against those of the run by itself."""
+    """Result and rounds of every run under ``fused`` and ``joblib`` against those of the run by itself."""
     apart = {path.parent.name: path for path in (folder / "apart").rglob("result.json")}
-    for path in (folder / "fused").glob("*/*/*/result.json"):
+    for path in [*folder.glob("fused/*/*/*/result.json"), *folder.glob("joblib/*/*/*/result.json")]:
         if _content(path) != _content(apart[path.parent.name]):
             raise SystemExit(f"{path}: is not what the run gives by itself")
 

@@ -6,13 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
 from knot_runner.cli import main
+from knot_runner.engine.diverged import DivergedError
+from knot_runner.engine.federated.cohort import Trained
+from knot_runner.pipelines.rounds import check_finite
 from tests.tiny import TINY_IMAGES
 
 METHODS = ["fedavg", "fedavg_chill", "fedprox", "scaffold", "fedrep", "fedper"]
@@ -195,6 +201,16 @@ def test_a_diverged_run_is_recorded_and_stops_no_sweep(tmp_path, capsys):
     assert by["done"]["rounds"] == 3
     assert main(["-m", *grid]) == 1  # a diverged run is not run again
     assert "T=" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("loss", "finite"), [(1.0, False), (float("nan"), True), (float("inf"), True)])
+def test_a_loss_or_weights_that_are_not_finite_name_round_and_client(loss, finite):
+    nothing, population = torch.empty(0), SimpleNamespace(names=["a", "b"])
+    good = Trained(0, nothing, nothing, 1, 1.0, 0, 0, finite=True)
+    check_finite(3, [good, good], population)
+    with pytest.raises(DivergedError, match=r"^diverged in round 3 at b: its weights are not finite; ") as caught:
+        check_finite(3, [good, replace(good, client=1, loss=loss, finite=finite)], population)
+    assert caught.value.where == {"round": 3, "client": "b"}
 
 
 def test_one_mistake_of_a_whole_grid_is_said_once_and_summed_up_once(tmp_path, capsys):

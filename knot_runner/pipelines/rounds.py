@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import torch
 
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
@@ -104,7 +102,7 @@ def scalars(row: Row) -> Row:
 def check_finite(round: int, trained: list[Trained], population: Population) -> None:
     """Raises :class:`DivergedError` naming round and client for a loss or weight that is not finite."""
     for result in trained:
-        if not (np.isfinite(result.loss) and bool(torch.isfinite(result.weights).all())):
+        if not (math.isfinite(result.loss) and result.finite):
             name = population.names[result.client]
             raise DivergedError(
                 f"diverged in round {round} at {name}: its weights are not finite; a smaller training.lr, or a "

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
 from knot_runner.errors import UserError, nearest
 from knot_runner.settings import Role, Split
 from knot_runner.tasks.examples import SPLITS, Examples
+from knot_runner.tasks.stratified import random_cut, stratified_cut
 
 
 class Labelled(Protocol):
@@ -36,12 +36,11 @@ def cut(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.nda
     if can_stratify(labels, share):
         single = _single(labels)
         common = rows[~single]
-        kept, taken = train_test_split(common, test_size=share, random_state=seed, stratify=labels[common])
-        return np.sort(np.concatenate([kept, rows[single]])), np.sort(taken)
+        kept, taken = stratified_cut(labels[common], share, seed)
+        return np.sort(np.concatenate([common[kept], rows[single]])), common[taken]
     if not 0 < int(np.ceil(share * len(rows))) < len(rows):
         raise UserError(f"{len(rows)} rows are too few to be cut in two")
-    kept, taken = train_test_split(rows, test_size=share, random_state=seed)
-    return np.sort(kept), np.sort(taken)
+    return random_cut(len(rows), share, seed)
 
 
 def can_stratify(labels: np.ndarray, share: float) -> bool:

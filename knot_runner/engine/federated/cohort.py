@@ -96,7 +96,8 @@ class LocalTraining:
 @dataclass(frozen=True)
 class Trained:
     """What a client returns: weights [P], buffers [Q], steps taken, mean training loss over all steps (as minimised,
-    without the proximal term), and how many of its test images were right ``before`` and ``after``."""
+    without the proximal term), how many of its test images were right ``before`` and ``after``, and whether its weights
+    are ``finite`` (found where it trained, since there they are still in the cache, and workers look side by side)."""
 
     client: int
     weights: Tensor
@@ -105,6 +106,7 @@ class Trained:
     loss: float
     before: int
     after: int
+    finite: bool
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,8 @@ class ByHand:
             before = self._right(weights, request.test_rows)
             loss, steps = self._train(request, weights)
             after = self._right(weights, request.test_rows)
-        return Trained(request.client, weights, request.buffers.clone(), steps, loss, before, after)
+            (finite,) = local.finite(weights[None])
+        return Trained(request.client, weights, request.buffers.clone(), steps, loss, before, after, finite)
 
     def infer(self, request: Inference) -> Tensor:
         """See :class:`Client`."""

@@ -215,4 +215,6 @@ class Pool:
         if isinstance(request, Inference):
             return self._slots.logits(slot, len(request.rows), self._classes).clone()
         weights, buffers = (value.clone() for value in self._slots.model(slot))
-        return Trained(request.client, weights, buffers, reply.steps, reply.loss, reply.before, reply.after)
+        return Trained(
+            request.client, weights, buffers, reply.steps, reply.loss, reply.before, reply.after, reply.finite
+        )

@@ -64,6 +64,7 @@ class Reply:
     loss: float = 0.0
     before: int = 0
     after: int = 0
+    finite: bool = True
 
 
 class Worker:
@@ -159,7 +160,7 @@ def _carry_out(order: Order, client: Client, slots: Slots) -> Reply:
     for slot, value in zip(results, (trained.weights, trained.buffers), strict=True):
         if value.data_ptr() != slot.data_ptr():
             slot.copy_(value)
-    return Reply(None, False, trained.steps, trained.loss, trained.before, trained.after)
+    return Reply(None, False, trained.steps, trained.loss, trained.before, trained.after, trained.finite)
 
 
 def _keep_freed_memory() -> None:

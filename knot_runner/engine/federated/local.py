@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -49,6 +50,16 @@ def steps(recipe: Recipe, count: int) -> int:
     """Optimiser steps of a client with ``count`` images."""
     batches = count // recipe.batch if recipe.drop_last else -(-count // recipe.batch)
     return batches * sum(phase.epochs for phase in recipe.phases)
+
+
+def finite(weights: Tensor) -> list[bool]:
+    """Whether each of ``weights`` [S, P] is finite throughout.
+
+    A finite sum has finite terms alone: what is infinite or NaN stays so whatever is added. The sum of finite terms may
+    overflow, so one that is not finite is looked at value by value.
+    """
+    sums = weights.sum(1).tolist()
+    return [math.isfinite(total) or bool(row.isfinite().all()) for total, row in zip(sums, weights, strict=True)]
 
 
 def normalised(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:

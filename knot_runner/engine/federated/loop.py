@@ -78,7 +78,8 @@ class Loop:
         weights, buffers = flat.flatten(model)
         after = self._right(request.test_rows)
         mean = float(total) / max(steps, 1)
-        return Trained(request.client, weights.cpu(), buffers.cpu(), steps, mean, before, after)
+        (finite,) = local.finite(weights[None])
+        return Trained(request.client, weights.cpu(), buffers.cpu(), steps, mean, before, after, finite)
 
     @torch.no_grad()
     def _temperatures(self, recipe: Recipe, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:

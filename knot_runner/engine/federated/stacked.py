@@ -135,14 +135,14 @@ class Stacked:
         with _tf32(self.tf32):
             for phase in phases:
                 program.run(phase)
+        finite = local.finite(program.state[0][: len(chunk)])
         weights, buffers, losses = (each[: len(chunk)].to("cpu", copy=True) for each in program.state)
         results = []
         for k, request in enumerate(chunk):
             steps = local.steps(request.recipe, len(request.rows))
             mean, after = float(losses[k]) / max(steps, 1), self._right(request, weights[k], buffers[k])
-            results.append(
-                Trained(request.client, weights[k].clone(), buffers[k].clone(), steps, mean, before[k], after)
-            )
+            own = weights[k].clone(), buffers[k].clone()
+            results.append(Trained(request.client, *own, steps, mean, before[k], after, finite[k]))
         return results
 
     def _program(self, structure: Structure, clients: int) -> Program:

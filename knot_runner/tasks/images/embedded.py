@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from knot_runner.tasks.images.types import Images
 
@@ -12,6 +11,8 @@ DIGITS = [str(digit) for digit in range(10)]
 
 def read_digits(shape: list[int]) -> Images:
     """All digits as uint8 [1797, *shape]: scaled bilinearly to height and width, the same in every channel."""
+    from sklearn.datasets import load_digits  # here, since scikit-learn takes a second to import
+
     digits = load_digits()
     channels, height, width = shape
     grey = np.rint(scale(digits.images * (255 / 16), height, width)).astype(np.uint8)

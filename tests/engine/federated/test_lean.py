@@ -40,7 +40,7 @@ def both(request):
 
 def equal(a, b):
     """Whether two results are the same to the last bit."""
-    rest = ("client", "steps", "loss", "before", "after")
+    rest = ("client", "steps", "loss", "before", "after", "finite")
     same = torch.equal(a.weights, b.weights) and torch.equal(a.buffers, b.buffers)
     return same and all(getattr(a, name) == getattr(b, name) for name in rest)
 
@@ -52,6 +52,13 @@ def test_workers_and_order_change_no_bit(both, shared):
     expected = alone.train(requests)
     assert all(map(equal, pool.train(requests), expected))
     assert all(map(equal, pool.train(requests[::-1]), expected[::-1]))
+
+
+def test_a_worker_says_whose_weights_are_not_finite(both):
+    model, _, pool = both
+    requests = cohort(MODELS[model], RECIPES["plain"], torch.float32, shared=False)
+    requests[1].weights[0] = float("inf")
+    assert [each.finite for each in pool.train(requests)] == [True, False, True, True]
 
 
 def test_a_tensor_changed_between_calls_is_sent_anew(both):

@@ -106,3 +106,14 @@ def test_temperatures_by_formula(easy, hard, seed):
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     expected = [easy + (hard - easy) * (1 - shares[i, y]) for i, y in enumerate(labels)]
     np.testing.assert_allclose(values.numpy(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_finite_is_what_is_finite_value_by_value(dtype):
+    """Sums that overflow are no false alarm, and what is not finite does not cancel out."""
+    largest, inf, nan = torch.finfo(dtype).max, float("inf"), float("nan")
+    rows = [[1.0, -2, 3, 0], [largest] * 4, [-largest] * 4, [0, nan, 0, 0], [0, 0, 0, inf], [-inf, 0, 0, 0]]
+    rows += [[inf, -inf, 0, 0], [largest, largest, largest, nan], [largest, largest, -inf, -inf]]
+    weights = torch.tensor(rows, dtype=dtype)
+    assert local.finite(weights) == [True, True, True, False, False, False, False, False, False]
+    assert local.finite(weights) == weights.isfinite().all(1).tolist()

@@ -110,6 +110,20 @@ def test_same_logits_as_the_loop(engine, model, part):
         assert found.shape == wanted.shape and apart(found, wanted) < 1e-12
 
 
+@pytest.mark.parametrize("engine", ["loop", *ENGINES])
+@pytest.mark.parametrize("model", ["mlp", "resnet_group"])
+def test_who_has_weights_that_are_not_finite_says_so(engine, model):
+    """Found after training, for each client by itself: the first has no number to begin with."""
+    requests = cohort(MODELS[model], RECIPES["plain"], shared=False)
+    requests[0].weights[-1] = float("nan")
+    requests[2] = replace(requests[2], recipe=replace(PLAIN, lr=float("inf")))
+    blueprint = MODELS[model]
+    trainer = Loop(blueprint, *split(blueprint), CPU, torch.float64) if engine == "loop" else made(engine, blueprint)
+    trained = trainer.train(requests)
+    assert [each.finite for each in trained] == [False, True, False, True]
+    assert [bool(each.weights.isfinite().all()) for each in trained] == [each.finite for each in trained]
+
+
 # --- the loop itself, held to explicit formulas for a linear model (numpy, no autograd)
 
 

@@ -83,7 +83,8 @@ def test_server_optimisers_follow_their_formulas(world, optimiser):
     velocity = first = second = torch.zeros_like(w)
     for _ in range(3):
         requests = FEDERATED["fedavg"].plan(hp, state, world.population, 0)[:2]
-        trained = [Trained(r.client, v, w.new_empty(0), 1, 0.0, 0, 0) for r, v in zip(requests, vectors, strict=True)]
+        pairs = zip(requests, vectors, strict=True)
+        trained = [Trained(r.client, v, w.new_empty(0), 1, 0.0, 0, 0, finite=True) for r, v in pairs]
         delta = (vectors[0] + vectors[1]) / 2 - state["weights"]
         if optimiser == "none":
             expected = state["weights"] + 0.5 * delta

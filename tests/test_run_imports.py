@@ -1,0 +1,43 @@
+"""What a run imports: its own process says so, since this one has imported everything."""
+
+import multiprocessing
+import subprocess
+import sys
+
+import joblib  # noqa: F401  registers the start method loky
+import numpy as np
+
+from knot_runner.processes import prepared
+from tests.tasks.images.conftest import write_leaf
+
+SCRIPT = """
+import sys
+from knot_runner.cli import main
+code = main(sys.argv[1:])
+heavy = {"sklearn", "scipy", "pandas", "matplotlib", "transformers", "datasets"}
+print(code, sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_a_federated_run_imports_nothing_that_it_does_not_use(tmp_path):
+    """scikit-learn, scipy and pandas took half of a short run's time, for one way to cut images in two."""
+    draws = np.random.default_rng(0)
+    writers = {name: (draws.random((12, 64)).tolist(), draws.integers(0, 10, 12).tolist()) for name in "abc"}
+    write_leaf(tmp_path / "train" / "a.json", writers)
+    run = ["task=femnist", "task.source=local", f"paths.data={tmp_path}", "task.local.train=[train]",
+           "task.local.test=[]", "task.shape=[1,8,8]", "model.hidden=[4]", "training.rounds=1", "training.batch=8",
+           "training.participants=2", "hardware.workers=1", f"paths.out={tmp_path / 'out'}"]  # fmt: skip
+    found = subprocess.run([sys.executable, "-c", SCRIPT, *run], capture_output=True, text=True)
+    assert found.stdout.splitlines()[-1] == "0 []", found.stdout + found.stderr
+    assert len(list(tmp_path.glob("out/*/*/*/result.json"))) == 1
+
+
+def test_processes_under_joblib_need_not_know_joblib():
+    """They were told their parent's start method, loky, which only scikit-learn's import of joblib made known."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("loky", force=True)
+    try:
+        prepared([])
+        assert multiprocessing.get_start_method() in multiprocessing.get_all_start_methods()
+    finally:
+        multiprocessing.set_start_method(before, force=True)
