@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 
 import pyarrow.parquet as parquet
 import pytest

@@ -51,7 +51,9 @@ def test_the_numbers_are_means_and_intervals_of_the_records(finished: list[Job])
     assert values[2:].mean() + half > 1 > values[2:].mean() - half > 0  # an F1 is 1 at most
     shown = f"{values[2:].mean():.3f} [{values[2:].mean() - half:.3f}, 1]".replace("0.", ".")
     assert row[-1] == f"{shown}(.41)"  # the paper's, KNOT Table 3
-    assert "best" not in {name for text in re.findall(r'class="([^"]*)"', render(page_of(finished))) for name in text.split()}
+    assert "best" not in {
+        name for text in re.findall(r'class="([^"]*)"', render(page_of(finished))) for name in text.split()
+    }
 
 
 def test_facts_at_the_head(finished: list[Job]) -> None:

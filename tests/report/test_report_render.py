@@ -190,7 +190,7 @@ def test_a_table_of_temperatures_fits_80_columns(chilled: Any, terminal: bool) -
         "FEMNIST-DNN",
         "CIFAR100-ResNet18",
         "rate=lr/0.05",
-        ">2 (1 of 2)",
+        ">3 (1 of 2)",
         "(-2.72)a",
         "(.74)b",
         "(299)",
@@ -211,8 +211,8 @@ def test_blocks_of_temperatures_look_alike(chilled: Any) -> None:
 def test_temperatures_in_markdown_csv_and_latex(chilled: Any) -> None:
     markdown, latex = to_markdown(chilled), to_latex(chilled)
     assert "**FEMNIST-DNN**" in markdown and "| T | settings | accuracy | vs T=1 |" in markdown
-    assert "| 1 | rate=lr/0.05 |" in markdown and "&gt;2 (1 of 2) (205)" in markdown
-    assert latex.count(r"\begin{tabular}{llrrrrrr}") == 2 and r"\textgreater{}2 (1 of 2)" in latex
+    assert "| 1 | rate=lr/0.05 |" in markdown and "&gt;3 (1 of 2) (205)" in markdown
+    assert latex.count(r"\begin{tabular}{llrrrrrr}") == 2 and r"\textgreater{}3 (1 of 2)" in latex
     assert r"100\% sure" in latex and "FLex\\&Chill" in latex
     rows = list(csv.DictReader(io.StringIO(to_csv(chilled))))
     assert len(rows) == 5 * 6 * 2 and {row["metric"] for row in rows} == {
@@ -221,7 +221,7 @@ def test_temperatures_in_markdown_csv_and_latex(chilled: Any) -> None:
     control = next(r for r in rows if r["settings"] == "rate=lr/0.05" and r["metric"] == "accuracy_percent")
     assert (control["T"], control["case"], control["mean"], control["paper"]) == ("1", "FEMNIST-DNN", "75", "")
     beyond = next(r for r in rows if r["T"] == "2" and r["metric"] == "rounds")
-    assert (beyond["mean"], beyond["seeds"], beyond["planned"], beyond["gap"]) == ("2", "1", "2", "")
+    assert (beyond["mean"], beyond["seeds"], beyond["planned"], beyond["gap"]) == ("3", "1", "2", "")
 
 
 def test_hostile_cases_and_settings_are_escaped(federated: Any) -> None:
