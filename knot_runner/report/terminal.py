@@ -82,7 +82,7 @@ def _cell(cell: Cell, group: Columns, stacked: bool) -> Text:
     text = Text(value_text(cell, group))
     half, paper = half_text(cell, group), paper_text(cell, group)
     if half:
-        text.append(f"\n{half.strip()}" if stacked else half)
+        text.append(f"\n{half.strip()}" if stacked or half.startswith(" ") else half)  # [low, high] is wide
     if paper:
         text.append("\n" + paper, style=DIM)
     return text
