@@ -50,8 +50,8 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray, temperature: float) ->
 
 
 def rounds_to_target(accuracies: list[tuple[int, float]], target: float | None) -> int | None:
-    """The first of (round, accuracy) that reaches ``target``, counted from 0; None if none does."""
-    reached = [round for round, value in accuracies if target is not None and value >= target]
+    """Rounds trained until one of (round from 0, accuracy) is ``target`` or more: its round + 1; None if none is."""
+    reached = [round + 1 for round, value in accuracies if target is not None and value >= target]
     return min(reached, default=None)
 
 

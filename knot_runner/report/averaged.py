@@ -9,9 +9,15 @@ from knot_runner.report.records_view import Run
 from knot_runner.report.stats import mean_interval
 
 
-def averaged(ours: Sequence[float | None], members: Sequence[Run], paper: float | None, comparable: bool) -> Cell:
+def averaged(
+    ours: Sequence[float | None],
+    members: Sequence[Run],
+    paper: float | None,
+    comparable: bool,
+    top: float | None = None,
+) -> Cell:
     """The mean of ``ours`` (None: not measured) over the seeds of ``members``, beside the ``paper``'s number; without a
-    gap to it where the two are not ``comparable``."""
+    gap to it where the two are not ``comparable``; ``top``: the most that a share can be, 1 or 100."""
     values = [value for value in ours if value is not None]
     planned = len({run.job.seed for run in members})
     diverged = len({run.job.seed for run in members if run.status == "diverged"})
@@ -19,4 +25,4 @@ def averaged(ours: Sequence[float | None], members: Sequence[Run], paper: float 
         return Cell(planned=planned, diverged=diverged, paper=paper)
     mean, half = mean_interval(values)
     gap = mean - paper if paper is not None and comparable else None
-    return Cell(mean, half, len(values), planned, diverged, paper, gap)
+    return Cell(mean, half, len(values), planned, diverged, paper, gap, top=top)

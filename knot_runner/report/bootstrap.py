@@ -22,8 +22,8 @@ from knot_runner.report.stats import LEVEL
 RESAMPLES = 2000
 #: Numbers of draws held at once: 32 MB.
 DRAWS = 4_000_000
-#: More seeds than this are not counted out.
-MOST_SEEDS = 100
+#: Quantiles of the spread that further seeds may show.
+SPREADS = (np.arange(100) + 0.5) / 100
 
 
 @dataclass(frozen=True)
@@ -91,20 +91,19 @@ def holm(values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def seeds_needed(estimate: Estimate, threshold: float, alpha: float) -> int | None:
-    """How many more seeds would decide at level ``alpha``, were effect and spread to stay as they are.
+def power(estimate: Estimate, gap: float, alpha: float, seeds: int) -> float:
+    """The chance that ``seeds`` seeds leave a threshold at a distance of ``gap`` out of their interval of level
+    1 - ``alpha``, were effect and spread as they are; of two seeds or more. The test items stay as they are."""
+    if estimate.flat:
+        return float(gap > 0 and 2.0 ** (1 - seeds) < alpha)
+    noise = (estimate.spread or 0.0) / math.sqrt(seeds)
+    if not noise:
+        return float(estimate.half(alpha, seeds) < gap)
+    from scipy.special import chdtri, ndtr
 
-    None: of one seed, whose spread is not known; ``MOST_SEEDS + 1``: more than that, or never, since the test items
-    are too few.
-    """
-    gap = abs(estimate.effect - threshold)
-    if estimate.spread is None:
-        return None
-    for more in range(1, MOST_SEEDS + 1):
-        count = estimate.seeds + more
-        if (2.0 ** (1 - count) <= alpha and gap > 0) if estimate.flat else estimate.half(alpha, count) < gap:
-            return more
-    return MOST_SEEDS + 1
+    found = noise * np.sqrt(chdtri(seeds - 1, SPREADS) / (seeds - 1))
+    halves = np.hypot(_student(alpha, seeds - 1) * found, _normal(alpha) * math.sqrt(estimate.shared))
+    return float(ndtr((gap - halves) / noise).mean())
 
 
 def estimate(effects: Sequence[float], replicates: np.ndarray | None) -> Estimate:

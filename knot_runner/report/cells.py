@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+
+from knot_runner.report.stats import clipped
 
 #: Metric -> title and direction.
 METRICS = {
@@ -21,7 +22,8 @@ class Cell:
     """One number. ``seeds``: how many values ``mean`` is over; ``half``: half the 95% interval, None under two seeds;
     ``gap``: mean - paper, None where the two do not measure the same. ``text``: printed in place of the mean.
     ``mark``: letter of the line below that says what is wrong with the paper's number. ``std``: a standard deviation,
-    printed where there is no ``half``; ``paper_std``: the paper's."""
+    printed where there is no ``half``; ``paper_std``: the paper's. ``top``: the most that a share can be, where the
+    interval is cut, as at 0."""
 
     mean: float | None = None
     half: float | None = None
@@ -34,6 +36,14 @@ class Cell:
     mark: str = ""
     std: float | None = None
     paper_std: float | None = None
+    top: float | None = None
+
+    @property
+    def band(self) -> tuple[float, float] | None:
+        """The 95% interval; None under two seeds."""
+        if self.mean is None or self.half is None:
+            return None
+        return clipped(self.mean - self.half, self.mean + self.half, self.top)
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,6 @@ class Group:
     title: str
     columns: tuple[str, ...]
     roles: tuple[str, ...]
-    better: Literal["higher", "lower"] | None
     digits: int = 3
     metric: str = ""
     block: str = ""
@@ -81,7 +90,7 @@ Parts = tuple[list[Row], tuple[str, ...], tuple[Group, ...], list[str]]
 @dataclass(frozen=True)
 class Table:
     """``kind``: methods, grid, locals, temperatures, trace or clustered. ``lines``: what one must know to read the
-    numbers."""
+    numbers. No row is marked as the best: whether one is, claims decide."""
 
     kind: str
     title: str
@@ -97,15 +106,6 @@ class Table:
             return [(group,) for group in self.groups]
         names = dict.fromkeys(group.block for group in self.groups)
         return [tuple(group for group in self.groups if group.block == name) for name in names]
-
-    def best(self, group: Group, column: int) -> set[int]:
-        """Rows with the best mean of a column, ties at the printed digits included; none if under two have one."""
-        cells = {i: row.cells[group.key][column] for i, row in enumerate(self.rows)}
-        there = {i: round(c.mean, group.digits) for i, c in cells.items() if c.mean is not None and not c.text}
-        if group.better is None or len(there) < 2:
-            return set()
-        top = max(there.values()) if group.better == "higher" else min(there.values())
-        return {i for i, mean in there.items() if mean == top}
 
 
 def block_title(groups: Sequence[Group]) -> str:

@@ -1,6 +1,7 @@
 """Measures of chilled runs, paired over seeds: accuracy, losses, rounds to target and what they gain on T=1.
 
-Rounds are counted from 0, as in the paper (FLex&Chill Table 1); speed-up = rounds(T=1) / rounds(T).
+Rounds to target are rounds trained until it is met; speed-up = rounds(T=1) / rounds(T). The paper's Table 1 prints the
+index of the last of them, from 0, which is one less.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Course:
         return max(row["accuracy"] for row in self.rows)
 
     def reaches(self, target: float) -> int | None:
-        """First round, from 0, whose accuracy is ``target`` or more; None if none is."""
+        """Rounds trained until accuracy is ``target`` or more; None if it never is."""
         return rounds_to_target([(row["round"], row["accuracy"]) for row in self.rows], target)
 
 
@@ -97,7 +98,7 @@ class Sweep:
         return own - plain if own is not None and plain is not None else None
 
     def rounds(self, key: Setting, seed: int) -> int | None:
-        """Rounds to target, from 0; None where it is not reached or there is none."""
+        """Rounds trained until the target is met; None where it is not, or there is none."""
         own, goal = self.course(key, seed), self.goal(key, seed)
         return own.reaches(goal) if own and goal is not None else None
 
@@ -107,23 +108,24 @@ class Sweep:
         return [seed for seed in seeds if self.goal(key, seed) is not None and self.rounds(key, seed) is None]
 
     def speedup(self, key: Setting, seed: int) -> float | None:
-        """rounds(T=1) / rounds(T) at the same seed; None where one is not known or the target is reached in round 0."""
+        """rounds(T=1) / rounds(T) at the same seed; None where one is not known."""
         own, plain = self.rounds(key, seed), self.rounds(self.plain(key), seed)
-        return plain / own if own and plain is not None else None
+        return plain / own if own and plain else None
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A column. ``read(sweep, row, seed)``; ``unit``: what CSV files add to the name; ``paper``: digits it prints."""
+    """A column. ``read(sweep, row, seed)``; ``unit``: what CSV files add to the name; ``paper``: digits it prints;
+    ``top``: the most that a share can be."""
 
     head: str
     title: str
-    better: Literal["higher", "lower"] | None
     digits: int
     paper: int
     read: Callable[[Sweep, Setting, int], float | None]
     signed: bool = False
     unit: str = ""
+    top: float | None = None
 
 
 def _of_row(measure: str, scale: float = 1.0) -> Callable[[Sweep, Setting, int], float | None]:
@@ -142,18 +144,14 @@ def _points(sweep: Sweep, key: Setting, seed: int) -> float | None:
 #: Column -> what it is. Losses at T cannot be ranked over temperatures: each T has a loss of its own.
 MEASURES = {
     "accuracy": Measure(
-        "accuracy", "of the global model, in percent", "higher", 2, 2, _of_row("accuracy", 100), unit="percent"
+        "accuracy", "of the global model, in percent", 2, 2, _of_row("accuracy", 100), unit="percent", top=100.0
     ),
-    "delta": Measure(
-        "vs T=1", "accuracy less that of T=1 at the same seed, in points", None, 2, 2, _points, True, "points"
-    ),
-    "f1": Measure("macro F1", "of the global model", "higher", 3, 3, _of_row("f1")),
-    "loss": Measure(
-        "loss at T", "test loss of logits / T, not comparable over T", None, 3, 3, _of_row("tempered_loss")
-    ),
-    "plain_loss": Measure("loss", "of the logits as they are", "lower", 3, 3, _of_row("loss")),
-    "rounds": Measure("rounds", "first round that reaches the target, from 0", "lower", 1, 0, Sweep.rounds),
-    "speedup": Measure("speed-up", "rounds of T=1 / rounds at the same seed", "higher", 2, 2, Sweep.speedup),
+    "delta": Measure("vs T=1", "accuracy less that of T=1 at the same seed, in points", 2, 2, _points, True, "points"),
+    "f1": Measure("macro F1", "of the global model", 3, 3, _of_row("f1"), top=1.0),
+    "loss": Measure("loss at T", "test loss of logits / T, not comparable over T", 3, 3, _of_row("tempered_loss")),
+    "plain_loss": Measure("loss", "of the logits as they are", 3, 3, _of_row("loss")),
+    "rounds": Measure("rounds", "rounds trained until the target is met", 1, 0, Sweep.rounds),
+    "speedup": Measure("speed-up", "rounds of T=1 / rounds at the same seed", 2, 2, Sweep.speedup),
 }
 #: Columns that need a target.
 OF_TARGET = {"rounds", "speedup"}

@@ -1,8 +1,11 @@
 """What the records say of a preset's claims: holds, does not hold, or undecided, with what would decide it.
 
-``judge`` pairs runs by seed, estimates each effect and its interval (``bootstrap``), and corrects for the number of
-claims by Holm's method. Effects in rounds are ratios, averaged geometrically: a ratio and its inverse then say the
-same, and no seed with a slow opponent outweighs the others.
+``judge`` pairs runs by seed, estimates each effect and its interval (``bootstrap``), divides its p-value by the share
+of the error that may be spent at this number of seeds (``claims_looks``), and corrects for the number of claims by
+Holm's method. Together these keep false verdicts, over all claims and however often seeds are added, within 5%. It is
+the one rule for saying that something holds; tables and figures show estimates and intervals only. Effects in rounds
+are ratios, averaged geometrically: a ratio and its inverse then say the same, and no seed with a slow opponent
+outweighs the others.
 """
 
 from __future__ import annotations
@@ -12,15 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from knot_runner.report.bootstrap import Estimate, holm, interval, p_value, seeds_needed
+from knot_runner.report.bootstrap import Estimate, holm, interval, p_value
 from knot_runner.report.claims_evidence import Basis, Evidence, gather
+from knot_runner.report.claims_looks import seeds_suggested
 from knot_runner.report.claims_measures import measure_of
-from knot_runner.report.claims_spec import Claim, check_settings, read_claims
+from knot_runner.report.claims_spec import Claim, check_settings, planned_seeds, read_claims
 from knot_runner.report.records_view import Job, load
-from knot_runner.report.stats import LEVEL
+from knot_runner.report.stats import ALPHA, clipped
 
 Decision = Literal["holds", "does not hold", "undecided", "no runs"]
-ALPHA = 1 - LEVEL
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,11 @@ class Verdict:
 
     ``effect``, and the 95% interval from ``low`` to ``high``, in ``unit`` with ``digits``, None where there is none;
     ``ratio``: of a ratio; ``signed``: of a difference. ``claimed``: the effect that is claimed, as text; ``paper``: the
-    paper's. ``seeds``: how many it is over; ``more_seeds``: how many more would decide it, 101 for more than 100 or
-    never, None where that is not known, or decided. ``p``: by itself, ``adjusted``: for all claims. ``over``: how
-    clients are averaged. ``runs``: how many it is on, made or not; 0 where the command asks for none.
+    paper's. ``seeds``: how many it is over; ``more_seeds``: about how many more would decide it with 80% power, 101 for
+    more than 100 or never, None where that is not known, or decided. ``planned``: the seeds that the preset plans;
+    ``look``: of how many seeds the verdict is, 0 before the first; ``share``: of the error that it may spend there.
+    ``p``: by itself, ``adjusted``: for looks and claims. ``over``: how clients are averaged. ``runs``: how many it is
+    on, made or not; 0 where the command asks for none.
     """
 
     text: str
@@ -48,6 +53,9 @@ class Verdict:
     paper: float | None = None
     seeds: int = 0
     more_seeds: int | None = None
+    planned: int = 0
+    look: int = 0
+    share: float | None = None
     p: float | None = None
     adjusted: float | None = None
     basis: Basis = "seeds"
@@ -68,18 +76,24 @@ def judge(jobs: Sequence[Job], spec: Mapping[str, Any], command: str = "") -> li
         measure_of(claim)
     found = gather(claims, load(jobs), spec, command)
     ps = [_p(claim, one) for claim, one in zip(claims, found, strict=True)]
-    tested = [i for i, p in enumerate(ps) if p is not None]
-    adjusted: dict[int, float] = dict(zip(tested, holm([ps[i] or 0.0 for i in tested]), strict=True))
-    left = len(tested) - sum(p < ALPHA for p in adjusted.values())
-    level = ALPHA / max(left, 1)  # of Holm's next step: what an undecided claim has to meet
+    asked = [i for i, one in enumerate(found) if one.runs]  # with those that have no p yet: the family stays the same
+    adjusted = dict(zip(asked, holm([_spent(ps[i], found[i]) for i in asked]), strict=True))
+    left = sum(p >= ALPHA for p in adjusted.values())  # what Holm's next step divides by
+    planned = planned_seeds(spec)
     return [
-        _verdict(claim, one, p, adjusted.get(i), level, command)
+        _verdict(claim, one, p, adjusted.get(i), planned, left, command)
         for i, (claim, one, p) in enumerate(zip(claims, found, ps, strict=True))
     ]
 
 
 def _p(claim: Claim, found: Evidence) -> float | None:
-    return p_value(found.estimate, threshold(claim)[0]) if found.estimate else None
+    """By itself; None before the first look."""
+    return p_value(found.estimate, threshold(claim)[0]) if found.estimate and found.look else None
+
+
+def _spent(p: float | None, found: Evidence) -> float:
+    """``p`` with the looks counted in: below alpha where it is below this look's share of alpha."""
+    return 1.0 if p is None or found.look is None else min(1.0, p / found.look.share)
 
 
 def threshold(claim: Claim) -> tuple[float, int]:
@@ -94,30 +108,32 @@ def threshold(claim: Claim) -> tuple[float, int]:
 
 
 def _verdict(
-    claim: Claim, found: Evidence, p: float | None, adjusted: float | None, level: float, command: str
+    claim: Claim, found: Evidence, p: float | None, adjusted: float | None, planned: int, left: int, command: str
 ) -> Verdict:
-    shown = _shown(claim, found)
+    shown = _shown(claim, found) | {"planned": planned}
     if found.estimate is None:
         make = [f"make them with: {command}"] if command else []
         return Verdict(**shown, verdict="no runs", note="; ".join([*found.notes, *make]) if found.runs else "")
     need, side = threshold(claim)
-    met = (found.estimate.effect - need) * side > 0
+    gap = (found.estimate.effect - need) * side
+    met = gap > 0
     decision, blocked = _decide(found, p, adjusted, met, side)
-    open_ended = decision == "undecided" and (adjusted is None or adjusted >= ALPHA)
-    more = seeds_needed(found.estimate, need, level) if open_ended else None
+    open_ended = adjusted is None or adjusted >= ALPHA
+    more = seeds_suggested(found.estimate, abs(gap), planned, found.seeds, max(left, 1)) if open_ended else None
     alone = "as the only claim it would " + ("hold" if met else "not hold")
-    nearly = p is not None and p < ALPHA and open_ended and not blocked
+    nearly = _spent(p, found) < ALPHA and open_ended and not blocked
     notes = [*found.notes, *([blocked] if blocked else []), *([alone] if nearly else [])]
     return Verdict(
         **shown, **_scaled(claim, found.estimate), verdict=decision, seeds=found.estimate.seeds, more_seeds=more,
-        p=p, adjusted=adjusted, note="; ".join(notes),
+        look=found.look.seeds if found.look else 0, share=found.look.share if found.look else None,
+        p=p, adjusted=None if p is None else adjusted, note="; ".join(notes),
     )  # fmt: skip
 
 
 def _decide(found: Evidence, p: float | None, adjusted: float | None, met: bool, side: int) -> tuple[Decision, str]:
     """The decision, and why the records do not allow the one that the numbers suggest."""
     if p is None:
-        return "undecided", "one seed"
+        return "undecided", "one seed" if found.look else ""
     if adjusted is None or adjusted >= ALPHA:
         flat = found.estimate is not None and found.estimate.flat
         return "undecided", ("the seeds do not differ, so only their number counts (sign test)" if flat else "")
@@ -149,8 +165,12 @@ def _claimed(claim: Claim) -> str:
 
 def _scaled(claim: Claim, estimate: Estimate) -> dict[str, float | None]:
     """Effect and interval as they are shown."""
-    scale = measure_of(claim).scale
+    measure, level = measure_of(claim), not (claim.against or claim.trend)
     band = interval(estimate) or (None, None)
-    made = [value if value is None else math.exp(value) if claim.logs else scale * value for value in
-            (estimate.effect, *band)]  # fmt: skip
-    return dict(zip(("effect", "low", "high"), made, strict=True))
+    effect, low, high = (
+        value if value is None else math.exp(value) if claim.logs else measure.scale * value
+        for value in (estimate.effect, *band)
+    )
+    if level and low is not None and high is not None:
+        low, high = clipped(low, high, measure.top)
+    return {"effect": effect, "low": low, "high": high}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,21 +13,26 @@ import numpy as np
 
 from knot_runner.report.bootstrap import Estimate, estimate
 from knot_runner.report.claims_items import Problems, Want, replicates
+from knot_runner.report.claims_looks import Look, looks, reached
 from knot_runner.report.claims_measures import MISSING, Reading, Rounds, measure_of, read, rounds_of
 from knot_runner.report.claims_pairs import Part, Unit, units
-from knot_runner.report.claims_spec import Claim
+from knot_runner.report.claims_spec import Claim, planned_seeds
 from knot_runner.report.records_view import Run
 
-Basis = Literal["seeds and test items", "seeds", "test items"]
+Basis = Literal["seeds and test items", "seeds", "seeds, not the test items that they share", "test items"]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Of one claim. ``runs``: jobs that it is on; ``at_most``, ``at_least``: seeds whose true effect is that shown or
-    less, or more (targets not reached); ``one_sided``: whether runs diverged on one side alone."""
+    """Of one claim. ``runs``: jobs that it is on; ``seeds``: how many are whole, from 0 on; ``look``: the last one that
+    these allow, over whose seeds the estimate is (without one: over all that are there); ``at_most``, ``at_least``:
+    seeds whose true effect is that shown or less, or more (targets not reached); ``one_sided``: whether runs diverged
+    on one side alone."""
 
     estimate: Estimate | None
     runs: int
+    seeds: int = 0
+    look: Look | None = None
     notes: tuple[str, ...] = ()
     at_most: int = 0
     at_least: int = 0
@@ -43,41 +49,55 @@ class Effect:
     bound: int = 0
 
 
+@dataclass
+class Found:
+    """The effects of a claim that the records hold; ``reasons``: how many they do not, and why; ``lost``: seeds with
+    records that are not there, or damaged."""
+
+    effects: list[Effect]
+    reasons: Counter[str]
+    lost: set[int]
+
+
 def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Mapping[str, Any], command: str) -> list[Evidence]:
     """The evidence on each of ``claims``; ``options``: the preset's ``report``. Raises :class:`UserError` for claims
     that their runs cannot decide."""
     rounds = rounds_of(runs, options, command) if any(claim.measure == "rounds" for claim in claims) else None
     planned = [units(claim, runs) for claim in claims]
-    effects = [_effects(claim, own, rounds) for claim, own in zip(claims, planned, strict=True)]
+    found = [_effects(claim, own, rounds) for claim, own in zip(claims, planned, strict=True)]
     wanted = {
         _want(claim, part)
-        for claim, (found, _) in zip(claims, effects, strict=True)
+        for claim, own in zip(claims, found, strict=True)
         if measure_of(claim).items
-        for effect in found
+        for effect in own.effects
         for part in effect.unit.parts
     }
     by_id = {run.job.run_id: run for run in runs}
     bank, problems = replicates(sorted(wanted, key=repr), by_id, command)
-    return [
-        _evidence(claim, own, *found, bank, problems)
-        for claim, own, found in zip(claims, planned, effects, strict=True)
-    ]
+    for claim, own in zip(claims, found, strict=True):
+        if measure_of(claim).items:
+            _leave_out_unreadable(claim, own, bank, problems)
+    seeds = planned_seeds(options)
+    return [_evidence(claim, own, one, bank, seeds) for claim, own, one in zip(claims, planned, found, strict=True)]
 
 
 def _want(claim: Claim, part: Part) -> Want:
     return Want(part.run.job.run_id, part.side, claim.measure, claim.dataset, claim.over)
 
 
-def _effects(claim: Claim, planned: Sequence[Unit], rounds: Rounds | None) -> tuple[list[Effect], Counter[str]]:
-    """The effects that the records hold, and how many they do not, by reason."""
-    found, reasons = [], Counter[str]()
+def _effects(claim: Claim, planned: Sequence[Unit], rounds: Rounds | None) -> Found:
+    """What the records of the ``planned`` units hold."""
+    found = Found([], Counter(), set())
     for unit in planned:
         readings = [read(claim, part.run, part.side, rounds) for part in unit.parts]
         effect, why = _effect(claim, unit, readings)
         if effect:
-            found.append(effect)
-        reasons[why] += effect is None
-    return found, +reasons
+            found.effects.append(effect)
+        else:
+            found.reasons[why] += 1
+        if any(reading.lost for reading in readings):
+            found.lost.add(unit.seed)
+    return found
 
 
 def _effect(claim: Claim, unit: Unit, readings: Sequence[Reading]) -> tuple[Effect | None, str]:
@@ -96,44 +116,38 @@ def _effect(claim: Claim, unit: Unit, readings: Sequence[Reading]) -> tuple[Effe
 
 
 def _evidence(
-    claim: Claim,
-    planned: Sequence[Unit],
-    found: Sequence[Effect],
-    reasons: Counter[str],
-    bank: Mapping[Want, np.ndarray],
-    problems: Problems,
+    claim: Claim, planned: Sequence[Unit], found: Found, bank: Mapping[Want, np.ndarray], seeds: int
 ) -> Evidence:
-    kept = _readable(claim, found, reasons, bank, problems) if measure_of(claim).items else found
-    cells = _balanced(kept)
-    if len(kept) > len(cells):
-        reasons["their settings have fewer seeds"] += len(kept) - len(cells)
+    """Of ``found`` among the ``planned`` units; ``seeds``: how many the claims are planned on."""
+    there = {unit.seed for unit in planned} - found.lost
+    whole = next(seed for seed in itertools.count() if seed not in there)
+    look = reached(seeds, whole)
+    counted = [effect for effect in found.effects if look is None or effect.unit.seed < look.seeds]
+    cells, reasons = _balanced(counted), found.reasons
+    if len(counted) > len(cells):
+        reasons["their settings have fewer seeds"] += len(counted) - len(cells)
     notes = [f"{count} of {len(planned)} effects left out: {why}" for why, count in reasons.items()]
     runs = len({part.run.job.run_id for unit in planned for part in unit.parts})
     if not cells:
-        return Evidence(None, runs, tuple(notes))
+        return Evidence(None, runs, whole, look, tuple(notes))
     bounds = Counter(effect.bound for effect in cells)
-    notes += _on_bounds(bounds, len(cells))
+    notes += _on_bounds(bounds, len(cells)) + _on_look(look, whole, seeds, len(there))
     apart = claim.measure != "rounds" and _diverged_apart(planned)  # one that diverges reaches no target, which is told
     made, basis = _over_seeds(claim, cells, bank)
-    return Evidence(made, runs, tuple(notes), bounds[-1], bounds[1], apart, basis)
+    return Evidence(made, runs, whole, look, tuple(notes), bounds[-1], bounds[1], apart, basis)
 
 
-def _readable(
-    claim: Claim,
-    found: Sequence[Effect],
-    reasons: Counter[str],
-    bank: Mapping[Want, np.ndarray],
-    problems: Problems,
-) -> list[Effect]:
-    """The effects whose runs' test items are on record; the others' ``reasons`` are added."""
+def _leave_out_unreadable(claim: Claim, found: Found, bank: Mapping[Want, np.ndarray], problems: Problems) -> None:
+    """Leave out the effects whose runs' test items are not on record, and say why."""
     kept = []
-    for effect in found:
+    for effect in found.effects:
         if all(_want(claim, part) in bank for part in effect.unit.parts):
             kept.append(effect)
         else:
             ids = [part.run.job.run_id for part in effect.unit.parts]
-            reasons[next(problems[run_id] for run_id in ids if run_id in problems)] += 1
-    return kept
+            found.reasons[next(problems[run_id] for run_id in ids if run_id in problems)] += 1
+            found.lost.add(effect.unit.seed)
+    found.effects = kept
 
 
 def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Mapping[Want, np.ndarray]) -> tuple[Estimate, Basis]:
@@ -142,7 +156,8 @@ def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Mapping[Want, np.nd
     by_seed = [[effect for effect in cells if effect.unit.seed == seed] for seed in seeds]
     made = [math.fsum(effect.value for effect in own) / len(own) for own in by_seed]
     if not measure_of(claim).items:
-        return estimate(made, None), "seeds"
+        alone: Basis = "seeds, not the test items that they share" if measure_of(claim).tested else "seeds"
+        return estimate(made, None), alone
     again = np.stack([_again(claim, own, bank) for own in by_seed], axis=1)
     return estimate(made, again), "seeds and test items" if len(seeds) > 1 else "test items"
 
@@ -182,3 +197,16 @@ def _on_bounds(bounds: Counter[int], count: int) -> list[str]:
     sides = [f"{word} that in {bounds[sign]} of {count}" for sign, word in words.items() if bounds[sign]]
     counted = "target not reached on one side, which counts as if it were in the next round"
     return [f"{counted}; the true effect is {', '.join(sides)}"]
+
+
+def _on_look(look: Look | None, whole: int, planned: int, there: int) -> list[str]:
+    """Which seeds do not count yet, of those that are ``there``."""
+    following = next(one.seeds for one in looks(planned) if one.seeds > whole)
+    if look is None:
+        return [f"no verdict before all runs of seeds 0 to {planned - 1} are there"]
+    rest = there - look.seeds
+    return (
+        [f"judged on seeds 0 to {look.seeds - 1}; the other {rest} count once all of 0 to {following - 1} are there"]
+        if rest
+        else []
+    )

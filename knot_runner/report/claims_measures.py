@@ -16,23 +16,26 @@ from knot_runner.report.records_view import Run
 
 @dataclass(frozen=True)
 class Measure:
-    """``key``: in ``metrics`` of ``result.json``, "" elsewhere; ``items``: whether stored predictions give it anew."""
+    """``key``: in ``metrics`` of ``result.json``, "" elsewhere; ``items``: whether stored predictions give it anew;
+    ``tested``: whether it is measured on test items; ``top``: the most that it can be, in its ``unit``."""
 
     unit: str
     digits: int
     scale: float = 1.0
     key: str = ""
     items: bool = False
+    tested: bool = False
+    top: float | None = None
 
 
 #: ``result.a.b`` besides: a number of ``result.json``.
 MEASURES = {
-    "accuracy": Measure("points", 2, 100.0, "accuracy", True),
-    "f1": Measure("F1", 3, 1.0, "f1", True),
-    "sd": Measure("SD", 3, 1.0, "sd", True),
-    "loss": Measure("nats", 3, 1.0, "tempered_loss"),
-    "plain_loss": Measure("nats", 3, 1.0, "loss"),
-    "rounds": Measure("rounds", 2),
+    "accuracy": Measure("points", 2, 100.0, "accuracy", items=True, tested=True, top=100.0),
+    "f1": Measure("F1", 3, 1.0, "f1", items=True, tested=True, top=1.0),
+    "sd": Measure("SD", 3, 1.0, "sd", items=True, tested=True),
+    "loss": Measure("nats", 3, 1.0, "tempered_loss", tested=True),
+    "plain_loss": Measure("nats", 3, 1.0, "loss", tested=True),
+    "rounds": Measure("rounds", 2, tested=True),
     "ari": Measure("ARI", 3),
     "gap": Measure("%", 3, 100.0),
 }
@@ -45,11 +48,13 @@ MISSING = "not run yet"
 
 @dataclass(frozen=True)
 class Reading:
-    """A number of one run, or ``why`` there is none. ``bound``: the true one is this or more (a target not reached)."""
+    """A number of one run, or ``why`` there is none. ``bound``: the true one is this or more (a target not reached);
+    ``lost``: its record is not there, so that its seed does not count yet."""
 
     value: float | None
     why: str = ""
     bound: bool = False
+    lost: bool = False
 
 
 def measure_of(claim: Claim) -> Measure:
@@ -77,16 +82,16 @@ class Rounds:
     problems: Mapping[str, str]
 
     def read(self, run: Run) -> Reading:
-        """From 0, as the paper counts; a target reached in round 0 counts as 1, since there is no ratio to 0."""
+        """Rounds trained until the target is met; where it is not, one more than were run, which is a bound."""
         goal = self.warm.get(_other_settings(run)) if isinstance(self.target, str) else self.target
         if goal is None:
-            return Reading(None, "no target, its T=4 run is not there")
+            return Reading(None, "no target, its T=4 run is not there", lost=True)
         own = self.courses.get(run.job.run_id)
         first = own.reaches(goal) if own else None
         if first is not None:
-            return Reading(max(first, 1))
+            return Reading(first)
         ran = own.rounds if own else lookup(run.job.config, "training.rounds")  # a diverged run reaches nothing
-        return Reading(max(ran or 1, 1), bound=True)
+        return Reading((ran or 0) + 1, bound=True)
 
 
 def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> Rounds:
@@ -121,12 +126,12 @@ def read(claim: Claim, run: Run, side: Side, rounds: Rounds | None) -> Reading:
     """
     if claim.measure == "rounds" and rounds is not None and run.status in ("done", "diverged"):
         if run.job.run_id in rounds.problems:
-            return Reading(None, rounds.problems[run.job.run_id])
+            return Reading(None, rounds.problems[run.job.run_id], lost=True)
         if run.result.get("kind") != "federated":
             raise _unmeasured(claim)
         return rounds.read(run)
     if run.status != "done":
-        return Reading(None, MISSING if run.status == "missing" else run.problem)
+        return Reading(None, MISSING if run.status == "missing" else run.problem, lost=run.status != "diverged")
     if claim.measure.startswith(RESULT):
         return _number(claim, lookup(run.result, claim.measure.removeprefix(RESULT)))
     if claim.measure == "ari":

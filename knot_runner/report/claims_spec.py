@@ -14,6 +14,8 @@ from knot_runner.strict import build, rule
 #: Where ``against`` is this word: the same run's model before distillation.
 BEFORE = "before"
 WORDS = ("higher", "lower", "rises", "falls")
+#: Planned number of seeds where a preset names none; and the largest that one can name.
+SEEDS, MOST_PLANNED = 3, 1000
 NUMBERS = ("ratio", "above", "below")
 
 
@@ -86,6 +88,14 @@ def read_claims(options: Mapping[str, Any]) -> tuple[Claim, ...]:
         if isinstance(one, Mapping) and True in one:
             raise UserError(f"report.claims[{i}]: YAML reads the key 'on' as true; dataset: MELD is how to name one")
     return tuple(build(Claim, one, f"report.claims[{i}]") for i, one in enumerate(listed))
+
+
+def planned_seeds(options: Mapping[str, Any]) -> int:
+    """The preset's ``report.seeds``: how many seeds its claims are planned on. Raises :class:`UserError`."""
+    seeds = options.get("seeds", SEEDS)
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= MOST_PLANNED:
+        raise UserError(f"report.seeds: {seeds!r} is no number of seeds to plan; 2 to {MOST_PLANNED} would be")
+    return seeds
 
 
 def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:

@@ -16,18 +16,26 @@ from rich.text import Text
 
 from knot_runner.errors import UserError
 from knot_runner.files import write_atomic, write_json
-from knot_runner.report.bootstrap import MOST_SEEDS, RESAMPLES
+from knot_runner.report.bootstrap import RESAMPLES
 from knot_runner.report.claims import Verdict
+from knot_runner.report.claims_looks import MOST_SEEDS, POWER
+from knot_runner.report.stats import ALPHA
 from knot_runner.report.text import escape_csv, escape_markdown, number, plain
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow", "no runs": "dim"}
-HEADS = ("", "claim", "verdict", "effect", "95% interval", "claimed", "paper", "seeds", "more seeds", "source")
-NUMBERS = ("effect", "low", "high", "paper", "seeds", "more_seeds", "p", "adjusted")
+HEADS = ("", "claim", "verdict", "effect", "95% interval", "claimed", "paper", "seeds", "more seeds, about", "source")
+NUMBERS = ("effect", "low", "high", "paper", "seeds", "more_seeds", "planned", "look", "share", "p", "adjusted")
 WORDS = ("text", "source", "verdict", "unit", "claimed", "basis", "note")
 READING = (
     "Effects are means over seeds of runs that differ in nothing else; intervals are of 95%, each by itself: "
     f"Student's t over seeds, and {RESAMPLES:,} bootstrap resamples of the test items, the same for both runs."
 )
+#: What an interval is over, where the test items are not in it.
+OVER_SEEDS = {
+    "seeds": "Over seeds alone",
+    "seeds, not the test items that they share": "Over seeds alone, so for these test items: other ones would move all "
+    "seeds at once, which the interval does not count",
+}
 
 
 # --------------------------------------------------------------------------------------------------------------- words
@@ -52,7 +60,7 @@ def paper_text(verdict: Verdict) -> str:
 
 
 def more_text(verdict: Verdict) -> str:
-    """How many more seeds would decide it: ``4``, ``more than 100``, or ""."""
+    """About how many more seeds would decide it: ``4``, ``more than 100``, or ""."""
     if verdict.more_seeds is None:
         return ""
     return f"more than {MOST_SEEDS}" if verdict.more_seeds > MOST_SEEDS else str(verdict.more_seeds)
@@ -67,21 +75,31 @@ def _signed(verdict: Verdict, value: float | None) -> str:
 
 def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
     """What one must know to read ``verdicts``; claims are named by their place in the list, from 1."""
-    tested = sum(verdict.adjusted is not None for verdict in verdicts)
-    lines = [READING] if tested or any(verdict.seeds for verdict in verdicts) else []
-    alone = [i for i, verdict in enumerate(verdicts, 1) if verdict.basis == "seeds" and verdict.seeds]
-    if alone:
-        lines.append(f"Over seeds alone: {_claims(alone)}.")
+    judged = [verdict for verdict in verdicts if verdict.seeds]
+    lines = [READING] if judged else []
+    for basis, said in OVER_SEEDS.items():
+        alone = [i for i, verdict in enumerate(verdicts, 1) if verdict.basis == basis and verdict.seeds]
+        lines += [f"{said}: {_claims(alone)}."] if alone else []
     if any(verdict.over and verdict.seeds for verdict in verdicts):
         lines.append("Accuracy over clients: each client's images are resampled, apart for the two runs of a pair.")
     if any(verdict.ratio and verdict.seeds for verdict in verdicts):
-        lines.append("Ratios are geometric means; rounds count from 0, and one at least.")
-    if tested:
         lines.append(
-            f"Several claims at once: a verdict needs p < .05 after Holm's correction over the {tested} tested here. "
-            "More seeds: how many would decide it if effect and spread stay as they are."
+            "Ratios are geometric means. Rounds are those trained until the target is met; the paper's as printed."
         )
+    if judged:
+        lines += _rule(sum(verdict.runs > 0 for verdict in verdicts), judged[0].planned)
     return [*lines, *_notes(verdicts)]
+
+
+def _rule(claims: int, planned: int) -> list[str]:
+    """How verdicts are made, over ``claims`` at once, with this ``planned`` number of seeds."""
+    counts = f"{planned}, {2 * planned}, {4 * planned}, ..."
+    return [
+        f"Verdicts are on the first {counts} seeds (from 0 on; the preset plans {planned}), which spend 2/3, 2/9, "
+        f"2/27, ... of the {ALPHA:.0%} that may be false; each needs p below that share after Holm's correction over "
+        f"the {claims} claims asked for here. So adding seeds and looking again makes no more of them false.",
+        f"More seeds: an estimate, with {POWER:.0%} power if the true effect and spread are as measured.",
+    ]
 
 
 def _notes(verdicts: Sequence[Verdict]) -> list[str]:
@@ -137,7 +155,7 @@ def _numbers(verdict: Verdict) -> Text:
 def _decision(verdict: Verdict) -> Text:
     more = more_text(verdict)
     text = Text(verdict.verdict, style=STYLES[verdict.verdict])
-    return text.append(f"\n{more.replace('more than', '>')} more" if more else "", style="not bold dim")
+    return text.append(f"\n~ {more.replace('more than', '>')} more" if more else "", style="not bold dim")
 
 
 def to_markdown(title: str, verdicts: Sequence[Verdict]) -> str:

@@ -129,8 +129,9 @@ def told(asked: Rule, choices: Sequence[Choice], keys: Sequence[str]) -> list[st
     tried = sorted({choice.candidates for choice in choices})
     number = f"{tried[0]}" if len(tried) == 1 else f"{tried[0]} to {tried[-1]}"
     lines = [
-        f"Best{per}: of {number} settings of {', '.join(asked.over)}, the one with the {_most(asked)} mean of "
-        f"{title(asked.measure)} over the seeds that most of them have; of equals the first."
+        f"Selected{per}: of {number} settings of {', '.join(asked.over)}, the one with the {_most(asked)} mean of "
+        f"{title(asked.measure)} over the seeds that most of them have; of equals the first. "
+        "Whether it is better than the next is not judged."
     ]
     short = sum(choice.candidates - choice.fit for choice in choices)
     if short:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from knot_runner.report.compare_measures import title
+from knot_runner.report.compare_measures import is_share, title
 from knot_runner.report.compare_records import MADE_WITH, Record, differing
 from knot_runner.report.compare_settings import sort_key
 from knot_runner.report.compare_sheet import Column, Estimate, estimate
@@ -45,7 +45,7 @@ def group(records: Iterable[Record], keys: Sequence[str]) -> list[Group]:
 def mean_of(records: Iterable[Record], measure: str) -> Estimate | None:
     """Mean and interval of ``measure`` over those of ``records`` that have it."""
     values = [record.numbers.get(measure) for record in records]
-    return estimate([float(value) for value in values if value is not None])
+    return estimate([float(value) for value in values if value is not None], 1.0 if is_share(measure) else None)
 
 
 def count_columns(groups: Sequence[Group]) -> list[Column]:

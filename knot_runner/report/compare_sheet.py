@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from knot_runner.report.compare_settings import as_number
-from knot_runner.report.stats import mean_interval
-from knot_runner.report.text import number
+from knot_runner.report.stats import clipped, mean_interval
+from knot_runner.report.text import number, spread_text
 
 #: A cell longer than this is cut in the terminal, in Markdown and in LaTeX; CSV and Parquet have all of it.
 LONGEST_CELL = 40
@@ -16,11 +16,18 @@ LONGEST_CELL = 40
 
 @dataclass(frozen=True)
 class Estimate:
-    """``mean`` over ``n`` runs, ``half`` of its 95% interval (None under two runs)."""
+    """``mean`` over ``n`` runs, ``half`` of its 95% interval (None under two runs); ``top``: the most that a share can
+    be, where the interval is cut, as at 0."""
 
     mean: float
     half: float | None
     n: int
+    top: float | None = None
+
+    @property
+    def band(self) -> tuple[float | None, float | None]:
+        """The interval."""
+        return (None, None) if self.half is None else clipped(self.mean - self.half, self.mean + self.half, self.top)
 
 
 @dataclass(frozen=True)
@@ -50,15 +57,15 @@ class Sheet:
         return [row[index] for row in self.rows]
 
 
-def estimate(values: Sequence[float]) -> Estimate | None:
+def estimate(values: Sequence[float], top: float | None = None) -> Estimate | None:
     """Mean and 95% t interval of ``values``; None of none."""
-    return Estimate(*mean_interval(values), len(values)) if values else None
+    return Estimate(*mean_interval(values), len(values), top) if values else None
 
 
 def cell_text(cell: Cell, column: Column, runs: int | None = None) -> str:
     """``cell`` as printed; an estimate over fewer values than its row has finished ``runs`` says over how many."""
     if isinstance(cell, Estimate):
-        half = "" if cell.half is None else f"±{number(cell.half, column.digits)}"
+        half = "" if cell.half is None else spread_text(cell.mean, cell.half, column.digits, cell.top)
         return number(cell.mean, column.digits) + half + (f" ({cell.n})" if runs is not None and cell.n < runs else "")
     if column.kind == "value" and isinstance(cell, int | float):
         return number(cell, column.digits)
@@ -101,8 +108,8 @@ def _spread(name: str, cells: list[Cell]) -> dict[str, list[str | int | float | 
     found = [cell if isinstance(cell, Estimate) else None for cell in cells]
     return {
         f"{name}.mean": [None if e is None else float(e.mean) for e in found],
-        f"{name}.low": [None if e is None or e.half is None else e.mean - e.half for e in found],
-        f"{name}.high": [None if e is None or e.half is None else e.mean + e.half for e in found],
+        f"{name}.low": [None if e is None else e.band[0] for e in found],
+        f"{name}.high": [None if e is None else e.band[1] for e in found],
         f"{name}.n": [0 if e is None else e.n for e in found],
     }
 

@@ -11,7 +11,10 @@ from knot_runner.report.compare_records import Record
 from knot_runner.report.compare_settings import short_names, sort_key
 from knot_runner.report.compare_sheet import Column, Estimate, Sheet
 
-READING = "Mean ± half of its 95% t interval over the n finished runs of a row."
+READING = (
+    "Mean ± half of its 95% t interval over the n finished runs of a row; of a share [low, high] where that is cut at "
+    "0 or 1. These are estimates: only claims decide what is better."
+)
 
 
 def of_groups(groups: Sequence[Group], keys: Sequence[str], measures: Sequence[str]) -> Sheet:

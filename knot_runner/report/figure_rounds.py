@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: A value per round of one run, where there is one.
+#: A value per round of one run, where there is one; by how many rounds were trained.
 Series = dict[int, float]
 Rows = list[dict[str, Any]]
 #: Panel (case, and other settings in which its runs differ) -> row of it -> quantity -> mean over seeds and its band.
@@ -58,7 +58,7 @@ def curves(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) 
     save(made, path, "Global model after each round, by training temperature", [*said, *notes])
     write_atomic(path.with_suffix(".csv"), to_csv(_flat(found)))
     return [
-        f"{name}, {key.name}: after {bands['accuracy'].rounds[-1] + 1} rounds accuracy "
+        f"{name}, {key.name}: after {bands['accuracy'].rounds[-1]} rounds accuracy "
         f"{bands['accuracy'].mean[-1]:.2f}%, loss at T {bands['loss at T'].mean[-1]:.3f}"
         for name, rows in found.items()
         for key, bands in rows.items()
@@ -102,23 +102,23 @@ def aggregation(runs: Sequence[Run], path: Path, notes: Sequence[str], command: 
 
 
 def participants_change(rows: Rows) -> Series:
-    """Round -> mean over participants of accuracy(aggregated) - accuracy(own, just trained), in points."""
+    """Rounds trained -> mean over participants of accuracy(aggregated) - accuracy(own, just trained), in points."""
     made = {}
     for row in rows:
         if "clients" in row:
             own = zip(row["participants"], row["after"], strict=True)
-            made |= _mean_change(row["round"], [(row["clients"][k], trained) for k, trained in own])
+            made |= _mean_change(row, [(row["clients"][k], trained) for k, trained in own])
     return made
 
 
 def others_change(rows: Rows) -> Series:
-    """Round -> mean over the other clients of accuracy(aggregated) - accuracy(previous model), in points; from round 1,
-    and only where the round before was measured."""
+    """Rounds trained -> mean over the other clients of accuracy(aggregated) - accuracy(previous model), in points; from
+    the second on, and only where the round before was measured."""
     made = {}
     for last, row in zip(rows, rows[1:], strict=False):
         if "clients" in row and "clients" in last:
             absent = set(range(len(row["clients"]))) - set(row["participants"])
-            made |= _mean_change(row["round"], [(row["clients"][k], last["clients"][k]) for k in absent])
+            made |= _mean_change(row, [(row["clients"][k], last["clients"][k]) for k in absent])
     return made
 
 
@@ -126,13 +126,13 @@ def _smoothed_change(read: Callable[[Rows], Series], window: int, rows: Rows) ->
     return smoothed(read(rows), window)
 
 
-def _mean_change(number: int, pairs: Iterable[tuple[float | None, float | None]]) -> Series:
+def _mean_change(row: dict[str, Any], pairs: Iterable[tuple[float | None, float | None]]) -> Series:
     changes = [100 * (new - old) for new, old in pairs if new is not None and old is not None]
-    return {number: float(np.mean(changes))} if changes else {}
+    return {row["round"] + 1: float(np.mean(changes))} if changes else {}
 
 
 def _of_row(measure: str, scale: float) -> Callable[[Rows], Series]:
-    return lambda rows: {row["round"]: scale * row[measure] for row in rows if measure in row}
+    return lambda rows: {row["round"] + 1: scale * row[measure] for row in rows if measure in row}
 
 
 def _bands(runs: Sequence[Run], read: dict[str, Callable[[Rows], Series]], command: str) -> Bands:
@@ -185,7 +185,7 @@ def _draw(axes: Axes, rows: dict[Setting, dict[str, Band]], quantity: str) -> No
         axes.plot(one.rounds, one.mean, color=colour, lw=1.1 if key.control else 1.6, ls="--" if key.control else "-")
         if not key.control:
             axes.fill_between(one.rounds, one.low, one.high, color=colour, alpha=0.15, lw=0)
-    axes.set_xlabel("round")
+    axes.set_xlabel("rounds trained")
     axes.margins(x=0.01)
 
 

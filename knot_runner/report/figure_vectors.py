@@ -15,7 +15,7 @@ from knot_runner.report.cells import display
 from knot_runner.report.figure_labels import by_name
 from knot_runner.report.records_view import Run
 from knot_runner.report.stats import mean_interval
-from knot_runner.report.text import plain
+from knot_runner.report.text import number, plain, spread_text
 
 NEIGHBOURS = 10
 #: Points drawn per panel; t-SNE takes minutes for more and the eye sees no more. The numbers use all vectors.
@@ -102,13 +102,13 @@ def _subset(points: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndar
     return points[chosen], labels[chosen]
 
 
-def _mean(values: Sequence[float]) -> str:
+def _mean(values: Sequence[float], top: float | None = None) -> str:
     mean, half = mean_interval(values)
-    return f"{mean:.2f}" + (f" ± {half:.2f}" if half is not None else "")
+    return number(mean, 2) + (spread_text(mean, half, 2, top) if half is not None else "")
 
 
 def _under(found: list[Separation]) -> str:
-    return f"purity {_mean([s.purity for s in found])} (chance {found[0].chance:.2f})"
+    return f"purity {_mean([s.purity for s in found], top=1.0)} (chance {number(found[0].chance, 2)})"
 
 
 def _seeds(members: list[Run]) -> str:

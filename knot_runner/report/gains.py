@@ -25,12 +25,6 @@ class Gain:
     paper: float | None
 
     @property
-    def sign(self) -> int:
-        """1 or -1 where the interval lies above or below 0, else 0: undecided."""
-        sure = self.half is not None and abs(self.mean) > self.half
-        return (1 if self.mean > 0 else -1) if sure else 0
-
-    @property
     def basis(self) -> str:
         """``N=20, 40; 5 seeds``."""
         seeds = f"{self.seeds} seed" + ("s" if self.seeds != 1 else "")

@@ -19,7 +19,6 @@ class CellView:
     value: str
     half: str
     paper: str
-    best: bool
     part: str
 
 
@@ -47,7 +46,7 @@ class TableView:
 def view(table: Table) -> TableView:
     """``table`` as a page shows it."""
     grids = tuple(_grid(table, groups) for groups in table.blocks())
-    return TableView(table.title, grids, caption(table, "marked: best of its column"), table.lines, csv(to_csv(table)))
+    return TableView(table.title, grids, caption(table), table.lines, csv(to_csv(table)))
 
 
 def csv(text: str) -> str:
@@ -57,20 +56,19 @@ def csv(text: str) -> str:
 
 def _grid(table: Table, groups: Sequence[Group]) -> GridView:
     columns = [(group, i) for group in groups for i in range(len(group.columns))]
-    best = {(group.key, i): table.best(group, i) for group, i in columns}
     used = [h for h in range(len(table.heads)) if h == 0 or any(row.heads[h] for row in table.rows)]
 
-    def cells(number: int, row: Row) -> tuple[CellView, ...]:
-        return tuple(_cell(row.cells[g.key][i], g, number in best[g.key, i]) for g, i in columns)
+    def cells(row: Row) -> tuple[CellView, ...]:
+        return tuple(_cell(row.cells[g.key][i], g) for g, i in columns)
 
     return GridView(
         block_title(groups),
         tuple(table.heads[h] for h in used),
         tuple((group.heading(i), group.roles[i]) for group, i in columns),
-        tuple((tuple(row.heads[h] for h in used), cells(r, row)) for r, row in enumerate(table.rows)),
+        tuple((tuple(row.heads[h] for h in used), cells(row)) for row in table.rows),
     )
 
 
-def _cell(cell: Cell, group: Group, best: bool) -> CellView:
+def _cell(cell: Cell, group: Group) -> CellView:
     part = f"{cell.seeds} of {cell.planned}" if cell.mean is not None and 0 < cell.seeds < cell.planned else ""
-    return CellView(value_text(cell, group), half_text(cell, group), paper_text(cell, group), best, part)
+    return CellView(value_text(cell, group), half_text(cell, group), paper_text(cell, group), part)

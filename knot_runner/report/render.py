@@ -39,19 +39,18 @@ def to_markdown(table: Table) -> str:
         heads = [*table.heads, *(_column_name(group, i) for group, i in columns)]
         grid = ["| " + " | ".join(map(escape_markdown, heads)) + " |"]
         grid.append("|" + "---|" * len(table.heads) + "--:|" * len(columns))
-        for r, row in enumerate(table.rows):
-            cells = [_markdown_cell(row.cells[group.key][i], group, r in table.best(group, i)) for group, i in columns]
+        for row in table.rows:
+            cells = [_markdown_cell(row.cells[group.key][i], group) for group, i in columns]
             grid.append("| " + " | ".join([*map(escape_markdown, row.heads), *cells]) + " |")
         parts.append(f"**{escape_markdown(block_title(groups))}**\n\n" + "\n".join(grid))
-    under = (caption(table, "bold: best of its column"), *table.lines)
+    under = (caption(table), *table.lines)
     parts.append("\n".join(f"- {escape_markdown(line)}" for line in under))
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_cell(cell: Cell, group: Group, best: bool) -> str:
-    mean = value_text(cell, group)
-    mean = f"**{mean}**" if best else escape_markdown(mean)
-    return " ".join(filter(None, (mean + half_text(cell, group), paper_text(cell, group))))
+def _markdown_cell(cell: Cell, group: Group) -> str:
+    ours = escape_markdown(value_text(cell, group) + half_text(cell, group))
+    return " ".join(filter(None, (ours, paper_text(cell, group))))
 
 
 def to_csv(table: Table) -> str:
@@ -76,7 +75,7 @@ def to_csv(table: Table) -> str:
 
 
 def _csv_numbers(cell: Cell) -> list[str | int]:
-    low, high = (cell.mean - cell.half, cell.mean + cell.half) if cell.half is not None else (None, None)
+    low, high = cell.band or (None, None)
     exact = [_exact(value) for value in (cell.mean, low, high)]
     return [*exact, cell.seeds, cell.planned, cell.diverged, _exact(cell.paper), _exact(cell.gap)]
 
@@ -91,7 +90,7 @@ def to_latex(table: Table) -> str:
     parts.append(f"\\caption{{{escape_latex(table.title)}}}")
     for groups in table.blocks():
         parts += _latex_tabular(table, groups)
-    under = (caption(table, "bold: best of its column"), *table.lines)
+    under = (caption(table), *table.lines)
     small = " ".join(map(escape_latex, under))
     parts += [f"\\par\\smallskip\\begin{{minipage}}{{\\linewidth}}\\footnotesize {small}\\end{{minipage}}"]
     return "\n".join([*parts, "\\end{table}"]) + "\n"
@@ -104,16 +103,15 @@ def _latex_tabular(table: Table, groups: Sequence[Group]) -> list[str]:
     layout = "l" * len(table.heads) + "r" * len(columns)
     lines = ["\\par\\smallskip", f"\\begin{{tabular}}{{{layout}}}", "\\toprule", first]
     lines += [" & ".join(map(escape_latex, heads)) + " \\\\", "\\midrule"]
-    for r, row in enumerate(table.rows):
-        cells = [_latex_cell(row.cells[group.key][i], group, r in table.best(group, i)) for group, i in columns]
+    for row in table.rows:
+        cells = [_latex_cell(row.cells[group.key][i], group) for group, i in columns]
         lines.append(" & ".join([*map(escape_latex, row.heads), *cells]) + " \\\\")
     return [*lines, "\\bottomrule", "\\end{tabular}"]
 
 
-def _latex_cell(cell: Cell, group: Group, best: bool) -> str:
+def _latex_cell(cell: Cell, group: Group) -> str:
     mean, half, paper = value_text(cell, group), half_text(cell, group), paper_text(cell, group)
-    text = f"\\textbf{{{mean}}}" if best else escape_latex(mean)
-    text += f"{{\\scriptsize\\,{escape_latex(half)}}}" if half else ""
+    text = escape_latex(mean) + (f"{{\\scriptsize\\,{escape_latex(half.strip())}}}" if half else "")
     return text + (f" {{\\scriptsize {escape_latex(paper)}}}" if paper else "")
 
 

@@ -14,7 +14,7 @@ from knot_runner.report.text import escape_csv
 
 @dataclass(frozen=True)
 class Band:
-    """``rounds`` [R] int, from 0; ``mean``, ``low``, ``high`` [R] over ``seeds`` runs."""
+    """``rounds`` [R] int; ``mean``, ``low``, ``high`` [R] over ``seeds`` runs."""
 
     rounds: np.ndarray
     mean: np.ndarray

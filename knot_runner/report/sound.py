@@ -137,7 +137,7 @@ def _count(value: Any, _: dict[str, Any]) -> bool:
 
 
 def _reached(value: Any, result: dict[str, Any]) -> bool:
-    return value is None or (isinstance(value, int) and is_number(value, result["rounds"] - 1))
+    return value is None or (is_count(value, 1) and value <= result["rounds"])
 
 
 def _target(value: Any, _: dict[str, Any]) -> bool:

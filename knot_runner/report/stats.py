@@ -6,6 +6,13 @@ import math
 from collections.abc import Sequence
 
 LEVEL = 0.95
+#: How often verdicts may be false, over all claims of a preset and all looks at them.
+ALPHA = 0.05
+
+
+def clipped(low: float, high: float, top: float | None) -> tuple[float, float]:
+    """The interval of a share, cut at 0 and ``top``, beyond which no true value lies; None: of anything else, whole."""
+    return (low, high) if top is None else (max(low, 0.0), min(high, top))
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:

@@ -86,7 +86,7 @@ def _federated(name: str, result: dict[str, Any]) -> Group:
             table.add_row(f"accuracy over clients, {title}", Text(number(value, 3), style="bold"))
     best, sizes = result["best"], result["datasets"]
     lines = [
-        f"best accuracy {number(best['accuracy'], 3)} in round {best['round']} (rounds count from 0)",
+        f"best accuracy {number(best['accuracy'], 3)} after {_counted(best['round'])}",
         *_reached(result),
         *cluster_lines(result),
         f"{result['clients']} clients with {sizes['train']:,} training images; {sizes['test']:,} test images",
@@ -105,7 +105,7 @@ def _reached(result: dict[str, Any]) -> list[str]:
     if result.get("target") is None:
         return ["rounds to target: none is set; training.target=0.8 counts those to 80% accuracy"]
     first = result.get("rounds_to_target")
-    end = f"not reached in {_counted(result['rounds'])}" if first is None else f"reached in round {first}"
+    end = f"not reached in {_counted(result['rounds'])}" if first is None else f"reached after {_counted(first)}"
     return [f"target {number(result['target'], 3)} {end}"]
 
 

@@ -29,8 +29,8 @@ from knot_runner.report.clustered import (
 )
 from knot_runner.report.footlines import absences, cited, comparable, sources
 from knot_runner.report.gains import gain
+from knot_runner.report.gains_said import sentences
 from knot_runner.report.records_view import Run
-from knot_runner.report.verdicts_clustered import verdicts
 
 #: Names of the rows of gains: of an algorithm, in the place of its clients, and of all, in the place of an algorithm.
 GAIN, UPLIFT = "gain", "mean uplift"
@@ -69,7 +69,7 @@ def clustered(runs: list[Run], table: Printed, metrics: Sequence[str]) -> Parts:
             rows.append(_row((data, algorithm, GAIN, other), heads, columns, gains))
         needed = _needed(data, other, table) or members
         rows.append(_row((data, UPLIFT, "", other), heads, columns, functools.partial(_uplift, found, needed, table)))
-    said = [_legend(metrics), *verdicts(found, places(found), table), *_under(found, rows, table)]
+    said = [_legend(metrics), *sentences(found, places(found), table), *_under(found, rows, table)]
     return rows, heads, tuple(one.group for one in columns), said + cited(table)
 
 
@@ -91,7 +91,7 @@ def _group(there: Sequence[Place], metric: str) -> Group:
     title = f"{in_words(structure)}: accuracy in percent, {WEIGHTINGS[metric]}"
     unit, heads = f"accuracy_{metric}_percent", tuple(place.head for place in there)
     key = f"{metric} {' '.join(names)}"
-    return Group(key, title, names, ("",) * len(names), None, 1, unit, title, heads=heads, paper_digits=1)
+    return Group(key, title, names, ("",) * len(names), 1, unit, title, heads=heads, paper_digits=1)
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
@@ -109,7 +109,7 @@ def _cell(found: Placed, line: Line, table: Printed, place: Place, weighting: st
     members = list(found[line].get(place, {}).values())
     mean, std = (printed_pair(table, line, place) if weighting == PRINTED else None) or (None, None)
     like = comparable(members) and same_data(members, table, line.data)
-    cell = averaged([accuracy(run, weighting) for run in members], members, mean, like)
+    cell = averaged([accuracy(run, weighting) for run in members], members, mean, like, top=100.0)
     return dataclasses.replace(cell, paper_std=std)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from knot_runner.report.averaged import averaged
 from knot_runner.report.beside import (
     Slips,
+    controlled,
     goal,
     ordering,
     paper_number,
@@ -34,7 +35,9 @@ from knot_runner.report.chilling import (
 )
 from knot_runner.report.footlines import cited, comparable
 from knot_runner.report.records_view import Run
-from knot_runner.report.verdicts import verdicts
+
+#: The paper's rounds are indices from 0: one less than the rounds trained.
+FROM_0 = 1
 
 
 def temperatures(
@@ -68,8 +71,9 @@ def _said(sweeps: dict[str, Sweep], names: list[str], select: Select) -> list[st
     target = next(iter(sweeps.values())).target
     lines = ["; ".join(f"{MEASURES[name].head}: {MEASURES[name].title}" for name in names) + "."]
     lines.append(shown(select) + (f" {goal(target)}" if aimed else ""))
-    lines += [line for case, sweep in sweeps.items() for line in verdicts(case, sweep, aimed)]
-    return lines + [line for case, sweep in sweeps.items() for line in (unreached(case, sweep) if aimed else [])]
+    for case, sweep in sweeps.items() if aimed else ():
+        lines += controlled(case, sweep) + unreached(case, sweep)
+    return lines
 
 
 # --------------------------------------------------------------------------------------------------- rows and columns
@@ -85,9 +89,7 @@ def _courses(rows: dict[Setting, dict[int, Run]], courses: dict[str, Course]) ->
 def _group(case: str, name: str) -> Group:
     m = MEASURES[name]
     metric = f"{name}_{m.unit}" if m.unit else name
-    return Group(
-        f"{case}: {name}", m.title, (case,), ("",), m.better, m.digits, metric, case, m.head, m.signed, m.paper
-    )
+    return Group(f"{case}: {name}", m.title, (case,), ("",), m.digits, metric, case, m.head, m.signed, m.paper)
 
 
 def _cell(
@@ -102,15 +104,18 @@ def _cell(
     paper, mark = paper_number(table, case, key, name, slips)
     runs = list((members or {}).values())
     like = comparable(runs) and same_data(runs, table, case)
-    cell = averaged([MEASURES[name].read(sweep, key, seed) for seed in members or {}], runs, paper, like)
+    measure = MEASURES[name]
+    cell = averaged([measure.read(sweep, key, seed) for seed in members or {}], runs, paper, like, measure.top)
+    if name == "rounds" and cell.gap is not None:
+        cell = dataclasses.replace(cell, gap=cell.gap - FROM_0)
     if name == "rounds" and sweep.short(key):
         cell = dataclasses.replace(cell, text=_beyond(sweep, key), gap=None)
     return dataclasses.replace(cell, mark=mark)
 
 
 def _beyond(sweep: Sweep, key: Setting) -> str:
-    """``>299`` where no seed reaches the target within 300 rounds; ``>299 (2 of 3)`` where two of three do not."""
+    """``>300`` where no seed meets the target within 300 rounds; ``>300 (2 of 3)`` where two of three do not."""
     short = sweep.short(key)
     asked = [seed for seed in sweep.courses[key] if sweep.goal(key, seed) is not None]
-    last = min(sweep.courses[key][seed].rounds for seed in short) - 1
+    last = min(sweep.courses[key][seed].rounds for seed in short)
     return f">{last}" + (f" ({len(short)} of {len(asked)})" if len(short) < len(asked) else "")

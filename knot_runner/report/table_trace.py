@@ -37,8 +37,8 @@ def _groups(table: dict[str, Any]) -> tuple[Group, ...]:
     loss = tuple(f"loss r{number}" for number in table["loss_rounds"])
     title = "accuracy (%) of the global model after round r, from 1"
     return (
-        Group("accuracy", title, acc, ("",) * len(acc), "higher", 2, "accuracy_percent"),
-        Group("loss", "test loss of logits / T", loss, ("",) * len(loss), None, 4, paper_digits=4),
+        Group("accuracy", title, acc, ("",) * len(acc), 2, "accuracy_percent"),
+        Group("loss", "test loss of logits / T", loss, ("",) * len(loss), 4, paper_digits=4),
     )
 
 
@@ -50,7 +50,13 @@ def _cells(
     theirs = printed_row(table, case, key) or [None] * len(wanted)
     like = comparable(members) and same_data(members, table, case)
     return tuple(
-        averaged([_at(courses.get(run.job.run_id), *one) for run in members], members, paper, like)
+        averaged(
+            [_at(courses.get(run.job.run_id), *one) for run in members],
+            members,
+            paper,
+            like,
+            top=100.0 if one[0] == "accuracy" else None,
+        )
         for one, paper in zip(wanted, theirs, strict=True)
     )
 

@@ -33,6 +33,8 @@ KINDS = {"methods": "methods", "grid": "methods", **{k: k for k in ("locals", "t
 #: Kinds that take their rows or columns from the printed table -> one that fits.
 PRINTED_FIRST = {"locals": "knot_table1", "trace": "chill_mnist_notebook"}
 SIZES = ("train", "valid", "test")
+#: Metrics that lie from 0 to this.
+SHARES = {"f1": 1.0, "accuracy": 1.0}
 
 
 def preset_table(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> Table:
@@ -116,7 +118,7 @@ def _methods(runs: list[Run], table: dict[str, Any] | None, metrics: Sequence[st
     def cell(members: list[Run], metric: str, column: str, method: str) -> Cell:
         ours = [run.metric(metric, column) for run in members]
         theirs = printed.value(table, metric, method, column) if table else None
-        return averaged(ours, members, theirs, all_alike if column == "ALL" else like)
+        return averaged(ours, members, theirs, all_alike if column == "ALL" else like, SHARES.get(metric))
 
     groups = tuple(_group(metric, columns, runs) for metric in metrics)
     made = []
@@ -168,7 +170,7 @@ def _roles(runs: list[Run]) -> dict[str, str]:
 def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> Group:
     name, better = METRICS[metric]
     roles = _roles(runs)
-    return Group(metric, f"{name} ({better} is better)", columns, tuple(roles.get(c, "") for c in columns), better)
+    return Group(metric, f"{name} ({better} is better)", columns, tuple(roles.get(c, "") for c in columns))
 
 
 # ------------------------------------------------------------------------------------------------ data sets and locals
@@ -176,8 +178,8 @@ def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> Group:
 
 def _locals(runs: list[Run], table: dict[str, Any], metric: str) -> Parts:
     groups = (
-        Group("sizes", "texts", SIZES, ("",) * 3, None, digits=0),
-        Group("score", "score of the local model", ("score",), ("",), None),
+        Group("sizes", "texts", SIZES, ("",) * 3, digits=0),
+        Group("score", "score of the local model", ("score",), ("",)),
     )
     by_task: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
@@ -191,7 +193,7 @@ def _locals(runs: list[Run], table: dict[str, Any], metric: str) -> Parts:
             score = facts.get("metric", metric)
             cells = {
                 "sizes": tuple(_local_cell(members, _size(name, part), facts.get(part)) for part in SIZES),
-                "score": (_local_cell(members, _score(name, score), facts.get("score")),),
+                "score": (_local_cell(members, _score(name, score), facts.get("score"), SHARES.get(score)),),
             }
             rows.append(Row((task, name), (task, name), cells))
     lines = [*absences(dict(by_task)), *sources(runs), *protocol(runs), *cited(table)]
@@ -214,7 +216,9 @@ def _score(dataset: str, metric: str) -> Callable[[Run], float | None]:
     return lambda run: run.result.get("teachers", {}).get(dataset, {}).get(metric)
 
 
-def _local_cell(members: list[Run], read: Callable[[Run], float | None], paper: float | None) -> Cell:
+def _local_cell(
+    members: list[Run], read: Callable[[Run], float | None], paper: float | None, top: float | None = None
+) -> Cell:
     """One value per seed: runs of one seed that differ only in the method share their local models."""
     by_seed: dict[int, list[float]] = defaultdict(list)
     for run in finished(members):
@@ -222,7 +226,7 @@ def _local_cell(members: list[Run], read: Callable[[Run], float | None], paper: 
         if value is not None:
             by_seed[run.job.seed].append(value)
     per_seed = [mean_interval(values)[0] for values in by_seed.values()]
-    return averaged(per_seed, members, paper, comparable(members))
+    return averaged(per_seed, members, paper, comparable(members), top)
 
 
 def _name(key: tuple[str, str]) -> str:

@@ -31,9 +31,8 @@ class TerminalTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(plain(self.table.title), style="bold")
-        star = "" if console.is_terminal else "*"  # bold does not show in a file
         blocks = self.table.blocks()
-        wide = [_grid(self.table, groups, star, stacked=False) for groups in blocks]
+        wide = [_grid(self.table, groups, stacked=False) for groups in blocks]
         fits = [console.measure(g, options=options.update(max_width=1000)).maximum <= options.max_width for g in wide]
         if self.table.kind == "temperatures":  # blocks of the same columns look alike
             fits = [all(fits)] * len(fits)
@@ -45,16 +44,16 @@ class TerminalTable:
             elif self.table.kind == "clustered":  # its groups below each other
                 for i, group in enumerate(groups):
                     yield from [Text("")] * (i > 0)
-                    yield _grid(self.table, (group,), star, stacked=False)
+                    yield _grid(self.table, (group,), stacked=False)
             else:
-                yield _grid(self.table, groups, star, stacked=True)
+                yield _grid(self.table, groups, stacked=True)
         yield Text("")
-        yield Text(caption(self.table, f"{star or 'bold'}: best of its column"), style=DIM)
+        yield Text(caption(self.table), style=DIM)
         for line in self.table.lines:
             yield Text(plain(line), style=DIM)
 
 
-def _grid(table: Table, groups: Sequence[Columns], star: str, stacked: bool) -> Grid:
+def _grid(table: Table, groups: Sequence[Columns], stacked: bool) -> Grid:
     """Methods: one head column, settings on its second line. Data sets, clustered runs: a column for each head."""
     grid = Grid(box=None, padding=(0, 0, 0, 1), pad_edge=False, header_style="")
     own_column = len(table.heads) if table.kind in ("locals", "clustered") else 1
@@ -65,10 +64,10 @@ def _grid(table: Table, groups: Sequence[Columns], star: str, stacked: bool) -> 
     for group, i in columns:
         above = "global\n" if group.roles[i] == "global" else lead
         grid.add_column(Text(above + plain(group.heading(i))), justify="right", no_wrap=True)
-    for r, row in enumerate(table.rows):
+    for row in table.rows:
         heads = [Text(plain(head)) for head in row.heads[:own_column]]
         heads[-1].append("".join(f"\n{plain(short(text))}" for text in row.heads[own_column:] if text), style=DIM)
-        cells = (_cell(row.cells[g.key][i], g, r in table.best(g, i), star, stacked) for g, i in columns)
+        cells = (_cell(row.cells[g.key][i], g, stacked) for g, i in columns)
         grid.add_row(*heads, *cells)
     return grid
 
@@ -79,11 +78,11 @@ def short(label: str) -> str:
     return ", ".join(key.rpartition(".")[2] + equals + value for key, equals, value in parts)
 
 
-def _cell(cell: Cell, group: Columns, best: bool, star: str, stacked: bool) -> Text:
-    text = Text(value_text(cell, group) + (star if best else ""), style="bold" if best else "")
+def _cell(cell: Cell, group: Columns, stacked: bool) -> Text:
+    text = Text(value_text(cell, group))
     half, paper = half_text(cell, group), paper_text(cell, group)
     if half:
-        text.append(("\n" if stacked else "") + half, style="not bold")
+        text.append(f"\n{half.strip()}" if stacked or half.startswith(" ") else half)  # [low, high] is wide
     if paper:
-        text.append("\n" + paper, style="not bold dim")
+        text.append("\n" + paper, style=DIM)
     return text

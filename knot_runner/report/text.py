@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from knot_runner.report.cells import Cell, Group, Table
+from knot_runner.report.stats import clipped
 
 # C0, C1, and the marks that reorder or hide text
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
@@ -60,8 +61,18 @@ def value_text(cell: Cell, group: Group) -> str:
 def half_text(cell: Cell, group: Group) -> str:
     """``±.010``, or "" without an interval (under two seeds, and for counts that agree) and standard deviation."""
     half = cell.std if cell.half is None else cell.half
-    shown = half is not None and not cell.text and (group.digits or half)
-    return f"±{number(half, group.digits)}" if shown else ""
+    if half is None or cell.text or not (group.digits or half):
+        return ""
+    return spread_text(cell.mean or 0.0, half, group.digits, cell.top)
+
+
+def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
+    """``±.010``; of a share whose interval is cut at 0 or ``top``, the interval: `` [.905, 1]``."""
+    whole = (mean - half, mean + half)
+    low, high = clipped(*whole, top)
+    if (low, high) == whole:
+        return f"±{number(half, digits)}"
+    return f" [{number(low, digits) if low else 0}, {number(high, digits) if high != top else f'{high:g}'}]"
 
 
 def paper_text(cell: Cell, group: Group) -> str:
@@ -78,11 +89,12 @@ def _signed(value: float, digits: int, signed: bool) -> str:
     return ("+" if signed and round(value, digits) > 0 else "") + number(value, digits)
 
 
-def caption(table: Table, mark: str) -> str:
-    """How to read a cell of ``table``, in one line; ``mark`` says how the best of a column is shown."""
-    has_paper = any(cell.paper is not None for row in table.rows for cells in row.cells.values() for cell in cells)
-    ranked = any(group.better for group in table.groups)
-    parts = ["mean ± half of the 95% interval over seeds", "(paper)" if has_paper else "", mark if ranked else ""]
+def caption(table: Table) -> str:
+    """How to read a cell of ``table``, in one line."""
+    cells = [cell for row in table.rows for own in row.cells.values() for cell in own]
+    has_paper, share = any(cell.paper is not None for cell in cells), any(cell.top for cell in cells)
+    cut = "[low, high] where that is cut at 0 or 100%" if share else ""
+    parts = ["mean ± half of the 95% interval over seeds", cut, "(paper)" if has_paper else ""]
     return "; ".join(filter(None, parts)) + "."
 
 

@@ -13,6 +13,9 @@ from knot_runner.errors import UserError
 if TYPE_CHECKING:
     from knot_runner.compose import ComposedJob
 
+#: Moving the looks at claims after the runs would make them choose their own verdicts.
+PLANNED = "report.seeds"
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -40,6 +43,8 @@ def preset_of(arguments: list[str], verb: str) -> Preset:
     """
     if not arguments or not re.fullmatch(r"\w[\w.-]*", arguments[0]):
         raise UserError(f"{verb}: needs the name of a preset, as in 'knot-runner {verb} knot_table3' (ls lists them)")
+    if any(argument.lstrip("+~").startswith(PLANNED) for argument in arguments[1:]):
+        raise UserError(f"{PLANNED}: is planned before the runs, so it is set in the preset's YAML alone")
     from knot_runner.compose import compose_all
 
     experiment = f"experiment={arguments[0]}"

@@ -180,9 +180,10 @@ class FederatedFactory:
         made = {
             "kind": "federated", "task": job.task, "source": "local", "method": job.method, "seed": job.seed,
             "status": "done", "metrics": {**metrics, "client_accuracy": last["client_accuracy"]},
-            "best": {"accuracy": best["accuracy"], "round": best["round"]}, "target": None, "rounds_to_target": None,
-            "rounds": len(rows), "clients": 4, "engine": "lean", "model": job.config["model"]["name"],
-            "parameters": 574_142, "datasets": {"train": 150_000, "test": 200},
+            "best": {"accuracy": best["accuracy"], "round": best["round"] + 1}, "target": None,
+            "rounds_to_target": None, "rounds": len(rows), "clients": 4, "engine": "lean",
+            "model": job.config["model"]["name"], "parameters": 574_142,
+            "datasets": {"train": 150_000, "test": 200},
             "labels": {"names": [str(i) for i in range(classes)], "coordinates": None}, "notes": [],
             "seconds": {"total": 12.0},
         }  # fmt: skip

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from knot_runner.report import bootstrap
-from knot_runner.report.bootstrap import Estimate, estimate, holm, interval, p_value, resampled_sums, seeds_needed
+from knot_runner.report.bootstrap import Estimate, estimate, holm, interval, p_value, resampled_sums
 from knot_runner.report.stats import mean_interval
 
 NUMBERS = st.floats(-5, 5).map(lambda value: round(value, 3))
@@ -30,14 +30,13 @@ def test_one_seed_has_the_interval_of_its_items_and_no_p():
     found = estimate([3.0], draws)
     low, high = interval(found)
     assert (high - low) / 2 == pytest.approx(1.96 * draws.std(ddof=1), rel=1e-3)
-    assert p_value(found, 0.0) is None and seeds_needed(found, 0.0, 0.05) is None
+    assert p_value(found, 0.0) is None
 
 
 def test_without_any_spread_only_the_number_of_seeds_counts():
     found = estimate([1.0, 1.0, 1.0], None)
     assert found.flat and interval(found) is None
     assert p_value(found, 0.9) == 0.25 and p_value(found, 1.0) == 1.0
-    assert seeds_needed(found, 0.9, 0.05) == 3  # six alike: 2^-5
 
 
 def test_what_seeds_share_is_the_covariance_of_their_resampled_effects():
@@ -97,15 +96,11 @@ def test_holm_against_its_definition(values):
         assert {i for i, p in enumerate(found) if p < alpha} == rejected
 
 
-@pytest.mark.parametrize("shared", [0.0, 0.01])
-def test_seeds_needed_is_the_first_number_that_decides(shared):
-    found = Estimate(0.5, 3, 0.4, shared=shared, items=shared)
-    more = seeds_needed(found, 0.0, 0.01)
-    assert found.half(0.01, 3 + more) < 0.5 <= found.half(0.01, 3 + more - 1)
-
-
-def test_seeds_do_not_help_where_items_are_too_few():
-    assert seeds_needed(Estimate(0.1, 3, 0.01, shared=0.01), 0.0, 0.05) == bootstrap.MOST_SEEDS + 1
+@pytest.mark.parametrize(("alpha", "seeds"), [(0.05, 3), (0.05 * 2 / 3, 3), (0.05 * 2 / 9 / 7, 6), (0.01, 24)])
+def test_critical_values_are_scipys(alpha, seeds):
+    over_seeds, items = Estimate(0.0, seeds, 1.0), Estimate(0.0, seeds, 0.0, shared=1.0)
+    assert over_seeds.half(alpha) * math.sqrt(seeds) == pytest.approx(stats.t.ppf(1 - alpha / 2, seeds - 1), rel=1e-9)
+    assert items.half(alpha) == pytest.approx(stats.norm.ppf(1 - alpha / 2), rel=1e-9)
 
 
 def test_resampled_sums_are_those_of_multinomial_draws():

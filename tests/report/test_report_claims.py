@@ -40,7 +40,8 @@ def test_distillation_is_compared_with_the_same_runs_before(factory):
 
 def test_one_seed_is_undecided_and_has_the_interval_of_the_items(factory):
     found = judged(grid(factory, seeds=1), claim())[0]
-    assert found.verdict == "undecided" and found.note == "one seed" and found.basis == "test items"
+    assert found.verdict == "undecided" and found.basis == "test items"
+    assert found.note == "no verdict before all runs of seeds 0 to 2 are there"
     assert found.low < found.effect < found.high and found.more_seeds is None and found.p is None
 
 
@@ -48,8 +49,8 @@ def test_holms_correction_is_over_the_claims_that_are_tested(factory):
     jobs = grid(factory)
     one = judged(jobs, claim())[0]
     many = judged(jobs, *[claim(by=0.2) for _ in range(3)], claim(), claim(against={"method.name": "x"}))
-    assert one.adjusted == pytest.approx(one.p)
-    assert many[3].p == pytest.approx(one.p) and many[3].adjusted == pytest.approx(4 * one.p)
+    assert one.adjusted == pytest.approx(one.p / (2 / 3))  # the share of the first look
+    assert many[3].p == pytest.approx(one.p) and many[3].adjusted == pytest.approx(4 * one.adjusted)
     assert many[4].verdict == "no runs"
 
 
@@ -66,15 +67,15 @@ def test_missing_and_damaged_runs_leave_their_seed_out(factory):
     (jobs[0].folder / "result.json").unlink()
     (jobs[6].folder / "predictions.safetensors").write_bytes(b"damaged")
     found = judged(jobs, claim())[0]
-    assert found.seeds == 2
+    assert found.seeds == 2 and found.look == 0 and found.verdict == "undecided"
     assert "1 of 4 effects left out: not run yet" in found.note and "predictions.safetensors: is damaged" in found.note
 
 
 def test_runs_that_diverge_on_one_side_allow_no_verdict(factory):
     jobs = grid(factory, seeds=4)
     rewrite(jobs[0].folder, status="diverged", metrics={})
-    found = judged(jobs, claim())[0]
-    assert found.verdict == "undecided" and found.seeds == 3
+    found = judged(jobs, claim(), seeds=4)[0]
+    assert found.verdict == "undecided" and found.seeds == 3 and found.look == 4  # a run that diverged is there
     assert "runs diverged on one side alone" in found.note
 
 

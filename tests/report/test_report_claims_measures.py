@@ -18,7 +18,7 @@ def rounds_claim(**changes):
 
 def test_rounds_are_compared_by_their_ratio(trio):
     found = judged(trio, rounds_claim(), rounds_claim(expect={"ratio": 5}), rounds_claim(expect="higher"))
-    ratios = np.log([6 / 2, 3 / 2])  # as the fixture says
+    ratios = np.log([7 / 3, 4 / 3])  # as the fixture says
     low, high = stats.t.interval(0.95, 1, ratios.mean(), stats.sem(ratios))
     assert found[0].effect == pytest.approx(math.exp(ratios.mean())) and found[0].unit == "times"
     assert (found[0].low, found[0].high) == (pytest.approx(math.exp(low)), pytest.approx(math.exp(high)))
@@ -40,7 +40,7 @@ def courses(federated, cold, plain):
 def test_a_run_that_never_reaches_the_target_counts_against_it(federated):
     slow = courses(federated, [None, None, None], [10, 11, 12])
     found = judged(slow, rounds_claim())[0]
-    assert found.verdict == "does not hold" and found.effect == pytest.approx((10 * 11 * 12) ** (1 / 3) / 40)
+    assert found.verdict == "does not hold" and found.effect == pytest.approx((11 * 12 * 13) ** (1 / 3) / 41)
     assert "at most that in 3 of 3" in found.note
 
 
@@ -57,15 +57,32 @@ def test_seeds_in_which_neither_gets_there_say_nothing(federated):
     assert found.seeds == 2 and "target not reached on either side" in found.note
 
 
-def test_a_target_in_round_0_counts_as_1(federated):
+def test_a_target_met_in_the_first_round_took_one(federated):
     found = judged(courses(federated, [0, 0], [5, 7]), rounds_claim())[0]
-    assert found.effect == pytest.approx(math.sqrt(35))
+    assert found.effect == pytest.approx(math.sqrt(6 * 8))
+    assert found.basis == "seeds, not the test items that they share"
+
+
+@pytest.mark.parametrize(
+    ("expect", "cold", "verdict"),
+    [
+        ("lower", (10, 11, 9), "holds"),  # 21 rounds against 11: fewer, so the ratio is above 1
+        ("lower", (30, 31, 29), "does not hold"),
+        ("higher", (10, 11, 9), "does not hold"),
+        ("higher", (30, 31, 29), "holds"),
+        ({"ratio": 1.5}, (10, 11, 9), "holds"),
+        ({"ratio": 3}, (10, 11, 9), "does not hold"),
+        ("lower", (20, 21, 19), "undecided"),
+    ],
+)
+def test_speeds_against_1(federated, expect, cold, verdict):
+    assert judged(courses(federated, cold, (20, 22, 18)), rounds_claim(expect=expect))[0].verdict == verdict
 
 
 def test_without_the_run_that_sets_the_target(federated):
     jobs = [job for job in courses(federated, [10, 11], [20, 23]) if job.config["method"]["temperature"] != 4]
     assert "its T=4 run is not there" in judged(jobs, rounds_claim())[0].note
-    assert judged(jobs, rounds_claim(), target=0.55)[0].effect == pytest.approx(math.sqrt(20 / 10 * 23 / 11))
+    assert judged(jobs, rounds_claim(), target=0.55)[0].effect == pytest.approx(math.sqrt(21 / 11 * 24 / 12))
 
 
 def test_a_diverged_run_reaches_no_target(federated):
@@ -75,7 +92,7 @@ def test_a_diverged_run_reaches_no_target(federated):
         job.config.setdefault("training", {"rounds": 40})
     rewrite(jobs[2].folder, status="diverged", metrics={})
     found = judged(jobs, rounds_claim())[0]
-    assert found.seeds == 2 and found.effect == pytest.approx(math.sqrt(20 / 40 * 23 / 10))
+    assert found.seeds == 2 and found.effect == pytest.approx(math.sqrt(21 / 41 * 24 / 11))
 
 
 def test_a_trend_is_the_slope_per_doubling(federated):

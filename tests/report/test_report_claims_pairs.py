@@ -96,12 +96,44 @@ def test_a_level_needs_no_opponent(tmp_path):
     assert below.verdict == "does not hold" and above.basis == "seeds"
 
 
+@pytest.mark.parametrize(
+    ("expect", "effects", "verdict"),
+    [
+        ({"above": 0.9}, (0.90, 0.90, 0.90), "undecided"),  # equal to the bound: neither above nor below
+        ({"below": 0.9}, (0.90, 0.90, 0.90), "undecided"),
+        ({"below": 0.9}, (0.61, 0.62, 0.63), "holds"),
+        ({"above": 0.9}, (0.61, 0.62, 0.63), "does not hold"),
+    ],
+)
+def test_levels_against_a_bound(tmp_path, expect, effects, verdict):
+    jobs = [write(clustered(tmp_path, "affinity", seed), 0.5, ari=ari) for seed, ari in enumerate(effects)]
+    assert judged(jobs, claim(measure="ari", of=LIFT["of"], against=None, expect=expect))[0].verdict == verdict
+
+
+def test_an_accuracy_has_its_interval_between_0_and_100(tmp_path):
+    jobs = [write(clustered(tmp_path, "affinity", seed), value) for seed, value in enumerate((0.9, 0.98, 0.99))]
+    found = judged(with_clients(jobs), claim(**LIFT, against=None, expect={"above": 50}))[0]
+    assert found.effect == pytest.approx(100 * (0.9 + 0.98 + 0.99) / 3) and 80 < found.low < 90 and found.high == 100
+
+
+@pytest.mark.parametrize(("over", "gain"), [("clusters", 20.0), ("weighted", 5.0), ("unweighted", 10.0)])
+def test_the_weightings_of_clients_are_not_each_other(tmp_path, over, gain):
+    """By clusters 20 points, by images 5, by clients 10: as the records have them, each read under its own name."""
+    jobs = with_clients([write(clustered(tmp_path, g, s), 0.5) for g in ("none", "affinity") for s in (0, 1, 2)])
+    for job in jobs:
+        more = 0.0 if job.config["method"]["clustering"]["graph"] == "none" else 0.01
+        means = {"clusters": 0.5 + 20 * more, "weighted": 0.5 + 5 * more, "unweighted": 0.5 + 10 * more}
+        metrics = json.loads((job.folder / "result.json").read_text())["metrics"]
+        rewrite(job.folder, metrics=metrics | {"client_accuracy": means})
+    assert judged(jobs, lift(over=over))[0].effect == pytest.approx(gain)
+
+
 def test_seeds_that_do_not_differ_count_by_their_number(tmp_path):
     jobs = [write(clustered(tmp_path, "affinity", seed), 0.5, ari=1.0) for seed in range(6)]
     index = claim(measure="ari", of=LIFT["of"], against=None, expect={"above": 0.9})
-    assert judged(jobs, index)[0].verdict == "holds"  # 2^-5
-    few = judged(jobs[:5], index)[0]
-    assert few.verdict == "undecided" and few.more_seeds == 1 and few.low is None and "sign test" in few.note
+    assert judged(jobs, index, seeds=6)[0].verdict == "holds"  # 2^-5 = .031, below .05 * 2/3
+    few = judged(jobs[:5], index, seeds=5)[0]  # 2^-4
+    assert few.verdict == "undecided" and few.more_seeds == 5 and few.low is None and "sign test" in few.note
 
 
 def test_values_are_listed_side_by_side(factory):

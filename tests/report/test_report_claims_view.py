@@ -13,7 +13,8 @@ from knot_runner.report.claims_view import footnotes, more_text, to_csv, to_mark
 
 HELD = Verdict(
     "T=0.05 reaches the target at least twice as fast as T=1 on FEMNIST", "FLex&Chill Table 1", "holds", 2.41, 2.1, 2.8,
-    "times", ratio=True, signed=False, claimed="> 2", paper=6.0, seeds=3, p=0.001, adjusted=0.003, runs=6,
+    "times", ratio=True, signed=False, claimed="> 2", paper=6.0, seeds=3, p=0.001, adjusted=0.003, runs=6, planned=3,
+    basis="seeds, not the test items that they share",
 )  # fmt: skip
 OPEN = Verdict(
     "Sinkhorn-E has lower SD than Entropy-E on ALL", "KNOT Table 3", "undecided", 0.0082, -0.008, 0.0244, "SD", 3,
@@ -78,8 +79,13 @@ def test_files_are_written_and_json_is_read_again(tmp_path):
 def test_footnotes_say_what_was_done():
     lines = footnotes([HELD, OPEN, OPEN, OPEN, UNASKED])
     text = "\n".join(lines)
-    assert "after Holm's correction over the 4 tested here" in text
-    assert "Over seeds alone: claim 1." in lines and "Ratios are geometric means" in text
+    assert "after Holm's correction over the 4 claims asked for here" in text
+    assert "on the first 3, 6, 12, ... seeds (from 0 on; the preset plans 3), which spend 2/3, 2/9, 2/27" in text
+    assert "More seeds: an estimate, with 80% power" in text
+    assert any(
+        line.startswith("Over seeds alone, so for these test items") and line.endswith("claim 1.") for line in lines
+    )
+    assert "Ratios are geometric means. Rounds are those trained" in text
     assert "claims 2 to 4: as said." in lines
     assert "1 of the preset's claims are on runs that this command does not ask for." in lines
 

@@ -116,7 +116,9 @@ def test_csv_has_standard_deviations(two_seeds: list[Job]) -> None:
 
 def test_markdown_and_latex(two_seeds: list[Job]) -> None:
     table = build(two_seeds)
-    assert "| MNIST | FedAvg | 20 | 22.0±25.4 (26.3±3.8) | 94.0±50.8 (99.5±0.0) |" in to_markdown(table)
+    assert "| MNIST | FedAvg | 20 | 22.0 \\[0, 47.4\\] (26.3±3.8) | 94.0 \\[43.2, 100\\] (99.5±0.0) |" in to_markdown(
+        table
+    )
     assert "| data set | algorithm | clients | vanilla | affinity 10 |" in to_markdown(table)
     latex = to_latex(table)
     assert r"(26.3$\pm$3.8)" in latex and "±" not in latex

@@ -138,7 +138,8 @@ def test_reads_a_federated_run_and_its_rounds(federated: Any) -> None:
         ({"clients": "many"}, "clients"),
         ({"datasets": {"train": 5}}, "datasets"),
         ({"labels": {"names": [1, 2]}}, "labels"),
-        ({"rounds_to_target": 7}, "rounds_to_target"),
+        ({"rounds_to_target": 3}, "rounds_to_target"),
+        ({"rounds_to_target": 0}, "rounds_to_target"),
         ({"target": -1}, "target"),
     ],
 )

@@ -50,7 +50,7 @@ def test_curves_by_hand(jobs: list[Any], tmp_path: Path) -> None:
     lines = FIGURES["curves"](jobs, tmp_path / "figure.png")
     assert lines[0] == "FEMNIST-DNN, T=4: after 12 rounds accuracy 27.00%, loss at T 2.730"
     rows = rows_of_csv(tmp_path / "figure.csv")
-    one = next(r for r in rows if (r["T"], r["quantity"], r["round"]) == ("4", "accuracy", "3"))
+    one = next(r for r in rows if (r["T"], r["quantity"], r["round"]) == ("4", "accuracy", "4"))
     assert [float(one[key]) for key in ("mean", "low", "high", "seeds")] == [11, 6, 16, 2]
 
 
@@ -71,7 +71,7 @@ def test_rounds_not_measured_and_runs_of_unlike_length(federated: Any, tmp_path:
     jobs = [federated.write(federated.job(seed=0), [0.1] * 6, every=2), federated.made(1.0, [0.3] * 4, seed=1)]
     FIGURES["curves"](jobs, tmp_path / "figure.png")
     rows = [row for row in rows_of_csv(tmp_path / "figure.csv") if row["quantity"] == "accuracy"]
-    assert [(row["round"], row["mean"]) for row in rows] == [("1", "20"), ("3", "20")]
+    assert [(row["round"], row["mean"]) for row in rows] == [("2", "20"), ("4", "20")]
 
 
 @pytest.mark.parametrize("name", ["curves", "aggregation"])
@@ -98,9 +98,9 @@ def test_change_at_aggregation_by_hand() -> None:
         {"round": 3, "participants": [1, 2], "after": [0.8, 0.8], "clients": [0.1, 0.9, 0.9, None]},
     ]
     # round 0: (.6 - .9 + .5 - .7) / 2; round 1: .5 - .8, client 0 has no test images; round 2 was not measured
-    assert participants_change(rows) == pytest.approx({0: -25, 1: -30, 3: 10})
+    assert participants_change(rows) == pytest.approx({1: -25, 2: -30, 4: 10})  # by rounds trained
     # round 1: client 1, .6 - .5; client 3 has no test images; round 3 has no measured round before it
-    assert others_change(rows) == pytest.approx({1: 10})
+    assert others_change(rows) == pytest.approx({2: 10})
 
 
 def test_a_band_is_over_rounds_that_all_seeds_have() -> None:

@@ -55,7 +55,7 @@ def test_summary_of_a_federated_run(federated: Any) -> None:
     assert values["accuracy"] == ".300" and values["macro F1"] == ".270"
     assert values["loss"] == "1.700" and values["loss of logits / T"] == "2.700"
     assert values["accuracy over clients, each alike"] == ".300"
-    assert "best accuracy .420 in round 1 (rounds count from 0)" in text
+    assert "best accuracy .420 after 2 rounds" in text
     assert "engine lean" in text and "574,142 parameters" in text and "a note" in text
     assert "training.target=0.8" in text and "semantic distance" not in text
 
@@ -64,8 +64,8 @@ def test_summary_of_a_federated_run(federated: Any) -> None:
     ("changes", "said"),
     [
         ({"target": 0.74}, "target .740 not reached in 3 rounds"),
-        ({"target": 0.4, "rounds_to_target": 1}, "target .400 reached in round 1"),
-        ({"target": 0.05, "rounds_to_target": 0}, "target .050 reached in round 0"),
+        ({"target": 0.4, "rounds_to_target": 2}, "target .400 reached after 2 rounds"),
+        ({"target": 0.05, "rounds_to_target": 1}, "target .050 reached after 1 round"),
     ],
 )
 def test_summary_says_when_the_target_was_reached(federated: Any, changes: dict[str, Any], said: str) -> None:

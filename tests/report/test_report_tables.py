@@ -87,13 +87,6 @@ def test_nearness_counts_means_within_the_band(factory: Any) -> None:
     assert "macro F1: 3 of 6 means lie within 0.02 of the paper's." in table.lines
 
 
-def test_best_is_highest_f1_and_lowest_sd_with_ties(factory: Any) -> None:
-    bases = {"entropy_a": 0.30, "entropy_d": 0.4001, "sinkhorn_e": 0.4004}
-    table = build_table([factory.made(method, base=base) for method, base in bases.items()], None, ["f1", "sd"])
-    assert table.best(table.groups[0], 0) == {1, 2}
-    assert table.best(table.groups[1], 0) == {0}
-
-
 def test_settings_set_rows_apart(factory: Any) -> None:
     labels = ("task.labels.support=semantic", "task.labels.support=onehot")
     table = build_table([factory.made(label=label) for label in labels], "knot_table3", ["f1"])
@@ -150,7 +143,6 @@ def test_a_grid_has_a_row_per_setting_and_all_alone(factory: Any) -> None:
     assert len(table.blocks()) == 1 and [group.columns for group in table.groups] == [("ALL",), ("ALL",)]
     assert [row.keys[1] for row in table.rows] == labels
     assert cell(table, labels[1], "f1", "ALL").mean == pytest.approx(0.45)
-    assert table.best(table.groups[0], 0) == {1} and table.best(table.groups[1], 0) == {0}
 
 
 def test_kinds_are_checked(factory: Any) -> None:

@@ -1,5 +1,5 @@
-"""What a table of clustered federated learning says, in sentences: gains on the vanilla algorithm by both weightings,
-and how well the planted groups are found."""
+"""Sentences under a table of clustered federated learning: estimated gains on the vanilla algorithm by both weightings,
+and how well the planted groups are found. Whether a gain is sure, claims decide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from knot_runner.report.records_view import Run
 Pair = tuple[Gain, Gain]
 
 
-def verdicts(found: Placed, columns: Sequence[Place], table: dict[str, Any] | None) -> list[str]:
+def sentences(found: Placed, columns: Sequence[Place], table: dict[str, Any] | None) -> list[str]:
     """The sentences of each data set and structure."""
     lines = []
     for data, other in dict.fromkeys((line.data, line.other) for line in found):
@@ -46,11 +46,11 @@ def _on_gains(
         both = {place: [gain(found, members, place, how, table) for how in (PRINTED, BY_IMAGES)] for place in own}
         pairs = {place: (first, second) for place, (first, second) in both.items() if first and second}
         if pairs:
-            lines.append(f"{title}, {algorithm}: {_first(pairs)} {_tally(list(pairs.values()))}")
+            lines.append(f"{title}, {algorithm}: {_first(pairs)}")
             together += pairs.values()
     if together:
         said = f" The paper: {claim}." if claim else ""
-        lines.append(f"{title}, all algorithms. {_tally(together)} {_left(together)}{said}")
+        lines.append(f"{title}, all algorithms: {_left(together)}{said}")
     return lines
 
 
@@ -61,22 +61,11 @@ def _first(pairs: dict[Place, Pair]) -> str:
     return f"{place.head} {first.band} points on vanilla ({paper}by images {second.band}; {first.basis})."
 
 
-def _tally(pairs: Sequence[Pair]) -> str:
-    by_clusters, by_images = zip(*pairs, strict=True)
-    return f"Gains above 0: {_counts(by_clusters)}; by images {_counts(by_images)}."
-
-
-def _counts(gains: Sequence[Gain]) -> str:
-    above, below, open_ones = (sum(one.sign == sign for one in gains) for sign in (1, -1, 0))
-    rest = [f"{number} {name}" for number, name in ((below, "below"), (open_ones, "undecided")) if number]
-    return ", ".join([f"{above} of {len(gains)}", *rest])
-
-
 def _left(pairs: Sequence[Pair]) -> str:
-    """How much of the gain is left when every image counts alike."""
+    """The mean gain, and how much of it is left when every image counts alike."""
     first, second = (statistics.fmean(one.mean for one in column) for column in zip(*pairs, strict=True))
     left = f" ({100 * second / first:.0f}% of it)" if first > 0.05 else ""
-    return f"Their mean is {signed(first)}, by images {signed(second)}{left}."
+    return f"mean gain {signed(first)} points, by images {signed(second)}{left}."
 
 
 # ------------------------------------------------------------------------------------------------------------ clusters
