@@ -18,7 +18,8 @@ USES = [line for line in BLOCKS[2].splitlines() if line.strip()]
 
 
 def test_the_first_two_blocks_are_those_that_ci_runs():
-    assert BLOCKS[0].endswith("&& .venv/bin/knot-runner\n") and BLOCKS[1].endswith("&& .venv/bin/python -m pytest\n")
+    assert BLOCKS[0].endswith("&& .venv/bin/knot-runner\n")
+    assert BLOCKS[1].endswith("&& .venv/bin/python -m pytest -n 2 --dist worksteal\n")  # both cores
     assert "readme_command 1" in (ROOT / ".ci" / "run").read_text()
 
 
