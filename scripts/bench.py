@@ -23,16 +23,22 @@ BENCHES = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="bench", required=True)
-    # only the one asked for is imported: what the others import would count as memory in the processes it starts
-    for name in [word for word in sys.argv[1:2] if word in BENCHES] or BENCHES:
-        module = importlib.import_module(BENCHES[name])
-        module.arguments(commands.add_parser(name, help=module.__doc__.splitlines()[0], description=module.__doc__))
-    options = parser.parse_args()
+def main(words: list[str]) -> None:
+    """Run the benchmark that the command line ``words`` ask for."""
+    options = parsed(words)
     importlib.import_module(BENCHES[options.bench]).main(options)
 
 
+def parsed(words: list[str]) -> argparse.Namespace:
+    """The options; ``bench`` is the subcommand. Wrong ones end with argparse's message."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="bench", required=True)
+    # only the one asked for is imported: what the others import would count as memory in the processes it starts
+    for name in [word for word in words[:1] if word in BENCHES] or BENCHES:
+        module = importlib.import_module(BENCHES[name])
+        module.arguments(commands.add_parser(name, help=module.__doc__.splitlines()[0], description=module.__doc__))
+    return parser.parse_args(words)
+
+
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,20 +1,30 @@
 """Every command in README is run: the two set-up blocks by .ci/run, the others here."""
 
+import importlib
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from knot_runner.cli import main
+from tests.sweep.grids import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCKS = re.findall(r"^```bash\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.M | re.S)
-#: Tasks whose commands are run as written but for shorter training: what is on the embedded digits runs for all.
-RUN_HERE = {"femnist", "cifar10", "mnist", "mnist_fedwad", "gaussians"}
+ALLOW = "training.small_clients=allow"
+SMALL_IMAGES = ["task.limit=300", "task.shape=[1,8,8]", "model.hidden=[8]", ALLOW]
+#: Tasks whose commands are run as written but for less training of smaller models on fewer images.
+SHORT = {
+    "femnist": [*SMALL_IMAGES, "training.rounds=1"],
+    "cifar10": ["task.limit=300", "task.shape=[3,16,16]", ALLOW, "training.rounds=1", "training.epochs=1"],
+    "mnist": ["task.limit=300", "method.otdd.fedwad.iterations=2"],
+    "mnist_fedwad": [ALLOW, "task.limit=400", "task.shape=[1,8,8]", "partition.clients=10", "training.rounds=1"],
+    "gaussians": [],
+}
 USES = [line for line in BLOCKS[2].splitlines() if line.strip()]
+SWEEPS = [line for line in BLOCKS[3].splitlines() if line.strip()]
 
 
 def test_the_first_two_blocks_are_those_that_ci_runs():
@@ -29,13 +39,16 @@ def test_commands_compose_and_name_what_there_is(line, tmp_path, capsys):
     program, *arguments = shlex.split(line)
     assert program == "knot-runner"
     tasks = {a.removeprefix("task=") for a in arguments[:2] if a.startswith("task=")}
-    if tasks & RUN_HERE and not {"plot", "table"} & {arguments[0]} and "experiment" not in line:
-        short = [] if tasks == {"gaussians"} else ["training.rounds=1", "training.epochs=5"]
-        assert main([*arguments, *short, "hardware.workers=1", f"paths.out={tmp_path}"]) == 0
+    if tasks & set(SHORT) and not {"plot", "table"} & {arguments[0]} and "experiment" not in line:
+        (task,) = tasks
+        given = [argument for argument in arguments if not argument.startswith("training.rounds=")]
+        assert main([*given, *SHORT[task], "hardware.workers=1", f"paths.out={tmp_path}"]) == 0
         return
     if arguments[:2] == ["plot", "partition"]:
         assert main([*arguments, f"paths.out={tmp_path}"]) == 0
         return
+    if any("knot_table3" in word or "fedwad_table2" in word for word in arguments):
+        arguments.append("seed=0")  # of 720 jobs
     if arguments[0] in ("table", "plot"):
         verb, preset = arguments[:2]
         assert main([verb, preset, "paths.out=/nonexistent", *arguments[2:]]) == 2
@@ -46,29 +59,45 @@ def test_commands_compose_and_name_what_there_is(line, tmp_path, capsys):
 
 
 def test_the_commands_on_sweeps_run_one_after_another(tmp_path):
-    for line in BLOCKS[3].splitlines():
+    """Here without launchers of others, which tests/sweep runs: with these very overrides."""
+    for line in SWEEPS:
         program, *arguments = shlex.split(line)
         assert program == "knot-runner"
-        done = subprocess.run(
-            [sys.executable, "-m", "knot_runner", *arguments, f"paths.out={tmp_path}"], capture_output=True, text=True
-        )
-        assert done.returncode == 0, (line, done.stderr)
+        launched = [word for word in arguments if word.startswith("hydra") and "fused" not in word]
+        assert not launched or any(own[: len(launched)] == launched for own in LAUNCHERS.values())
+        own = [word for word in arguments if word not in launched]
+        small = [] if arguments[0] == "compare" else SMALL_IMAGES
+        quick = ["--no-estimate"] if arguments[0] == "check" else []  # tests/test_estimate_*.py have estimates
+        assert main([*own, *quick, *small, f"paths.out={tmp_path}"]) == 0, line
     assert (tmp_path / "reports" / "chill_table1.html").exists() and (tmp_path / "claims" / "chill_table1.md").exists()
 
 
+@pytest.fixture
+def bench(monkeypatch):
+    """``scripts/bench.py`` as a module."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    return importlib.import_module("bench")
+
+
 @pytest.mark.parametrize("line", BLOCKS[-1].splitlines())
-def test_benchmarks_run(line, tmp_path):
-    _, script, *arguments = shlex.split(line)
-    small = ["task.limit=60", "model.hidden=16", "model.layers=1"] if "pipeline" in arguments else []
-    done = subprocess.run(
-        [sys.executable, ROOT / script, *arguments, *small], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert any(word in done.stdout for word in ("engine", "newton", "published", "fused"))
+def test_benchmarks_are_there_and_have_these_options(line, bench):
+    """That they can be imported and take the options; running all of them takes a minute."""
+    program, script, *arguments = shlex.split(line)
+    assert (program, script) == ("python", "scripts/bench.py")
+    assert callable(importlib.import_module(bench.BENCHES[bench.parsed(arguments).bench]).main)
 
 
-def test_the_python_example_runs():
+def test_a_benchmark_runs(bench, capsys):
+    threads = torch.get_num_threads()
+    bench.main(["sinkhorn", "--problems", "32", "--repeats", "1", "--epsilons", "1"])
+    torch.set_num_threads(threads)
+    header, _, *rows = capsys.readouterr().out.splitlines()
+    assert "newton" in header and [row.split()[0] for row in rows] == ["1", "2", "3"]
+    assert all(row.endswith("32 of 32, 32 agree") for row in rows)
+
+
+def test_the_python_example_runs(capsys):
     (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.M | re.S)
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    value, server_only, first, last = map(float, done.stdout.split())
+    exec(compile(code, "README.md", "exec"), {})
+    value, server_only, first, last = map(float, capsys.readouterr().out.split())
     assert 0.9 < server_only / value < 1 and value <= last < first

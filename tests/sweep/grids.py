@@ -1,11 +1,15 @@
-"""Small grids through the real command line, in a process of their own, so that they can be killed."""
+"""Small grids through the real command line: in this process, or in one of their own where they are to be killed."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
+from knot_runner.cli import main
 from tests.tiny import TINY_IMAGES
 
 HERE = Path(__file__).parent
@@ -19,10 +23,15 @@ LAUNCHERS = {
 }
 
 
-def command(out, *arguments):
+def small(out, *arguments):
+    """``arguments`` as those of a tiny grid, whose results go below ``out``."""
     given = {argument.split("=", 1)[0] for argument in arguments}
-    small = [override for override in TINY_IMAGES if override.split("=", 1)[0] not in given]
-    return [sys.executable, "-m", "knot_runner", "-m", *small, f"paths.out={out}", *arguments]
+    defaults = [override for override in TINY_IMAGES if override.split("=", 1)[0] not in given]
+    return ["-m", *defaults, f"paths.out={out}", *arguments]
+
+
+def command(out, *arguments):
+    return [sys.executable, "-m", "knot_runner", *small(out, *arguments)]
 
 
 def faulty(*faults):
@@ -34,8 +43,23 @@ def faulty(*faults):
     ]  # fmt: skip
 
 
-def sweep(out, *arguments, timeout=240, **env):
-    """The finished command: exit code, what it said. ``env``: more variables."""
+def sweep(out, *arguments, **env):
+    """The sweep, from this process: exit code, what it said. ``env``: more variables.
+
+    Jobs are processes of a server that has imported torch once for all tests; launchers of others need a process that
+    ends with them (:func:`sweep_apart`).
+    """
+    said = io.StringIO()
+    with (
+        mock.patch.dict(os.environ, {"COLUMNS": "200", **env}),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(said),
+    ):
+        return main(small(out, *arguments)), said.getvalue()
+
+
+def sweep_apart(out, *arguments, timeout=240, **env):
+    """The same in a process of its own."""
     env = {**os.environ, "COLUMNS": "200", **env}
     done = subprocess.run(command(out, *arguments), capture_output=True, text=True, timeout=timeout, env=env)
     return done.returncode, done.stderr
