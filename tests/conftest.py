@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a look-up would retry for half a minute where there is no network
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -13,6 +15,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # torch and numpy are imported, and for the processes that tests start.
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
+
+# No test is about how fast an example is: on a busy machine any may be slow.
+settings.register_profile("suite", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +28,15 @@ def data_root() -> Path:
     if not (root / "meld").is_dir():
         pytest.skip("the real data sets are not here; KNOT_DATA=DIR says where they are")
     return root
+
+
+@pytest.fixture(scope="session", autouse=True)
+def printed_resolution() -> Iterator[int]:
+    """Dots per inch of a user's figures; tests draw with a quarter, which is quicker, unless they ask for all."""
+    from knot_runner.report import canvas, page_figures
+
+    printed = canvas.DPI
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (canvas, page_figures):
+            patch.setattr(module, "DPI", printed // 4)
+        yield printed

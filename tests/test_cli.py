@@ -48,7 +48,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("arguments", "said"), BAD, ids=[" ".join(a) for a, _ in BAD])
-def test_bad_input_is_one_line_and_exit_code_2_and_leaves_nothing(arguments, said, tmp_path, capsys):
+def test_bad_input_is_one_line_and_exit_code_2_and_leaves_nothing(arguments, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)  # one of them is that there is no GPU
     out = tmp_path / "out"
     quick = [] if arguments[0] in ("tabel", "table") else [*TINY, f"paths.out={out}"]
     code = main([*arguments, *[o for o in quick if o.split("=")[0] not in {a.split("=")[0] for a in arguments}]])

@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 from knot_runner.errors import UserError
 from knot_runner.files import write_json
+from knot_runner.report import canvas
 from knot_runner.report.figure_distance import moving_measure
 from knot_runner.report.figure_runtime import distance_runtime
 from knot_runner.report.kind_distance import summary
@@ -123,7 +124,8 @@ def test_every_figure_is_drawn(tmp_path: Path, figure: Any) -> None:
     path = tmp_path / "figure.png"
     lines = figure(modes(tmp_path, 2), path, notes=["a note"], command="knot-runner x")
     image = imread(path)
-    assert 1000 <= image.shape[1] <= 2800 and 600 <= image.shape[0] <= 2000
+    height, width = np.array(image.shape[:2]) / canvas.DPI  # inches
+    assert 5 <= width <= 14 and 3 <= height <= 10
     assert (image[..., :3].min(2) < 0.9).mean() > 0.01
     assert lines and not any("nan" in line for line in lines) and table(path)
 

@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from knot_runner.errors import UserError
+from knot_runner.report import canvas
 from knot_runner.report.figure_bias import probe_moves
 from knot_runner.report.figure_labels import by_name
 from knot_runner.report.figure_simplex import face, foot
@@ -56,7 +57,7 @@ def test_every_figure_is_drawn(jobs: Any, tmp_path: Path, name: str, task: str) 
     path = tmp_path / "figure.png"
     lines = FIGURES[name](jobs(task), path, notes=["a note"], command="knot-runner x")
     width, height = size(path)
-    assert 1000 <= width <= 2400 and 600 <= height <= 1800
+    assert 5 <= width / canvas.DPI <= 12 and 3 <= height / canvas.DPI <= 9  # inches
     assert is_drawn(path)
     assert lines and all(isinstance(line, str) and "nan" not in line for line in lines)
     assert not list(tmp_path.glob("*.tmp"))

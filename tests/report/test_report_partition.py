@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from knot_runner.errors import UserError
+from knot_runner.report import canvas
 from knot_runner.report.figure_partition import draw_partition, summary
+
+
+@pytest.fixture(autouse=True)
+def as_printed(printed_resolution: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures of this file are as users get them."""
+    monkeypatch.setattr(canvas, "DPI", printed_resolution)
 
 
 def read(path: Path) -> np.ndarray:

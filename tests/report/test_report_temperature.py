@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from knot_runner.errors import UserError
-from knot_runner.report import probe_view
+from knot_runner.report import canvas, probe_view
 from knot_runner.report.figure_temperature import boundary, gradients, heat_colours, softmax
 from knot_runner.report.records_view import load
 
@@ -71,7 +71,8 @@ def test_every_figure_is_drawn_with_its_csv(factory: Any, tmp_path: Path, figure
     path = tmp_path / "figure.png"
     lines = figure(jobs, path, notes=["a note"], command="knot-runner x")
     image = imread(path)
-    assert 1000 <= image.shape[1] <= 2600 and 600 <= image.shape[0] <= 2600
+    height, width = (pixels / canvas.DPI for pixels in image.shape[:2])  # inches
+    assert 5 <= width <= 13 and 3 <= height <= 13
     assert (image[..., :3].min(2) < 0.9).mean() > 0.01
     assert lines and not any("nan" in line for line in lines)
     assert {row["setting"] for row in table(path)} == (

@@ -2,7 +2,11 @@
 
 import contextlib
 
+import pytest
+
 from knot_runner.compose import compose_all
+from knot_runner.engine.hardware import choose_device
+from knot_runner.errors import UserError
 from knot_runner.sweep.devices import leased
 
 
@@ -25,3 +29,18 @@ def test_without_a_list_all_have_their_own_device(tmp_path):
     with leased(settings(tmp_path, "")) as first, leased(settings(tmp_path, "")) as second:
         assert first == second == "cpu"
     assert not (tmp_path / ".locks").exists()
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_device_is_what_was_asked_for_or_a_refusal(count, monkeypatch):
+    """With and without GPUs, whatever this machine has."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: count > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+    assert choose_device("auto").type == ("cuda" if count else "cpu") and choose_device("cpu").type == "cpu"
+    there = {f"cuda:{index}": index < count for index in range(3)} | {"cuda": count > 0, "cuda:x": False, "gpu": False}
+    for name, is_there in there.items():
+        if is_there:
+            assert str(choose_device(name)) == name
+        else:
+            with pytest.raises(UserError, match=f"hardware.device: '?{name}"):
+                choose_device(name)

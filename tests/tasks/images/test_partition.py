@@ -62,7 +62,7 @@ def tasks(draw: st.DrawFn) -> ImageTask:
 
 
 @given(SETTINGS, tasks(), st.integers(0, 5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_every_partition_is_sound(spec: Any, made: ImageTask, seed: int) -> None:
     try:
         partition = make_partition(spec, made, seed)
