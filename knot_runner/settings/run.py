@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from knot_runner.settings.networks import NETWORK_SETTINGS, ImageModel
 from knot_runner.settings.partition import PARTITION_SETTINGS
 from knot_runner.settings.probe import ProbeSettings
 from knot_runner.settings.run_id import kind_of
+from knot_runner.settings.sizes import Seed
 from knot_runner.settings.task import TaskSettings
 from knot_runner.strict import build, rule
 
@@ -61,7 +63,7 @@ UNTRAINED_TASKS: dict[str, type] = {"gaussians": GaussiansSettings, "image_sets"
 class Settings:
     """One run, whole."""
 
-    seed: int
+    seed: Seed
     task: TaskSettings | ImageTaskSettings | GaussiansSettings | ImageSetsSettings
     method: dict[str, Any]
     hardware: HardwareSettings
@@ -185,9 +187,11 @@ def _image_parts(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_parties(settings: Settings) -> None:
-    for party in settings.model.per_party:
+    common = {**dataclasses.asdict(settings.model), "per_party": {}}
+    for party, changes in settings.model.per_party.items():
         if party not in settings.task.datasets:
             raise UserError(
                 f"model.per_party.{party}: task {settings.task.name} has no such data set"
                 f"{nearest(party, settings.task.datasets)}"
             )
+        build(ModelSettings, {**common, **changes}, f"model.per_party.{party}")
