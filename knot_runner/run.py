@@ -35,6 +35,9 @@ PIPELINES: dict[type, str] = {
 
 def run(errand: Errand) -> dict[str, Any]:
     """:func:`run_locked`, alone with the run's folder: whoever comes second waits, and finds it finished."""
+    finished = read_result(errand.folder)
+    if finished is not None:  # a lock cannot be had on a read-only disk, and is of no use
+        return finished
     with locked(lock_of(errand.settings.paths.out, errand.run_id)):
         return run_locked(errand)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1] / "knot_runner"
 #: Floors from the ground up; a module may import its own floor and those below.
 FLOORS = [
-    {"errors", "strict", "files", "memory", "processes"},
+    {"errors", "strict", "files", "memory", "processes", "streams"},
     {"settings"},
     {"measures", "records", "stale", "transport", "models", "tasks"},
     {"engine", "tracker"},

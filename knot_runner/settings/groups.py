@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from knot_runner.errors import nearest
 from knot_runner.settings.sizes import Depth, Items, Parties, Steps, Width
 from knot_runner.strict import rule
+
+#: Bytes of one name in a path, on all file systems in use.
+LONGEST_NAME = 255
 
 
 @dataclass
@@ -106,6 +111,13 @@ class PathSettings:
 
     data: str | None
     out: str
+
+    def __post_init__(self) -> None:
+        for key in ("data", "out"):
+            path = Path(getattr(self, key) or "")
+            rule("\0" not in str(path), key, "has a character 0, which no path may have")
+            longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
+            rule(longest <= LONGEST_NAME, key, f"has a name of {longest} bytes; file systems take {LONGEST_NAME}")
 
 
 @dataclass
