@@ -1,8 +1,8 @@
 """How sweeps endure kills: a grid is killed -9 at random moments, relaunched until it is done, and compared with one
 left alone. ``python scripts/endure.py --jobs 24 --kills 5 --times 10 --launcher basic joblib submitit_local fused``
 
-``python scripts/endure.py --faults [--rounds 3]``: every call of a tiny federated run that changes a file fails once, in
-each of four ways (death before it, death in the midst of a write, a full disk, a broken one).
+``python scripts/endure.py --faults [--rounds 3]``: every call of a tiny federated run that changes a file fails once,
+in each of four ways (death before it, death in the midst of a write, a full disk, a broken one).
 
 A relaunched command must give the same results, weights byte for byte and rounds number for number, begin no finished
 job again and leave nothing half-written. Everything is written below a temporary folder.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,21 @@ def data_root() -> Path:
     if not (root / "meld").is_dir():
         pytest.skip("the real data sets are not here; KNOT_DATA=DIR says where they are")
     return root
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """Whoever looks for another machine is found out."""
+
+    def refuse(*where, **_):
+        raise AssertionError(f"the network was asked for: {where}")
+
+    connect = socket.socket.connect
+
+    def local(self, address):
+        return connect(self, address) if self.family == socket.AF_UNIX else refuse(address)
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket.socket, "connect", local)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)

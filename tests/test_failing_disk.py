@@ -7,13 +7,15 @@ import functools
 import hashlib
 import json
 import re
+import resource
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from knot_runner.compose import as_yaml, compose_all, run_folder
-from knot_runner.errors import UserError
+from knot_runner.engine.commit import Checkpoint
+from knot_runner.errors import DiskFullError, UserError
 from knot_runner.pipelines.errand import Errand, Means
 from knot_runner.run import run
 from knot_runner.tasks.shared import SharedTasks
@@ -115,9 +117,6 @@ FULL = {"the log": ("write", "rounds.jsonl"), "the state": ("write", "state-0"),
 
 @pytest.mark.parametrize("where", FULL)
 def test_a_full_disk_is_one_line_and_the_last_commit_stands(where, undisturbed, tmp_path):
-    from knot_runner.engine.commit import Checkpoint
-    from knot_runner.errors import DiskFullError
-
     wanted, calls = undisturbed
     name, part = FULL[where]
     at = [i for i, (call, path) in enumerate(calls) if call == name and part in path][-1]  # of the last commit
@@ -128,3 +127,19 @@ def test_a_full_disk_is_one_line_and_the_last_commit_stands(where, undisturbed, 
     commit = Checkpoint(folder.parent).load()
     assert commit.step < 2  # loads, whatever step it was made after
     assert once(tmp_path) is None and records(tmp_path) == wanted
+
+
+@pytest.mark.parametrize("limit", [100, 1500, 4000])
+def test_a_limit_on_the_size_of_files_is_a_full_disk(limit, undisturbed, tmp_path):
+    """``ulimit -f``: the settings, the log or a state no longer fits."""
+    wanted, _ = undisturbed
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        problem = once(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert isinstance(problem, DiskFullError), problem
+    assert re.search(r": disk full: needs [\d.]+ (bytes|KB), may have [\d.]+ (bytes|KB) ", str(problem))
+    assert once(tmp_path) is None and records(tmp_path) == wanted
+    assert not list(tmp_path.rglob("*.tmp"))

@@ -24,6 +24,7 @@ from knot_runner.settings.networks import NETWORK_SETTINGS, ImageModel
 from knot_runner.settings.partition import PARTITION_SETTINGS
 from knot_runner.settings.probe import ProbeSettings
 from knot_runner.settings.run_id import kind_of
+from knot_runner.settings.secrets import refuse_secrets
 from knot_runner.settings.sizes import Seed
 from knot_runner.settings.task import TaskSettings
 from knot_runner.strict import build, rule
@@ -97,6 +98,7 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
     A loss that is not in ``LOSS_SETTINGS`` is left to the run, which knows the plug-ins; so is a federated algorithm
     that is not in ``METHOD_SETTINGS``, where there are plug-ins. Raises :class:`UserError`.
     """
+    refuse_secrets(config)
     for group in ("task", "method"):
         _require(config, group)
     task_kind = kind_of(config["task"])
