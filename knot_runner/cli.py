@@ -7,7 +7,8 @@ import os
 import sys
 
 from knot_runner.errors import UserError, nearest
-from knot_runner.processes import Terminated, raise_on_sigterm
+from knot_runner.processes import ended_by_sigterm, on_sigterm
+from knot_runner.streams import lasting, printed
 
 #: Each is a function of its name in ``verbs/``.
 VERBS = ("check", "claims", "compare", "ls", "plot", "report", "table")
@@ -37,25 +38,50 @@ The same command again goes on where it stopped, or shows what it found; --stale
 data made. --hydra-help: Hydra's own flags."""
 
 
+#: What is said when a signal ends it; and, to a terminal, that the cursor is shown again, which a live view hides.
+INTERRUPTED = b"knot-runner: interrupted; the same command goes on from the last commit\n"
+SHOW_CURSOR = b"\x1b[?25h"
+
+
 def main(argv: list[str] | None = None) -> int:
-    """The command's whole life; returns the exit code and prints at most one line for a user's mistake."""
+    """The command's whole life; returns the exit code and prints at most one line for a user's mistake.
+
+    Leaves signals and standard streams as they were, so that a test or a notebook may call it.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    raise_on_sigterm()
+    with lasting() as out, ended_by_sigterm(), on_sigterm(_say_interrupted):
+        return printed(out, _exit_code(arguments))
+
+
+def _exit_code(arguments: list[str]) -> int:
     try:
-        code = _carry_out(arguments)
-        sys.stdout.flush()
-        return code
+        _check_place()
+        return _carry_out(arguments)
     except UserError as problem:
         print(f"knot-runner: {problem}", file=sys.stderr)
-        return 2  # the user's input; launch.py has the other exit codes
-    except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except (KeyboardInterrupt, Terminated) as stop:
-        print("knot-runner: interrupted; the same command goes on from the last commit", file=sys.stderr)
-        sys.stderr.flush()
+        return problem.exit_code  # launch.py has the other exit codes
+    except OSError as problem:  # a folder that is gone, a disk that fails
+        if problem.filename is None:
+            raise
+        print(f"knot-runner: {problem.filename}: {problem.strerror}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        _say_interrupted()
         # not return: joining threads of killed workers may hang, and every commit is whole at any moment
-        os._exit(130 if isinstance(stop, KeyboardInterrupt) else 143)
+        os._exit(130)
+
+
+def _check_place() -> None:
+    """Libraries ask for the current folder, and relative paths begin there."""
+    try:
+        os.getcwd()  # noqa: PTH109 (Path.cwd does no more)
+    except OSError:
+        raise UserError("the current folder is not there any more; cd to one that is") from None
+
+
+def _say_interrupted() -> None:
+    """Straight to the terminal: this may be in the midst of a print."""
+    os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + INTERRUPTED)
 
 
 def _carry_out(arguments: list[str]) -> int:

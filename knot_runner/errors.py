@@ -9,6 +9,18 @@ from collections.abc import Iterable
 class UserError(Exception):
     """Bad input (config, data, checkpoint, hardware). Its text is the whole message: exit code 2, no traceback."""
 
+    exit_code = 2
+
+
+class DiskFullError(UserError):
+    """A file does not fit on its disk: not the input's fault, and the same command goes on once there is space."""
+
+    exit_code = 1
+
+
+class ReadOnlyError(UserError):
+    """A folder cannot be written to, though it may well be read."""
+
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """``" (did you mean 'x'?)"`` for the closest of ``known``, else the list of what there is.

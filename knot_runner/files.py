@@ -3,22 +3,63 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import resource
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from knot_runner.errors import UserError
+from knot_runner.errors import DiskFullError, ReadOnlyError, UserError
+from knot_runner.memory import human
+
+#: What the system says where nothing may be written, and where something does not fit.
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
+    """The error, in one line, for ``needed`` bytes that could not be written to ``path``."""
+    if problem.errno in FULL:
+        return DiskFullError(f"{path}: disk full: needs {human(needed)}, {_room(path, problem.errno)}")
+    kind = ReadOnlyError if problem.errno in READ_ONLY else UserError
+    return kind(f"{path}: cannot be written ({needed} bytes): {problem.strerror or problem}")
+
+
+def _room(path: Path, number: int) -> str:
+    """What there is instead: space on the disk, or what this process may write to one file (``ulimit -f``)."""
+    if number == errno.EFBIG:
+        return f"may have {human(resource.getrlimit(resource.RLIMIT_FSIZE)[0])} (the limit of a file's size)"
+    there = next((folder for folder in path.absolute().parents if folder.is_dir()), Path("/"))
+    return f"has {human(shutil.disk_usage(there).free)}" + (" (less the quota)" if number == errno.EDQUOT else "")
+
+
+def require_writable(folder: Path, key: str) -> None:
+    """Make ``folder``, and see that a file can be made in it; nothing is left there.
+
+    Raises :class:`UserError` naming ``key``, the setting that says where.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as problem:
+        if isinstance(problem, FileExistsError | NotADirectoryError):
+            raise UserError(f"{key}: {folder}: is not a folder, nor can one be made there") from None
+        kind = type(refused(folder, problem))
+        raise kind(f"{key}: {folder}: cannot be written: {problem.strerror or problem}") from None
 
 
 def write_atomic(path: Path, content: bytes | str, durable: bool = True) -> None:
     """Replace ``path`` by ``content``, wholly or not at all, also across a power loss (if ``durable``).
 
-    Raises :class:`UserError` naming the file when the disk is full or the folder is read-only.
+    Raises :class:`DiskFullError`, :class:`ReadOnlyError` or another :class:`UserError`, naming the file.
     """
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
@@ -35,7 +76,7 @@ def write_atomic(path: Path, content: bytes | str, durable: bool = True) -> None
     except OSError as problem:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise UserError(f"{path}: cannot be written ({len(data)} bytes): {problem.strerror or problem}") from None
+        raise refused(path, problem, len(data)) from None
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -60,16 +101,17 @@ def sha256(path: Path) -> str:
 def append_synced(path: Path, line: str) -> int:
     """Append ``line`` and a newline, fsync, and return the file's new length in bytes.
 
-    Raises :class:`UserError` naming the file when it cannot be (a full disk).
+    Raises :class:`UserError` naming the file when it cannot be, :class:`DiskFullError` on a full disk.
     """
+    data = line.encode() + b"\n"
     try:
         with path.open("ab") as file:
-            file.write(line.encode() + b"\n")
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
             return file.tell()
     except OSError as problem:
-        raise UserError(f"{path}: cannot be written: {problem.strerror or problem}") from None
+        raise refused(path, problem, len(data)) from None
 
 
 class BusyError(Exception):
@@ -81,9 +123,14 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     """Hold an exclusive lock on ``path`` (made if need be). The lock dies with the process, so none is ever stale.
 
     Without ``wait`` :class:`BusyError` is raised when another holds it. A second lock in one process counts as another.
+    Raises :class:`UserError` where the lock cannot be made, :class:`ReadOnlyError` on a read-only disk.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("wb")
+    except OSError as problem:
+        raise refused(path, problem) from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

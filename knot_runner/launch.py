@@ -14,8 +14,8 @@ from rich.console import Console
 
 from knot_runner import stale
 from knot_runner.compose import ComposedJob, as_yaml, check_launch, compose_all
-from knot_runner.errors import UserError
-from knot_runner.files import BusyError, locked
+from knot_runner.errors import ReadOnlyError, UserError
+from knot_runner.files import BusyError, locked, require_writable
 from knot_runner.listing import config_folder
 from knot_runner.progress import Live
 from knot_runner.records import clear_states, lock_of, read_result
@@ -64,6 +64,7 @@ def _hydra(arguments: list[str], task: Any) -> None:
 def _single(job: ComposedJob, code: str | None, console: Console) -> int:
     """One run, in this process."""
     if read_result(job.folder) is None:
+        require_writable(Path(job.settings.paths.out), "paths.out")
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
@@ -76,9 +77,10 @@ def _single(job: ComposedJob, code: str | None, console: Console) -> int:
     except UserError:
         raise
     except Exception as problem:  # a bug or a broken machine: on record
-        job.folder.mkdir(parents=True, exist_ok=True)
-        with (job.folder / "log.txt").open("a", encoding="utf-8") as log:
-            traceback.print_exc(file=log)
+        with contextlib.suppress(OSError):  # a broken disk may be the problem itself
+            job.folder.mkdir(parents=True, exist_ok=True)
+            with (job.folder / "log.txt").open("a", encoding="utf-8") as log:
+                traceback.print_exc(file=log)
         print(f"knot-runner: {type(problem).__name__}: {problem} (see {job.folder}/log.txt)", file=sys.stderr)
         return FAILED
     clear_failure(job.folder)
@@ -103,6 +105,8 @@ def _sweep(jobs: list[ComposedJob], expanded: list[str], code: str | None, conso
     there = [job for job in unlike if states[job.run_id] is not None]
     _clear_left_states(there)
     outcomes: list[Outcome] = []
+    for out in dict.fromkeys(job.settings.paths.out for job in unlike if states[job.run_id] is None):
+        require_writable(Path(out), "paths.out")
     if planned:
         plan = make_plan(Path(jobs[0].settings.paths.out), planned, jobs[0].settings.fail_fast, code)
         with Board(planned, len(unlike) - len(planned), console):
@@ -118,7 +122,10 @@ def _clear_left_states(finished: list[ComposedJob]) -> None:
     """A process that was killed just after it had written its result could not clear the states behind it."""
     for job in finished:
         if (job.folder / "commit.json").exists():
-            with contextlib.suppress(BusyError), locked(lock_of(job.settings.paths.out, job.run_id), wait=False):
+            with (
+                contextlib.suppress(BusyError, ReadOnlyError),
+                locked(lock_of(job.settings.paths.out, job.run_id), wait=False),
+            ):
                 clear_states(job.folder)
 
 

@@ -29,17 +29,55 @@ class Ended(RuntimeError):
     """What runs share was closed while this one waited: nothing is wrong with it, and nobody carries it out."""
 
 
-class Terminated(BaseException):
-    """SIGTERM, as an exception, so that trackers are finished and workers ended on the way out."""
+#: Exit code of a process that SIGTERM ended.
+TERMINATED = 143
+#: Seconds that leaving may take; a job that a sweep ends has GRACE (sweep/task.py) of them.
+PATIENCE = 10.0
+#: What is done on the way out, the newest first.
+_on_the_way_out: list[Callable[[], object]] = []
 
 
-def raise_on_sigterm() -> None:
-    """Have SIGTERM raise :class:`Terminated` in the main thread."""
-    signal.signal(signal.SIGTERM, _terminated)
+@contextlib.contextmanager
+def on_sigterm(action: Callable[[], object]) -> Iterator[None]:
+    """Within, ``action`` is called where SIGTERM ends this process (inside :func:`ended_by_sigterm`); else it is not.
+
+    For what would otherwise be left behind: a tracker that is not finished, processes that are ours to end.
+    """
+    _on_the_way_out.append(action)
+    try:
+        yield
+    finally:
+        _on_the_way_out.remove(action)
 
 
-def _terminated(number: int, frame: object) -> None:
-    raise Terminated
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Within, SIGTERM ends this process with :data:`TERMINATED`, after the actions of :func:`on_sigterm`; afterwards
+    the handler that was there is there again. In another thread than the main one nothing changes.
+
+    Nothing is raised: an exception at an arbitrary instruction could be caught by whatever library it falls into, or
+    leave that half-way. The main thread stands still meanwhile, every commit is whole at any moment, and locks and
+    workers die with the process.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only that may set handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+def _leave(number: int, frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    late = threading.Timer(PATIENCE, os._exit, (TERMINATED,))  # an action may wait for what the main thread holds
+    late.daemon = True
+    late.start()
+    for action in reversed(list(_on_the_way_out)):
+        with contextlib.suppress(Exception):
+            action()
+    os._exit(TERMINATED)
 
 
 def _wait() -> None:

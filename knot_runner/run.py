@@ -9,6 +9,7 @@ from typing import Any
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.plugins import load_plugins
 from knot_runner.files import locked
+from knot_runner.pipelines import needs
 from knot_runner.pipelines.errand import Errand
 from knot_runner.records import lock_of, read_result, write_result
 from knot_runner.settings import (
@@ -34,6 +35,9 @@ PIPELINES: dict[type, str] = {
 
 def run(errand: Errand) -> dict[str, Any]:
     """:func:`run_locked`, alone with the run's folder: whoever comes second waits, and finds it finished."""
+    finished = read_result(errand.folder)
+    if finished is not None:  # a lock cannot be had on a read-only disk, and is of no use
+        return finished
     with locked(lock_of(errand.settings.paths.out, errand.run_id)):
         return run_locked(errand)
 
@@ -46,6 +50,7 @@ def run_locked(errand: Errand) -> dict[str, Any]:
     finished = read_result(errand.folder)
     if finished is not None:
         return finished
+    needs.check(errand.settings, errand.hp)
     load_plugins(errand.settings.plugins)
     result = write_result(errand.folder, _carry_out(errand))
     Checkpoint(errand.folder).clear()

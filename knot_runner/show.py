@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
 
 from knot_runner.compose import ComposedJob
-from knot_runner.errors import UserError
+from knot_runner.errors import ReadOnlyError, UserError
+from knot_runner.files import require_writable
 from knot_runner.report import figures, render
 from knot_runner.report.records_view import Job
 from knot_runner.report.tables import preset_table
@@ -18,7 +21,7 @@ def show_table(name: str, jobs: list[ComposedJob], command: str) -> None:
     spec = jobs[0].settings.report or {}
     table = preset_table(references(jobs), spec, command)
     Console().print(render.to_terminal(table))
-    for path in render.write_all(table, Path(jobs[0].settings.paths.out) / "tables", name):
+    for path in render.write_all(table, folder_for(Path(jobs[0].settings.paths.out), "tables"), name):
         print(path)
 
 
@@ -28,8 +31,7 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str) -> None:
     kind = spec.get("kind", "")
     if kind not in figures.FIGURES:
         raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
-    path = Path(jobs[0].settings.paths.out) / "figures" / f"{name}.png"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = folder_for(Path(jobs[0].settings.paths.out), "figures") / f"{name}.png"
     for line in figures.FIGURES[kind](references(jobs), path, notes=spec.get("notes", []), command=command):
         print(line)
     print(path)
@@ -49,8 +51,7 @@ def show_partition(job: ComposedJob) -> None:
     partition = make_partition(settings.partition, task, settings.seed)
     counts = np.stack([np.bincount(task.train.labels[rows], minlength=len(task.classes)) for rows in partition.train])
     name = f"partition_{settings.task.name}_{settings.partition.kind}_seed{settings.seed}"
-    path = Path(settings.paths.out) / "figures" / f"{name}.png"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = folder_for(Path(settings.paths.out), "figures") / f"{name}.png"
     title = f"{settings.task.name}: {settings.partition.kind} partition, seed {settings.seed}"
     for line in draw_partition(counts, partition.names, task.classes, path, title, [*task.notes, *partition.notes]):
         print(line)
@@ -61,6 +62,21 @@ def show(name: str, jobs: list[ComposedJob], command: str) -> None:
     """Whichever of the two the preset has."""
     is_figure = (jobs[0].settings.report or {}).get("kind") in figures.FIGURES
     (show_figure if is_figure else show_table)(name, jobs, command)
+
+
+def folder_for(out: Path, name: str) -> Path:
+    """``<out>/<name>``, made; below the system's temporary folder, which is said, where ``out`` may only be read.
+
+    Raises :class:`UserError` naming paths.out where neither can be written.
+    """
+    try:
+        require_writable(out / name, "paths.out")
+        return out / name
+    except ReadOnlyError:
+        instead = Path(tempfile.mkdtemp(prefix="knot-runner-")) / name
+        instead.mkdir()
+        print(f"{out} can only be read; files are written to {instead}", file=sys.stderr)
+        return instead
 
 
 def references(jobs: list[ComposedJob]) -> list[Job]:

@@ -14,12 +14,25 @@ import json
 import math
 import types
 import typing
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from knot_runner.errors import UserError, nearest
 
 #: evaluated once per class: a grid builds hundreds of each
-_hints = functools.cache(typing.get_type_hints)
+_hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
+
+#: The largest magnitude of a setting that says nothing else: of a count, what no machine holds; of a number, what is
+#: finite in float32, so that a rate may be absurd (the run then diverges, which is a result) but never overflows.
+MOST_COUNT, MOST_NUMBER = 10**9, 1e30
+#: Letters of a value that a message shows.
+LONGEST = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class AtMost:
+    """The largest magnitude of one setting: ``rounds: Annotated[int, AtMost(10**6)]``."""
+
+    most: float
 
 
 def build(cls: type, values: Any, where: str) -> Any:
@@ -54,19 +67,21 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(value):  # built before, by whoever knew its kind
         return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _scalar(args[0], value, where, next(each.most for each in args[1:] if isinstance(each, AtMost)))
     if origin in (typing.Union, types.UnionType):
         return _convert_union(args, value, where)
     if origin is Literal:
         if value not in args:
-            raise UserError(f"{where}: {value!r} is not one of {', '.join(map(str, args))}")
+            raise UserError(f"{where}: {short(value)} is not one of {', '.join(map(str, args))}")
         return value
     if origin is list:
         if not isinstance(value, list):
-            raise UserError(f"{where}: expected a list, got {value!r}")
+            raise UserError(f"{where}: expected a list, got {short(value)}")
         return [_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
     if origin is dict:
         if not isinstance(value, dict):
-            raise UserError(f"{where}: expected key: value pairs, got {value!r}")
+            raise UserError(f"{where}: expected key: value pairs, got {short(value)}")
         return {str(key): _convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
     if hint is Any:
         return value
@@ -91,18 +106,38 @@ def _convert_union(options: tuple, value: Any, where: str) -> Any:
     raise problems[-1]
 
 
-def _scalar(hint: type, value: Any, where: str) -> Any:
+def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> Any:
+    """``value`` as ``hint`` (bool, int, float, str); numbers of a magnitude of at most ``most``."""
     kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
     right = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+    if right and hint is int:
+        _bounded(value, MOST_COUNT if most is None else most, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        _bounded(value, MOST_NUMBER if most is None else most, where)  # before float(), which may overflow
         value, right = float(value), True
     if hint is float and isinstance(value, str) and _is_number(value):  # YAML 1.1 reads 1e-3 as a word
         value, right = float(value), True
     if not right:
-        raise UserError(f"{where}: expected {kinds.get(hint, hint.__name__)}, got {value!r}")
+        raise UserError(f"{where}: expected {kinds.get(hint, hint.__name__)}, got {short(value)}")
     if hint is float and not math.isfinite(value):
         raise UserError(f"{where}: expected a finite number, got {value}")
+    if hint is float:
+        _bounded(value, MOST_NUMBER if most is None else most, where)
     return value
+
+
+def _bounded(value: float, most: float, where: str) -> None:
+    if abs(value) > most:
+        side = f"above {most:g}" if value > 0 else f"below {-most:g}"
+        raise UserError(f"{where}: {short(value)} is {side}, the largest magnitude that makes sense here")
+
+
+def short(value: Any) -> str:
+    """A value as a message shows it: neither a number of a thousand digits nor a long list is printed whole."""
+    if isinstance(value, int) and abs(value) >= 10**15:
+        return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # about; str() itself has a limit
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def _is_number(text: str) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from knot_runner.processes import on_sigterm
 from knot_runner.settings import Settings, TrackerSettings
 
 #: Seconds to wait for an online service before the run goes on without it.
@@ -22,6 +24,7 @@ class Tracker:
         self, spec: TrackerSettings, settings: Settings, folder: Path, run_id: str, say: Callable[[str], None]
     ) -> None:
         self._say, self._run = say, None
+        self._leaving = contextlib.ExitStack()
         self._start = (lambda: self._begin(spec, settings, folder, run_id)) if spec.name == "wandb" else None
 
     def log(self, row: dict[str, Any]) -> None:
@@ -36,12 +39,17 @@ class Tracker:
         self._attempt(lambda: self._run.summary.update(numbers | _flat(result.get("metrics", {}))))
 
     def __enter__(self) -> Tracker:
+        self._leaving.enter_context(on_sigterm(lambda: self._finish(1)))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._attempt(lambda: self._run.finish(exit_code=0 if kind is None else 1))
+        self._leaving.close()
+        self._finish(0 if kind is None else 1)
+
+    def _finish(self, code: int) -> None:
+        self._attempt(lambda: self._run.finish(exit_code=code))
 
     def _begin_once(self) -> None:
         if self._start is not None:

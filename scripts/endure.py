@@ -1,6 +1,9 @@
 """How sweeps endure kills: a grid is killed -9 at random moments, relaunched until it is done, and compared with one
 left alone. ``python scripts/endure.py --jobs 24 --kills 5 --times 10 --launcher basic joblib submitit_local fused``
 
+``python scripts/endure.py --faults [--rounds 3]``: every call of a tiny federated run that changes a file fails once,
+in each of four ways (death before it, death in the midst of a write, a full disk, a broken one).
+
 A relaunched command must give the same results, weights byte for byte and rounds number for number, begin no finished
 job again and leave nothing half-written. Everything is written below a temporary folder.
 """
@@ -11,6 +14,7 @@ import argparse
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +24,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests import test_failing_disk as failing
+from tests.disk import WAYS, Disk
 from tests.sweep.grids import LAUNCHERS, begun, command, results
 
 #: Rounds of a job, so that kills fall into jobs and not only between them.
@@ -34,7 +40,12 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--launcher", nargs="+", default=list(LAUNCHERS), choices=list(LAUNCHERS))
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
+    parser.add_argument("--faults", action="store_true", help="fail every call to the disk instead")
+    parser.add_argument("--rounds", type=int, default=3, help="of the run whose calls fail")
     options = parser.parse_args()
+    if options.faults:
+        fail_every_call(options.rounds)
+        return
     with tempfile.TemporaryDirectory() as folder:
         grid = [*LENGTH, f"seed={','.join(map(str, range(options.jobs)))}"]
         undisturbed = Path(folder) / "undisturbed"
@@ -56,6 +67,33 @@ def main() -> None:
                 f"{launcher}: {equal} of {options.times} equal; starts a sweep {min(started)} to {max(started)}",
                 flush=True,
             )
+
+
+def fail_every_call(rounds: int) -> None:
+    """Print, per way of failing, how many of all calls left a run that the same command made as if nothing had been."""
+    overrides = (f"training.rounds={rounds}",)
+    with tempfile.TemporaryDirectory() as folder:
+        disk = Disk(Path(folder) / "undisturbed")
+        failing.once(disk.root, overrides, disk)
+        wanted = failing.records(disk.root)
+        print(f"{rounds} rounds: {len(disk.calls)} calls", flush=True)
+        for way in WAYS:
+            equal = sum(
+                endured(Path(folder) / f"{way}{at}", overrides, at, way, wanted) for at in range(len(disk.calls))
+            )
+            print(f"{way}: {equal} of {len(disk.calls)} equal", flush=True)
+
+
+def endured(out: Path, overrides: tuple[str, ...], at: int, way: str, wanted: object) -> bool:
+    """Whether the run whose call ``at`` failed comes out as it should, and leaves nothing half-written."""
+    out.mkdir()
+    failing.once(out, overrides, Disk(out, at, way))
+    problem = failing.once(out, overrides)
+    same = problem is None and failing.records(out) == wanted and not list(out.rglob("*.tmp"))
+    if not same:
+        print(f"{way} at call {at}: NOT EQUAL ({problem})", flush=True)
+    shutil.rmtree(out)
+    return same
 
 
 def killed_sweep(grid: list[str], out: Path, kills: int, alone: float, draw: random.Random) -> None:

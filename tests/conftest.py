@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,3 +41,21 @@ def printed_resolution() -> Iterator[int]:
         for module in (canvas, page_figures):
             patch.setattr(module, "DPI", printed // 4)
         yield printed
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """Whoever looks for another machine is found out."""
+
+    def refuse(*where, **_):
+        raise AssertionError(f"the network was asked for: {where}")
+
+    connect = socket.socket.connect
+
+    def local(self, address):
+        return connect(self, address) if self.family == socket.AF_UNIX else refuse(address)
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket.socket, "connect", local)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)

@@ -98,7 +98,7 @@ def without_times(result):
 
 
 @pytest.mark.parametrize("task", ["sa", "erc", "nli"])
-def test_a_run_writes_its_records_and_shows_a_table(task, tmp_path, capsys):
+def test_a_run_writes_its_records_and_shows_a_table(task, offline, tmp_path, capsys):
     result, folder = run(tmp_path, f"task={task}")
     said = capsys.readouterr().out
     assert {p.name for p in folder.iterdir()} >= {

@@ -73,7 +73,7 @@ class Checkpoint:
     def log(self) -> list[dict[str, Any]]:
         """The rows logged so far."""
         path = self.folder / LOG
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
     def clear(self) -> None:
         """Delete the states (the work is finished and its result stands elsewhere); the log stays."""

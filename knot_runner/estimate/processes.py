@@ -39,7 +39,7 @@ def _stats() -> dict[int, tuple[int, int]]:
     found = {}
     for folder in PROC.glob("[0-9]*"):
         try:
-            text = (folder / "stat").read_text()
+            text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
         except OSError:  # it ended meanwhile
             continue
         fields = text.rpartition(")")[2].split()  # names may hold blanks and brackets
@@ -61,7 +61,7 @@ def _proportional(pid: int) -> int:
 
 def _field(path: Path, name: str) -> int | None:
     try:
-        line = next(line for line in path.read_text().splitlines() if line.startswith(name))
+        line = next(line for line in path.read_text(encoding="ascii").splitlines() if line.startswith(name))
     except (OSError, StopIteration):
         return None
     return int(line.split()[1]) * 1024

@@ -151,4 +151,6 @@ def _read(artefact: Artefact) -> Finished:
     log = artefact.folder / "rounds.jsonl"
     if not log.is_file() or sha256(log) != artefact.info["log_sha256"]:
         raise UserError(f"{log}: does not match its digest; delete its folder and repeat the command")
-    return Finished(artefact.key, artefact.tensors(), [json.loads(line) for line in log.read_text().splitlines()])
+    return Finished(
+        artefact.key, artefact.tensors(), [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    )

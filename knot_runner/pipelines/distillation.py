@@ -13,9 +13,8 @@ from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.store import Store
-from knot_runner.errors import UserError
 from knot_runner.evaluate import evaluate
-from knot_runner.files import write_atomic
+from knot_runner.files import refused, write_atomic
 from knot_runner.methods import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
@@ -136,10 +135,10 @@ def _keep_model(store: Store, name: str, folder: Path) -> None:
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)
-    except OSError as problem:
+    except OSError:
         try:
             shutil.copyfile(source, target)
-        except OSError:
+        except OSError as problem:
             with contextlib.suppress(OSError):
                 target.unlink(missing_ok=True)
-            raise UserError(f"{target}: cannot be written: {problem.strerror}") from None
+            raise refused(target, problem, source.stat().st_size) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from knot_runner.settings.sizes import Items, Parties, Steps
 from knot_runner.settings.transport import ClusteringSettings
 from knot_runner.strict import rule
 
@@ -16,11 +17,11 @@ class FederatedTraining:
     """Rounds and local training (McMahan et al. 2017: C, E, B, eta), plain SGD."""
 
     name: str
-    rounds: int
+    rounds: Steps
     #: clients a round: a number, or a share of all clients below 1 (at least one client)
-    participants: int | float
-    epochs: int
-    batch: int
+    participants: Parties | float
+    epochs: Steps
+    batch: Items
     lr: float
     momentum: float
     weight_decay: float
@@ -35,7 +36,7 @@ class FederatedTraining:
     #: end the run in the round that reaches ``target``
     stop_at_target: bool
     #: measure every so many rounds, and always in the last
-    evaluate_every: int
+    evaluate_every: Steps
 
     def __post_init__(self) -> None:
         for key in ("rounds", "epochs", "batch", "evaluate_every"):
@@ -56,7 +57,7 @@ class Schedule:
 
     shape: Literal["linear", "cosine", "exponential", "step"]
     end: float
-    rounds: int
+    rounds: Steps
 
     def __post_init__(self) -> None:
         rule(self.end > 0, "end", f"{self.end} is not above 0; 1 is ordinary training")
@@ -69,7 +70,7 @@ class Stragglers:
 
     share: float
     temperature: float
-    epochs: int | None = None
+    epochs: Steps | None = None
 
     def __post_init__(self) -> None:
         rule(0 <= self.share <= 1, "share", f"{self.share} is not in [0, 1]")
@@ -118,9 +119,9 @@ class FederatedSettings:
     #: fedprox: weight of (mu / 2) || w - w_global ||^2
     mu: float | None = None
     #: fedrep: epochs of the head alone; the body then trains for ``training.epochs`` - head_epochs
-    head_epochs: int | None = None
+    head_epochs: Steps | None = None
     #: last round with all clients: epochs of the head alone; 0 = none (FedWaD's protocol: 10)
-    final_head_epochs: int = 0
+    final_head_epochs: Steps = 0
     #: clients are grouped by the distance of their data first, and each group learns by itself; null = all together
     clustering: ClusteringSettings | None = None
     #: settings of a plug-in's own method

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from knot_runner.settings.images import ImageTaskSettings
+from knot_runner.settings.sizes import Items, Parties, Side, Spread, Steps
 from knot_runner.settings.transport import EncoderSettings, FedwadSettings, OtddSettings
 from knot_runner.strict import rule
 
@@ -37,18 +38,18 @@ class CoresetSettings:
     #: federated: FedWaD between coreset and client; exact: network simplex
     distance: Literal["federated", "exact"]
     #: points of the coreset
-    points: int
-    epochs: int
+    points: Items
+    epochs: Steps
     #: clients drawn per epoch
-    participants: int
+    participants: Parties
     #: a client's samples per epoch, at most (a seeded draw); null = all
-    samples: int | None
+    samples: Items | None
     #: of the participants' gradients
     aggregation: Literal["mean", "sum"]
     optimiser: Literal["sgd", "adam"]
     lr: float
     #: standard deviation of the first points, N(0, start_scale^2 I)
-    start_scale: float
+    start_scale: Spread
     fedwad: FedwadSettings
     encoder: EncoderSettings | None = None
 
@@ -65,13 +66,13 @@ class CoresetKnnSettings:
     algorithm: Literal["coreset_knn"]
     distance: Literal["federated", "exact"]
     #: points of each client's coreset
-    points: int
-    epochs: int
-    samples: int | None
+    points: Items
+    epochs: Steps
+    samples: Items | None
     optimiser: Literal["sgd", "adam"]
     lr: float
     #: standard deviation of the first points, N(0, start_scale^2 I)
-    start_scale: float
+    start_scale: Spread
     fedwad: FedwadSettings
     encoder: EncoderSettings | None = None
     #: share of the training images that the encoder is trained on, and clients do not get (paper: .5)
@@ -103,12 +104,12 @@ class GaussiansSettings:
     kind: Literal["gaussians"]
     source: Literal["generated"]
     #: n of the first sample; the second has n / ratio
-    samples: int
-    ratio: int
-    dimension: int
-    covariance: float
+    samples: Items
+    ratio: Items
+    dimension: Items
+    covariance: Spread
     #: Euclidean distance of the means, which is the distributions' Wasserstein distance
-    offset: float
+    offset: Spread
 
     def __post_init__(self) -> None:
         for key in ("samples", "ratio", "dimension"):
@@ -132,10 +133,10 @@ class ImageSetsSettings:
     #: a set whose files are not there (local): stop, or leave it out and say so
     missing: Literal["stop", "skip"]
     #: [channels, height, width] that all sets are scaled to
-    shape: list[int]
+    shape: list[Side]
     #: per channel, in units of pixel values 0..1, of all sets
-    mean: list[float]
-    std: list[float]
+    mean: list[Spread]
+    std: list[Spread]
     sets: dict[str, ImageTaskSettings]
 
     def __post_init__(self) -> None:

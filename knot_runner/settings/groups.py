@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from knot_runner.errors import nearest
+from knot_runner.settings.sizes import Depth, Items, Parties, Steps, Width
 from knot_runner.strict import rule
+
+#: Bytes of one name in a path, on all file systems in use.
+LONGEST_NAME = 255
 
 
 @dataclass
@@ -20,13 +26,13 @@ class ModelSettings:
     weights: str
     #: train = a WordPiece vocabulary learnt on the task's train texts; hub; else a vocab.txt or its folder
     vocab: str
-    vocab_size: int
+    vocab_size: Width
     hub_id: str
     revision: str
-    hidden: int
-    layers: int
-    heads: int
-    intermediate: int
+    hidden: Width
+    layers: Depth
+    heads: Depth
+    intermediate: Width
     dropout: float
     per_party: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -45,8 +51,8 @@ class ModelSettings:
 class StageSettings:
     """One training stage (AdamW, constant rate)."""
 
-    epochs: int
-    batch: int
+    epochs: Steps
+    batch: Items
     lr: float
     weight_decay: float
     #: the epoch whose weights are kept: the best on the valid part (of distillation, epoch 0 may be), or the last
@@ -89,7 +95,7 @@ class HardwareSettings:
     #: of federated training; tf32 and bf16 for CUDA only
     precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     #: stacked: clients trained together, at most; 0 = the whole cohort
-    stack: int = 0
+    stack: Parties = 0
     #: of a sweep: its jobs take these in turn (cuda:0, cuda:1, ...); none = all are given ``device``
     devices: list[str] = field(default_factory=list)
 
@@ -105,6 +111,13 @@ class PathSettings:
 
     data: str | None
     out: str
+
+    def __post_init__(self) -> None:
+        for key in ("data", "out"):
+            path = Path(getattr(self, key) or "")
+            rule("\0" not in str(path), key, "has a character 0, which no path may have")
+            longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
+            rule(longest <= LONGEST_NAME, key, f"has a name of {longest} bytes; file systems take {LONGEST_NAME}")
 
 
 @dataclass

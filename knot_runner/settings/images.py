@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from knot_runner.settings.sizes import Seed, Side, Spread
 from knot_runner.strict import rule
 
 
@@ -47,12 +48,12 @@ class ImageTaskSettings:
     #: class names in label order
     classes: list[str]
     #: one coordinate vector per class, for semantic distance; null = none is measured
-    coordinates: list[list[float]] | None
+    coordinates: list[list[Spread]] | None
     #: [channels, height, width]
-    shape: list[int]
+    shape: list[Side]
     #: per channel, in units of pixel values 0..1
-    mean: list[float]
-    std: list[float]
+    mean: list[Spread]
+    std: list[Spread]
     #: of training images: crop_flip = reflect-pad 4, random crop, horizontal flip
     augment: Literal["none", "crop_flip"]
     local: ImageFiles | None
@@ -62,7 +63,7 @@ class ImageTaskSettings:
     #: share of the images held out where the source has no test set
     holdout: float
     #: seed of ``limit`` and ``holdout``
-    cut_seed: int = 2021
+    cut_seed: Seed = 2021
 
     def __post_init__(self) -> None:
         rule(len(self.classes) >= 2, "classes", "needs at least two classes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from knot_runner.settings.sizes import Items, Steps
 from knot_runner.strict import rule
 
 
@@ -41,8 +42,8 @@ LOSS_SETTINGS: dict[str, type] = {"entropy": EntropySettings, "sinkhorn": Sinkho
 class BiasSettings:
     """Random texts that show a model's probability bias B_k (paper: 100,000 texts of 200 tokens)."""
 
-    texts: int
-    tokens: int
+    texts: Items
+    tokens: Steps
 
     def __post_init__(self) -> None:
         rule(self.texts >= 1, "texts", f"{self.texts} is not at least 1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from knot_runner.settings.sizes import Depth, Side, Width
 from knot_runner.strict import rule
 
 
@@ -15,7 +16,7 @@ class MlpSettings:
 
     kind: Literal["mlp"]
     name: str
-    hidden: list[int]
+    hidden: list[Width]
     output: Literal["logits", "softmax"]
 
     def __post_init__(self) -> None:
@@ -26,9 +27,9 @@ class MlpSettings:
 class ConvSettings:
     """One convolution (stride 1), ReLU, then 2x2 max-pooling."""
 
-    channels: int
-    kernel: int
-    padding: int
+    channels: Width
+    kernel: Side
+    padding: Side
 
     def __post_init__(self) -> None:
         rule(self.channels >= 1, "channels", f"{self.channels} is not at least 1")
@@ -43,7 +44,7 @@ class CnnSettings:
     kind: Literal["cnn"]
     name: str
     convs: list[ConvSettings]
-    hidden: list[int]
+    hidden: list[Width]
     output: Literal["logits", "softmax"]
 
     def __post_init__(self) -> None:
@@ -57,13 +58,13 @@ class ResnetSettings:
 
     kind: Literal["resnet"]
     name: str
-    blocks: list[int]
-    width: int
+    blocks: list[Depth]
+    width: Width
     #: cifar = 3x3 stride 1; imagenet = 7x7 stride 2 and 3x3 max-pooling
     stem: Literal["cifar", "imagenet"]
     norm: Literal["batch", "group"]
     #: for norm=group
-    groups: int
+    groups: Width
 
     def __post_init__(self) -> None:
         rule(len(self.blocks) >= 1 and min(self.blocks) >= 1, "blocks", f"{self.blocks} has a stage without blocks")

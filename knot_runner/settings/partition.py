@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from knot_runner.strict import rule
+from knot_runner.settings.sizes import Items, Parties
+from knot_runner.strict import AtMost, rule
 
 
 def _alpha(alpha: float) -> None:
@@ -23,14 +24,14 @@ class Natural:
     kind: Literal["natural"]
     by: Literal["user", "file"]
     #: clients with fewer training images are left out, and that is said
-    least: int
+    least: Items
     #: the first so many clients (drawn by the seed); null = all
-    clients: int | None
+    clients: Parties | None
     #: what to do where the source knows no writers: stop, or deal by Dirichlet shares and say so
     without_users: Literal["stop", "dirichlet"]
     #: for without_users=dirichlet
     alpha: float
-    count: int
+    count: Parties
 
     def __post_init__(self) -> None:
         rule(self.least >= 1, "least", f"{self.least} is not at least 1")
@@ -44,7 +45,7 @@ class Iid:
     """Equal shares of shuffled images."""
 
     kind: Literal["iid"]
-    clients: int
+    clients: Parties
 
     def __post_init__(self) -> None:
         _clients(self.clients)
@@ -56,9 +57,9 @@ class Dirichlet:
     class for every client (FLex&Chill's public code: floor 10)."""
 
     kind: Literal["dirichlet"]
-    clients: int
+    clients: Parties
     alpha: float
-    floor: int
+    floor: Items
 
     def __post_init__(self) -> None:
         _clients(self.clients)
@@ -71,7 +72,7 @@ class DirichletClients:
     """Each client has equally many images, its classes drawn from its own Dirichlet(alpha) mixture."""
 
     kind: Literal["dirichlet_clients"]
-    clients: int
+    clients: Parties
     alpha: float
 
     def __post_init__(self) -> None:
@@ -84,8 +85,8 @@ class Shards:
     """Images sorted by class are cut into equal shards; each client gets so many (McMahan et al.)."""
 
     kind: Literal["shards"]
-    clients: int
-    shards_per_client: int
+    clients: Parties
+    shards_per_client: Parties
 
     def __post_init__(self) -> None:
         _clients(self.clients)
@@ -98,7 +99,7 @@ class Pairs:
     class is split equally over its clients (FedWaD's strong structure: pairs of classes)."""
 
     kind: Literal["pairs"]
-    clients: int
+    clients: Parties
     groups: list[list[int]]
 
     def __post_init__(self) -> None:
@@ -115,11 +116,12 @@ class Manual:
     many images, class shares lognormal(1, 1); a class that runs out begins again."""
 
     kind: Literal["manual"]
-    clients: int
+    clients: Parties
     classes_per_client: int
-    mu: float
-    sigma: float
-    offset: int
+    #: of the logarithm of a client's size; exp(mu + 6 sigma) is still a number
+    mu: Annotated[float, AtMost(100)]
+    sigma: Annotated[float, AtMost(50)]
+    offset: Items
 
     def __post_init__(self) -> None:
         _clients(self.clients)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from knot_runner.settings.sizes import Depth, Items, Steps
 from knot_runner.strict import rule
 
 
@@ -16,13 +17,13 @@ class ProbeSettings:
     algorithm: Literal["temperature_probe"]
     temperatures: list[float]
     #: epochs of central training at T=1 (``training.batch``, ``training.lr``) before the probe; 0 = a fresh model
-    warm_epochs: int
+    warm_epochs: Steps
     #: Fig. 1: training images whose gradients are taken, at most (paper: all 50,000 of CIFAR-10)
-    images: int
+    images: Items
     #: Fig. 1: gradient with respect to the input layer's weights, or to the input pixels (the paper leaves it open)
     gradient: Literal["weights", "pixels"]
     #: Fig. 2: training images of which the misclassified are moved, at most (paper: 1,000)
-    boundary_images: int
+    boundary_images: Items
     #: Fig. 2: rate of the one step on one image
     step_lr: float
     #: Fig. 2: the attack ascends the loss of the model's own decision, which it so leaves, or of the true label
@@ -32,7 +33,7 @@ class ProbeSettings:
     #: Fig. 2: largest perturbation tried, in normalised pixels; images that do not flip by then are left out
     attack_limit: float
     #: Fig. 2: halvings of the bisection, after a first interval [e, 2e]
-    attack_steps: int
+    attack_steps: Depth
     #: Fig. 3: class number, from 0, of the image shown (paper: 4)
     shown_class: int
 

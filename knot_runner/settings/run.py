@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ from knot_runner.settings.networks import NETWORK_SETTINGS, ImageModel
 from knot_runner.settings.partition import PARTITION_SETTINGS
 from knot_runner.settings.probe import ProbeSettings
 from knot_runner.settings.run_id import kind_of
+from knot_runner.settings.secrets import refuse_secrets
+from knot_runner.settings.sizes import Seed
 from knot_runner.settings.task import TaskSettings
 from knot_runner.strict import build, rule
 
@@ -61,7 +64,7 @@ UNTRAINED_TASKS: dict[str, type] = {"gaussians": GaussiansSettings, "image_sets"
 class Settings:
     """One run, whole."""
 
-    seed: int
+    seed: Seed
     task: TaskSettings | ImageTaskSettings | GaussiansSettings | ImageSetsSettings
     method: dict[str, Any]
     hardware: HardwareSettings
@@ -95,6 +98,7 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
     A loss that is not in ``LOSS_SETTINGS`` is left to the run, which knows the plug-ins; so is a federated algorithm
     that is not in ``METHOD_SETTINGS``, where there are plug-ins. Raises :class:`UserError`.
     """
+    refuse_secrets(config)
     for group in ("task", "method"):
         _require(config, group)
     task_kind = kind_of(config["task"])
@@ -185,9 +189,11 @@ def _image_parts(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_parties(settings: Settings) -> None:
-    for party in settings.model.per_party:
+    common = {**dataclasses.asdict(settings.model), "per_party": {}}
+    for party, changes in settings.model.per_party.items():
         if party not in settings.task.datasets:
             raise UserError(
                 f"model.per_party.{party}: task {settings.task.name} has no such data set"
                 f"{nearest(party, settings.task.datasets)}"
             )
+        build(ModelSettings, {**common, **changes}, f"model.per_party.{party}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from knot_runner.settings.sizes import Depth, Items, Seed, Spread
 from knot_runner.strict import rule
 
 Role = Literal["local", "global", "transfer"]
@@ -15,7 +16,7 @@ class Labels:
     """The label space: names, one coordinate vector each, and which support the transport cost is measured on."""
 
     names: list[str]
-    coordinates: list[list[float]]
+    coordinates: list[list[Spread]]
     #: semantic = the coordinates; onehot = every two labels sqrt(2) apart; hybrid = both joined (the public SA code)
     support: Literal["semantic", "onehot", "hybrid"]
 
@@ -40,7 +41,7 @@ class File:
     path: str
     where: dict[str, Any] = field(default_factory=dict)
     #: rows the whole file has; another number found is an error. null = not known
-    rows: int | None = None
+    rows: Items | None = None
 
 
 @dataclass
@@ -81,12 +82,12 @@ class HubSource:
 class EmbeddedSource:
     """Generated text: how many rows, the label shares of this party, and which domain words it uses."""
 
-    rows: int
+    rows: Items
     domain: str
     #: share of each label, in the order of ``labels.names``; sums to 1
     shares: list[float]
     #: seed of this data set's own draws, apart from the run's seed
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         rule(self.rows >= 20, "rows", f"{self.rows} rows cannot be split into train, valid and test; 20 is the least")
@@ -100,7 +101,7 @@ class Split:
 
     valid: float
     test: float
-    seed: int
+    seed: Seed
 
     def __post_init__(self) -> None:
         rule(0 < self.valid < 1, "valid", f"{self.valid} is not between 0 and 1")
@@ -142,7 +143,7 @@ class TaskSettings:
     #: tokens a text is cut to, [CLS] and [SEP] included
     max_length: int
     #: previous utterances put behind the current one, newest first (ERC; 0 = utterance only)
-    context: int
+    context: Depth
     #: a file that is not there: stop, or leave its data set out and say so
     missing: Literal["error", "skip"]
     #: rows per split, at most (a seeded, label-stratified subset); null = all

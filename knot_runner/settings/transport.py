@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from knot_runner.settings.sizes import Items, Parties, Spread, Steps, Width
 from knot_runner.strict import rule
 
 
@@ -17,7 +18,7 @@ class PrivacySettings:
     mechanism: Literal["gaussian"]
     epsilon: float
     delta: float
-    clip: float
+    clip: Spread
 
     def __post_init__(self) -> None:
         rule(self.epsilon > 0, "epsilon", f"{self.epsilon} is not above 0")
@@ -32,13 +33,13 @@ class FedwadSettings:
     #: interpolating measures: exact (eq. 5, their support grows) or approximate (eq. 10, ``support`` points)
     mode: Literal["exact", "approximate"]
     #: S, points of the first interpolating measure
-    support: int
+    support: Items
     #: K
-    iterations: int
+    iterations: Steps
     #: place on the geodesic of every interpolation; random: drawn from U(0, 1) for each one (public code of FL, OTDD)
     t: float | Literal["random"]
     #: standard deviation of the first interpolating measure's points, N(0, start_scale^2 I)
-    start_scale: float
+    start_scale: Spread
     #: noise on what clients send; null = none
     privacy: PrivacySettings | None = None
 
@@ -60,9 +61,9 @@ class EncoderSettings:
     #: conv: 4x4 convolutions of stride 2 with ReLU; dense: linear layers with ReLU. Each with its mirror image.
     kind: Literal["conv", "dense"]
     #: channels (conv) or units (dense) of each layer; the last is the code
-    sizes: list[int]
-    epochs: int
-    batch: int
+    sizes: list[Width]
+    epochs: Steps
+    batch: Items
     lr: float
 
     def __post_init__(self) -> None:
@@ -84,7 +85,7 @@ class OtddSettings:
     #: (public code), diagonal: diag(Sigma)^{1/2}
     part: Literal["full", "diagonal", "root_diagonal"]
     #: samples of each side, at most (a seeded draw)
-    samples: int
+    samples: Items
     precision: Literal["float64", "float32"]
     fedwad: FedwadSettings
     #: null = normalised pixels
@@ -112,7 +113,7 @@ class ClusteringSettings:
     #: none: one cluster of all; affinity: (scale - D) / scale; sparse3, sparse5, ...: nearest neighbours in D
     graph: str
     #: how many clusters (public code: 5), or eigengap: where the graph Laplacian's spectrum has its widest gap
-    clusters: int | Literal["eigengap"]
+    clusters: Parties | Literal["eigengap"]
     #: of graph=affinity: largest = the largest distance there is; a number (public code: 5000) must not be exceeded
     scale: float | Literal["largest"]
     otdd: OtddSettings

@@ -8,10 +8,14 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from knot_runner.errors import UserError
 from knot_runner.files import sha256
+from knot_runner.strict import AtMost
+
+#: what a file system holds in 64 bits
+Stamp = Annotated[int, AtMost(2**63)]
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,8 @@ class Opened:
     """
 
     path: str
-    size: int
-    mtime_ns: int
+    size: Stamp
+    mtime_ns: Stamp
     sha256: str | None
     pattern: str = ""
     listing: str = ""

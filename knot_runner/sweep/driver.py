@@ -19,7 +19,7 @@ from knot_runner.engine.hardware import choose_device
 from knot_runner.engine.shared_executor import ExecutorDesk
 from knot_runner.errors import UserError
 from knot_runner.pipelines.errand import Means
-from knot_runner.processes import Terminated, die_with_parent, raise_on_sigterm
+from knot_runner.processes import die_with_parent, ended_by_sigterm
 from knot_runner.settings import Settings
 from knot_runner.sweep.job import Work, attempt, work_of
 from knot_runner.sweep.plan import Plan, read_plan
@@ -34,18 +34,15 @@ def drive(configs: list[dict[str, Any]], plan_path: str, together: int, env: dic
     os.environ.clear()
     os.environ.update(env)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides
-    raise_on_sigterm()
     die_with_parent()
-    try:
+    with ended_by_sigterm():
         plan = read_plan(Path(plan_path))
         works = [_on_its_device(work_of(config), turn) for turn, config in enumerate(configs)]
-        with (plan.folder / "driver.txt").open("a") as log:
+        with (plan.folder / "driver.txt").open("a", encoding="utf-8", errors="replace") as log:
             for stream in (1, 2):
                 os.dup2(log.fileno(), stream)
             faulthandler.enable(log)
             _all(works, plan, together or window(works[0].settings), pipe)
-    except Terminated:
-        os._exit(143)
     sys.stdout.flush()
     os._exit(0)
 

@@ -8,6 +8,7 @@ coresets, probes) run one per process, as under the basic launcher.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -23,6 +24,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
 from knot_runner.compose import plain_config
+from knot_runner.processes import on_sigterm
 from knot_runner.settings import FederatedSettings, KnotSettings, Settings, TeachersSettings, build_run, run_id
 from knot_runner.sweep.plan import Plan, read_plan
 from knot_runner.sweep.task import Outcome, cause_of, end, outcome, run_in_process, server
@@ -99,8 +101,9 @@ class _Driver:
     def outcomes(self) -> dict[str, Outcome]:
         """Those of all jobs that ended, once the driver has."""
         try:
-            self._listen()
-            self._process.join()
+            with on_sigterm(functools.partial(end, self._process)):
+                self._listen()
+                self._process.join()
         except BaseException:  # an interrupted sweep takes its jobs along
             end(self._process)
             raise

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from knot_runner.compose import as_yaml, run_folder
-from knot_runner.errors import UserError
-from knot_runner.files import BusyError, locked, write_atomic
+from knot_runner.errors import DiskFullError, UserError
+from knot_runner.files import FULL, BusyError, locked, write_atomic
 from knot_runner.pipelines.errand import Errand, Means
-from knot_runner.processes import Ended, Terminated, die_with_parent, raise_on_sigterm
+from knot_runner.processes import Ended, die_with_parent, ended_by_sigterm
 from knot_runner.records import lock_of
 from knot_runner.run import run_locked
 from knot_runner.settings import Settings, build_run, run_id
@@ -50,15 +50,12 @@ def in_own_process(config: dict[str, Any], plan_path: str, environment: dict[str
     os.environ.clear()  # that of whoever started the server that this process was forked from
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides, and ends its jobs itself
-    raise_on_sigterm()
     die_with_parent()
-    try:
+    with ended_by_sigterm():
         plan, work = read_plan(Path(plan_path)), work_of(config)
         with leased(work.settings) as device:
             hardware = replace(work.settings.hardware, device=device)
             state = attempt(replace(work, settings=replace(work.settings, hardware=hardware)), plan, own_process=True)
-    except Terminated:
-        os._exit(143)  # not return: joining threads of killed workers may hang, and every commit is whole
     sys.stdout.flush()
     os._exit(EXIT[state])  # a library's thread that lingers must not hold up the sweep
 
@@ -77,16 +74,20 @@ def attempt(work: Work, plan: Plan, means: Means | None = None, own_process: boo
     except BusyError:
         return "busy"
     except (OSError, UserError) as problem:  # its folder cannot be written: on record if that at least can be
-        state = _unwritten(work.folder, str(problem))
+        state = _unwritten(work.folder, problem)
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
     return state
 
 
-def _unwritten(folder: Path, cause: str) -> State:
+def _unwritten(folder: Path, problem: OSError | UserError) -> State:
     with contextlib.suppress(UserError):
-        write_failure(folder, "user", cause)
+        write_failure(folder, _fault(problem), str(problem))
     return "failed"
+
+
+def _fault(problem: OSError | UserError) -> Kind:
+    return "disk" if isinstance(problem, DiskFullError) or getattr(problem, "errno", None) in FULL else "user"
 
 
 def _carried_out(work: Work, plan: Plan, means: Means | None, own_process: bool) -> State:
@@ -96,7 +97,8 @@ def _carried_out(work: Work, plan: Plan, means: Means | None, own_process: bool)
 
 def _logged(work: Work, plan: Plan, means: Means, log: TextIO, progress: ProgressFile) -> State:
     def say(text: str) -> None:
-        print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
+        with contextlib.suppress(OSError):  # a full disk: the run itself will say so when it commits
+            print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
 
     text = as_yaml(work.config)
     write_atomic(work.folder / "config.yaml", text)  # whatever becomes of the job, it is known which one it was
@@ -105,7 +107,7 @@ def _logged(work: Work, plan: Plan, means: Means, log: TextIO, progress: Progres
     try:
         state: State = run_locked(errand)["status"]
     except UserError as problem:
-        return _failed(work.folder, "user", str(problem), log)
+        return _failed(work.folder, _fault(problem), str(problem), log)
     except SystemExit as stop:
         return _failed(work.folder, "exit", f"SystemExit({stop.code!r}) was raised in the job", log)
     except Ended:  # the driver's end, which is no failure of this job
@@ -119,9 +121,10 @@ def _logged(work: Work, plan: Plan, means: Means, log: TextIO, progress: Progres
 
 
 def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> State:
-    if kind != "user":
-        traceback.print_exc(file=log)
-    print(f"failed: {cause}", file=log, flush=True)
+    with contextlib.suppress(OSError):
+        if kind not in ("user", "disk"):
+            traceback.print_exc(file=log)
+        print(f"failed: {cause}", file=log, flush=True)
     write_failure(folder, kind, cause)
     return "failed"
 

@@ -17,10 +17,12 @@ from typing import Any, Literal
 
 from knot_runner.errors import UserError
 from knot_runner.files import read_json, write_atomic, write_json
+from knot_runner.processes import on_sigterm
 from knot_runner.records import read_result
 
-#: user: a mistake in the input; error: an exception; memory: out of it; killed: by a signal; exit: the job's code left.
-Kind = Literal["user", "error", "memory", "killed", "exit"]
+#: user: a mistake in the input; disk: it is full; error: an exception; memory: out of it; killed: by a signal; exit:
+#: the job's code left.
+Kind = Literal["user", "disk", "error", "memory", "killed", "exit"]
 #: What became of an attempt; busy: another process is at the same run; skipped: the sweep had ended.
 State = Literal["done", "diverged", "failed", "busy", "skipped"]
 #: Exit codes of a job's process; the launcher's side records any other one as a failure.
@@ -71,7 +73,8 @@ def write_failure(folder: Path, kind: Kind, cause: str) -> Failure:
 
 def clear_failure(folder: Path) -> None:
     """An attempt succeeded."""
-    (folder / FAILED).unlink(missing_ok=True)
+    if (folder / FAILED).exists():  # on a read-only disk there is nothing to delete, and no way to try
+        (folder / FAILED).unlink(missing_ok=True)
 
 
 def read_progress(folder: Path) -> Progress | None:
@@ -92,12 +95,18 @@ class ProgressFile:
     def __init__(self, folder: Path) -> None:
         self._path = folder / PROGRESS
         self._last = 0.0
+        self._leaving = contextlib.ExitStack()
 
     def __enter__(self) -> ProgressFile:
         self.watch("begin", 0, 1, "")
+        self._leaving.enter_context(on_sigterm(self._remove))
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._leaving.close()
+        self._remove()
+
+    def _remove(self) -> None:
         self._path.unlink(missing_ok=True)
 
     def watch(self, stage: str, done: int, total: int, text: str) -> None:

@@ -55,7 +55,7 @@ def _cause(job: PlannedJob) -> str:
         return f"{job.folder}: this folder could not be made"
     if failure is None:
         return "ended without a result or a word; the same command goes on"
-    where = "" if failure.kind == "user" else f" (see {job.folder}/log.txt)"
+    where = "" if failure.kind in ("user", "disk") else f" (see {job.folder}/log.txt)"
     times = f", {failure.attempts} times in a row" if failure.attempts > 1 else ""
     return f"{failure.cause}{times}{where}"
 

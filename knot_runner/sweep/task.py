@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing.context
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 
 from knot_runner.compose import plain_config, run_folder
 from knot_runner.errors import UserError
-from knot_runner.processes import prepared
+from knot_runner.processes import on_sigterm, prepared
 from knot_runner.settings import Settings, build_run, run_id
 from knot_runner.sweep.plan import STOP, Plan, read_plan
 from knot_runner.sweep.state import EXIT, Kind, clear_failure, status, write_failure
@@ -123,7 +124,8 @@ def in_job(*arguments: Any) -> None:
 def _ended(process: BaseProcess) -> int:
     """Its exit code; an interrupted sweep takes its job along."""
     try:
-        process.join()
+        with on_sigterm(functools.partial(end, process)):
+            process.join()
     except BaseException:
         end(process)
         raise

@@ -135,7 +135,7 @@ def is_locked(path: Path) -> bool:
     """Whether a process of this machine holds the lock ``path``; it is not tried, which could get in a sweep's way."""
     try:
         number = str(path.stat().st_ino)
-        locks = Path("/proc/locks").read_text().splitlines()
+        locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:
         return False
     return any("FLOCK" in line and number in line.replace(":", " ").split() for line in locks)

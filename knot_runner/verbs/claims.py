@@ -18,11 +18,11 @@ def claims(arguments: list[str]) -> int:
 
     from knot_runner.report.claims import judge
     from knot_runner.report.claims_view import to_terminal, write_all
-    from knot_runner.show import references
+    from knot_runner.show import folder_for, references
 
     verdicts = judge(references(preset.jobs), preset.spec, preset.command)
     title = f"Claims of {preset.name}"
     Console().print(to_terminal(title, verdicts))
-    for path in write_all(title, verdicts, preset.out / "claims", preset.name):
+    for path in write_all(title, verdicts, folder_for(preset.out, "claims"), preset.name):
         print(path)
     return 0

@@ -16,11 +16,11 @@ def report(arguments: list[str]) -> int:
     """Write ``<out>/reports/<preset>.html``; print what it rests on and where it is. Raises :class:`UserError`."""
     preset = preset_of(arguments, "report")
     from knot_runner.report.page import Asked, write_page
-    from knot_runner.show import references
+    from knot_runner.show import folder_for, references
 
     page = shlex.join(["knot-runner", "report", *arguments])
     asked = Asked(preset.name, _about(preset.name, arguments[1:]), preset.spec, preset.command, page)
-    path = preset.out / "reports" / f"{preset.name}.html"
+    path = folder_for(preset.out, "reports") / f"{preset.name}.html"
     standings = {job.run_id: _standing(job.folder) for job in preset.jobs}
     made = write_page(path, asked, references(preset.jobs), standings)
     print(

@@ -30,6 +30,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     Test images follow the class proportions of each client's training images, unless the partition says otherwise.
     Raises :class:`UserError` where a setting cannot hold, or a client would have no training images.
     """
+    _check_clients(settings, len(task.train))
     partition = PARTITIONS[type(settings)](settings, task, _random(seed, settings.kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
@@ -39,6 +40,16 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
             f"(there are {len(task.train)}); {remedy}"
         )
     return partition
+
+
+def _check_clients(settings: Any, images: int) -> None:
+    """At least an image for every client, before tables of clients are made; ``natural`` takes the clients there are,
+    and ``manual`` gives images twice."""
+    clients = 1 if isinstance(settings, Natural | Manual | Centralised) else settings.clients
+    if clients > images:
+        raise UserError(
+            f"partition.clients: {clients} are more than the {images} training images; fewer clients would help"
+        )
 
 
 def _random(seed: int, kind: str) -> np.random.Generator:

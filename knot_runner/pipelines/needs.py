@@ -1,0 +1,140 @@
+"""What a run must hold in memory at the least, from its settings alone: refused by name where no machine memory does.
+
+Lower bounds, so that nothing that could run is refused; what data add (images of a file, say) is not counted.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from knot_runner.memory import require
+from knot_runner.models.bert import party_model
+from knot_runner.settings import (
+    CoresetKnnSettings,
+    CoresetSettings,
+    EncoderSettings,
+    FederatedTraining,
+    FedwadSettings,
+    GaussiansSettings,
+    ImageSetsSettings,
+    ImageTaskSettings,
+    ModelSettings,
+    Settings,
+    TaskSettings,
+)
+
+#: Bytes of a float32, and of a float64 or int64.
+SHORT, LONG = 4, 8
+#: Images of scikit-learn's handwritten digits.
+DIGITS = 1797
+#: A model in training. AdamW: weights, gradients, two moments; federated SGD: the server's, a client's, its gradients.
+TRAINED_TEXTS, TRAINED_IMAGES = 4, 3
+#: Bytes of a generated or random text of one token or row, at the least.
+TEXT = 16
+
+
+def check(settings: Settings, hp: Any) -> None:
+    """Raises :class:`UserError` naming the key that asks for more memory than this machine has."""
+    task = settings.task
+    if isinstance(task, GaussiansSettings):
+        _gaussians(task, hp.fedwad)
+    elif isinstance(task, TaskSettings):
+        _texts(settings, getattr(hp, "bias", None))
+    else:
+        _images(task)
+        _image_model(settings)
+        _points(hp, prod(task.shape))
+
+
+def _gaussians(task: GaussiansSettings, fedwad: FedwadSettings) -> None:
+    second = task.samples // task.ratio
+    require(
+        (task.samples + second) * task.dimension * LONG,
+        "task.dimension",
+        f"{task.samples} samples of {task.dimension} numbers",
+    )
+    require(task.samples * second * LONG, "task.samples", f"distances between {task.samples} and {second} samples")
+    if fedwad.mode == "approximate":
+        _support("method.fedwad.support", fedwad, task.dimension, task.samples)
+
+
+def _support(key: str, fedwad: FedwadSettings, dimension: int, samples: int = 1) -> None:
+    size = fedwad.support * (dimension + samples) * LONG
+    require(size, key, f"a measure of {fedwad.support} points of {dimension} numbers")
+
+
+def _images(task: ImageTaskSettings | ImageSetsSettings) -> None:
+    if task.source == "embedded":
+        channels, height, width = task.shape
+        size = DIGITS * height * width * (LONG + channels)
+        require(size, "task.shape", f"{DIGITS} images of {channels}x{height}x{width}")
+
+
+def _image_model(settings: Settings) -> None:
+    """The model's size is read off the model itself, built without memory."""
+    if not isinstance(settings.training, FederatedTraining):
+        return
+    from knot_runner.engine.federated import flat
+    from knot_runner.engine.federated.cohort import Blueprint
+
+    spec, task = settings.model, settings.task
+    classes = min(len(task.classes), 10) if task.source == "embedded" else len(task.classes)  # digits
+    layout = flat.layout_of(Blueprint(spec, tuple(task.shape), classes))
+    key = {"mlp": "hidden", "cnn": "hidden", "resnet": "width"}[spec.kind]
+    if any(field.name.startswith("convs.") and prod(field.shape) * 2 > layout.size for field in layout.parameters):
+        key = "convs"
+    trained = TRAINED_IMAGES * SHORT * layout.size
+    require(trained, f"model.{key}", f"a model of {layout.size:,} parameters")
+
+
+def _points(hp: Any, pixels: int) -> None:
+    """Coresets, the moving measures of distances, and their encoders."""
+    encoder = getattr(hp, "encoder", None)
+    if isinstance(hp, CoresetSettings | CoresetKnnSettings):
+        dimension = _encoder("method.encoder", encoder, pixels)
+        require(
+            hp.points * dimension * 2 * LONG, "method.points", f"a coreset of {hp.points} points of {dimension} numbers"
+        )
+        _support("method.fedwad.support", hp.fedwad, dimension)
+    otdd, where = getattr(hp, "otdd", None), "method.otdd"
+    if otdd is None and getattr(hp, "clustering", None) is not None:
+        otdd, where = hp.clustering.otdd, "method.clustering.otdd"
+    if otdd is not None:
+        _support(f"{where}.fedwad.support", otdd.fedwad, _encoder(f"{where}.encoder", otdd.encoder, pixels))
+
+
+def _encoder(key: str, spec: EncoderSettings | None, pixels: int) -> int:
+    """Numbers of a point: pixels, or the encoder's code (a convolution's is at least its channels)."""
+    if spec is None:
+        return pixels
+    inputs = 1 if spec.kind == "conv" else pixels
+    pairs = zip([inputs, *spec.sizes], spec.sizes, strict=False)
+    weights = (16 if spec.kind == "conv" else 1) * sum(a * b for a, b in pairs)
+    require(2 * weights * SHORT, f"{key}.sizes", f"an autoencoder of {2 * weights:,} parameters or more")
+    return spec.sizes[-1]
+
+
+def _texts(settings: Settings, bias: Any) -> None:
+    task, model = settings.task, settings.model
+    for name, data in task.datasets.items() if task.source == "embedded" else ():
+        if data.embedded is not None:
+            rows = data.embedded.rows
+            require(rows * TEXT, f"task.datasets.{name}.embedded.rows", f"{rows} generated texts")
+    if bias is not None:
+        require(bias.texts * bias.tokens * LONG, "method.bias.texts", f"{bias.texts} texts of {bias.tokens} pieces")
+    for name in task.datasets:
+        own = party_model(model, name)
+        changed = [key for key in ("hidden", "intermediate", "layers") if getattr(own, key) != getattr(model, key)]
+        where = f"model.per_party.{name}.{changed[0]}" if changed else f"model.{_largest(own)}"
+        size = parameters(own)
+        require(TRAINED_TEXTS * SHORT * size, where, f"a model of more than {size:,} parameters")
+
+
+def parameters(spec: ModelSettings) -> int:
+    """Weights of the encoder's matrices (attention 4 H^2, feed-forward 2 H I); vocabulary and head only add to them."""
+    return spec.layers * (4 * spec.hidden**2 + 2 * spec.hidden * spec.intermediate)
+
+
+def _largest(spec: ModelSettings) -> str:
+    return "intermediate" if spec.intermediate > 2 * spec.hidden else "hidden"

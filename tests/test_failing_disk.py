@@ -1,0 +1,145 @@
+"""Whatever call to the disk fails, however: the same command afterwards gives the same bytes, and leaves no litter.
+
+``scripts/endure.py --faults`` lets every call fail in every way; here every few.
+"""
+
+import functools
+import hashlib
+import json
+import re
+import resource
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from knot_runner.compose import as_yaml, compose_all, run_folder
+from knot_runner.engine.commit import Checkpoint
+from knot_runner.errors import DiskFullError, UserError
+from knot_runner.pipelines.errand import Errand, Means
+from knot_runner.run import run
+from knot_runner.tasks.shared import SharedTasks
+from tests.disk import WAYS, Disk, Killed
+from tests.tiny import TINY_IMAGES
+
+IMAGES = SharedTasks().images
+#: Every so many calls one fails, each time in another way.
+STRIDE = 5
+
+
+@functools.cache
+def composed(overrides):
+    (job,), _ = compose_all([*TINY_IMAGES, "hardware.engine=loop", *overrides])
+    return job, as_yaml(job.config)
+
+
+def once(out, overrides=("training.rounds=2", "training.epochs=1"), disk=None):
+    """One tiny federated run in this process; its problem, if it was one of the disk's."""
+    job, text = composed(overrides)
+    settings = replace(job.settings, paths=replace(job.settings.paths, out=str(out)))
+    folder = run_folder(settings, job.run_id)
+    errand = Errand(settings, job.method, folder, text, job.run_id, lambda *_: None, lambda _: None, Means(IMAGES))
+    try:
+        with disk or Disk(out):
+            run(errand)
+    except (Killed, OSError, UserError) as problem:
+        return problem
+    return None
+
+
+def records(out):
+    """sha256 of the weights; rounds and result less times."""
+    (folder,) = [path.parent for path in Path(out).glob("*/*/*/result.json")]
+    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    result = json.loads((folder / "result.json").read_text())
+    for row in (*rows, result):
+        row.pop("seconds")
+    result.pop("digest")
+    weights = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    predictions = hashlib.sha256((folder / "predictions.safetensors").read_bytes()).hexdigest()
+    return weights, predictions, rows, without_digests(result)
+
+
+def without_digests(value):
+    """``value`` less the digests of files that hold times."""
+    if isinstance(value, dict):
+        return {key: without_digests(one) for key, one in value.items() if key != "rounds.jsonl"}
+    return value
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed")
+    disk = Disk(out)
+    assert once(out, disk=disk) is None
+    return records(out), disk.calls
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_after_any_failing_call_the_same_command_gives_the_same(part, undisturbed, tmp_path):
+    wanted, calls = undisturbed
+    assert len(calls) > 40
+    for turn, at in enumerate(range(part * STRIDE, len(calls), 2 * STRIDE)):
+        for way in (WAYS[turn % 4], WAYS[(turn + 1) % 4]):
+            out = tmp_path / f"{at}{way}"
+            out.mkdir()
+            problem = once(out, disk=Disk(out, at, way))
+            assert way in ("kill", "torn") or "\n" not in str(problem), problem
+            assert once(out) is None, (at, way, calls[at])
+            assert records(out) == wanted, (at, way, calls[at])
+            assert not list(out.rglob("*.tmp")), (at, way, calls[at])
+
+
+def test_a_file_is_synced_before_it_is_renamed_and_its_folder_afterwards(undisturbed):
+    """What a power loss would show and a kill cannot: the order of the calls themselves."""
+    _, calls = undisturbed
+    renames = [at for at, (name, _) in enumerate(calls) if name == "replace"]
+    assert len(renames) > 6
+    for at in renames:
+        before, after = calls[:at], calls[at + 1 :]
+        path = calls[at][1]
+        assert re.fullmatch(r".*\.\d+-\d+\.tmp", path)
+        assert before[-1] == ("fsync", path), calls[at - 4 : at + 2]
+        assert ("write", path) in before[-3:]
+        assert after[0] == ("fsync", str(Path(path).parent)), calls[at : at + 3]
+
+
+def test_a_commit_is_the_log_then_the_state_then_the_record(undisturbed):
+    _, calls = undisturbed
+    written = [Path(path).name.split(".")[0] for name, path in calls if name == "fsync" and Path(path).suffix]
+    first = written.index("rounds")
+    assert written[first : first + 3] == ["rounds", "state-0", "commit"], written
+    assert written.index("result") > max(at for at, name in enumerate(written) if name in ("model", "predictions"))
+
+
+FULL = {"the log": ("write", "rounds.jsonl"), "the state": ("write", "state-0"), "the record": ("write", "commit.json")}
+
+
+@pytest.mark.parametrize("where", FULL)
+def test_a_full_disk_is_one_line_and_the_last_commit_stands(where, undisturbed, tmp_path):
+    wanted, calls = undisturbed
+    name, part = FULL[where]
+    at = [i for i, (call, path) in enumerate(calls) if call == name and part in path][-1]  # of the last commit
+    problem = once(tmp_path, disk=Disk(tmp_path, at, "ENOSPC"))
+    assert isinstance(problem, DiskFullError) and problem.exit_code == 1
+    assert re.search(rf"{part}.*: disk full: needs [\d.]+ (bytes|KB), has [\d.]+ (KB|MB|GB|TB)$", str(problem))
+    (folder,) = tmp_path.glob("*/*/*/rounds.jsonl")
+    commit = Checkpoint(folder.parent).load()
+    assert commit.step < 2  # loads, whatever step it was made after
+    assert once(tmp_path) is None and records(tmp_path) == wanted
+
+
+@pytest.mark.parametrize("limit", [100, 1500, 4000])
+def test_a_limit_on_the_size_of_files_is_a_full_disk(limit, undisturbed, tmp_path):
+    """``ulimit -f``: the settings, the log or a state no longer fits."""
+    wanted, _ = undisturbed
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        problem = once(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert isinstance(problem, DiskFullError), problem
+    assert re.search(r": disk full: needs [\d.]+ (bytes|KB), may have [\d.]+ (bytes|KB) ", str(problem))
+    assert once(tmp_path) is None and records(tmp_path) == wanted
+    assert not list(tmp_path.rglob("*.tmp"))
