@@ -39,5 +39,5 @@ def read_local(
 
 
 def _paths(folder: DataFolder, source: LocalSource, file: File) -> list[Path]:
-    path = folder.root / file.path
+    path = folder.path(file.path)
     return [path, emotion_file(path)] if source.format == "dailydialog" else [path]

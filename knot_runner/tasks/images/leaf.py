@@ -58,7 +58,7 @@ def _check_known(path: Path, writer: str, numbers: dict[str, int], tested: dict[
 def _files(folder: DataFolder, entries: list[str]) -> list[Path]:
     paths: list[Path] = []
     for entry in entries:
-        path = folder.root / entry
+        path = folder.path(entry)
         found = folder.members(path, "*.json") if path.is_dir() else [folder.file(path)]
         if not found:
             raise UserError(f"{path}: this folder has no .json file")
