@@ -11,7 +11,7 @@ from knot_runner.tasks.checksums import DataFolder, open_folder
 from knot_runner.tasks.embedded import generate
 from knot_runner.tasks.examples import Dataset, Examples, Task
 from knot_runner.tasks.hub import read_hub
-from knot_runner.tasks.local import read_local
+from knot_runner.tasks.local import is_absent, read_local
 from knot_runner.tasks.rows import check_labels, dropped_notes, to_examples
 
 
@@ -60,14 +60,14 @@ def _splits(
         return generate(settings, name, data)
     check_labels(name, data, settings.labels)
     source = _checked_source(settings, name, data)
-    if isinstance(source, LocalSource):
-        tables, missing = read_local(name, source, folder, settings.missing == "skip")
+    if not isinstance(source, LocalSource):
+        tables = read_hub(name, source)
+    elif is_absent(name, data, folder, name in settings.may_be_missing):
+        entries = dict.fromkeys(file.path for files in source.files.values() for file in files)
+        notes.append(f"{name}: left out, {', '.join(entries)} not there")
+        return None
     else:
-        tables, missing = read_hub(name, source), []
-    if "pool" not in tables and "train" not in tables:
-        return _left_out(name, data, missing, notes)
-    if missing:
-        notes.append(f"{name}: goes on without {', '.join(missing)} (not there)")
+        tables = read_local(source, folder)
     notes.extend(dropped_notes(name, (table for part in tables.values() for table in part)))
     parts = {key: to_examples(part, name, data, settings.labels, settings.context) for key, part in tables.items()}
     return cuts.complete(name, parts, data.role, settings.split, notes)
@@ -91,12 +91,6 @@ def _checked_source(settings: TaskSettings, name: str, data: DatasetSettings) ->
         wanted = "needs" if settings.kind == "inference" else "cannot use"
         raise UserError(f"{where}.columns.pair: kind={settings.kind} {wanted} a second sentence")
     return source
-
-
-def _left_out(name: str, data: DatasetSettings, missing: list[str], notes: list[str]) -> None:
-    if data.role != "local":
-        raise UserError(f"task.datasets.{name}: the {data.role} data set cannot be left out; missing: {missing[0]}")
-    notes.append(f"{name}: left out, {', '.join(missing)} not there")
 
 
 def _finish(

@@ -58,8 +58,12 @@ def test_a_file_of_two_data_sets_is_hashed_once(folder: Path, task_dict, make, m
 
 
 def test_what_is_not_there_is_said(folder: Path, task_dict, make) -> None:
-    task_dict["missing"] = "skip"
-    task_dict["datasets"]["A"]["local"]["files"]["pool"].append({"path": "more.csv"})
+    task_dict["missing"] = ["B"]
+    more = {"pool": [{"path": "more.csv"}]}
+    task_dict["datasets"]["B"] = {
+        **task_dict["datasets"]["A"],
+        "local": task_dict["datasets"]["A"]["local"] | {"files": more},
+    }
     files = load_task(make(task_dict), folder).files
     assert Opened("more.csv", 0, 0, None) in files
     assert opens.paths(files, folder) == {"a.csv", "g.csv", "t.csv"}

@@ -128,7 +128,7 @@ def test_sets_say_what_all_read_and_what_is_not_there(write, tmp_path: Path) -> 
     (tmp_path / "usps").mkdir()
     write.usps(tmp_path / "usps/zip.test.gz", LABELS.tolist(), np.zeros((20, 256)))
     config = {
-        "name": "image_sets", "kind": "image_sets", "source": "local", "missing": "skip", "shape": [1, 28, 28],
+        "name": "image_sets", "kind": "image_sets", "source": "local", "missing": ["kmnist"], "shape": [1, 28, 28],
         "mean": [0.1], "std": [0.3], "sets": {name: task_config(name) for name in ("mnist", "kmnist", "usps")},
     }  # fmt: skip
     with opens.opened_below(tmp_path) as seen:
