@@ -38,10 +38,11 @@ def carry_out(errand: Errand) -> dict[str, Any]:
             errand.means.executor(store, settings.hardware, data_root, settings.plugins, errand.watch)
         )
         task = errand.means.texts(settings.task, data_root)
-        for note in task.notes:
-            say(note)
         wants_bias = not isinstance(hp, KnotSettings) or needs_bias(hp.weighting)
         federation = make_federation(settings, task, store, data_root, hp.bias if wants_bias else None)
+        notes = [*task.notes, *federation.notes]
+        for note in notes:
+            say(note)
         METHODS[settings.method["algorithm"]].init(hp, federation)  # the last of what the input can get wrong
         head = _describe(errand, task, executor)
         write_atomic(folder / "config.yaml", errand.config_yaml)
@@ -49,7 +50,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
             state = advance(errand, task, federation, executor)
         except DivergedError as problem:
             say(str(problem))
-            return {**head, "status": "diverged", "metrics": {}, "notes": [*task.notes, str(problem)]}
+            return {**head, "status": "diverged", "metrics": {}, "notes": [*notes, str(problem)]}
         measured = evaluate(settings, task, federation, state, executor, folder)
         _keep_model(store, state["student"], folder)
     biases = {name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")}
@@ -62,7 +63,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
         "selected_epoch": state.get("selected_epoch"),
         "kept_epochs": kept,
         "rounds_to_target": None,
-        "notes": task.notes,
+        "notes": notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "stages": stages},
     }
 
