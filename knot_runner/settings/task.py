@@ -78,6 +78,13 @@ class LocalSource:
     format: Literal["csv", "jsonl", "dailydialog"]
     files: dict[str, list[File]]
     columns: Columns
+    #: of csv: what stands between two fields
+    delimiter: str = ","
+
+    def __post_init__(self) -> None:
+        fits = len(self.delimiter) == 1 and self.delimiter not in '"\r\n '
+        rule(fits, "delimiter", f"{self.delimiter!r} is not one character such as , ; | or a tab")
+        rule(self.format == "csv" or self.delimiter == ",", "delimiter", f"format={self.format} has none; csv has")
 
 
 @dataclass

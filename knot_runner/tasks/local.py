@@ -46,7 +46,9 @@ def _table(source: LocalSource, folder: DataFolder, file: File) -> Table:
     paths = _paths(folder, source, file)
     for path in paths:
         folder.check(path)
-    return read_table(str(paths[0]), READERS[source.format](paths[0]), source.columns, file.where, file.rows)
+    options = {"delimiter": source.delimiter} if source.format == "csv" else {}
+    records = READERS[source.format](paths[0], **options)
+    return read_table(str(paths[0]), records, source.columns, file.where, file.rows)
 
 
 def _paths(folder: DataFolder, source: LocalSource, file: File) -> list[Path]:

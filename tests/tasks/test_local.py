@@ -184,3 +184,21 @@ def test_a_test_set_that_stands_in_train_is_said(folder: Path, task_dict, make) 
     task_dict["datasets"]["G"]["local"]["files"] = {"train": [{"path": "g.csv"}], "test": [{"path": "g.csv"}]}
     (note,) = load_task(make(task_dict), folder).notes
     assert note.startswith("G: ") and note.endswith("of the test texts stand in train too; its score is memory")
+
+
+def test_a_delimiter_of_one_s_own(folder: Path, task_dict, make) -> None:
+    before = load_task(make(task_dict), folder)
+    file = folder / "a.csv"
+    file.write_text(file.read_text().replace(",", ";"))
+    with pytest.raises(UserError, match=r'a\.csv: line 1: is one column, .text;label.; delimiter: ";"'):
+        load_task(make(task_dict), folder)
+    local = task_dict["datasets"]["A"]["local"]
+    local["delimiter"] = ";"
+    assert load_task(make(task_dict), folder).digest == before.digest
+    for wrong in (";;", "", '"', "\n"):
+        local["delimiter"] = wrong
+        with pytest.raises(UserError, match="^task.datasets.A.local.delimiter: .* is not one character"):
+            make(task_dict)
+    local |= {"format": "jsonl", "delimiter": ";"}
+    with pytest.raises(UserError, match="local.delimiter: format=jsonl has none; csv has"):
+        make(task_dict)
