@@ -48,8 +48,7 @@ def make_federation(
             length = settings.task.max_length if split == "test" else lengths[dataset.role]
             cutter = make_tokenizer(vocabulary, length)
             tokens[dataset.name, split] = _encoded(examples, cutter, words, length, store)
-    classes = len(task.labels.names)
-    networks = {name: Network(party_model(settings.model, name), len(vocabulary), classes) for name in task.datasets}
+    networks = _networks(settings.model, task, len(vocabulary))
     return Federation(
         locals=by_role["local"],
         server=by_role["global"][0],
@@ -103,6 +102,18 @@ def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
     if model.weights == "hub":
         return f"{model.hub_id}@{model.revision}"
     return digest([sha256(file) for file in weight_files(local_path(model.weights, data_root))])
+
+
+def weights_notes(model: ModelSettings, task: Task, data_root: Path | None) -> list[str]:
+    """Of a run that begins with pre-trained weights: what :func:`make_federation` would note. Raises
+    :class:`UserError`."""
+    if model.weights == "scratch":
+        return []
+    return _check_weights(_networks(model, task, len(load_vocabulary(model, task, data_root))).values(), data_root)
+
+
+def _networks(model: ModelSettings, task: Task, vocabulary: int) -> dict[str, Network]:
+    return {name: Network(party_model(model, name), vocabulary, len(task.labels.names)) for name in task.datasets}
 
 
 def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[str]:

@@ -108,6 +108,9 @@ def test_a_run_writes_its_records_and_shows_a_table(task, tmp_path, capsys):
     for measure in ("f1", "accuracy", "sd"):
         assert set(result["metrics"][measure]) == tested | {"ALL"}
         assert 0 <= result["metrics"][measure]["ALL"] < 4
+    for name in tested:
+        counted = result["label_counts"]["parties"][name]
+        assert {split: sum(n) for split, n in counted.items()} == {s: result["datasets"][name][s] for s in counted}
     assert set(result["bias"]) == tested and all(abs(sum(b) - 1) < 1e-6 for b in result["bias"].values())
     assert str(folder) in said.replace("\n", "") and "ALL" in said
 
@@ -133,6 +136,7 @@ def test_a_tiny_run_on_real_files(task, data_root, tmp_path):
     result, _ = run(tmp_path, f"task={task}", *real)
     assert result["source"] == "local" and result["status"] == "done"
     assert any("IEMOCAP: left out" in note for note in result["notes"]) == (task == "erc")
+    assert result["rows"] and result["rows"].get("meld/train_sent_emo.csv", 9989) == 9989
 
 
 def test_the_same_command_gives_the_same_numbers_in_another_folder(tmp_path):

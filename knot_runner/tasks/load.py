@@ -24,15 +24,15 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> Task:
     if settings.source == "embedded":
         notes.append(f"{settings.name}: the texts are generated; these numbers say nothing of the real data sets")
     folder = open_folder(data_root) if settings.source == "local" else None
-    datasets = {}
+    datasets, rows = {}, {}
     for name, data in settings.datasets.items():
-        splits = _splits(settings, name, data, folder, notes)
+        splits = _splits(settings, name, data, folder, notes, rows)
         if splits is not None:
             datasets[name] = Dataset(name, data.role, _finish(settings, name, data, splits))
             notes.extend(_seen_before(datasets[name]))
     if not any(data.role == "local" for data in datasets.values()):
         raise UserError(f"task.datasets: no local data set of {settings.name} is left; its files are missing")
-    return Task(settings.name, settings.labels, datasets, settings.source, notes, folder.files if folder else [])
+    return Task(settings.name, settings.labels, datasets, settings.source, notes, folder.files if folder else [], rows)
 
 
 def _seen_before(dataset: Dataset) -> list[str]:
@@ -53,9 +53,15 @@ def _seen_before(dataset: Dataset) -> list[str]:
 
 
 def _splits(
-    settings: TaskSettings, name: str, data: DatasetSettings, folder: DataFolder | None, notes: list[str]
+    settings: TaskSettings,
+    name: str,
+    data: DatasetSettings,
+    folder: DataFolder | None,
+    notes: list[str],
+    rows: dict[str, int],
 ) -> dict[str, Examples] | None:
-    """Train, valid, test of one data set, labels known; None when it is left out."""
+    """Train, valid, test of one data set, labels known; None when it is left out. ``notes`` and ``rows`` (found in each
+    file) grow."""
     if settings.source == "embedded":
         return generate(settings, name, data)
     check_labels(name, data, settings.labels)
@@ -68,7 +74,9 @@ def _splits(
         return None
     else:
         tables = read_local(source, folder)
-    notes.extend(dropped_notes(name, (table for part in tables.values() for table in part)))
+    every = [table for part in tables.values() for table in part]
+    rows |= {folder.short(Path(table.source)) if folder else table.source: table.read for table in every}
+    notes.extend(dropped_notes(name, every))
     parts = {key: to_examples(part, name, data, settings.labels, settings.context) for key, part in tables.items()}
     return cuts.complete(name, parts, data.role, settings.split, notes)
 
