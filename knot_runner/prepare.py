@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from knot_runner.engine.store import Store
 from knot_runner.errors import UserError
 from knot_runner.files import sha256
 from knot_runner.methods.federation import Federation
-from knot_runner.models.bert import local_path, party_model
+from knot_runner.models.bert import TextClassifier, party_model
+from knot_runner.models.pretrained import check_fits, describe, local_path, read_encoder, weight_files
 from knot_runner.models.tokens import Encoded, encode, learn_vocabulary, make_tokenizer, read_vocabulary
 from knot_runner.settings import BiasSettings, ModelSettings, Settings
 from knot_runner.stale import Opened
@@ -46,19 +48,20 @@ def make_federation(
             length = settings.task.max_length if split == "test" else lengths[dataset.role]
             cutter = make_tokenizer(vocabulary, length)
             tokens[dataset.name, split] = _encoded(examples, cutter, words, length, store)
-    classes = len(task.labels.names)
+    networks = _networks(settings.model, task, len(vocabulary))
     return Federation(
         locals=by_role["local"],
         server=by_role["global"][0],
         transfer=transfer,
         sizes={d.name: len(d.splits["train"].texts) for d in task.datasets.values()},
         tokens=tokens,
-        networks={name: Network(party_model(settings.model, name), len(vocabulary), classes) for name in task.datasets},
+        networks=networks,
         labels=task.labels,
         training=settings.training,
         seed=settings.seed,
         weights=weights_identity(settings.model, data_root),
         random_texts=_random_texts(settings, bias, vocabulary, tokenizer, words, store) if bias else None,
+        notes=_check_weights(networks.values(), data_root),
     )
 
 
@@ -98,10 +101,36 @@ def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
         return "scratch"
     if model.weights == "hub":
         return f"{model.hub_id}@{model.revision}"
-    files = sorted(local_path(model.weights, data_root).glob("*.safetensors"))
-    if not files:
-        raise UserError(f"model.weights: {local_path(model.weights, data_root)}: has no model.safetensors")
-    return digest([sha256(file) for file in files])
+    return digest([sha256(file) for file in weight_files(local_path(model.weights, data_root))])
+
+
+def weights_notes(model: ModelSettings, task: Task, data_root: Path | None) -> list[str]:
+    """Of a run that begins with pre-trained weights: what :func:`make_federation` would note. Raises
+    :class:`UserError`."""
+    if model.weights == "scratch":
+        return []
+    return _check_weights(_networks(model, task, len(load_vocabulary(model, task, data_root))).values(), data_root)
+
+
+def _networks(model: ModelSettings, task: Task, vocabulary: int) -> dict[str, Network]:
+    return {name: Network(party_model(model, name), vocabulary, len(task.labels.names)) for name in task.datasets}
+
+
+def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[str]:
+    """Whether the pre-trained encoder fits each of the ``networks``, before anything is trained; what is to be said of
+    it. Raises :class:`UserError`."""
+    said: dict[str, None] = {}
+    seen: list[Network] = []
+    for network in networks:
+        if network.spec.weights == "scratch" or network in seen:
+            continue
+        seen.append(network)
+        encoder = read_encoder(network.spec, data_root)
+        with torch.device("meta"):
+            model = TextClassifier(network.spec, network.vocabulary, network.classes)
+        check_fits(encoder, model.bert.state_dict())
+        said[describe(encoder)] = None
+    return list(said)
 
 
 def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
@@ -111,7 +140,8 @@ def model_files(model: ModelSettings, data_root: Path | None) -> list[Opened]:
         place = local_path(model.vocab, data_root)
         paths.append(place / "vocab.txt" if place.is_dir() else place)
     if model.weights not in ("scratch", "hub"):
-        paths += sorted(local_path(model.weights, data_root).glob("*.safetensors"))
+        place = local_path(model.weights, data_root)
+        paths += [place / "config.json", *weight_files(place)]
     folder = DataFolder(data_root or Path(), {})
     for path in paths:
         folder.check(path)

@@ -62,9 +62,14 @@ def _carry_out(errand: Errand) -> dict[str, Any]:
 
     Pipelines give their rows to ``errand.log``; what the result says is mirrored here, for all of them.
     """
-    module = importlib.import_module(f"knot_runner.pipelines.{PIPELINES.get(type(errand.hp), 'distillation')}")
+    module = importlib.import_module(pipeline_of(errand.hp))
     settings = errand.settings
     with Tracker(settings.tracker, settings, errand.folder, errand.run_id, errand.say) as tracker:
         result = module.carry_out(replace(errand, log=tracker.log))
         tracker.finish(result)
     return result
+
+
+def pipeline_of(hp: Any) -> str:
+    """The module that has ``look`` and ``carry_out`` for a method's settings ``hp``."""
+    return f"knot_runner.pipelines.{PIPELINES.get(type(hp), 'distillation')}"

@@ -17,7 +17,8 @@ from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.requests import Network, Part, Predict, SampleLoss, Train
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
-from knot_runner.models.bert import TextClassifier, load_pretrained
+from knot_runner.models.bert import TextClassifier
+from knot_runner.models.pretrained import load_pretrained
 from knot_runner.models.tokens import Encoded, batches
 
 #: (finished steps, all steps, short text) -> None

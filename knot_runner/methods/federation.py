@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from knot_runner.engine.requests import Network, Part, Ref
 from knot_runner.settings import Labels, TrainingSettings
@@ -23,6 +23,7 @@ class Federation:
     seed: int
     weights: str  #: identity of the pre-trained encoder, "scratch" if none
     random_texts: Ref | None = None
+    notes: list[str] = field(default_factory=list)  #: what the user should see of models and data
 
     @property
     def teachers(self) -> list[str]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from knot_runner.errors import UserError
 from knot_runner.settings import ModelSettings
 
 
@@ -82,38 +78,3 @@ class TextClassifier(nn.Module):
 def party_model(spec: ModelSettings, party: str) -> ModelSettings:
     """``spec`` with the keys that ``per_party`` changes for this party (distillation allows unlike models)."""
     return dataclasses.replace(spec, per_party={}, **spec.per_party.get(party, {}))
-
-
-def load_pretrained(model: TextClassifier, spec: ModelSettings, data_root: Path | None) -> None:
-    """Put the pre-trained encoder that ``spec.weights`` names (hub, or a local folder) into ``model``, in place.
-
-    Raises :class:`UserError` naming ``model.weights`` when it is not there or of another shape.
-    """
-    from transformers import BertModel
-
-    source, extra = _weights_source(spec, data_root)
-    try:
-        encoder = BertModel.from_pretrained(source, add_pooling_layer=False, **extra)
-    except (OSError, ValueError) as problem:
-        reason = str(problem).strip().splitlines()[0]
-        raise UserError(f"model.weights: {source}: {reason}") from None
-    ours, theirs = model.bert.state_dict(), encoder.state_dict()
-    wrong = [name for name in ours if name not in theirs or ours[name].shape != theirs[name].shape]
-    if wrong:
-        raise UserError(f"model.weights: {source}: {len(wrong)} tensors of another shape, first {wrong[0]}")
-    model.bert.load_state_dict(theirs, strict=False)
-
-
-def _weights_source(spec: ModelSettings, data_root: Path | None) -> tuple[str, dict[str, Any]]:
-    if spec.weights == "hub":
-        return spec.hub_id, {"revision": spec.revision}
-    folder = local_path(spec.weights, data_root)
-    if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
-        raise UserError(f"model.weights: {folder}: a folder with config.json and model.safetensors is right")
-    return os.fspath(folder), {"local_files_only": True}
-
-
-def local_path(name: str, data_root: Path | None) -> Path:
-    """``name`` as a path, relative ones from ``paths.data``."""
-    path = Path(name).expanduser()
-    return path if path.is_absolute() or data_root is None else data_root / path

@@ -19,9 +19,10 @@ from knot_runner.errors import UserError
 from knot_runner.files import write_atomic
 from knot_runner.pipelines import encoding
 from knot_runner.pipelines.commits import Commits
-from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.errand import Errand, Look
 from knot_runner.settings import CoresetKnnSettings, CoresetSettings
-from knot_runner.tasks.images import ImageTask, Partition, make_partition
+from knot_runner.tasks.counts import of_images
+from knot_runner.tasks.images import ImageTask, make_partition
 from knot_runner.transport import coreset as descent
 from knot_runner.transport.coreset import Descent
 from knot_runner.transport.federated.message import Draws
@@ -46,15 +47,9 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     began = time.monotonic()
     settings, hp = errand.settings, errand.hp
     prepare_cpu(settings.hardware, errand.say)
-    task = errand.means.images(settings.task, errand.data_root)
-    partition = make_partition(settings.partition, task, settings.seed)
-    if hp.participants > len(partition.train):
-        raise UserError(
-            f"method.participants: {hp.participants} are more than the {len(partition.train)} clients; "
-            f"{len(partition.train)} is the most"
-        )
-    notes = [*task.notes, *partition.notes]
-    for note in notes:
+    seen = look(errand)
+    task, partition = seen.task, seen.partition
+    for note in seen.notes:
         errand.say(note)
     write_atomic(errand.folder / "config.yaml", errand.config_yaml)
     space = encoding.space(errand, hp.encoder, task)
@@ -66,14 +61,28 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     keep(errand, space, points, {"labels": torch.from_numpy(labels)})
     descended = round(sum(row["seconds"] for row in course.rows), 2)
     return {
-        **describe(errand, task, partition),
+        **describe(errand, seen),
         "kind": "coreset",
         "losses": [row["loss"] for row in course.rows],
         **facts,
         "classes_covered": len(np.unique(labels)),
-        "notes": notes,
+        "notes": seen.notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "descent": descended},
     }
+
+
+def look(errand: Errand) -> Look:
+    """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
+    settings, hp = errand.settings, errand.hp
+    task = errand.means.images(settings.task, errand.data_root)
+    partition = make_partition(settings.partition, task, settings.seed)
+    if hp.participants > len(partition.train):
+        raise UserError(
+            f"method.participants: {hp.participants} are more than the {len(partition.train)} clients; "
+            f"{len(partition.train)} is the most"
+        )
+    counts = of_images(task, partition)
+    return Look(task, partition, counts, [*task.notes, *partition.notes, *counts.warnings()])
 
 
 class _Course:
@@ -170,8 +179,9 @@ def keep(errand: Errand, space: encoding.Space, points: np.ndarray, more: dict[s
     write_atomic(errand.folder / "coreset.safetensors", save_bytes(tensors | more))
 
 
-def describe(errand: Errand, task: ImageTask, partition: Partition) -> dict[str, Any]:
+def describe(errand: Errand, seen: Look) -> dict[str, Any]:
     """What the results of both kinds of coreset say."""
+    task, partition = seen.task, seen.partition
     return {
         # transport is solved on the CPU
         **errand.describe(task.digest, task.source, torch.device("cpu"), task.files),
@@ -181,6 +191,7 @@ def describe(errand: Errand, task: ImageTask, partition: Partition) -> dict[str,
         "clients": len(partition.train),
         "datasets": {"train": sum(len(rows) for rows in partition.train), "test": len(task.test)},
         "labels": {"names": task.classes, "coordinates": task.coordinates},
+        "label_counts": seen.counts.record(),
         "distance": errand.hp.distance,
     }
 

@@ -28,8 +28,9 @@ from knot_runner.pipelines.coreset import (
     pull,
     subsample,
 )
-from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.errand import Errand, Look
 from knot_runner.settings import CoresetKnnSettings
+from knot_runner.tasks.counts import of_images
 from knot_runner.tasks.images import ImageTask, Partition, make_partition
 from knot_runner.transport import coreset as descent
 
@@ -39,12 +40,9 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     began = time.monotonic()
     settings, hp = errand.settings, errand.hp
     prepare_cpu(settings.hardware, errand.say)
-    whole = errand.means.images(settings.task, errand.data_root)
-    held, rest = split(hp, len(whole.train), settings.seed)
-    task = dataclasses.replace(whole, train=whole.train.take(rest))
-    partition = make_partition(settings.partition, task, settings.seed)
-    notes = [*whole.notes, *partition.notes, _split_note(hp, held, rest)]
-    for note in notes:
+    whole, held, seen = _read(errand)
+    task, partition = seen.task, seen.partition
+    for note in seen.notes:
         errand.say(note)
     write_atomic(errand.folder / "config.yaml", errand.config_yaml)
     space = encoding.space(errand, hp.encoder, whole, held)
@@ -55,17 +53,34 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
     keep(errand, space, np.concatenate(points), more)
     return {
-        **describe(errand, task, partition),
+        **describe(errand, seen),
         "kind": "knn",
         "data": whole.digest,
         **facts,
         "losses": [row["loss"] for row in rows],
-        "notes": notes,
+        "notes": seen.notes,
         "seconds": {
             "total": round(time.monotonic() - began, 2),
             "descent": round(sum(row["seconds"] for row in rows), 2),
         },
     }
+
+
+def look(errand: Errand) -> Look:
+    """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
+    return _read(errand)[2]
+
+
+def _read(errand: Errand) -> tuple[ImageTask, np.ndarray, Look]:
+    """All images; the rows (ascending) that the encoder is trained on; and the clients' part."""
+    settings, hp = errand.settings, errand.hp
+    whole = errand.means.images(settings.task, errand.data_root)
+    held, rest = split(hp, len(whole.train), settings.seed)
+    task = dataclasses.replace(whole, train=whole.train.take(rest))
+    partition = make_partition(settings.partition, task, settings.seed)
+    counts = of_images(task, partition)
+    notes = [*whole.notes, *partition.notes, *counts.warnings(), _split_note(hp, held, rest)]
+    return whole, held, Look(task, partition, counts, notes)
 
 
 def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

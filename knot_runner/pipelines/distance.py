@@ -16,7 +16,7 @@ from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.hardware import prepare_cpu
 from knot_runner.engine.seeds import keyed
 from knot_runner.files import write_atomic
-from knot_runner.pipelines.errand import Errand, Watch
+from knot_runner.pipelines.errand import Errand, Look, Watch
 from knot_runner.processes import warnings_apart
 from knot_runner.settings import FedwadSettings
 from knot_runner.tasks.gaussians import Gaussians, draw_gaussians
@@ -39,7 +39,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     task = draw_gaussians(settings.task, settings.seed)
     with warnings_apart("always", RuntimeWarning) as raised:
         bare, traced, exact, seconds = _measured(errand, task)
-    notes = [*_notes(errand.hp.fedwad), *dict.fromkeys(str(warning.message) for warning in raised)]
+    notes = [*look(errand).notes, *dict.fromkeys(str(warning.message) for warning in raised)]
     for note in notes:
         errand.say(note)
     for row in _course(traced):
@@ -119,10 +119,10 @@ def _course(traced: FederatedDistance) -> list[dict[str, float]]:
     ]
 
 
-def _notes(options: FedwadSettings) -> list[str]:
-    if options.privacy is None:
-        return []
-    return ["The course is that of a traced run, which releases more than the epsilon of the run itself pays."]
+def look(errand: Errand) -> Look:
+    """Nothing is read; what is to be said of the settings."""
+    note = "The course is that of a traced run, which releases more than the epsilon of the run itself pays."
+    return Look(None, None, None, [note] if errand.hp.fedwad.privacy is not None else [])
 
 
 def _kept(task: Gaussians, measures: tuple[Measure, ...]) -> dict[str, Tensor]:

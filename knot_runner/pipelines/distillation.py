@@ -19,11 +19,12 @@ from knot_runner.methods import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.commits import stands
-from knot_runner.pipelines.errand import Errand
-from knot_runner.prepare import make_federation, model_files
+from knot_runner.pipelines.errand import Errand, Look
+from knot_runner.prepare import make_federation, model_files, weights_notes
 from knot_runner.settings import KnotSettings
 from knot_runner.stale import made_by
 from knot_runner.tasks import Task
+from knot_runner.tasks.counts import Counts, of_texts
 
 
 def carry_out(errand: Errand) -> dict[str, Any]:
@@ -37,18 +38,20 @@ def carry_out(errand: Errand) -> dict[str, Any]:
             errand.means.executor(store, settings.hardware, data_root, settings.plugins, errand.watch)
         )
         task = errand.means.texts(settings.task, data_root)
-        for note in task.notes:
-            say(note)
+        counts = of_texts(task)
         wants_bias = not isinstance(hp, KnotSettings) or needs_bias(hp.weighting)
         federation = make_federation(settings, task, store, data_root, hp.bias if wants_bias else None)
+        notes = _notes(errand, task, counts, federation.notes)
+        for note in notes:
+            say(note)
         METHODS[settings.method["algorithm"]].init(hp, federation)  # the last of what the input can get wrong
-        head = _describe(errand, task, executor)
+        head = _describe(errand, task, counts, executor)
         write_atomic(folder / "config.yaml", errand.config_yaml)
         try:
             state = advance(errand, task, federation, executor)
         except DivergedError as problem:
             say(str(problem))
-            return {**head, "status": "diverged", "metrics": {}, "notes": [*task.notes, str(problem)]}
+            return {**head, "status": "diverged", "metrics": {}, "notes": [*notes, str(problem)]}
         measured = evaluate(settings, task, federation, state, executor, folder)
         _keep_model(store, state["student"], folder)
     biases = {name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")}
@@ -61,9 +64,20 @@ def carry_out(errand: Errand) -> dict[str, Any]:
         "selected_epoch": state.get("selected_epoch"),
         "kept_epochs": kept,
         "rounds_to_target": None,
-        "notes": task.notes,
+        "notes": notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "stages": stages},
     }
+
+
+def look(errand: Errand) -> Look:
+    """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
+    task = errand.means.texts(errand.settings.task, errand.data_root)
+    counts, weights = of_texts(task), weights_notes(errand.settings.model, task, errand.data_root)
+    return Look(task, None, counts, _notes(errand, task, counts, weights))
+
+
+def _notes(errand: Errand, task: Task, counts: Counts, weights: list[str]) -> list[str]:
+    return [*task.notes, *counts.warnings(errand.settings.training.local.batch), *weights]
 
 
 def advance(errand: Errand, task: Task, federation: Federation, executor: Executor) -> dict[str, Any]:
@@ -95,7 +109,7 @@ def _all_there(values: dict[str, Any], store: Store) -> bool:
     return all(store.find(*name.split("/")) is not None for name in names)
 
 
-def _describe(errand: Errand, task: Task, executor: Executor) -> dict[str, Any]:
+def _describe(errand: Errand, task: Task, counts: Counts, executor: Executor) -> dict[str, Any]:
     """What a result says about itself, whatever becomes of the run."""
     return {
         **errand.describe(
@@ -108,6 +122,8 @@ def _describe(errand: Errand, task: Task, executor: Executor) -> dict[str, Any]:
             name: {"role": data.role, **{split: len(part.texts) for split, part in data.splits.items()}}
             for name, data in task.datasets.items()
         },
+        "rows": task.rows,
+        "label_counts": counts.record(),
         "labels": {"names": task.labels.names, "coordinates": task.labels.coordinates},
     }
 

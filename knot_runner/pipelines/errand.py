@@ -27,7 +27,8 @@ from knot_runner.settings import (
     Settings,
 )
 from knot_runner.tasks import Task, load_task
-from knot_runner.tasks.images import ImageTask, load_images
+from knot_runner.tasks.counts import Counts
+from knot_runner.tasks.images import ImageTask, Partition, load_images
 
 #: (title, finished steps, all steps, short text) -> None; called often
 Watch = Callable[[str, int, int, str], None]
@@ -60,6 +61,17 @@ class Means:
     texts: Callable[..., Task] = load_task
     engine: Callable[..., Engine] = make_engine
     executor: Callable[..., Executor] = Executor
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What a run reads before it trains: ``task``, dealt out by ``partition``, how many examples of each class every
+    party has, and what the user should hear of it. Each pipeline's ``look`` makes it, for the run and for ``check``."""
+
+    task: Any
+    partition: Partition | None
+    counts: Counts | None
+    notes: list[str]
 
 
 @dataclass(frozen=True)

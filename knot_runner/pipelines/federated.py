@@ -21,7 +21,7 @@ from knot_runner.files import write_atomic, write_json
 from knot_runner.methods.federated import FEDERATED, FederatedMethod
 from knot_runner.methods.federated.population import Population, State
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.errand import Errand, Look
 from knot_runner.pipelines.ground import Ground, counts, prepare
 from knot_runner.pipelines.rounds import Course, Learnt, Rounds, Row
 
@@ -41,7 +41,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     ground = prepare(errand)
     method = FEDERATED[hp.algorithm]
     start = method.init(hp, ground.population)  # whether the method fits is known before anything is measured
-    notes = [*ground.task.notes, *ground.partition.notes, *ground.population.check()]
+    notes = ground.notes
     for note in notes:
         errand.say(note)
     learn: Learn = functools.partial(_learn, start)
@@ -55,6 +55,12 @@ def carry_out(errand: Errand) -> dict[str, Any]:
         learn = functools.partial(clustered.learn, grouping)
     result = _train(errand, ground, method, learn, notes)
     return {**result, "seconds": {"total": round(time.monotonic() - began, 2), **result["seconds"]}}
+
+
+def look(errand: Errand) -> Look:
+    """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
+    ground = prepare(errand)
+    return Look(ground.task, ground.partition, ground.counts, ground.notes)
 
 
 def _train(errand: Errand, ground: Ground, method: FederatedMethod, learn: Learn, notes: list[str]) -> dict[str, Any]:
@@ -128,6 +134,7 @@ def _describe(errand: Errand, ground: Ground, engine: Engine) -> dict[str, Any]:
         **errand.describe(ground.task.digest, ground.task.source, engine.device, ground.task.files),
         "kind": "federated",
         "datasets": {"train": len(ground.task.train), "test": len(ground.task.test)},
+        "label_counts": ground.counts.record(),
         "labels": {"names": ground.task.classes, "coordinates": ground.task.coordinates},
         "clients": len(ground.population),
         "engine": engine.name,

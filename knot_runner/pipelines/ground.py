@@ -15,6 +15,7 @@ from knot_runner.engine.federated.cohort import Blueprint, ImageData
 from knot_runner.methods.federated.population import Model, Population
 from knot_runner.pipelines.errand import Errand
 from knot_runner.settings import Centralised
+from knot_runner.tasks.counts import Counts, of_images
 from knot_runner.tasks.images import Images, ImageTask, Partition, make_partition
 
 
@@ -28,6 +29,16 @@ class Ground:
     blueprint: Blueprint
     data: ImageData
     test: ImageData
+
+    @property
+    def counts(self) -> Counts:
+        """Images of each class that every client has."""
+        return of_images(self.task, self.partition)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should hear before anything is trained. Raises :class:`UserError`."""
+        return [*self.task.notes, *self.partition.notes, *self.population.check(), *self.counts.warnings()]
 
 
 def prepare(errand: Errand) -> Ground:

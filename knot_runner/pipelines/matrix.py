@@ -20,10 +20,11 @@ from knot_runner.engine.store import Artefact, Store
 from knot_runner.errors import UserError
 from knot_runner.files import remove_temporaries, write_atomic
 from knot_runner.pipelines.encoding import space
-from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.errand import Errand, Look
 from knot_runner.pipelines.pair_log import Pair, PairLog
 from knot_runner.settings import OtddSettings
 from knot_runner.strict import digest as digest_of
+from knot_runner.tasks.counts import of_images
 from knot_runner.tasks.images import ImageTask, Partition, make_partition
 from knot_runner.tasks.images.sets import load_image_sets
 from knot_runner.transport.otdd.matrix import distance_matrix
@@ -53,11 +54,9 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     began = time.monotonic()
     device = prepare_cpu(errand.settings.hardware, errand.say)
     otdd = errand.hp.otdd
-    task, partition = clients_data(errand)
-    if len(partition.names) > MOST:
-        raise UserError(f"partition.clients: {len(partition.names)} are too many for method=dataset_distance; {MOST}")
-    notes = [*task.notes, *partition.notes, *cut(otdd, partition)]
-    for note in notes:
+    seen = look(errand)
+    task, partition = seen.task, seen.partition
+    for note in seen.notes:
         errand.say(note)
     write_atomic(errand.folder / "config.yaml", errand.config_yaml)
     sets = labelled(errand, otdd, task, partition.train, errand.settings.seed)
@@ -75,9 +74,20 @@ def carry_out(errand: Errand) -> dict[str, Any]:
         "pairs": len(sets) * (len(sets) - 1) // 2,
         "matrix": found.matrix.tolist(),
         "artefact": found.digest,
-        "notes": notes,
+        "label_counts": seen.counts.record(),
+        "notes": seen.notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "distances": round(found.seconds, 3)},
     }
+
+
+def look(errand: Errand) -> Look:
+    """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
+    task, partition = clients_data(errand)
+    if len(partition.names) > MOST:
+        raise UserError(f"partition.clients: {len(partition.names)} are too many for method=dataset_distance; {MOST}")
+    counts = of_images(task, partition, alike=errand.settings.on_images)
+    notes = [*task.notes, *partition.notes, *counts.warnings(), *cut(errand.hp.otdd, partition)]
+    return Look(task, partition, counts, notes)
 
 
 def clients_data(errand: Errand) -> tuple[ImageTask, Partition]:

@@ -11,8 +11,9 @@ from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.federated.cohort import Blueprint
 from knot_runner.engine.hardware import prepare as prepare_device
 from knot_runner.files import write_atomic
-from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.errand import Errand, Look
 from knot_runner.pipelines.ground import resident
+from knot_runner.tasks.counts import of_all_images
 from knot_runner.temperature import probe
 
 
@@ -20,8 +21,9 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     """Read the images, probe, keep the arrays. Raises :class:`UserError`."""
     began = time.monotonic()
     settings = errand.settings
-    task = errand.means.images(settings.task, errand.data_root)
-    for note in task.notes:
+    seen = look(errand)
+    task = seen.task
+    for note in seen.notes:
         errand.say(note)
     device = prepare_device(settings.hardware)
     blueprint = Blueprint(settings.model, task.shape, len(task.classes))
@@ -38,7 +40,8 @@ def carry_out(errand: Errand) -> dict[str, Any]:
         "model": settings.model.name,
         "temperatures": errand.hp.temperatures,
         "labels": {"names": task.classes, "coordinates": task.coordinates},
-        "notes": task.notes,
+        "label_counts": seen.counts.record(),
+        "notes": seen.notes,
         "seconds": {"total": round(time.monotonic() - began, 2)},
     }
 
@@ -47,3 +50,10 @@ def _means(arrays: dict[str, Tensor], place: int, temperatures: int) -> dict[str
     """The mean of every array that has a row for each temperature, at the one in that ``place``."""
     rows = {name: array[place] for name, array in arrays.items() if len(array) == temperatures}
     return {name: float(row.double().mean()) for name, row in rows.items() if name != "temperatures"}
+
+
+def look(errand: Errand) -> Look:
+    """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
+    task = errand.means.images(errand.settings.task, errand.data_root)
+    counts = of_all_images(task)
+    return Look(task, None, counts, [*task.notes, *counts.warnings()])

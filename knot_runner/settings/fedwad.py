@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from knot_runner.settings.images import ImageTaskSettings
 from knot_runner.settings.sizes import Items, Parties, Side, Spread, Steps
+from knot_runner.settings.task import check_missing, missing_names
 from knot_runner.settings.transport import EncoderSettings, FedwadSettings, OtddSettings
 from knot_runner.strict import rule
 
@@ -130,14 +131,17 @@ class ImageSetsSettings:
     name: str
     kind: Literal["image_sets"]
     source: Literal["embedded", "local", "hub"]
-    #: a set whose files are not there (local): stop, or leave it out and say so
-    missing: Literal["stop", "skip"]
+    #: sets that are left out, which is said, when none of their files is there (local): stop = no set; skip = those of
+    #: ``optional``; or a list of names
+    missing: list[str] | Literal["stop", "skip"]
     #: [channels, height, width] that all sets are scaled to
     shape: list[Side]
     #: per channel, in units of pixel values 0..1, of all sets
     mean: list[Spread]
     std: list[Spread]
     sets: dict[str, ImageTaskSettings]
+    #: sets that ``missing=skip`` stands for
+    optional: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         rule(len(self.shape) == 3 and min(self.shape) >= 1, "shape", f"{self.shape} is not [channels, height, width]")
@@ -151,3 +155,9 @@ class ImageSetsSettings:
             rule(
                 channels == self.shape[0], f"sets.{name}.shape", f"{channels} channels where shape has {self.shape[0]}"
             )
+        check_missing(self.missing, self.sets)
+
+    @property
+    def may_be_missing(self) -> list[str]:
+        """Names of the sets that are left out when none of their files is there."""
+        return missing_names(self.missing, self.optional)

@@ -21,7 +21,7 @@ def run_id(config: dict[str, Any]) -> str:
     """Name of a run's folder: hash of all settings that can change its numbers.
 
     What is not in use does not count: the other sources of a data set, the hub's revision of a local run, the rate
-    control of a run at T=1.
+    control of a run at T=1. Nor does ``task.optional``: what was read is in the digest of the data.
     """
     counted = {key: value for key, value in config.items() if key not in NOT_IN_RUN_ID}
     return digest(USED[kind_of(config["task"])](config, counted), 12)
@@ -78,6 +78,7 @@ def _used_images(task: dict[str, Any], source: str) -> dict[str, Any]:
 
 def _used_of_image_sets(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
     task = counted["task"]
+    task = {key: value for key, value in task.items() if key != "optional"}
     sets = {name: _used_images(one, task["source"]) for name, one in task["sets"].items()}
     method = {**counted["method"], "otdd": _used_otdd(counted["method"]["otdd"])}
     return {**counted, "method": method, "task": {**task, "sets": sets}}
@@ -92,7 +93,7 @@ def _used_of_gaussians(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, 
 
 
 def _used_of_texts(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
-    task = dict(counted["task"])
+    task = {key: value for key, value in counted["task"].items() if key != "optional"}
     unused = {"embedded", "local", "hub"} - {task["source"]}
     task["datasets"] = {
         name: {key: value for key, value in data.items() if key not in unused}

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from knot_runner.errors import nearest
 from knot_runner.settings.sizes import Depth, Items, Seed, Spread
 from knot_runner.strict import rule
 
 Role = Literal["local", "global", "transfer"]
+
+
+def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
+    """The data sets that ``missing`` (error, stop, skip, or their names) allows not to be there."""
+    if isinstance(missing, list):
+        return missing
+    return optional if missing == "skip" else []
+
+
+def check_missing(missing: str | list[str], known: Collection[str]) -> None:
+    """Names in the setting ``missing`` must be of ``known``, the data sets that may be left out."""
+    for name in missing if isinstance(missing, list) else []:
+        rule(name in known, "missing", f"{name!r} is no data set that may be left out{nearest(name, known)}")
 
 
 @dataclass
@@ -64,6 +79,13 @@ class LocalSource:
     format: Literal["csv", "jsonl", "dailydialog"]
     files: dict[str, list[File]]
     columns: Columns
+    #: of csv: what stands between two fields
+    delimiter: str = ","
+
+    def __post_init__(self) -> None:
+        fits = len(self.delimiter) == 1 and self.delimiter not in '"\r\n '
+        rule(fits, "delimiter", f"{self.delimiter!r} is not one character such as , ; | or a tab")
+        rule(self.format == "csv" or self.delimiter == ",", "delimiter", f"format={self.format} has none; csv has")
 
 
 @dataclass
@@ -144,12 +166,15 @@ class TaskSettings:
     max_length: int
     #: previous utterances put behind the current one, newest first (ERC; 0 = utterance only)
     context: Depth
-    #: a file that is not there: stop, or leave its data set out and say so
-    missing: Literal["error", "skip"]
+    #: data sets that are left out, which is said, when none of their files is there: error = no data set; skip =
+    #: those of ``optional``; or a list of names
+    missing: list[str] | Literal["error", "skip"]
     #: rows per split, at most (a seeded, label-stratified subset); null = all
     limit: int | None
     #: which of the table's measures is the headline: f1 or accuracy
     score: Literal["f1", "accuracy"]
+    #: local data sets that ``missing=skip`` stands for: those that not everybody can get
+    optional: list[str] = field(default_factory=list)
     #: paired sentences: probe name -> templates and the words put into them (App. D.2)
     probe: dict[str, Any] = field(default_factory=dict)
 
@@ -161,3 +186,10 @@ class TaskSettings:
         rule(roles.count("global") == 1, "datasets", f"{roles.count('global')} have role global; exactly one is right")
         rule(roles.count("transfer") == 1, "datasets", f"{roles.count('transfer')} have role transfer; one is right")
         rule("local" in roles, "datasets", "none has role local")
+        check_missing(self.missing, [name for name, data in self.datasets.items() if data.role == "local"])
+
+    @property
+    def may_be_missing(self) -> list[str]:
+        """Names of the local data sets that are left out when none of their files is there."""
+        named = missing_names(self.missing, self.optional)
+        return [name for name in named if name in self.datasets and self.datasets[name].role == "local"]

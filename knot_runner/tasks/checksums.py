@@ -61,9 +61,14 @@ class DataFolder:
         self.noted[self.short(folder)] = opened.together(self.short(folder), pattern, parts)
         return [folder / part.path for part in parts]
 
-    def file(self, name: str | Path) -> Path:
-        """The file ``name``, there and as its checksum says; else :class:`UserError`."""
-        path = self.root / name
+    def path(self, entry: str) -> Path:
+        """Where ``entry`` of the settings lies: the one place where the folder is put before a name, so that a
+        relative folder is put there once."""
+        return self.root / entry
+
+    def file(self, path: Path) -> Path:
+        """``path`` (of :meth:`path`), once it is a file that is there and as its checksum says; else
+        :class:`UserError`."""
         if not path.is_file():
             raise UserError(f"{path}: is not there{' (a folder is)' if path.is_dir() else ''}")
         self.check(path)

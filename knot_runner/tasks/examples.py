@@ -67,6 +67,8 @@ class Task:
     notes: list[str] = field(default_factory=list)
     #: what was read of ``paths.data``; empty for other sources
     files: list[Opened] = field(default_factory=list)
+    #: rows found in each file (from ``paths.data`` on) or hub split: rows lost at a file's end show nowhere else
+    rows: dict[str, int] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:

@@ -11,7 +11,7 @@ from knot_runner.tasks.checksums import DataFolder, open_folder
 from knot_runner.tasks.embedded import generate
 from knot_runner.tasks.examples import Dataset, Examples, Task
 from knot_runner.tasks.hub import read_hub
-from knot_runner.tasks.local import read_local
+from knot_runner.tasks.local import is_absent, read_local
 from knot_runner.tasks.rows import check_labels, dropped_notes, to_examples
 
 
@@ -24,15 +24,15 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> Task:
     if settings.source == "embedded":
         notes.append(f"{settings.name}: the texts are generated; these numbers say nothing of the real data sets")
     folder = open_folder(data_root) if settings.source == "local" else None
-    datasets = {}
+    datasets, rows = {}, {}
     for name, data in settings.datasets.items():
-        splits = _splits(settings, name, data, folder, notes)
+        splits = _splits(settings, name, data, folder, notes, rows)
         if splits is not None:
             datasets[name] = Dataset(name, data.role, _finish(settings, name, data, splits))
             notes.extend(_seen_before(datasets[name]))
     if not any(data.role == "local" for data in datasets.values()):
         raise UserError(f"task.datasets: no local data set of {settings.name} is left; its files are missing")
-    return Task(settings.name, settings.labels, datasets, settings.source, notes, folder.files if folder else [])
+    return Task(settings.name, settings.labels, datasets, settings.source, notes, folder.files if folder else [], rows)
 
 
 def _seen_before(dataset: Dataset) -> list[str]:
@@ -53,22 +53,30 @@ def _seen_before(dataset: Dataset) -> list[str]:
 
 
 def _splits(
-    settings: TaskSettings, name: str, data: DatasetSettings, folder: DataFolder | None, notes: list[str]
+    settings: TaskSettings,
+    name: str,
+    data: DatasetSettings,
+    folder: DataFolder | None,
+    notes: list[str],
+    rows: dict[str, int],
 ) -> dict[str, Examples] | None:
-    """Train, valid, test of one data set, labels known; None when it is left out."""
+    """Train, valid, test of one data set, labels known; None when it is left out. ``notes`` and ``rows`` (found in each
+    file) grow."""
     if settings.source == "embedded":
         return generate(settings, name, data)
     check_labels(name, data, settings.labels)
     source = _checked_source(settings, name, data)
-    if isinstance(source, LocalSource):
-        tables, missing = read_local(name, source, folder, settings.missing == "skip")
+    if not isinstance(source, LocalSource):
+        tables = read_hub(name, source)
+    elif is_absent(name, data, folder, name in settings.may_be_missing):
+        entries = dict.fromkeys(file.path for files in source.files.values() for file in files)
+        notes.append(f"{name}: left out, {', '.join(entries)} not there")
+        return None
     else:
-        tables, missing = read_hub(name, source), []
-    if "pool" not in tables and "train" not in tables:
-        return _left_out(name, data, missing, notes)
-    if missing:
-        notes.append(f"{name}: goes on without {', '.join(missing)} (not there)")
-    notes.extend(dropped_notes(name, (table for part in tables.values() for table in part)))
+        tables = read_local(source, folder)
+    every = [table for part in tables.values() for table in part]
+    rows |= {folder.short(Path(table.source)) if folder else table.source: table.read for table in every}
+    notes.extend(dropped_notes(name, every))
     parts = {key: to_examples(part, name, data, settings.labels, settings.context) for key, part in tables.items()}
     return cuts.complete(name, parts, data.role, settings.split, notes)
 
@@ -91,12 +99,6 @@ def _checked_source(settings: TaskSettings, name: str, data: DatasetSettings) ->
         wanted = "needs" if settings.kind == "inference" else "cannot use"
         raise UserError(f"{where}.columns.pair: kind={settings.kind} {wanted} a second sentence")
     return source
-
-
-def _left_out(name: str, data: DatasetSettings, missing: list[str], notes: list[str]) -> None:
-    if data.role != "local":
-        raise UserError(f"task.datasets.{name}: the {data.role} data set cannot be left out; missing: {missing[0]}")
-    notes.append(f"{name}: left out, {', '.join(missing)} not there")
 
 
 def _finish(

@@ -21,6 +21,9 @@ Record = tuple[int, dict[str, Any]]
 
 #: characters of one line, far above any review; a longer one is a broken or hostile file
 LONGEST_LINE = 1 << 24
+#: what csv files of spreadsheets and exports have between fields
+DELIMITERS = (",", ";", "\t", "|")
+csv.field_size_limit(LONGEST_LINE)  # of the process; Python's 131,072 characters are fewer than some texts have
 END_OF_UTTERANCE = "__eou__"
 
 
@@ -47,7 +50,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}: is empty")
 
 
-def read_csv(path: Path) -> Iterator[Record]:
+def read_csv(path: Path, delimiter: str = ",") -> Iterator[Record]:
     """Rows of a csv file with a header line; every row must have as many fields as the header."""
     last = ""
 
@@ -56,9 +59,10 @@ def read_csv(path: Path) -> Iterator[Record]:
         for _, last in read_lines(path):
             yield last
 
-    reader = csv.reader(texts(), strict=True)
+    reader = csv.reader(texts(), strict=True, delimiter=delimiter)
     try:
         header = next(reader)
+        _check_delimiter(path, header)
         if len(set(header)) < len(header):
             raise UserError(f"{path}: line 1: a column name is there twice: {', '.join(header)}")
         for row in reader:
@@ -74,6 +78,17 @@ def read_csv(path: Path) -> Iterator[Record]:
         raise UserError(
             f"{path}: line {reader.line_num}: not valid csv ({problem}); the file may be cut short"
         ) from None
+
+
+def _check_delimiter(path: Path, header: list[str]) -> None:
+    """A header of one field that holds another delimiter is of a file written with that one."""
+    found = [mark for mark in DELIMITERS if len(header) == 1 and mark in header[0]]
+    if found:
+        columns = header[0].split(found[0])
+        raise UserError(
+            f"{path}: line 1: is one column, {header[0][:60]!r}; delimiter: {json.dumps(found[0])} beside format: csv "
+            f"reads it as {len(columns)} columns"
+        )
 
 
 def _check_ended(path: Path, number: int, line: str) -> None:
@@ -130,7 +145,7 @@ def read_dailydialog(path: Path) -> Iterator[Record]:
         raise UserError(f"{path}: ends before line {extra[0]} of {other.name}; one of the two is cut short")
 
 
-READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
+READERS: dict[str, Callable[..., Iterator[Record]]] = {
     "csv": read_csv,
     "jsonl": read_jsonl,
     "dailydialog": read_dailydialog,

@@ -33,11 +33,13 @@ class Row:
 
 @dataclass
 class Table:
-    """The rows of one file (or hub split), in order. ``dropped``: rows left out because a text was missing."""
+    """The rows of one file (or hub split), in order. ``dropped``: rows left out because a text was missing; ``read``:
+    all rows found, also those that ``where`` leaves out."""
 
     source: str
     rows: list[Row]
     dropped: int
+    read: int
 
 
 def read_table(
@@ -73,7 +75,7 @@ def read_table(
         raise UserError(f"{source}: has no column '{column}'{nearest(column, known)}")
     if not rows:
         _explain_none(source, read, dropped, allowed, met)
-    return Table(source, rows, dropped)
+    return Table(source, rows, dropped, read)
 
 
 def _explain_none(

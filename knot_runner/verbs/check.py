@@ -19,6 +19,7 @@ from knot_runner.report.text import plain
 
 if TYPE_CHECKING:
     from knot_runner.compose import ComposedJob
+    from knot_runner.estimate.notes import Foreseen
     from knot_runner.estimate.pieces import Load
     from knot_runner.estimate.whole import Estimate
 
@@ -196,18 +197,32 @@ def _summary(states: list[State]) -> str:
 
 
 def _looked_ahead(console: Console, jobs: list[ComposedJob], done: list[ComposedJob], options: Options) -> int:
+    from knot_runner.estimate.notes import foresee
     from knot_runner.estimate.whole import estimate, plain_loads
 
     if not options.estimate:
         _print_shared(console, plain_loads(jobs))
         return 0
+    with console.status("reading (--no-estimate leaves it out)"):
+        foreseen = foresee(jobs, options.seconds)
+    _print_foreseen(console, foreseen, len(jobs))
     with console.status(f"timing (at most {options.seconds:g} s; --no-estimate leaves it out)"):
         found = estimate(jobs, done, options.seconds)
     _print_shared(console, found.loads)
     _print_estimate(console, found, Path(jobs[0].settings.paths.out))
-    for problem in found.problems:
+    problems = list(dict.fromkeys([*([foreseen.problem] if foreseen.problem else []), *found.problems]))
+    for problem in problems:
         console.print(Text(plain(f"the sweep would stop: {problem}")), soft_wrap=True)
-    return 2 if found.problems else 0
+    return 2 if problems else 0
+
+
+def _print_foreseen(console: Console, found: Foreseen, jobs: int) -> None:
+    """Notes whole, so that no line of them is folded on a pipe; examples under the task that they are of."""
+    for title, told in {"notes": found.lines(jobs), **found.counts}.items():
+        if told:
+            console.print(f"\n{title if title == 'notes' else f'examples of each class: {plain(title)}'}", style="bold")
+        for line in told:
+            console.print(Text(f"  {plain(line)}"), soft_wrap=not console.is_terminal)
 
 
 def _print_shared(console: Console, loads: list[Load]) -> None:

@@ -4,10 +4,9 @@ import dataclasses
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification, BertModel
+from transformers import BertConfig, BertForSequenceClassification
 
-from knot_runner.errors import UserError
-from knot_runner.models.bert import TextClassifier, load_pretrained, party_model
+from knot_runner.models.bert import TextClassifier, party_model
 from knot_runner.settings import ModelSettings
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 32, 2, 2, 64, 0.1)
@@ -67,24 +66,3 @@ def test_parties_may_differ():
     spec = dataclasses.replace(SPEC, per_party={"MELD": {"layers": 1, "hidden": 16}})
     assert (party_model(spec, "MELD").layers, party_model(spec, "MELD").hidden) == (1, 16)
     assert party_model(spec, "DyDa0").layers == 2
-
-
-def test_local_weights_are_loaded(tmp_path):
-    torch.manual_seed(2)
-    encoder = BertModel(BertConfig(**SHAPE), add_pooling_layer=False)
-    encoder.save_pretrained(tmp_path / "tiny")
-    spec = dataclasses.replace(SPEC, weights="tiny")
-    model = TextClassifier(spec, 500, 5)
-    load_pretrained(model, spec, tmp_path)
-    for name, tensor in encoder.state_dict().items():
-        torch.testing.assert_close(model.bert.state_dict()[name], tensor)
-
-
-def test_weights_that_are_not_there_or_do_not_fit_are_named(tmp_path):
-    spec = dataclasses.replace(SPEC, weights="nowhere")
-    with pytest.raises(UserError, match=r"^model.weights: .*nowhere: a folder with config.json"):
-        load_pretrained(TextClassifier(spec, 500, 5), spec, tmp_path)
-    BertModel(BertConfig(**{**SHAPE, "hidden_size": 16}), add_pooling_layer=False).save_pretrained(tmp_path / "thin")
-    spec = dataclasses.replace(SPEC, weights="thin")
-    with pytest.raises(UserError, match="tensors of another shape"):
-        load_pretrained(TextClassifier(spec, 500, 5), spec, tmp_path)

@@ -9,7 +9,8 @@ import transformers
 
 from knot_runner.compose import compose_jobs
 from knot_runner.errors import UserError
-from knot_runner.models.bert import TextClassifier, load_pretrained
+from knot_runner.models.bert import TextClassifier
+from knot_runner.models.pretrained import load_pretrained
 from knot_runner.prepare import load_vocabulary, weights_identity
 from tests.models.test_bert import SHAPE, SPEC
 
@@ -23,7 +24,7 @@ def test_weights_are_asked_for_at_their_revision(monkeypatch):
 
     def download(source, **settings):
         asked.update(settings, source=source)
-        return encoder
+        return encoder, {"missing_keys": set(), "unexpected_keys": {"cls.predictions.bias"}}
 
     monkeypatch.setattr(transformers.BertModel, "from_pretrained", download)
     model = TextClassifier(HUB, 500, 5)
@@ -31,6 +32,23 @@ def test_weights_are_asked_for_at_their_revision(monkeypatch):
     assert (asked["source"], asked["revision"]) == ("someone/tiny", "abc123")
     for name, tensor in encoder.state_dict().items():
         torch.testing.assert_close(model.bert.state_dict()[name], tensor)
+
+
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        (
+            {"missing_keys": {"embeddings.LayerNorm.bias"}, "unexpected_keys": set()},
+            "lacks 1 tensor of the encoder: emb",
+        ),
+        ({"missing_keys": set(), "unexpected_keys": {"bert.a"}}, "has 1 tensor that the encoder has not: a$"),
+    ],
+)
+def test_weights_of_the_hub_are_whole(monkeypatch, info, message):
+    encoder = transformers.BertModel(transformers.BertConfig(**SHAPE), add_pooling_layer=False)
+    monkeypatch.setattr(transformers.BertModel, "from_pretrained", lambda *_, **__: (encoder, info))
+    with pytest.raises(UserError, match=f"^model.weights: someone/tiny: {message}"):
+        load_pretrained(TextClassifier(HUB, 500, 5), HUB, None)
 
 
 def test_weights_that_cannot_be_fetched_are_one_line(monkeypatch):
@@ -69,6 +87,7 @@ def test_the_key_of_a_run_knows_its_weights(tmp_path):
     folder = tmp_path / "w"
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(b"one")
+    (folder / "config.json").write_text("{}")
     local = dataclasses.replace(SPEC, weights="w")
     first = weights_identity(local, tmp_path)
     (folder / "model.safetensors").write_bytes(b"two")

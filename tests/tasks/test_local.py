@@ -85,9 +85,9 @@ def test_no_data_folder(task_dict, make, tmp_path: Path) -> None:
 
 def test_a_missing_file(folder: Path, task_dict, make) -> None:
     (folder / "a.csv").unlink()
-    with pytest.raises(UserError, match=r"a\.csv: is not there \(for A\); task.missing=skip goes on without it"):
+    with pytest.raises(UserError, match=r"a\.csv: is not there \(for A\); task.missing=\[A\] goes on without A"):
         load_task(make(task_dict), folder)
-    task_dict["missing"] = "skip"
+    task_dict["missing"] = ["A"]
     with pytest.raises(UserError, match="no local data set of tiny is left"):
         load_task(make(task_dict), folder)
     task_dict["datasets"]["B"] = {**task_dict["datasets"]["G"], "role": "local"}
@@ -96,20 +96,40 @@ def test_a_missing_file(folder: Path, task_dict, make) -> None:
     assert task.notes == ["A: left out, a.csv not there"]
 
 
+def test_skip_stands_for_the_optional_sets_and_no_other(folder: Path, task_dict, make) -> None:
+    """A misspelt path of one's own data set is an error, whatever else may be missing."""
+    task_dict |= {"missing": "skip", "optional": ["B"]}
+    own = {**task_dict["datasets"]["A"]["local"], "files": {"pool": [{"path": "b.csv"}]}}
+    task_dict["datasets"]["B"] = {**task_dict["datasets"]["A"], "local": own}
+    task = load_task(make(task_dict), folder)
+    assert list(task.datasets) == ["A", "G", "T"] and task.notes == ["B: left out, b.csv not there"]
+    task_dict["datasets"]["A"]["local"]["files"]["pool"][0]["path"] = "aa.csv"
+    for missing in ("skip", ["B"], "error"):
+        with pytest.raises(UserError, match=r"^\S*(aa|b)\.csv: is not there \(for (A|B)\); task\.missing="):
+            load_task(make(task_dict | {"missing": missing}), folder)
+
+
+def test_missing_names_local_data_sets(task_dict, make) -> None:
+    for name in ("Aa", "G", "T"):
+        with pytest.raises(UserError, match=f"^task.missing: '{name}' is no data set that may be left out"):
+            make(task_dict | {"missing": [name]})
+    with pytest.raises(UserError, match="task.missing: 'ask' is not one of error, skip"):
+        make(task_dict | {"missing": "ask"})
+
+
+def test_half_a_data_set_is_an_error(folder: Path, task_dict, make) -> None:
+    for missing in ("error", "skip", ["A"]):
+        task_dict["datasets"]["A"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "more.csv"}]}
+        with pytest.raises(UserError, match=r"more\.csv: is not there \(for A\), though other files of A are; .*whole"):
+            load_task(make(task_dict | {"missing": missing, "optional": ["A"]}), folder)
+
+
 @pytest.mark.parametrize(("file", "role"), [("g.csv", "global"), ("t.csv", "transfer")])
 def test_global_and_transfer_cannot_be_left_out(folder: Path, task_dict, make, file: str, role: str) -> None:
     (folder / file).unlink()
-    task_dict["missing"] = "skip"
-    with pytest.raises(UserError, match=f"the {role} data set cannot be left out; missing: {file}"):
+    task_dict |= {"missing": "skip", "optional": [file[0].upper()]}
+    with pytest.raises(UserError, match=rf"{file}: is not there .*; the {role} data set cannot be left out$"):
         load_task(make(task_dict), folder)
-
-
-def test_a_pool_goes_on_with_the_files_that_are_there(folder: Path, task_dict, make) -> None:
-    task_dict["missing"] = "skip"
-    task_dict["datasets"]["A"]["local"]["files"]["pool"].append({"path": "more.csv"})
-    task = load_task(make(task_dict), folder)
-    assert len(task.datasets["A"].splits["train"]) == 12
-    assert task.notes == ["A: goes on without more.csv (not there)"]
 
 
 def test_dailydialog_lacks_its_emotion_file(folder: Path, task_dict, make) -> None:
@@ -164,3 +184,21 @@ def test_a_test_set_that_stands_in_train_is_said(folder: Path, task_dict, make) 
     task_dict["datasets"]["G"]["local"]["files"] = {"train": [{"path": "g.csv"}], "test": [{"path": "g.csv"}]}
     (note,) = load_task(make(task_dict), folder).notes
     assert note.startswith("G: ") and note.endswith("of the test texts stand in train too; its score is memory")
+
+
+def test_a_delimiter_of_one_s_own(folder: Path, task_dict, make) -> None:
+    before = load_task(make(task_dict), folder)
+    file = folder / "a.csv"
+    file.write_text(file.read_text().replace(",", ";"))
+    with pytest.raises(UserError, match=r'a\.csv: line 1: is one column, .text;label.; delimiter: ";"'):
+        load_task(make(task_dict), folder)
+    local = task_dict["datasets"]["A"]["local"]
+    local["delimiter"] = ";"
+    assert load_task(make(task_dict), folder).digest == before.digest
+    for wrong in (";;", "", '"', "\n"):
+        local["delimiter"] = wrong
+        with pytest.raises(UserError, match="^task.datasets.A.local.delimiter: .* is not one character"):
+            make(task_dict)
+    local |= {"format": "jsonl", "delimiter": ";"}
+    with pytest.raises(UserError, match="local.delimiter: format=jsonl has none; csv has"):
+        make(task_dict)

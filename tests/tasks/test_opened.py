@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from knot_runner.settings import TaskSettings
 from knot_runner.stale import Opened, opened
 from knot_runner.tasks import load_task
 from tests.tasks import opens
 
 
-def test_all_formats(folder: Path, task_dict, make, write_jsonl) -> None:
+@pytest.fixture
+def all_formats(folder: Path, task_dict, make, write_jsonl) -> TaskSettings:
+    """A dailydialog, a jsonl and a csv data set, the files below ``folder``."""
     (folder / "dialogues_x.txt").write_text("a __eou__ b __eou__\n" * 10)
     (folder / "dialogues_emotion_x.txt").write_text("1 2\n" * 10)
     (folder / "in").mkdir()
@@ -20,11 +23,30 @@ def test_all_formats(folder: Path, task_dict, make, write_jsonl) -> None:
     a["labels"], a["local"]["format"] = {"1": "bad", "2": "good"}, "dailydialog"
     a["local"]["files"] = {"pool": [{"path": "dialogues_x.txt"}]}
     g["local"] |= {"format": "jsonl", "files": {"pool": [{"path": "in/g.jsonl"}]}}
+    return make(task_dict)
+
+
+def test_all_formats(folder: Path, all_formats) -> None:
     with opens.opened_below(folder) as seen:
-        task = load_task(make(task_dict), folder)
+        task = load_task(all_formats, folder)
     assert seen == opens.paths(task.files, folder)
     assert seen == {"dialogues_x.txt", "dialogues_emotion_x.txt", "in/g.jsonl", "t.csv"}
     opens.check(task.files, folder)
+
+
+def test_a_relative_folder_reads_what_an_absolute_one_does(folder: Path, all_formats, monkeypatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    relative, absolute = (load_task(all_formats, root) for root in (Path(folder.name), folder))
+    assert (relative.files, relative.digest, relative.notes) == (absolute.files, absolute.digest, absolute.notes)
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", ["sa", "erc"])
+def test_real_files_from_a_relative_folder(data_root: Path, preset, monkeypatch, name: str) -> None:
+    monkeypatch.chdir(data_root.parent)
+    settings = preset(name, source="local", missing=["IEMOCAP"] if name == "erc" else "error", limit=50)
+    relative, absolute = (load_task(settings, root) for root in (Path(data_root.name), data_root))
+    assert (relative.files, relative.digest) == (absolute.files, absolute.digest)
 
 
 def test_a_file_of_two_data_sets_is_hashed_once(folder: Path, task_dict, make, monkeypatch) -> None:
@@ -36,8 +58,12 @@ def test_a_file_of_two_data_sets_is_hashed_once(folder: Path, task_dict, make, m
 
 
 def test_what_is_not_there_is_said(folder: Path, task_dict, make) -> None:
-    task_dict["missing"] = "skip"
-    task_dict["datasets"]["A"]["local"]["files"]["pool"].append({"path": "more.csv"})
+    task_dict["missing"] = ["B"]
+    more = {"pool": [{"path": "more.csv"}]}
+    task_dict["datasets"]["B"] = {
+        **task_dict["datasets"]["A"],
+        "local": task_dict["datasets"]["A"]["local"] | {"files": more},
+    }
     files = load_task(make(task_dict), folder).files
     assert Opened("more.csv", 0, 0, None) in files
     assert opens.paths(files, folder) == {"a.csv", "g.csv", "t.csv"}

@@ -28,6 +28,23 @@ def test_csv_quotes_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
     ]
 
 
+def test_csv_with_another_delimiter(tmp_path: Path) -> None:
+    path = put(tmp_path / "x.csv", b'text;label\n"one; two, three";good\n')
+    assert list(read_csv(path, ";")) == [(2, {"text": "one; two, three", "label": "good"})]
+
+
+def test_a_long_text_is_read_whole(tmp_path: Path) -> None:
+    text = "long " * 40_000  # 200,000 characters; Python's own limit is 131,072
+    (row,) = read_csv(put(tmp_path / "x.csv", f"text,label\n{text},good\n".encode()))
+    assert row[1]["text"] == text
+
+
+def test_a_field_over_many_lines_has_an_end(tmp_path: Path) -> None:
+    path = put(tmp_path / "x.csv", b'text,label\n"' + (b"x" * (1 << 20) + b"\n") * 17 + b'",good\n')
+    with pytest.raises(UserError, match=r"x\.csv: line 17: not valid csv \(field larger than field limit"):
+        list(read_csv(path))
+
+
 def test_jsonl_gzip_is_told_by_its_first_bytes_not_its_name(tmp_path: Path) -> None:
     content = b'{"text": "a"}\r\n\n{"text": "b"}'
     expected = [(1, {"text": "a"}), (3, {"text": "b"})]
@@ -47,6 +64,11 @@ def test_jsonl_gzip_is_told_by_its_first_bytes_not_its_name(tmp_path: Path) -> N
         (b"text,label\r\na,b\r", "line 2: the last row has no line end"),
         (b"text,text\na,b\n", "column name is there twice: text"),
         ("text,label\ncafé,b\n".encode("latin-1"), "line 2: byte 0xe9 is not UTF-8"),
+        (
+            b"text;label\na, b;c\n",
+            "line 1: is one column, 'text;label'; delimiter: \";\" beside format: csv reads it as 2",
+        ),
+        (b"text\tlabel\na\tc\n", 'delimiter: "\\t" beside format: csv reads it as 2 columns'),
         (gzip.compress(b"text,label\n" + b"a,b\n" * 50, mtime=0)[:-9], "cut short or broken"),
         ("text,label\n".encode("utf-16"), "line 1: byte 0xff is not UTF-8"),
     ],

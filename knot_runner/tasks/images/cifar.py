@@ -52,7 +52,7 @@ def read_cifar(folder: DataFolder, entries: list[str], part: str, shape: list[in
     """
     made = []
     for entry in entries:
-        path = folder.root / entry
+        path = folder.path(entry)
         for name, content, layout in _batches(folder, path, part):
             check_shape(name, SHAPE, shape)
             images = (_binary if layout.is_binary else _python)(name, content, layout)

@@ -35,7 +35,7 @@ def read_folders(folder: DataFolder, entries: list[str], part: str, shape: list[
 def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) -> Images:
     archive, inside = _split(folder.root, entry)
     if archive is None:
-        path = folder.root / entry
+        path = folder.path(entry)
         if not path.is_dir():
             raise UserError(f"{path}: is not there, or no folder of class folders")
         files = _tree(folder, path)
@@ -49,7 +49,7 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
         found.setdefault(kind, []).append((name, decode(name, data, shape)))
     absent = [kind for kind in classes if kind not in found]
     if absent:
-        raise UserError(f"{folder.root / entry}: has no images of {len(absent)} of task.classes, such as {absent[0]!r}")
+        raise UserError(f"{folder.path(entry)}: has no images of {len(absent)} of task.classes, such as {absent[0]!r}")
     rows = [pixels for kind in classes for _, pixels in sorted(found[kind], key=lambda row: row[0])]
     return Images(np.stack(rows), np.repeat(np.arange(len(classes)), [len(found[kind]) for kind in classes]))
 

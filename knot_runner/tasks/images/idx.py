@@ -29,7 +29,7 @@ def read_idx(folder: DataFolder, entries: list[str], part: str, shape: list[int]
     """
     if len(entries) % 2:
         raise UserError(f"task.local.{part}: has {len(entries)} files; idx needs pairs, [images, labels]")
-    paths = [folder.file(entry) for entry in entries]
+    paths = [folder.file(folder.path(entry)) for entry in entries]
     pairs = zip(paths[::2], paths[1::2], strict=True)
     return joined(f"task.local.{part}", [_pair(images, labels, shape, len(classes)) for images, labels in pairs])
 

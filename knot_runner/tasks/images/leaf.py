@@ -58,7 +58,7 @@ def _check_known(path: Path, writer: str, numbers: dict[str, int], tested: dict[
 def _files(folder: DataFolder, entries: list[str]) -> list[Path]:
     paths: list[Path] = []
     for entry in entries:
-        path = folder.root / entry
+        path = folder.path(entry)
         found = folder.members(path, "*.json") if path.is_dir() else [folder.file(path)]
         if not found:
             raise UserError(f"{path}: this folder has no .json file")
@@ -87,7 +87,10 @@ def _read(path: Path, side: int, classes: int) -> dict[str, Writer]:
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
         raise UserError(f"{path}: is not LEAF json; it needs the lists users, num_samples and the object user_data")
-    if len(set(map(str, users))) < len(users) or {*map(str, users)} != data.keys():
+    foreign = [name for name in users if not isinstance(name, str)]
+    if foreign:
+        raise UserError(f"{path}: users has {foreign[0]!r:.40}, which is no text; the names of writers are texts")
+    if len(set(users)) < len(users) or set(users) != data.keys():
         raise UserError(f"{path}: users has {len(users)} names that are not those of its {len(data)} user_data")
     if len(counts) != len(users):
         raise UserError(f"{path}: has {len(users)} users, but {len(counts)} num_samples")

@@ -85,8 +85,7 @@ def _read(
     """Each set that is there; ``notes`` and ``files`` grow by what is to be said and what was read or not there."""
     for name, one in settings.sets.items():
         if gone := _missing(settings, one, root):
-            if settings.missing == "stop":
-                raise UserError(f"{gone[0]}: is not there (for {name}); task.missing=skip goes on without it")
+            _check_left_out(settings, name, one, gone)
             files.update((path, absent(path)) for entry in gone for path in (entry, *_archives(entry)))
             notes.append(f"{name}: left out, {gone[0]} not there" + (f", nor {len(gone) - 1} more" if gone[1:] else ""))
             continue
@@ -96,11 +95,22 @@ def _read(
         yield name, (_scaled(task.train, settings.shape), task.classes)
 
 
+def _check_left_out(settings: ImageSetsSettings, name: str, one: ImageTaskSettings, gone: list[str]) -> None:
+    """Raise :class:`UserError` unless none of the set's files is there and it may be left out."""
+    if len(gone) < len({*one.local.train, *one.local.test}):
+        raise UserError(
+            f"{gone[0]}: is not there (for {name}), though other files of {name} are; a set is left out whole or not "
+            f"at all: task.sets.{name}.local names what is read"
+        )
+    if name not in settings.may_be_missing:
+        raise UserError(f"{gone[0]}: is not there (for {name}); task.missing=[{name}] goes on without {name}")
+
+
 def _missing(settings: ImageSetsSettings, one: ImageTaskSettings, root: Path | None) -> list[str]:
     """The files of a set of ``source=local`` that are not there; entries may point into a zip."""
     if settings.source != "local" or root is None or one.local is None:
         return []
-    entries = [*one.local.train, *one.local.test]
+    entries = dict.fromkeys([*one.local.train, *one.local.test])
     return [entry for entry in entries if not any((root / path).exists() for path in (entry, *_archives(entry)))]
 
 

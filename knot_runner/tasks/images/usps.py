@@ -17,7 +17,7 @@ SIDE = 16
 
 def read_usps(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
     """Images of the files ``entries``, float32 [N, 1, 16, 16] in 0..1. ``part`` (train, test) is for errors only."""
-    paths = [folder.file(entry) for entry in entries]
+    paths = [folder.file(folder.path(entry)) for entry in entries]
     for path in paths:
         check_shape(path, (1, SIDE, SIDE), shape)
     return joined(f"task.local.{part}", [_read(path, len(classes)) for path in paths])

@@ -44,6 +44,12 @@ def made(kind: str, write: SimpleNamespace, root: Path) -> tuple[str, dict[str, 
     if kind == "cifar tar":
         write.tar(root / "c.tar.gz", batches)
         return "cifar10", {"local": {"format": "cifar", "train": ["c.tar.gz"], "test": ["c.tar.gz"]}}
+    if kind == "cifar python":
+        batch = write.python2(COLOUR.reshape(10, -1), list(range(10)))
+        names = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+        write.tree(root, {f"cifar-10-batches-py/{name}": batch for name in names})
+        both = {"train": ["cifar-10-batches-py"], "test": ["cifar-10-batches-py"]}
+        return "cifar10", {"local": {"format": "cifar", **both}}
     if kind == "leaf":
         for part in ("train", "test"):
             write.leaf(root / f"{part}/one.json", {"w": ([[0.0] * 784] * 4, [0, 1, 2, 3])})
@@ -60,6 +66,7 @@ WANTED = {
     "usps": {"zip.train"},
     "cifar folder": {f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6)},
     "cifar tar": {"c.tar.gz"},
+    "cifar python": {f"cifar-10-batches-py/{n}" for n in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")},
     "leaf": {"train/one.json", "test/one.json"},
     "zip": {"set.zip"},
     "tree": {f"train/{c}/{x}.png" for c in ("ape", "wolf") for x in "ab"},
@@ -76,6 +83,18 @@ def test_all_layouts(kind: str, image_task, write, tmp_path: Path) -> None:
     assert {path for path in opens.paths(files, tmp_path) if "/." not in path} == seen
     if kind != "tree":  # whose folder holds hidden files, which do not count
         opens.check(files, tmp_path)
+
+
+@pytest.mark.parametrize("kind", WANTED)
+def test_a_relative_folder_reads_what_an_absolute_one_does(kind: str, image_task, write, tmp_path, monkeypatch) -> None:
+    (tmp_path / "data").mkdir()
+    name, changes = made(kind, write, tmp_path / "data")
+    settings = image_task(name, **changes)
+    monkeypatch.chdir(tmp_path)
+    relative, absolute = (load_images(settings, root) for root in (Path("data"), tmp_path / "data"))
+    assert relative.files == absolute.files and relative.files
+    assert (relative.digest, relative.file_names) == (absolute.digest, absolute.file_names)
+    assert relative.notes == absolute.notes
 
 
 def test_a_folder_is_one_entry(image_task, write, tmp_path: Path) -> None:
@@ -109,7 +128,7 @@ def test_sets_say_what_all_read_and_what_is_not_there(write, tmp_path: Path) -> 
     (tmp_path / "usps").mkdir()
     write.usps(tmp_path / "usps/zip.test.gz", LABELS.tolist(), np.zeros((20, 256)))
     config = {
-        "name": "image_sets", "kind": "image_sets", "source": "local", "missing": "skip", "shape": [1, 28, 28],
+        "name": "image_sets", "kind": "image_sets", "source": "local", "missing": ["kmnist"], "shape": [1, 28, 28],
         "mean": [0.1], "std": [0.3], "sets": {name: task_config(name) for name in ("mnist", "kmnist", "usps")},
     }  # fmt: skip
     with opens.opened_below(tmp_path) as seen:

@@ -58,7 +58,7 @@ def test_without_a_test_set_every_writer_is_tested(load, shards: Path) -> None:
     assert task.notes[:1] == ["mnist: no test set of its own; 20% of each writer's images, 3, are held out"]
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pixels=st.lists(st.integers(0, 255), min_size=4, max_size=4), places=st.integers(4, 17))
 def test_bytes_come_back_exactly(write, load, tmp_path: Path, pixels: list[int], places: int) -> None:
     write.leaf(tmp_path / "train" / "a.json", {"w": ([[round(p / 255, places) for p in pixels]] * 2, [0, 1])})
@@ -81,6 +81,9 @@ WRONG = {
     "users": (ONE, {"users": ["v"]}, "users has 1 names that are not those of its 1 user_data"),
     "a user twice": (ONE, {"users": ["w", "w"], "num_samples": [2, 2]}, "users has 2 names"),
     "no users": (ONE, {"users": None}, "is not LEAF json"),
+    "a number for a user": ({"1": rows(2)}, {"users": [1]}, "users has 1, which is no text"),
+    "a list for a user": (ONE, {"users": [["w"]]}, "users has ['w'], which is no text"),
+    "null for a user": (ONE, {"users": ["w", None], "num_samples": [2, 0]}, "users has None, which is no text"),
     "label too high": ({"w": (rows(2)[0], [0, 10])}, {}, "label 10 is not one of task.classes, 0 to 9"),
     "label -1": ({"w": (rows(2)[0], [0, -1])}, {}, "label -1 is not one of"),
     "label C": ({"w": (rows(2)[0], [0, "C"])}, {}, "label 'C' is not one of"),

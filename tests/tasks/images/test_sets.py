@@ -65,13 +65,28 @@ def test_scaling_is_bilinear(two: Path, write: SimpleNamespace) -> None:
 def test_missing_files_stop_or_are_left_out(two: Path) -> None:
     with pytest.raises(UserError, match=r"kmnist/train-images-idx3-ubyte.gz: is not there"):
         load_image_sets(settings(), two)
-    _, partition = load_image_sets(settings(missing="skip"), two)
+    with pytest.raises(UserError, match=r"\(for fashionmnist\); task.missing=\[fashionmnist\] goes on without"):
+        load_image_sets(settings(missing=["kmnist"]), two)
+    with pytest.raises(UserError, match=r"\(for kmnist\); task.missing=\[kmnist\] goes on without"):
+        load_image_sets(settings(missing="skip"), two)  # none is optional
+    _, partition = load_image_sets(settings(missing=["kmnist", "fashionmnist"]), two)
+    assert partition.names == ["mnist", "usps"]
+    _, partition = load_image_sets(settings(missing="skip", optional=list(NAMES)), two)
     assert partition.names == ["mnist", "usps"]
     assert "kmnist: left out, kmnist/train-images-idx3-ubyte.gz not there, nor 3 more" in partition.notes
     with pytest.raises(UserError, match="task.sets: 1 of the 2 data sets are left; two are the least"):
-        load_image_sets(settings(("mnist", "kmnist"), missing="skip"), two)
+        load_image_sets(settings(("mnist", "kmnist"), missing=["kmnist"]), two)
     with pytest.raises(UserError, match="paths.data: is not set"):
         load_image_sets(settings(missing="skip"), None)
+
+
+def test_half_a_set_is_an_error(two: Path) -> None:
+    (two / "mnist/t10k-images-idx3-ubyte.gz").unlink()
+    for missing in ("stop", ["mnist"]):
+        with pytest.raises(
+            UserError, match=r"mnist/t10k-images-idx3-ubyte.gz: is not there .*other files of mnist are"
+        ):
+            load_image_sets(settings(("mnist", "usps"), missing=missing), two)
 
 
 def test_a_folder_in_a_zip_is_there(two: Path, write: SimpleNamespace) -> None:
@@ -80,7 +95,7 @@ def test_a_folder_in_a_zip_is_there(two: Path, write: SimpleNamespace) -> None:
     own = task_config("mnist") | {"name": "own", "classes": ["a", "b"]}
     own["local"] = {"format": "folders", "train": ["own.zip/train"], "test": []}
     sets = {"mnist": task_config("mnist"), "own": own}
-    _, partition = load_image_sets(settings(sets=sets, missing="skip"), two)
+    _, partition = load_image_sets(settings(sets=sets), two)
     assert partition.names == ["mnist", "own"]
 
 
@@ -103,6 +118,7 @@ def test_settings_that_cannot_be_meant() -> None:
         ({"mean": [0.1, 0.2]}, "task.mean: 2 values for 1 channels"),
         ({"std": [0.0]}, "task.std: .* not above 0"),
         ({"missing": "ask"}, "task.missing: 'ask' is not one of stop, skip"),
+        ({"missing": ["mist"]}, "task.missing: 'mist' is no data set .*did you mean 'mnist'"),
     ):
         with pytest.raises(UserError, match=message):
             settings(**changes)
@@ -115,6 +131,6 @@ def test_settings_that_cannot_be_meant() -> None:
 
 @pytest.mark.real_data
 def test_the_real_sets(data_root: Path) -> None:
-    task, partition = load_image_sets(settings(missing="skip"), data_root)
+    task, partition = load_image_sets(settings(missing=["kmnist"]), data_root)
     assert partition.names == ["mnist", "usps", "fashionmnist"]
     assert [len(rows) for rows in partition.train] == [20_000, 1600, 750] and task.shape == (1, 28, 28)

@@ -1,0 +1,112 @@
+"""What runs would say before they train, and how many examples of each class their parties have: read in a process
+apart, by the pipelines' own ``look``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from knot_runner.compose import ComposedJob
+from knot_runner.estimate.child import Tell, watch
+from knot_runner.estimate.kinds import on_texts
+from knot_runner.settings import Settings
+from knot_runner.strict import digest
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """``notes``: what the jobs would say -> how many of them; ``counts``: task, partition and seed -> lines on examples
+    per party; ``unread``: how many jobs' data were not read, and ``why``; ``problem``: what a run would stop at."""
+
+    notes: Counter[str] = field(default_factory=Counter)
+    counts: dict[str, list[str]] = field(default_factory=dict)
+    unread: int = 0
+    why: str = ""
+    problem: str | None = None
+
+    def lines(self, jobs: int) -> list[str]:
+        """The notes for the terminal, each with how many jobs would say it unless all of ``jobs`` would."""
+        told = [note if count == jobs else f"{note} ({count} of {jobs} jobs)" for note, count in self.notes.items()]
+        if self.unread and not self.problem:
+            told.append(f"the data of {self.unread} job{'s' * (self.unread > 1)} are not in this: {self.why}")
+        return told
+
+
+def foresee(jobs: list[ComposedJob], seconds: float) -> Foreseen:
+    """What ``jobs`` would say, in at most about ``seconds``. Jobs that read and deal alike are looked at once."""
+    groups = grouped(jobs)
+    first = [(group[0].settings, group[0].method) for group in groups]
+    seen = watch(look, (first,), seconds, lambda seen: False)
+    looks = [(notes, counts) for _, _, notes, counts in seen.told("look")]
+    why = seen.broken or f"they were not read in {seconds:.0f} s"
+    return dataclasses.replace(gathered(groups, looks), why=why, problem=seen.problem)
+
+
+def grouped(jobs: list[ComposedJob]) -> list[list[ComposedJob]]:
+    """``jobs`` that read the same data, deal them alike and say the same of them, together."""
+    alike: dict[str, list[ComposedJob]] = {}
+    for job in jobs:
+        alike.setdefault(_alike(job), []).append(job)
+    return list(alike.values())
+
+
+def gathered(groups: list[list[ComposedJob]], looks: list[tuple[list[str], list[str]]]) -> Foreseen:
+    """(Notes, lines on examples per party) of the first of the ``groups``, and how many jobs are in the others.
+
+    Every seed deals otherwise: the first one stands for all.
+    """
+    notes: Counter[str] = Counter()
+    counts: dict[str, list[str]] = {}
+    dealt: set[str] = set()
+    for group, (told, lines) in zip(groups, looks, strict=False):
+        notes.update(dict.fromkeys(told, len(group)))
+        title, seed = _dealt(group[0])
+        if lines and title not in dealt:
+            dealt.add(title)
+            counts[f"{title}{seed}"] = lines
+    return Foreseen(notes, counts, sum(len(group) for group in groups[len(looks) :]))
+
+
+def _dealt(job: ComposedJob) -> tuple[str, str]:
+    """(Task and partition of a job, its seed) in words."""
+    partition = (job.config.get("partition") or {}).get("kind")
+    if on_texts(job) or not partition:
+        return job.settings.task.name, ""
+    return f"{job.settings.task.name}, {partition}", f", seed {job.settings.seed}"
+
+
+def _alike(job: ComposedJob) -> str:
+    """Jobs of one such digest read the same data, deal them alike and say the same of them; temperature, loss and rate
+    do not count."""
+    config = job.config
+    method = {key: value for key, value in config["method"].items() if key not in ("name", "temperature", "loss")}
+    training = {key: value for key, value in (config.get("training") or {}).items() if key not in ("lr", "rounds")}
+    seed = None if on_texts(job) else job.settings.seed
+    used = method if not on_texts(job) else None
+    return digest(
+        [config["task"], config.get("partition"), config["paths"]["data"], config.get("model"), training, seed, used]
+    )
+
+
+# ------------------------------------------------------------------------------------------------- in its own process
+
+
+def look(tell: Tell, folder: Path, jobs: list[tuple[Settings, Any]]) -> None:
+    import importlib
+
+    from knot_runner.engine.plugins import load_plugins
+    from knot_runner.pipelines.errand import Errand, Means
+    from knot_runner.run import pipeline_of
+    from knot_runner.tasks.shared import SharedTasks
+
+    tasks = SharedTasks()
+    means = Means(images=tasks.images, texts=tasks.texts)
+    for settings, hp in jobs:
+        load_plugins(settings.plugins)
+        own = dataclasses.replace(settings, paths=dataclasses.replace(settings.paths, out=str(folder)))
+        errand = Errand(own, hp, folder / "run", "", "look", lambda *_: None, lambda _: None, means)
+        seen = importlib.import_module(pipeline_of(hp)).look(errand)
+        tell("look", seen.notes, seen.counts.lines() if seen.counts else [])

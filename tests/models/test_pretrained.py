@@ -1,0 +1,223 @@
+"""Pre-trained encoders: used as they are in the file, or refused in one line that names the file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import BertConfig, BertForSequenceClassification, BertModel, DistilBertConfig, DistilBertModel
+
+from knot_runner.engine.loop import _start_model
+from knot_runner.engine.requests import Network
+from knot_runner.errors import UserError
+from knot_runner.models.bert import TextClassifier
+from knot_runner.models.pretrained import describe, load_pretrained, read_encoder, weight_files
+from knot_runner.prepare import _check_weights
+from tests.models.test_bert import SHAPE, SPEC
+
+LOCAL = dataclasses.replace(SPEC, weights="tiny")
+WORDS = "embeddings.word_embeddings.weight"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> tuple[Path, dict[str, Tensor]]:
+    """A data folder with an encoder in ``tiny``, and its tensors."""
+    torch.manual_seed(2)
+    encoder = BertModel(BertConfig(**SHAPE), add_pooling_layer=False)
+    root = tmp_path_factory.mktemp("weights")
+    encoder.save_pretrained(root / "tiny")
+    return root, encoder.state_dict()
+
+
+@pytest.fixture
+def changed(saved, tmp_path):
+    """Write the encoder with its tensors changed by a function; returns the data folder."""
+
+    def write(change=lambda tensors: tensors, **config) -> Path:
+        (tmp_path / "tiny").mkdir()
+        tensors = change(load_file(saved[0] / "tiny/model.safetensors"))
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, tmp_path / "tiny/model.safetensors")
+        settings = json.loads((saved[0] / "tiny/config.json").read_text())
+        (tmp_path / "tiny/config.json").write_text(json.dumps(settings | config))
+        return tmp_path
+
+    return write
+
+
+def model_with(seed: int) -> TextClassifier:
+    torch.manual_seed(seed)
+    return TextClassifier(LOCAL, 500, 5).eval()
+
+
+def test_the_encoder_is_the_file_s_and_the_output_follows(saved):
+    root, tensors = saved
+    model, untouched = model_with(0), model_with(0)
+    load_pretrained(model, LOCAL, root)
+    assert model.bert.state_dict().keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert torch.equal(model.bert.state_dict()[name], tensor)
+    for name, tensor in untouched.head.state_dict().items():
+        assert torch.equal(model.head.state_dict()[name], tensor)  # a new head
+    batch = {"ids": torch.arange(5, 13)[None], "mask": torch.ones(1, 8, dtype=torch.long)}
+    batch["types"] = torch.zeros_like(batch["ids"])
+    assert (model(**batch) - untouched(**batch)).abs().max() > 1e-3
+
+
+def test_a_training_starts_from_them(saved):
+    """What the engine trains is the file's encoder, whatever the seed."""
+    root, tensors = saved
+    request = type("Request", (), {"seed": 5, "party": "A", "start": None, "network": Network(LOCAL, 500, 5)})
+    place = type("Place", (), {"data_root": root, "device": torch.device("cpu")})
+    found = _start_model(request, place).bert.state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
+def test_files_of_whole_models_and_of_old_ones_are_read(saved, tmp_path):
+    """A prefix, a pooler, a classifier, half precision, gamma and beta: the encoder is the same, heads are said."""
+    torch.manual_seed(2)
+    theirs = BertForSequenceClassification(BertConfig(**SHAPE))
+    theirs.bert.load_state_dict(saved[1] | {k: v for k, v in theirs.bert.state_dict().items() if "pooler" in k})
+    theirs.save_pretrained(tmp_path / "tiny")
+    file = tmp_path / "tiny/model.safetensors"
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        for name, tensor in load_file(file).items()
+    }
+    save_file(old | {"bert.embeddings.position_ids": torch.arange(512)[None]}, file)
+    encoder = load_pretrained(model := model_with(0), LOCAL, tmp_path)
+    assert all(torch.equal(model.bert.state_dict()[name], tensor) for name, tensor in saved[1].items())
+    assert describe(encoder) == (
+        f"model.weights: {file}: 37 tensors of the encoder; the head begins at random; unused of the file: "
+        "classifier.bias, classifier.weight, pooler.dense.bias and 1 more"
+    )
+    save_file({name: tensor.half() for name, tensor in old.items()}, file)
+    half = read_encoder(LOCAL, tmp_path).tensors[WORDS]
+    assert half.dtype == torch.float32 and torch.equal(half, saved[1][WORDS].half().float())
+
+
+def test_a_large_encoder_lies_in_parts(saved, tmp_path):
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "config.json").write_text((saved[0] / "tiny/config.json").read_text())
+    names = sorted(saved[1])
+    for part, own in enumerate((names[:9], names[9:])):
+        save_file({name: saved[1][name].contiguous() for name in own}, folder / f"model-{part}.safetensors")
+    load_pretrained(model := model_with(0), LOCAL, tmp_path)
+    assert all(torch.equal(model.bert.state_dict()[name], tensor) for name, tensor in saved[1].items())
+    save_file({names[0]: saved[1][names[0]].contiguous()}, folder / "model-2.safetensors")
+    with pytest.raises(UserError, match=r"model-2\.safetensors: .* is in another file"):
+        load_pretrained(model, LOCAL, tmp_path)
+
+
+def without(*names):
+    return lambda tensors: {name: tensor for name, tensor in tensors.items() if name not in names}
+
+
+def infinite(tensors):
+    tensors[WORDS][3, 4] = float("inf")
+    return tensors
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: {"layer.weight": torch.ones(2)},
+         r"lacks 37 tensors of the encoder: \S+, \S+, \S+ and 34 more$"),
+        (without("encoder.layer.1.output.dense.bias"),
+         r"lacks 1 tensor of the encoder: encoder.layer.1.output.dense.bias$"),
+        (lambda tensors: tensors | {"encoder.layer.2.x": torch.ones(2)},
+         r"has 1 tensor that the encoder has not: encoder.layer.2.x$"),
+        (lambda tensors: tensors | {WORDS: torch.ones(400, 32)},
+         r"has 1 tensor of another shape: embeddings.word_embeddings.weight \(400x32 where the model has 500x32\)$"),
+        (lambda tensors: tensors | {WORDS: torch.ones(500, 32, dtype=torch.int64)},
+         r"has 1 tensor that are no floating-point numbers: embeddings.word_embeddings.weight \(int64\)$"),
+        (infinite, r"has 1 tensor with values that are not finite: embeddings.word_embeddings.weight$"),
+        (lambda tensors: {}, "holds no tensors$"),
+    ],
+)  # fmt: skip
+def test_tensors_that_do_not_fit(changed, change, message):
+    root = changed(change)
+    with pytest.raises(UserError, match=rf"^model.weights: {root}/tiny/model.safetensors: {message}"):
+        load_pretrained(model_with(0), LOCAL, root)
+
+
+def overlapping(content: bytes) -> bytes:
+    size = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8 : 8 + size])
+    first, second = [name for name in header if name.endswith("LayerNorm.bias")][:2]
+    header[first]["data_offsets"] = header[second]["data_offsets"]
+    made = json.dumps(header).encode()
+    return struct.pack("<Q", len(made)) + made + content[8 + size :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:40],  # inside the header
+        lambda content: content[:-100],  # inside the last tensor
+        lambda content: struct.pack("<Q", 1 << 40) + content[8:],
+        lambda content: content.replace(b'"F32"', b'"F16"', 1),
+        lambda content: content.replace(b'"F32"', b'"X32"', 1),
+        lambda content: b"",
+        lambda content: b"\x80\x04N.",
+        overlapping,
+    ],
+)  # fmt: skip
+def test_damaged_files_are_named(changed, damage):
+    root = changed()
+    file = root / "tiny/model.safetensors"
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(UserError) as caught:
+        load_pretrained(model_with(0), LOCAL, root)
+    assert str(caught.value).startswith(f"model.weights: {file}: is no safetensors file, or cut short or broken (")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"num_attention_heads": 4}, "has num_attention_heads 4; model.heads=4 is right for it"),
+        ({"hidden_act": "relu"}, "has hidden_act relu; the model's is gelu"),
+        ({"model_type": "roberta"}, "model_type is roberta; bert is the one kind that is read"),
+    ],
+)
+def test_what_shapes_do_not_show(changed, config, message):
+    root = changed(**config)
+    with pytest.raises(UserError, match=rf"^model.weights: {root}/tiny/config.json: {message}$"):
+        load_pretrained(model_with(0), LOCAL, root)
+
+
+def test_other_kinds_of_encoder_are_said(tmp_path):
+    DistilBertModel(DistilBertConfig(vocab_size=500, dim=32, n_layers=2, n_heads=2, hidden_dim=64)).save_pretrained(
+        tmp_path / "tiny"
+    )
+    with pytest.raises(UserError, match="config.json: model_type is distilbert; bert is the one kind that is read$"):
+        load_pretrained(model_with(0), LOCAL, tmp_path)
+
+
+def test_weights_are_checked_before_anything_is_trained(saved):
+    root = saved[0]
+    fits, deeper = (Network(dataclasses.replace(LOCAL, layers=layers), 500, 5) for layers in (2, 3))
+    (note,) = _check_weights([fits, fits, Network(SPEC, 500, 5)], root)
+    assert note.startswith(f"model.weights: {root}/tiny/model.safetensors: 37 tensors")
+    with pytest.raises(UserError, match="lacks 16 tensors of the encoder: encoder.layer.2"):
+        _check_weights([fits, deeper], root)
+
+
+def test_a_folder_without_weights(saved, tmp_path):
+    spec = dataclasses.replace(SPEC, weights="nowhere")
+    with pytest.raises(UserError, match=r"^model.weights: .*nowhere: a folder with config.json and model.safetensors"):
+        load_pretrained(model_with(0), spec, tmp_path)
+    (tmp_path / "nowhere").mkdir()
+    (tmp_path / "nowhere/model.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match="a folder with config.json and model.safetensors is right"):
+        weight_files(tmp_path / "nowhere")
+    (tmp_path / "nowhere/config.json").write_text("[1]")
+    with pytest.raises(UserError, match=r"config\.json: is no JSON object"):
+        load_pretrained(model_with(0), spec, tmp_path)

@@ -1,0 +1,92 @@
+"""Examples of each class per party: counted by hand, and what is said of parties that can hardly learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from knot_runner.tasks import load_task
+from knot_runner.tasks.counts import Counts, of_all_images, of_images, of_texts
+from knot_runner.tasks.images import Images, ImageTask, Partition
+
+
+def counts(called: str = "clients", alike: bool = True, **trained: list[int]) -> Counts:
+    """Parties by their training examples: of each class, then unlabelled."""
+    parties = {name: {"train": np.array(row), "test": np.array([1] * len(row))} for name, row in trained.items()}
+    return Counts(called, ["ape", "bee", "cow"], parties, alike)
+
+
+def images(labels: list[int], test: list[int]) -> ImageTask:
+    train, held = (Images(np.zeros((len(y), 1, 2, 2), np.uint8), np.array(y, np.int64)) for y in (labels, test))
+    return ImageTask("x", ["ape", "bee", "cow"], None, train, held, [0.0], [1.0], "local")
+
+
+def test_clients_by_hand() -> None:
+    task = images([0, 0, 1, 2, 2, 2], [1, 2])
+    rows = [np.array([0, 1]), np.array([2, 3, 4, 5])]
+    made = of_images(task, Partition(["a", "b"], rows, [np.array([1]), np.array([0, 1])]))
+    parties = {"a": {"train": [2, 0, 0], "test": [0, 0, 1]}, "b": {"train": [0, 1, 3], "test": [0, 1, 1]}}
+    assert made.record() == {"classes": ["ape", "bee", "cow"], "parties": parties}
+    assert made.lines() == ["a train 2: ape=2", "a test 1: cow=1", "b train 4: bee=1, cow=3", "b test 2: bee=1, cow=1"]
+    assert made.warnings() == ["warning: a: all 2 training examples are of class ape"]
+    assert of_all_images(task).record()["parties"] == {"all images": {"train": [2, 1, 3], "test": [0, 1, 1]}}
+
+
+def test_texts_by_hand(folder: Path, task_dict, make) -> None:
+    made = of_texts(load_task(make(task_dict), folder))
+    assert made.record()["parties"]["A"] == {"train": [6, 6], "valid": [2, 2], "test": [2, 2]}
+    assert made.record()["unlabelled"] == {"T": {"train": 12, "valid": 4}}
+    assert made.record()["parties"]["T"] == {"train": [0, 0], "valid": [0, 0]}
+    assert "T train 12: unlabelled" in made.lines() and "A train 12: bad=6, good=6" in made.lines()
+    assert made.warnings() == [] == made.warnings(batch=12)  # a transfer set has no labels, and that is right
+    (line,) = made.warnings(batch=13)
+    assert line == (
+        "warning: 2 of 3 data sets have fewer than 13 training examples; "
+        "A: 12 training examples are fewer than a batch of 13"
+    )
+
+
+def test_a_party_of_one_class_is_said(folder: Path, task_dict, make) -> None:
+    (folder / "a.csv").write_text("text,label\n" + "".join(f"text {i},good\n" for i in range(20)))
+    (line,) = of_texts(load_task(make(task_dict), folder)).warnings()
+    assert line == "warning: A: all 12 training examples are of class good"
+
+
+@pytest.mark.parametrize(
+    ("trained", "wanted"),
+    [
+        ({"a": [0, 5, 0, 0], "b": [0, 0, 7, 0], "c": [1, 1, 1, 0]},
+         "warning: 2 of 3 clients have training examples of one class only; "
+         "a: all 5 training examples are of class bee"),
+        ({"a": [1, 1, 0, 0], "b": [2, 1, 0, 0]}, "warning: a: 2 training examples are fewer than the 3 classes"),
+        ({"a": [1, 1, 1, 0]}, None),
+        ({"a": [0, 0, 0, 9]}, None),
+    ],
+)  # fmt: skip
+def test_warnings(trained: dict[str, list[int]], wanted: str | None) -> None:
+    assert counts(**trained).warnings() == ([wanted] if wanted else [])
+
+
+def test_data_sets_of_images_do_not_share_classes() -> None:
+    assert counts(alike=False, a=[1, 1, 0, 0]).warnings() == []
+    assert counts(alike=False, a=[2, 0, 0, 0]).warnings() == ["warning: a: all 2 training examples are of class ape"]
+
+
+def test_many_parties_are_one_line_and_not_in_the_record(monkeypatch) -> None:
+    made = counts(**{f"c{i}": [i, 1, 0, 0] for i in range(13)})
+    assert made.lines()[0] == "13 clients, train: 1 to 13 examples each (median 7) of 1 to 2 classes"
+    monkeypatch.setattr("knot_runner.tasks.counts.MOST_RECORDED", 12)
+    assert made.record()["parties"] == {"ALL": {"train": [78, 13, 0], "test": [13, 13, 13]}}
+    monkeypatch.setattr("knot_runner.tasks.counts.MOST_RECORDED", 13)
+    assert len(made.record()["parties"]) == 13
+
+
+def test_rows_found_are_recorded(folder: Path, task_dict, make) -> None:
+    task_dict["datasets"]["A"]["local"]["files"]["pool"][0]["where"] = {"label": "good"}
+    task_dict["datasets"]["A"]["drop"], task_dict["datasets"]["A"]["labels"] = ["bad"], {"good": "good"}
+    assert load_task(make(task_dict), folder).rows == {"a.csv": 20, "g.csv": 20, "t.csv": 20}
+    file = folder / "g.csv"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-3]))  # cut at a line's end
+    assert load_task(make(task_dict), folder).rows["g.csv"] == 17

@@ -1,0 +1,90 @@
+"""What ``check`` says of data before a run is what the run says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from knot_runner.cli import main
+from knot_runner.compose import compose_all
+from knot_runner.estimate import notes
+from knot_runner.estimate.child import Seen
+from knot_runner.estimate.whole import Estimate
+from knot_runner.pipelines import distillation
+from knot_runner.verbs.check import check
+from tests.tiny import TINY, TINY_IMAGES
+
+DISTANCE = ["method=dataset_distance", "method.otdd.samples=20", "method.otdd.solver=exact", "hardware.workers=1"]
+UNDEALT = [setting for setting in TINY_IMAGES if not setting.startswith("partition")]
+RUNS = {
+    "federated": [*TINY_IMAGES, "training.batch=80", "training.small_clients=allow"],
+    "a class a client": [*UNDEALT, "partition=shards", "partition.clients=10", "partition.shards_per_client=1"],
+    "matrix": ["task=image_sets", "task.shape=[1,8,8]", *DISTANCE],
+    "gaussians": ["task=gaussians", "task.samples=20", "method.fedwad.iterations=2"],
+    "texts": [*TINY, "task=sa", "training.local.batch=64"],
+}
+
+
+def look(arguments: list[str], out: Path) -> notes.Foreseen:
+    """:func:`notes.foresee` in this process, whose time is short."""
+    groups = notes.grouped(compose_all([*arguments, f"paths.out={out}"])[0])
+    told = []
+    notes.look(lambda *what: told.append(what[1:]), out / "look", [(g[0].settings, g[0].method) for g in groups])
+    return notes.gathered(groups, told)
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "texts"])
+def test_check_has_every_note_of_the_run(name: str, tmp_path: Path, capsys) -> None:
+    assert main([*RUNS[name], f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
+    (path,) = tmp_path.glob("*/*/*/result.json")
+    result = json.loads(path.read_text())
+    found = look(RUNS[name], tmp_path)
+    assert found.lines(1) == result["notes"] and found.unread == 0
+    assert bool(found.counts) == (name != "gaussians")  # which have no classes
+    assert any("of one class only" in note for note in result["notes"]) == (name == "a class a client")
+    parties = result.get("label_counts", {"parties": {}})["parties"]
+    one_class = [party for party, parts in parties.items() if np.count_nonzero(parts["train"]) == 1]
+    assert bool(one_class) == (name == "a class a client")
+
+
+def test_texts_say_the_same(tmp_path: Path, monkeypatch) -> None:
+    """The run is stopped where its training would begin."""
+    said: list[str] = []
+
+    class Stop(Exception):
+        pass
+
+    def begin(*_: object) -> None:
+        raise Stop
+
+    monkeypatch.setattr(distillation, "advance", begin)
+    (job,) = compose_all([*RUNS["texts"], f"paths.out={tmp_path}"])[0]
+    errand = distillation.Errand(job.settings, job.method, tmp_path / "run", "", "x", lambda *_: None, said.append)
+    with pytest.raises(Stop):
+        distillation.carry_out(errand)
+    found = look(RUNS["texts"], tmp_path)
+    assert list(found.notes) == said
+    assert any("fewer than a batch of 64" in note for note in said)
+    assert next(iter(found.counts)) == "sa" and any(line.startswith("Cell train 60: ") for line in found.counts["sa"])
+
+
+def test_jobs_alike_are_read_once_and_counted(tmp_path: Path) -> None:
+    grid = [*TINY_IMAGES, "seed=0,1", "method=fedavg,fedavg_chill", "method.temperature=1", "training.lr=0.1,0.01"]
+    jobs, _ = compose_all([*grid, f"paths.out={tmp_path}"])
+    groups = notes.grouped(jobs)
+    assert len(jobs) == 8 and len(groups) == 2
+    found = notes.gathered(groups, [(["of all", "of one"], ["a"]), (["of all"], ["b"])])
+    assert found.lines(8) == ["of all", "of one (4 of 8 jobs)"]
+    assert found.counts == {"femnist, natural, seed 0": ["a"]}
+    half = notes.gathered(groups, [(["of one"], ["a"])])
+    assert half.unread == 4 and half.lines(8)[-1].startswith("the data of 4 jobs are not in this: ")
+
+
+def test_a_mistake_in_the_data_stops_it(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(notes, "watch", lambda *_: Seen(0.0, problem="a.csv: is not there"))
+    monkeypatch.setattr("knot_runner.estimate.whole.estimate", lambda *_: Estimate())
+    assert check([*TINY_IMAGES, f"paths.out={tmp_path}"]) == 2
+    assert "the sweep would stop: a.csv: is not there" in capsys.readouterr().out
