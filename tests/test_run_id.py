@@ -12,7 +12,8 @@ from knot_runner.compose import compose_jobs
 from knot_runner.settings import run_id
 
 #: Where and how a run is carried out and shown, for every kind of run.
-NEVER = ["fail_fast", "tracker.*", "paths.*", "report", "sweep"]
+#: (``task.optional``: which sets were there is in the digest of the data, by which a reuse is checked)
+NEVER = ["fail_fast", "tracker.*", "paths.*", "report", "sweep", "task.optional"]
 HARDWARE = ["hardware.name", "hardware.device", "hardware.devices", "hardware.threads", "hardware.workers"]
 UNTRAINED = [*HARDWARE, "hardware.engine", "hardware.precision", "hardware.stack"]
 OTHER_SOURCES = ["task.local.*", "task.hub.*"]
