@@ -27,6 +27,7 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
         ["task=erc", "method=sinkhorn_e", "task.source=local"],
         [
             *UNTRAINED,
+            "task.optional*",
             "task.datasets.*.hub*",
             "task.datasets.*.embedded*",
             "model.kind",
@@ -36,11 +37,26 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "generated texts": (
         ["task=sa", "method=entropy_a"],
-        [*UNTRAINED, "task.datasets.*.hub*", "task.datasets.*.local*", "model.kind", "model.hub_id", "model.revision"],
+        [
+            *UNTRAINED,
+            "task.optional*",
+            "task.datasets.*.hub*",
+            "task.datasets.*.local*",
+            "model.kind",
+            "model.hub_id",
+            "model.revision",
+        ],
     ),
     "a vocabulary and weights from the hub": (
         ["task=sa", "method=entropy_a", "model.vocab=hub", "model.weights=hub"],
-        [*UNTRAINED, "task.datasets.*.hub*", "task.datasets.*.local*", "model.kind", "model.vocab_size"],
+        [
+            *UNTRAINED,
+            "task.optional*",
+            "task.datasets.*.hub*",
+            "task.datasets.*.local*",
+            "model.kind",
+            "model.vocab_size",
+        ],
     ),
     "averaging": (["task=femnist", "method=fedavg"], PLAIN),
     "averaging, images from files": (
@@ -79,7 +95,7 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
     "distances of clients": (["task=mnist", "method=dataset_distance"], WITHOUT_MODEL),
     "distances of data sets": (
         ["task=image_sets", "method=dataset_distance"],
-        [*UNTRAINED, "task.sets.*.local.*", "task.sets.*.hub.*"],
+        [*UNTRAINED, "task.optional*", "task.sets.*.local.*", "task.sets.*.hub.*"],
     ),
     "a distance": (["task=gaussians"], UNTRAINED),
     "a distance, exact": (["task=gaussians", "method.fedwad.mode=exact"], [*UNTRAINED, "method.fedwad.support"]),
