@@ -12,7 +12,7 @@ import resource
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def read_json(path: Path) -> Any | None:
     """The JSON in ``path``; None when it is not there or cannot be read as JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 
@@ -96,6 +96,24 @@ def sha256(path: Path) -> str:
     """Hex digest of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
+    """Move the files ``names`` of ``folder`` into ``folder/damaged-<n>``, with the first n that is free; returns that.
+
+    They go in the order of ``names``, so that a kill in between leaves the last ones. Raises :class:`UserError`.
+    """
+    number = 1
+    while (target := folder / f"damaged-{number}").exists():
+        number += 1
+    try:
+        target.mkdir(parents=True)
+        for name in names:
+            if (folder / name).exists():
+                (folder / name).replace(target / name)
+    except OSError as problem:
+        raise refused(target, problem) from None
+    return target
 
 
 def append_synced(path: Path, line: str) -> int:

@@ -12,17 +12,17 @@ from typing import Any
 import hydra
 from rich.console import Console
 
-from knot_runner import stale
+from knot_runner import leftovers, stale
 from knot_runner.compose import ComposedJob, as_yaml, check_launch, compose_all
-from knot_runner.errors import ReadOnlyError, UserError
-from knot_runner.files import BusyError, locked, require_writable
+from knot_runner.errors import UserError
+from knot_runner.files import locked, require_writable
 from knot_runner.listing import config_folder
 from knot_runner.progress import Live
-from knot_runner.records import clear_states, lock_of, read_result
+from knot_runner.records import lock_of, lock_of_sweep, read_result
 from knot_runner.report.summary import summary_table
 from knot_runner.show import show
 from knot_runner.sweep.board import Board
-from knot_runner.sweep.plan import Plan, PlannedJob, make_plan, read_outcomes
+from knot_runner.sweep.plan import Plan, PlannedJob, new_plan, read_outcomes, write_plan
 from knot_runner.sweep.state import clear_failure, status
 from knot_runner.sweep.summary import FAILED, summary
 from knot_runner.sweep.task import Outcome, run_task
@@ -34,22 +34,28 @@ HYDRA_ONLY = ("--hydra-help", "--cfg", "--resolve", "--package", "--info")
 def run_jobs(arguments: list[str]) -> int:
     """Compose and check every job first; then carry out what is missing. Returns the exit code.
 
-    ``--stale=keep|rerun``: what becomes of finished runs whose code or data have changed since.
+    ``--stale=keep|rerun``: what becomes of finished runs whose code or data have changed since; without it those of
+    other code are kept, and those of other data refused.
     """
     if any(a.startswith(HYDRA_ONLY) for a in arguments):
         _hydra(arguments, lambda _: None)
         return 0
-    rerun, arguments = _stale_flag(arguments)
+    stale_runs, arguments = _stale_flag(arguments)
     jobs, expanded = compose_all(arguments)
     check_launch(expanded)
     console = Console(stderr=True)
-    _look_for_stale(jobs, rerun, console)
-    code = stale.code_version() if rerun else None
+    _look_for_stale(jobs, stale_runs, console)
+    leftovers.clear(Path(jobs[0].settings.paths.out))
+    code = stale.code_version() if stale_runs == "rerun" else None
     asked = {"-m", "--multirun"} & set(expanded) or any(a.startswith("hydra/launcher=") for a in expanded)
-    exit_code = _sweep(jobs, expanded, code, console) if len(jobs) > 1 or asked else _single(jobs[0], code, console)
+    exit_code = (
+        _sweep(jobs, expanded, code, console)
+        if len(jobs) > 1 or asked
+        else _single(jobs[0], code, stale_runs == "keep", console)
+    )
     if exit_code == 0 and jobs[0].settings.report:
         preset = next(a.split("=", 1)[1] for a in arguments if a.startswith("experiment="))
-        show(preset, jobs, f"knot-runner {' '.join(arguments)}")
+        show(preset, jobs, f"knot-runner {' '.join(arguments)}", stale_runs == "keep")
     return exit_code
 
 
@@ -61,8 +67,8 @@ def _hydra(arguments: list[str], task: Any) -> None:
 # ---------------------------------------------------------------------------------------------------------- one run
 
 
-def _single(job: ComposedJob, code: str | None, console: Console) -> int:
-    """One run, in this process."""
+def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) -> int:
+    """One run, in this process. ``keep``: a finished one of other data is shown."""
     if read_result(job.folder) is None:
         require_writable(Path(job.settings.paths.out), "paths.out")
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
@@ -73,7 +79,11 @@ def _single(job: ComposedJob, code: str | None, console: Console) -> int:
 
         with Live(console) as live:
             text = as_yaml(job.config)
-            run(Errand(job.settings, job.method, job.folder, text, job.run_id, live.watch, live.say, Means(), code))
+            run(
+                Errand(
+                    job.settings, job.method, job.folder, text, job.run_id, live.watch, live.say, Means(), code, keep
+                )
+            )
     except UserError:
         raise
     except Exception as problem:  # a bug or a broken machine: on record
@@ -103,30 +113,20 @@ def _sweep(jobs: list[ComposedJob], expanded: list[str], code: str | None, conso
     states = {job.run_id: status(job.folder) for job in unlike}
     planned = [_planned(job) for job in unlike if states[job.run_id] is None]
     there = [job for job in unlike if states[job.run_id] is not None]
-    _clear_left_states(there)
     outcomes: list[Outcome] = []
     for out in dict.fromkeys(job.settings.paths.out for job in unlike if states[job.run_id] is None):
         require_writable(Path(out), "paths.out")
     if planned:
-        plan = make_plan(Path(jobs[0].settings.paths.out), planned, jobs[0].settings.fail_fast, code)
-        with Board(planned, len(unlike) - len(planned), console):
-            outcomes = _launched(plan, expanded, console)
+        plan = new_plan(Path(jobs[0].settings.paths.out), planned, jobs[0].settings.fail_fast, code)
+        with locked(lock_of_sweep(plan.folder)):
+            write_plan(plan)
+            with Board(planned, len(unlike) - len(planned), console):
+                outcomes = _launched(plan, expanded, console)
     diverged = [_planned(job) for job in there if states[job.run_id] == "diverged"]
     lines, exit_code = summary(planned + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
     for line in lines:
         print(line, file=sys.stderr)
     return exit_code
-
-
-def _clear_left_states(finished: list[ComposedJob]) -> None:
-    """A process that was killed just after it had written its result could not clear the states behind it."""
-    for job in finished:
-        if (job.folder / "commit.json").exists():
-            with (
-                contextlib.suppress(BusyError, ReadOnlyError),
-                locked(lock_of(job.settings.paths.out, job.run_id), wait=False),
-            ):
-                clear_states(job.folder)
 
 
 def _planned(job: ComposedJob) -> PlannedJob:
@@ -152,19 +152,27 @@ def _launched(plan: Plan, expanded: list[str], console: Console) -> list[Outcome
 # ------------------------------------------------------------------------------------------------------- stale results
 
 
-def _stale_flag(arguments: list[str]) -> tuple[bool, list[str]]:
+def _stale_flag(arguments: list[str]) -> tuple[str, list[str]]:
+    """``keep``, ``rerun`` or "" (not said), and the other arguments. Raises :class:`UserError`."""
     given = [a for a in arguments if a.startswith("--stale")]
     for flag in given:
         if flag not in ("--stale=keep", "--stale=rerun"):
             raise UserError(f"{flag}: --stale=keep or --stale=rerun would be right")
-    return "--stale=rerun" in given, [a for a in arguments if a not in given]
+    asked = given[-1].partition("=")[2] if given else ""
+    return asked, [a for a in arguments if a not in given]
 
 
-def _look_for_stale(jobs: list[ComposedJob], rerun: bool, console: Console) -> None:
-    """Say which finished runs were made with other code or data; with ``rerun`` set them aside, to be made anew."""
+def _look_for_stale(jobs: list[ComposedJob], asked: str, console: Console) -> None:
+    """Say which finished runs were made with other code or data; with ``asked`` "rerun" set them aside, to be made
+    anew. Raises :class:`UserError` on other data where nothing is asked: their numbers are not those of this data."""
     now = stale.Now()
     unlike = {job.run_id: job for job in jobs}.values()
-    found = [(job, reasons) for job in unlike if (reasons := _reasons(job, now))]
+    results = [(job, result) for job in unlike if (result := read_result(job.folder))]
+    found = [(job, reasons) for job, result in results if (reasons := stale.reasons(result, job.settings, now))]
+    changed = [(job.title, job.folder, own) for job, reasons in found if (own := stale.on_data(reasons))]
+    if changed and not asked:
+        raise UserError(stale.refusal(changed, len(results)))
+    rerun = asked == "rerun"
     for job, _ in found if rerun else []:
         with locked(lock_of(job.settings.paths.out, job.run_id)):
             if _reasons(job, now):  # no other command has made it anew meanwhile

@@ -1,27 +1,118 @@
-"""A run's result carries its own digest, so that a damaged one is recomputed or named, never believed."""
+"""Records that carry their own digest, so that a damaged one is made again or named, and never believed.
+
+``result.json`` seals itself and, by their digests, all other files of its run that a report may read. This module is
+the one place where either is checked.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
-from knot_runner.files import read_json, write_json
+from knot_runner.errors import UserError
+from knot_runner.files import read_json, sha256, write_json
 from knot_runner.strict import digest
 
 NAME = "result.json"
+#: What interrupted work goes on from; of no use beside a result.
+STATES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
+#: What there is to say of results that are not sealed.
+BEFORE_SEALS = "recorded before their files were sealed, so that damage to logs and predictions would not show"
+#: The log of a distance matrix at work, in its artefact's folder.
+PAIRS = "pairs.jsonl"
+#: Files of a run's folder that say how it went, and change after its result is written.
+NOT_SEALED = {NAME, "log.txt", "progress.json", "failed.json", *STATES}
+
+
+def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
+    """Write ``value`` as JSON with its digest; returns what was written. Raises :class:`UserError`."""
+    content = {key: part for key, part in value.items() if key != "digest"}
+    sealed = {**content, "digest": digest(content, 64)}
+    write_json(path, sealed)
+    return sealed
+
+
+def read_sealed(path: Path) -> dict[str, Any] | None:
+    """What :func:`write_sealed` wrote; None when it is not there or not as it was written."""
+    value = read_json(path)
+    return value if isinstance(value, dict) and intact(value) else None
+
+
+def intact(value: dict[str, Any]) -> bool:
+    """Whether the content is what was written."""
+    rest = {key: part for key, part in value.items() if key != "digest"}
+    try:
+        return value.get("digest") == digest(rest, 64)
+    except (ValueError, RecursionError):  # NaN, or nested without end: nothing we write
+        return False
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> dict[str, Any]:
-    """Write ``result.json`` with its digest; returns what was written."""
-    sealed = {**result, "digest": digest(result, 64)}
+    """Write ``result.json`` with the run's id and, as ``digest``, the sha256 of every other file in ``folder`` that is
+    part of the result, by name, and under its own name that of all of this; returns what was written."""
+    content = {**{key: part for key, part in result.items() if key != "digest"}, "run_id": folder.name}
+    files = _digests(folder)
+    sealed = {**content, "digest": {**files, NAME: digest([content, files], 64)}}
     write_json(folder / NAME, sealed)
     return sealed
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """The finished run's result; None when there is none or it is damaged."""
+    """The finished run's result; None when there is none, it is damaged, or it is another run's."""
     result = read_json(folder / NAME)
-    return result if isinstance(result, dict) and intact(result) else None
+    return result if isinstance(result, dict) and not problem_of(result, folder) else None
+
+
+def problem_of(result: dict[str, Any], folder: Path) -> str:
+    """What is wrong with ``result`` as that of the run in ``folder``, in words that follow its path; "" for nothing.
+
+    Results of earlier versions do not name their run, and are sealed by themselves alone.
+    """
+    if not _whole(result):
+        return "does not match its digest"
+    if result.get("run_id", folder.name) != folder.name:
+        return f"is of another run ({result['run_id']})"
+    return ""
+
+
+def _whole(result: dict[str, Any]) -> bool:
+    if not is_sealed(result):
+        return intact(result)
+    content = {key: part for key, part in result.items() if key != "digest"}
+    files = {name: part for name, part in result["digest"].items() if name != NAME}
+    try:
+        return result["digest"].get(NAME) == digest([content, files], 64)
+    except (ValueError, RecursionError):
+        return False
+
+
+def is_sealed(result: dict[str, Any]) -> bool:
+    """Whether ``result`` holds the digests of its run's other files; those of earlier versions do not."""
+    return isinstance(result.get("digest"), dict)
+
+
+def has_record(folder: Path, result: dict[str, Any], name: str) -> bool:
+    """Whether a finished run's file ``name`` is there, or was when its ``result`` was written."""
+    return (folder / name).exists() or (is_sealed(result) and name in result["digest"])
+
+
+def read_record(folder: Path, result: dict[str, Any], name: str) -> bytes:
+    """The bytes of file ``name`` of the finished run in ``folder``, as its ``result`` sealed them.
+
+    Raises :class:`UserError` naming the file when it is not there, or not as it was. Nothing can be checked where the
+    result is not sealed (:func:`is_sealed`).
+    """
+    path = folder / name
+    if not path.is_file():  # a pipe would never end
+        raise UserError(f"{path}: is not there")
+    try:
+        content = path.read_bytes()
+    except OSError as problem:
+        raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+    if is_sealed(result) and hashlib.sha256(content).hexdigest() != result["digest"].get(name):
+        raise UserError(f"{path}: does not match its digest in {NAME}")
+    return content
 
 
 def lock_of(out: str, run_id: str) -> Path:
@@ -29,16 +120,26 @@ def lock_of(out: str, run_id: str) -> Path:
     return Path(out) / ".locks" / run_id
 
 
+def lock_of_stage(root: Path, stage: str, key: str) -> Path:
+    """The lock of a stage's artefact below ``root``."""
+    return root / ".locks" / f"{stage}-{key}"
+
+
+def lock_of_sweep(folder: Path) -> Path:
+    """The lock of a sweep that is under way, by the folder of its plan."""
+    return folder.parents[1] / ".locks" / f"sweep-{folder.name}"
+
+
 def clear_states(folder: Path) -> None:
-    """Delete what an interrupted run goes on from: the run is finished, and its result stands. The log stays."""
-    for name in ("commit.json", "state-0.safetensors", "state-1.safetensors"):
+    """Delete what interrupted work goes on from: it is finished, and its result stands. The log stays.
+
+    The record goes first: states that no record names are of no use to anybody.
+    """
+    for name in STATES:
         (folder / name).unlink(missing_ok=True)
 
 
-def intact(result: dict[str, Any]) -> bool:
-    """Whether the content is what was written."""
-    rest = {key: value for key, value in result.items() if key != "digest"}
-    try:
-        return result.get("digest") == digest(rest, 64)
-    except ValueError:  # NaN: nothing we write
-        return False
+def _digests(folder: Path) -> dict[str, str]:
+    """Name -> sha256 (hex) of every file that is part of the run's result."""
+    files = (path for path in folder.glob("[!.]*") if path.is_file() and path.suffix != ".tmp")
+    return {path.name: sha256(path) for path in sorted(files) if path.name not in NOT_SEALED}

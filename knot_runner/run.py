@@ -6,12 +6,14 @@ import importlib
 from dataclasses import replace
 from typing import Any
 
+from knot_runner import stale
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.plugins import load_plugins
+from knot_runner.errors import UserError
 from knot_runner.files import locked
 from knot_runner.pipelines import needs
 from knot_runner.pipelines.errand import Errand
-from knot_runner.records import lock_of, read_result, write_result
+from knot_runner.records import NAME, lock_of, read_result, write_result
 from knot_runner.settings import (
     CoresetKnnSettings,
     CoresetSettings,
@@ -47,13 +49,26 @@ def run_locked(errand: Errand) -> dict[str, Any]:
 
     A finished run is returned at once; an unfinished one goes on from its last commit. Raises :class:`UserError`.
     """
-    finished = read_result(errand.folder)
+    finished = finished_result(errand)
     if finished is not None:
         return finished
+    if (errand.folder / NAME).exists():
+        errand.say(f"{errand.folder / NAME}: is damaged or of another run; this run is made again")
     needs.check(errand.settings, errand.hp)
     load_plugins(errand.settings.plugins)
     result = write_result(errand.folder, _carry_out(errand))
     Checkpoint(errand.folder).clear()
+    return result
+
+
+def finished_result(errand: Errand) -> dict[str, Any] | None:
+    """The run's result, if it is finished. Raises :class:`UserError` where another command made it from other data
+    than ``paths.data`` has (``launch.py`` says so of runs that were there before), unless they are shown as they are.
+    """
+    result = read_result(errand.folder)
+    changes = stale.data_changes(result, errand.settings.paths.data) if result and not errand.keep else []
+    if changes:
+        raise UserError(stale.refusal([(errand.run_id, errand.folder, changes)], 1))
     return result
 
 

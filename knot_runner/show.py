@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from knot_runner import stale
 from knot_runner.compose import ComposedJob
 from knot_runner.errors import ReadOnlyError, UserError
 from knot_runner.files import require_writable
@@ -16,23 +17,25 @@ from knot_runner.report.records_view import Job
 from knot_runner.report.tables import preset_table
 
 
-def show_table(name: str, jobs: list[ComposedJob], command: str) -> None:
-    """Print preset ``name``'s table and write it as Markdown, CSV and LaTeX below ``<out>/tables``."""
+def show_table(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
+    """Print preset ``name``'s table and write it as Markdown, CSV and LaTeX below ``<out>/tables``. ``keep``: as in
+    :func:`references`."""
     spec = jobs[0].settings.report or {}
-    table = preset_table(references(jobs), spec, command)
+    table = preset_table(references(jobs, keep), spec, command)
     Console().print(render.to_terminal(table))
     for path in render.write_all(table, folder_for(Path(jobs[0].settings.paths.out), "tables"), name):
         print(path)
 
 
-def show_figure(name: str, jobs: list[ComposedJob], command: str) -> None:
-    """Draw preset ``name``'s figure as PNG below ``<out>/figures`` and print the numbers that are in it."""
+def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
+    """Draw preset ``name``'s figure as PNG below ``<out>/figures`` and print the numbers that are in it. ``keep``: as
+    in :func:`references`."""
     spec = jobs[0].settings.report or {}
     kind = spec.get("kind", "")
     if kind not in figures.FIGURES:
         raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
     path = folder_for(Path(jobs[0].settings.paths.out), "figures") / f"{name}.png"
-    for line in figures.FIGURES[kind](references(jobs), path, notes=spec.get("notes", []), command=command):
+    for line in figures.FIGURES[kind](references(jobs, keep), path, notes=spec.get("notes", []), command=command):
         print(line)
     print(path)
 
@@ -58,10 +61,10 @@ def show_partition(job: ComposedJob) -> None:
     print(path)
 
 
-def show(name: str, jobs: list[ComposedJob], command: str) -> None:
+def show(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
     """Whichever of the two the preset has."""
     is_figure = (jobs[0].settings.report or {}).get("kind") in figures.FIGURES
-    (show_figure if is_figure else show_table)(name, jobs, command)
+    (show_figure if is_figure else show_table)(name, jobs, command, keep)
 
 
 def folder_for(out: Path, name: str) -> Path:
@@ -79,7 +82,10 @@ def folder_for(out: Path, name: str) -> Path:
         return instead
 
 
-def references(jobs: list[ComposedJob]) -> list[Job]:
+def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
+    """``jobs`` as reports know them, which leave out, and name, runs of other data than ``paths.data`` has now; with
+    ``keep`` they take them as they are."""
+    data = None if keep else stale.CurrentData(jobs[0].settings.paths.data)
     return [
         Job(
             job.run_id,
@@ -89,6 +95,7 @@ def references(jobs: list[ComposedJob]) -> list[Job]:
             job.settings.seed,
             job.label,
             job.config,
+            data,
         )
         for job in jobs
     ]

@@ -13,7 +13,7 @@ import pytest
 from knot_runner.compose import compose_all
 from knot_runner.errors import UserError
 from knot_runner.files import locked
-from knot_runner.records import write_result
+from knot_runner.records import write_result, write_sealed
 from knot_runner.verbs.check import check, is_locked, parse, state_of
 from tests.test_estimate_recorded import federated
 from tests.tiny import TINY_IMAGES
@@ -34,12 +34,18 @@ def write(job, name, content):
     (job.folder / name).write_text(json.dumps(content))
 
 
+def commit(job, step):
+    """A commit, as far as ``check`` reads it."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    write_sealed(job.folder / "commit.json", {"step": step})
+
+
 def test_where_jobs_stand(tmp_path):
     fresh, done, diverged, failed, stopped, running, begun = compose(tmp_path, "seed=0,1,2,3,4,5,6")
     write_result(done.folder, {"status": "done"})
     write_result(diverged.folder, {"status": "diverged"})
     write(failed, "failed.json", {"kind": "killed", "cause": "ended by SIGKILL", "attempts": 1, "at": 0.0})
-    write(stopped, "commit.json", {"step": 1})
+    commit(stopped, 1)
     told = {"stage": "rounds", "done": 2, "total": 3, "text": "", "at": time.time(), "host": "h", "pid": 1}
     write(running, "progress.json", told)
     write(begun, "config.yaml", {})
@@ -76,7 +82,7 @@ def test_the_list_says_what_is_left(tmp_path, capsys):
 def test_many_jobs_are_grouped_unless_all_are_asked_for(tmp_path, capsys):
     grid = [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=range(40)", "method=fedavg,fedprox", "--no-estimate"]
     (stopped, *_) = compose(tmp_path, "seed=7", "method=fedprox")
-    write(stopped, "commit.json", {"step": 0})
+    commit(stopped, 0)
     assert check(grid) == 0
     out = capsys.readouterr().out
     assert len(out.splitlines()) < 12 and "80 jobs, 0 done, 80 to do (1 stopped)" in out

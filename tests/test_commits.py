@@ -39,6 +39,16 @@ def test_other_data_begin_afresh_and_that_is_said(tmp_path):
     )
 
 
+def test_a_commit_that_does_not_match_is_said_and_begun_again(tmp_path):
+    saved(tmp_path, "data", 3)
+    (tmp_path / "rounds.jsonl").write_text('{"step": 0}\n')
+    said = []
+    commit, rows = Commits(tmp_path, "data", said.append).resume()
+    assert commit.step == -1 and not rows
+    assert len(said) == 1 and "rounds.jsonl: does not match its digest in commit.json; set aside in" in said[0]
+    assert saved(tmp_path, "data", 5) == [{"step": s} for s in range(5)]
+
+
 def test_a_commit_is_due_when_it_is_its_share_of_the_time(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("knot_runner.pipelines.commits.time.monotonic", lambda: now[0])

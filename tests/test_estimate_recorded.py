@@ -7,7 +7,7 @@ import yaml
 from knot_runner.compose import compose_all
 from knot_runner.estimate.kinds import load_of, round_kind
 from knot_runner.estimate.recorded import in_family, recorded_costs, run_space
-from knot_runner.records import write_result
+from knot_runner.records import write_result, write_sealed
 from tests.tiny import TINY, TINY_IMAGES
 
 
@@ -78,7 +78,7 @@ def test_stages_of_texts_per_epoch(tmp_path):
 def test_only_the_rounds_that_are_left_count(tmp_path):
     (job,) = compose(tmp_path, "training.rounds=100")
     (job.folder / "training").mkdir(parents=True)
-    (job.folder / "training" / "commit.json").write_text('{"step": 29}')
+    write_sealed(job.folder / "training" / "commit.json", {"step": 29})
     (piece,) = [piece for piece in load_of(job).pieces if piece.kind]
     assert piece.units == 70
 

@@ -8,7 +8,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "knot_runner"
 FLOORS = [
     {"errors", "strict", "files", "memory", "processes", "streams"},
     {"settings"},
-    {"measures", "records", "stale", "transport", "models", "tasks"},
+    {"measures", "records", "leftovers", "stale", "transport", "models", "tasks"},
     {"engine", "tracker"},
     {"methods", "report"},
     {"prepare", "evaluate", "temperature"},

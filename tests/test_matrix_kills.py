@@ -11,7 +11,6 @@ import sys
 import pytest
 
 from knot_runner.cli import main
-from knot_runner.errors import UserError
 from knot_runner.pipelines import matrix, pair_log
 from knot_runner.pipelines.pair_log import PairLog
 from tests.distances import CLIENTS, result_of
@@ -63,36 +62,73 @@ def test_kill_9_and_the_same_command_again(tmp_path, monkeypatch):
 
 
 def test_the_log_takes_pairs_of_any_order_and_writes_when_due(tmp_path, monkeypatch):
-    log = PairLog(tmp_path / "pairs.jsonl", 4)
+    log = PairLog(tmp_path / "pairs.jsonl", 4, print)
     log.add([(0, 1), (3, 2)], [0.1, 1 / 3])
     assert log.done == {(0, 1): 0.1, (2, 3): 1 / 3} and not log.path.exists()
     monkeypatch.setattr(pair_log, "EVERY", 0.0)
     log.add([(0, 2)], [5e-324])
     assert len(log.path.read_text().splitlines()) == 1
     log.flush()
-    again = PairLog(log.path, 4)
+    again = PairLog(log.path, 4, print)
     assert again.done == log.done and again.seconds == log.seconds > 0
     again.flush()
     assert len(log.path.read_text().splitlines()) == 1  # nothing waits, nothing is written
 
 
-def test_a_cut_last_line_is_dropped_and_the_next_entry_stands_alone(tmp_path):
-    path = tmp_path / "pairs.jsonl"
-    path.write_text('{"pairs": [[0, 1]], "values": [2.5], "seconds": 1.0}\n{"pairs": [[0, 2]], "val')
-    log = PairLog(path, 3)
-    assert log.done == {(0, 1): 2.5} and log.seconds == 1.0
+def logged(folder, entries=3):
+    """The path of a log with one pair an entry."""
+    log = PairLog(folder / "pairs.jsonl", 4, print)
+    folder.mkdir(exist_ok=True)
+    for j in range(1, entries + 1):
+        log.add([(0, j)], [j / 3])
+        log.flush()
+    return log.path
+
+
+def test_a_cut_last_line_is_dropped_and_the_next_entry_stands_behind_the_others(tmp_path):
+    path = logged(tmp_path)
+    path.write_bytes(path.read_bytes()[:-9])
+    log = PairLog(path, 4, print)
+    assert log.done == {(0, 1): 1 / 3, (0, 2): 2 / 3} and log.seconds > 0
     log.add([(1, 2)], [7.0])
     log.flush()
-    assert PairLog(path, 3).done == {(0, 1): 2.5, (1, 2): 7.0}
+    assert PairLog(path, 4, print).done == {(0, 1): 1 / 3, (0, 2): 2 / 3, (1, 2): 7.0}
+
+
+def digit(lines):
+    return [lines[0], lines[1].replace("0.6666", "0.6667"), lines[2]]
 
 
 @pytest.mark.parametrize(
-    "line",
-    ['{"pairs": [[0, 1]]}', "[]", "no json", '{"pairs": [[0, 3]], "values": [1.0], "seconds": 1}',
-     '{"pairs": [[0, 1]], "values": [NaN], "seconds": 1}', '{"pairs": [[0, 1]], "values": ["x"], "seconds": 1}'],
-)  # fmt: skip
-def test_a_damaged_log_is_named(tmp_path, line):
-    path = tmp_path / "pairs.jsonl"
-    path.write_text(f'{{"pairs": [[0, 1]], "values": [2.5], "seconds": 1.0}}\n{line}\n')
-    with pytest.raises(UserError, match=r"pairs.jsonl: line 2: is damaged; delete its folder and repeat the command"):
-        PairLog(path, 3)
+    "change",
+    [
+        digit,
+        lambda lines: lines[1:],
+        lambda lines: [lines[0], lines[2]],
+        lambda lines: [lines[1], lines[0], lines[2]],
+        lambda lines: [*lines, lines[2]],
+        lambda lines: [*lines, "[]"],
+        lambda lines: [*lines, "no json"],
+        lambda lines: [*lines, '{"pairs": [[0, 1]], "values": [NaN], "seconds": 1, "digest": ""}'],
+    ],
+)
+def test_a_changed_log_is_set_aside_and_said(tmp_path, change):
+    path, said = logged(tmp_path), []
+    was = "".join(f"{line}\n" for line in change(path.read_text().splitlines()))
+    path.write_text(was)
+    log = PairLog(path, 4, said.append)
+    assert log.done == {} and log.seconds == 0.0 and not path.exists()
+    assert len(said) == 1 and str(path) in said[0] and "damaged-1" in said[0]
+    assert (tmp_path / "damaged-1" / "pairs.jsonl").read_text() == was
+    log.add([(1, 2)], [7.0])
+    log.flush()
+    assert PairLog(path, 4, print).done == {(1, 2): 7.0}
+
+
+def test_the_log_of_other_work_is_set_aside(tmp_path):
+    path, said = logged(tmp_path / "a"), []
+    other = tmp_path / "b" / path.name
+    other.parent.mkdir()
+    other.write_bytes(path.read_bytes())
+    assert PairLog(other, 4, said.append).done == {} and said
+    assert len(PairLog(path, 4, said.append).done) == 3

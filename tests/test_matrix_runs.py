@@ -165,7 +165,7 @@ def test_a_distance_that_is_no_number_names_the_pair(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="a, c: their distance is nan"):
         matrix.distances(one, samples(), ["a", "b", "c"], one.hp.otdd, "data")
     (log,) = tmp_path.glob("artefacts/distances/*/pairs.jsonl")
-    assert PairLog(log, 3).done == {(0, 1): 4.0}  # what was finished stays
+    assert PairLog(log, 3, print).done == {(0, 1): 4.0}  # what was finished stays
 
 
 def test_too_many_clients_for_one_record(tmp_path, monkeypatch, capsys):

@@ -2,7 +2,10 @@
 
 import random
 
-from knot_runner.records import NAME, read_result, write_result
+import pytest
+
+from knot_runner.errors import UserError
+from knot_runner.records import NAME, is_sealed, read_record, read_result, write_result
 
 RESULT = {
     "task": "sa",
@@ -14,8 +17,64 @@ RESULT = {
 
 
 def test_round_trip(tmp_path):
-    assert {k: v for k, v in write_result(tmp_path, RESULT).items() if k != "digest"} == RESULT
-    assert read_result(tmp_path) == write_result(tmp_path, RESULT)
+    written = write_result(tmp_path, RESULT)
+    assert written == RESULT | {"run_id": tmp_path.name, "digest": written["digest"]}
+    assert read_result(tmp_path) == write_result(tmp_path, RESULT) == write_result(tmp_path, written)
+
+
+def test_a_result_is_of_the_run_it_lies_with(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        write_result(tmp_path / name, RESULT)
+    (tmp_path / "a" / NAME).replace(tmp_path / "b" / NAME)
+    assert read_result(tmp_path / "b") is None
+    (tmp_path / "b").rename(tmp_path / "a2")
+    assert read_result(tmp_path / "a2") is None  # nor of a copy under another name
+
+
+FILES = ("config.yaml", "rounds.jsonl", "predictions.safetensors", "own.csv")
+
+
+def finished(folder):
+    """A finished run with some files, and what it sealed of them."""
+    folder.mkdir()
+    for name in FILES:
+        (folder / name).write_text(f"{name} of {folder.name}")
+    for name in ("log.txt", "commit.json", "state-1.safetensors", "progress.json", "x.1-2.tmp", ".hidden"):
+        (folder / name).write_text("passes")
+    return write_result(folder, RESULT)
+
+
+def test_a_result_seals_all_files_that_stay(tmp_path):
+    assert set(finished(tmp_path / "a")["digest"]) == {*FILES, NAME}
+
+
+def test_a_sealed_file_is_read_as_it_was_or_named(tmp_path):
+    a, b = tmp_path / "a", tmp_path / "b"
+    result, _ = finished(a), finished(b)
+    for name in FILES:
+        path, whole = a / name, (a / name).read_bytes()
+        assert read_record(a, result, name) == whole
+        for other in (whole[:-1], whole + b"x", whole[:2] + b"#" + whole[3:], b"", (b / name).read_bytes()):
+            path.write_bytes(other)
+            with pytest.raises(UserError, match=f"{path}: does not match its digest in result.json"):
+                read_record(a, result, name)
+        path.unlink()
+        with pytest.raises(UserError, match=f"{path}: is not there"):
+            read_record(a, result, name)
+
+
+def test_a_file_that_the_result_does_not_know_is_not_its(tmp_path):
+    result = finished(tmp_path / "a")
+    (tmp_path / "a" / "vectors.safetensors").write_text("x")
+    with pytest.raises(UserError, match=r"vectors.safetensors: does not match"):
+        read_record(tmp_path / "a", result, "vectors.safetensors")
+
+
+def test_a_result_from_before_seals_is_read_unchecked(tmp_path):
+    finished(tmp_path / "a")
+    old = {"status": "done"}
+    assert not is_sealed(old) and read_record(tmp_path / "a", old, "own.csv") == b"own.csv of a"
 
 
 def test_no_flipped_bit_and_no_cut_changes_a_number(tmp_path):

@@ -1,35 +1,41 @@
 """The commit protocol: a process may die at any instruction, and the same command goes on from the last commit.
 
 Two state files are written in turn, so the one that the commit record names is never the one being written. The
-record (``commit.json``: file, digest, step, length of the log) is replaced last. On resume the digest is checked and
-the log is cut back to the recorded length, so a step that was logged but not committed leaves no trace.
+record (``commit.json``) is replaced last. It seals itself and, by digests, the state and the log up to its length, and
+says whose work it is. On resume all of that is checked and the log is cut back, so a step that was logged but not
+committed leaves no trace; where anything does not match, all of it is set aside and the work begins again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.torch
+from safetensors.torch import load as load_bytes
 from torch import Tensor
 
 from knot_runner.errors import UserError
-from knot_runner.files import append_synced, read_json, remove_temporaries, sha256, write_atomic, write_json
-from knot_runner.records import clear_states
+from knot_runner.files import append_synced, remove_temporaries, set_aside_files, write_atomic
+from knot_runner.records import STATES, clear_states, read_sealed, write_sealed
 
-LOG = "rounds.jsonl"
+RECORD, LOG = STATES[0], "rounds.jsonl"
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What a commit holds: the step it was made after (-1: none yet), tensors, and plain values."""
+    """What a commit holds: the step it was made after (-1: none yet), tensors, and plain values.
+
+    ``problem``: one line where the last commit could not be believed, and what became of it; else "".
+    """
 
     step: int
-    tensors: dict[str, Tensor]
-    values: dict[str, Any]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
 
 
 class Checkpoint:
@@ -38,36 +44,47 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._slot = 0
+        self._logged, self._hash = 0, hashlib.sha256()  # of the log as far as it is committed
         folder.mkdir(parents=True, exist_ok=True)
         remove_temporaries(folder)
 
     def load(self) -> Commit:
-        """The last commit, verified; ``step=-1`` when there is none. The log is cut back to it.
-
-        Raises :class:`UserError` naming the file when a digest does not match: a wrong number is never returned.
-        """
-        record_path = self.folder / "commit.json"
-        if not record_path.exists():
-            self._cut_log(0)
-            return Commit(-1, {}, {})
-        record = read_json(record_path)
-        if not isinstance(record, dict) or not {"file", "sha256", "step", "log_bytes", "values"} <= set(record):
-            raise UserError(f"{record_path}: is damaged; delete the folder to start this work afresh")
-        state = self.folder / record["file"]
-        if not state.is_file() or sha256(state) != record["sha256"]:
-            raise UserError(f"{state}: does not match its digest; delete the folder to start this work afresh")
-        self._cut_log(record["log_bytes"])
+        """The last commit, verified; ``step=-1`` when there is none, or none that can be believed. The log is cut back
+        to it. Raises :class:`UserError` where damaged files cannot be set aside."""
+        if not (self.folder / RECORD).exists():
+            self._cut_log(b"")
+            return Commit(-1)
+        try:
+            record, state, log = self._verified()
+        except _DoesNotMatch as problem:
+            place = set_aside_files(self.folder, [*STATES, LOG])
+            self._cut_log(b"")
+            return Commit(-1, problem=f"{problem}; set aside in {place}, and the work begins again from the start")
+        self._cut_log(log)
         self._slot = 1 - int(record["file"].removeprefix("state-").removesuffix(".safetensors"))
-        return Commit(record["step"], safetensors.torch.load_file(state), record["values"])
+        return Commit(record["step"], load_bytes(state), record["values"])
 
     def save(self, step: int, tensors: dict[str, Tensor], values: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         """Commit the state after ``step`` with the ``rows`` logged since the last commit. Values, rows: plain JSON."""
-        length = append_synced(self.folder / LOG, "\n".join(json.dumps(row, allow_nan=False) for row in rows))
-        state = self.folder / f"state-{self._slot}.safetensors"
+        text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
+        length = append_synced(self.folder / LOG, text)
+        self._hash.update(text.encode() + b"\n")
+        self._logged += len(text.encode()) + 1
+        if length != self._logged:
+            raise UserError(f"{self.folder / LOG}: was changed while this work wrote it; the same command begins again")
         content = save_bytes(tensors)
+        state = self.folder / STATES[1 + self._slot]
         write_atomic(state, content)
-        record = {"file": state.name, "sha256": sha256(state), "step": step, "log_bytes": length, "values": values}
-        write_json(self.folder / "commit.json", record)
+        record = {
+            "work": self._work,
+            "file": state.name,
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "step": step,
+            "log_bytes": self._logged,
+            "log_sha256": self._hash.hexdigest(),
+            "values": values,
+        }
+        write_sealed(self.folder / RECORD, record)
         self._slot = 1 - self._slot
 
     def log(self) -> list[dict[str, Any]]:
@@ -79,11 +96,46 @@ class Checkpoint:
         """Delete the states (the work is finished and its result stands elsewhere); the log stays."""
         clear_states(self.folder)
 
-    def _cut_log(self, length: int) -> None:
+    @property
+    def _work(self) -> str:
+        """Whose commit it is: the folder's name (run id, or key of a stage) with the one above it."""
+        return "/".join(self.folder.absolute().parts[-2:])
+
+    def _verified(self) -> tuple[dict[str, Any], bytes, bytes]:
+        """The record, the bytes of its state and of its log. Raises :class:`_DoesNotMatch`."""
+        path = self.folder / RECORD
+        record = read_sealed(path)
+        if record is None:
+            raise _DoesNotMatch(f"{path}: does not match its digest")
+        if record.get("work") != self._work:
+            raise _DoesNotMatch(f"{path}: is of other work ({record.get('work')})")
+        state = self._read(record["file"])
+        if hashlib.sha256(state).hexdigest() != record["sha256"]:
+            raise _DoesNotMatch(f"{self.folder / record['file']}: does not match its digest in {RECORD}")
+        log = self._read(LOG)[: record["log_bytes"]]  # what follows was logged, and not committed
+        if hashlib.sha256(log).hexdigest() != record["log_sha256"]:
+            raise _DoesNotMatch(f"{self.folder / LOG}: does not match its digest in {RECORD}")
+        return record, state, log
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return (self.folder / name).read_bytes()
+        except FileNotFoundError:
+            raise _DoesNotMatch(f"{self.folder / name}: is gone") from None
+        except OSError as problem:
+            raise UserError(f"{self.folder / name}: cannot be read: {problem.strerror or problem}") from None
+
+    def _cut_log(self, committed: bytes) -> None:
+        """Cut the log, which begins with ``committed``, back to that; it is never made longer."""
         path = self.folder / LOG
-        if path.exists() and path.stat().st_size != length:
+        self._logged, self._hash = len(committed), hashlib.sha256(committed)
+        if path.exists() and path.stat().st_size > len(committed):
             with path.open("rb+") as file:
-                file.truncate(length)
+                file.truncate(len(committed))
+
+
+class _DoesNotMatch(Exception):
+    """A file of a commit is not as it was committed."""
 
 
 def save_bytes(tensors: dict[str, Tensor]) -> bytes:

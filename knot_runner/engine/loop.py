@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ def build(network: Network) -> TextClassifier:
 def train(request: Train, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Train ``request`` in folder ``work``, going on from the last finished epoch. Returns weights and facts.
 
+    The commits stay until the result is in the store, so that a kill in between costs nothing.
+
     The epoch kept is the best on the valid part; with ``select="loss"`` the untrained start (epoch 0) is a candidate
     too (knot.md 1.5). With ``training.select="last"`` it is the last, whatever its score. Raises
     :class:`DivergedError` at the first loss that is not finite.
@@ -62,6 +65,8 @@ def train(request: Train, place: Place, work: Path, report: Report) -> tuple[dic
     optimiser = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
     checkpoint = Checkpoint(work)
     commit = checkpoint.load()
+    if commit.problem:
+        print(commit.problem, file=sys.stderr, flush=True)
     best = _restore(commit.tensors, model, optimiser)
     values = dict(commit.values) or {"best_epoch": -1, "best_score": None, "seconds": 0.0}
     if commit.step < 0 and request.select == "loss":
@@ -85,7 +90,6 @@ def train(request: Train, place: Place, work: Path, report: Report) -> tuple[dic
         "kept": settings.select,
     }
     facts |= {"best_epoch": values["best_epoch"], "best_score": values["best_score"]}
-    checkpoint.clear()
     return best, facts
 
 

@@ -1,25 +1,32 @@
 """Artefacts: finished stages, named by what they depend on, shared by all runs that need the same thing.
 
-``<out>/artefacts/<stage>/<key>/`` holds ``tensors.safetensors`` and ``info.json``, which is written last and carries
-the digest: a folder without it is unfinished work. A lock per artefact lets two sweeps over one folder wait for each
-other instead of doing the same work twice.
+``<out>/artefacts/<stage>/<key>/`` holds ``tensors.safetensors``, what else the stage keeps, and ``info.json``, which is
+written last, seals itself and carries the digests of the others: a folder without it is unfinished work. One that does
+not match is as if it were not there, and is set aside when the stage is made anew. A lock per artefact lets two sweeps
+over one folder wait for each other instead of doing the same work twice.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 from torch import Tensor
 
 from knot_runner import stale
-from knot_runner.engine.commit import save_bytes
+from knot_runner.engine.commit import load_bytes, save_bytes
 from knot_runner.errors import UserError
-from knot_runner.files import locked, read_json, sha256, write_atomic, write_json
+from knot_runner.files import locked, set_aside_files, sha256, write_atomic
+from knot_runner.records import clear_states, lock_of_stage, read_sealed, write_sealed
+
+INFO, TENSORS = "info.json", "tensors.safetensors"
+#: (path, digest) -> the file's inode, size and times when it was found to have that digest, in this process.
+_FOUND: dict[tuple[Path, str], tuple[int, ...]] = {}
 
 
 @dataclass(frozen=True)
@@ -32,11 +39,16 @@ class Artefact:
     info: dict[str, Any]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Its tensors, after the file's digest was checked. Raises :class:`UserError` when it does not match."""
-        path = self.folder / "tensors.safetensors"
-        if not path.is_file() or sha256(path) != self.info["sha256"]:
-            raise UserError(f"{path}: does not match its digest; delete its folder and repeat the command")
-        return safetensors.torch.load_file(path)
+        """Its tensors. Raises :class:`UserError` when their file does not match its digest."""
+        return load_bytes(self.read(TENSORS))
+
+    def read(self, name: str) -> bytes:
+        """One of its files. Raises :class:`UserError` when it does not match its digest."""
+        path = self.folder / name
+        content = path.read_bytes() if path.is_file() else b""
+        if hashlib.sha256(content).hexdigest() != self.info["files"].get(name):
+            raise UserError(f"{path}: does not match its digest; the same command sets it aside and makes it anew")
+        return content
 
 
 @dataclass(frozen=True)
@@ -53,10 +65,10 @@ class Store:
         return self.root / stage / key
 
     def find(self, stage: str, key: str) -> Artefact | None:
-        """The artefact, if it is finished."""
+        """The artefact, if it is finished and its files are as they were written."""
         folder = self.folder(stage, key)
-        info = read_json(folder / "info.json")
-        if not isinstance(info, dict) or "sha256" not in info or (self.code and stale.code_changes(info)):
+        info = read_sealed(folder / INFO)
+        if info is None or _damage(folder, info) or (self.code and stale.code_changes(info)):
             return None
         return Artefact(stage, key, folder, info)
 
@@ -67,18 +79,59 @@ class Store:
             raise UserError(f"{self.folder(stage, key)}: this stage's result is gone; repeat the command to make it")
         return artefact
 
-    def put(self, stage: str, key: str, tensors: dict[str, Tensor], info: dict[str, Any]) -> Artefact:
-        """Write a finished artefact; call under :meth:`lock`."""
+    def put(
+        self,
+        stage: str,
+        key: str,
+        tensors: dict[str, Tensor],
+        info: dict[str, Any],
+        more: Mapping[str, str] | None = None,
+    ) -> Artefact:
+        """Write a finished artefact, with ``more`` files (name -> text), and clear what its work went on from; call
+        under :meth:`lock`."""
         folder = self.folder(stage, key)
-        path = folder / "tensors.safetensors"
-        write_atomic(path, save_bytes(tensors))
-        info = {**info, **stale.made_by(self.plugins), "sha256": sha256(path)}
-        write_json(folder / "info.json", info)
-        return Artefact(stage, key, folder, info)
+        contents = {**{name: text.encode() for name, text in (more or {}).items()}, TENSORS: save_bytes(tensors)}
+        for name, content in contents.items():
+            write_atomic(folder / name, content)
+        files = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        about = {**info, **stale.made_by(self.plugins), "artefact": [stage, key], "files": files}
+        made = Artefact(stage, key, folder, write_sealed(folder / INFO, about))
+        clear_states(folder)
+        return made
 
     @contextlib.contextmanager
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
         """Alone with this artefact; whoever comes second waits and finds it finished, or without ``wait`` gets a
-        :class:`knot_runner.files.BusyError`."""
-        with locked(self.root / ".locks" / f"{stage}-{key}", wait):
+        :class:`knot_runner.files.BusyError`. A damaged one is set aside, which is said in a line."""
+        with locked(lock_of_stage(self.root, stage, key), wait):
+            self._set_aside_damaged(self.folder(stage, key))
             yield
+
+    def _set_aside_damaged(self, folder: Path) -> None:
+        if not (folder / INFO).exists():
+            return
+        info = read_sealed(folder / INFO)
+        damage = _damage(folder, info) if info else f"{folder / INFO}: does not match its digest"
+        if damage:
+            place = set_aside_files(folder, [INFO, *(info["files"] if info and "files" in info else [TENSORS])])
+            print(f"{damage}; set aside in {place}, and made anew", file=sys.stderr, flush=True)
+
+
+def _damage(folder: Path, info: dict[str, Any]) -> str:
+    """What is wrong with a finished artefact whose ``info`` is whole; "" for nothing."""
+    if info.get("artefact") != [folder.parent.name, folder.name]:
+        return f"{folder / INFO}: is of another stage, or of an earlier version"
+    wrong = next((name for name, wanted in info["files"].items() if not _matches(folder / name, wanted)), None)
+    return f"{folder / wrong}: does not match its digest in {INFO}" if wrong else ""
+
+
+def _matches(path: Path, wanted: str) -> bool:
+    """Whether a file has the digest ``wanted``; it is read once per process, and again only after a change."""
+    try:
+        stat = path.stat()
+        seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+        if _FOUND.get((path, wanted)) != seen and sha256(path) == wanted:
+            _FOUND[path, wanted] = seen
+        return _FOUND.get((path, wanted)) == seen
+    except OSError:
+        return False

@@ -6,7 +6,7 @@ from typing import Any
 
 from knot_runner.compose import ComposedJob
 from knot_runner.estimate.pieces import Load, Piece
-from knot_runner.files import read_json
+from knot_runner.records import read_sealed
 from knot_runner.settings import FederatedSettings, TaskSettings
 from knot_runner.strict import digest
 
@@ -49,8 +49,8 @@ def load_of(job: ComposedJob) -> Load:
 def rounds_done(job: ComposedJob) -> int | None:
     """Rounds (epochs, stages) in the last commit of a job that was stopped; None when there is no commit."""
     for folder in (job.folder, job.folder / "training"):  # clusters train in the latter
-        record = read_json(folder / "commit.json")
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
+        record = read_sealed(folder / "commit.json")
+        if record is not None:
             return record["step"] + 1
     return None
 

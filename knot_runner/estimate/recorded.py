@@ -11,9 +11,10 @@ from typing import Any
 import yaml
 
 from knot_runner.compose import ComposedJob
+from knot_runner.errors import UserError
 from knot_runner.estimate import kinds
 from knot_runner.estimate.pieces import Cost
-from knot_runner.records import NAME, read_result
+from knot_runner.records import NAME, read_record, read_result
 
 #: Runs of a task, of no job of the command, that are read at most.
 MOST = 60
@@ -68,16 +69,18 @@ def _finished(root: Path, known: dict[str, dict[str, Any]]) -> Iterator[tuple[Pa
         if others > MOST and run_id not in known:
             continue
         result = read_result(path.parent)
-        config = known.get(run_id) or _settings(path.parent / "config.yaml")
-        if result is not None and result.get("status") == "done" and config is not None:
+        if result is None or result.get("status") != "done":
+            continue
+        config = known.get(run_id) or _settings(path.parent, result)
+        if config is not None:
             yield path.parent, config, result
 
 
-def _settings(path: Path) -> dict[str, Any] | None:
+def _settings(folder: Path, result: dict[str, Any]) -> dict[str, Any] | None:
     """The settings on record; None when they are not there or damaged."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        found = yaml.safe_load(read_record(folder, result, "config.yaml"))
+    except (UserError, ValueError, yaml.YAMLError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from knot_runner.engine.requests import Network, Part, Ref
 from knot_runner.settings import Labels, TrainingSettings
+from knot_runner.strict import digest
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,12 @@ class Federation:
     def teachers(self) -> list[str]:
         """All local models and the pretrained global one, in that order (knot.md 1.3)."""
         return [*self.locals, self.server]
+
+    @property
+    def data(self) -> str:
+        """Digest of all content that training depends on: every text as it is encoded, and pre-trained weights."""
+        texts = sorted([*names, *ref] for names, ref in self.tokens.items())
+        return digest([texts, self.random_texts, self.weights], 64)
 
     def part(self, dataset: str, split: str) -> Part:
         return Part(self.tokens[dataset, split])

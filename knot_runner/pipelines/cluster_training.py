@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from knot_runner.engine.commit import LOG
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.engine.store import Artefact, Store
-from knot_runner.errors import UserError
-from knot_runner.files import sha256, write_atomic
 from knot_runner.methods.federated import FederatedMethod
 from knot_runner.methods.federated.joined import joined, part
 from knot_runner.methods.federated.population import Population, State
@@ -140,17 +139,11 @@ def _rows_of(rows: list[Row], number: int) -> list[Row]:
 
 
 def _write(store: Store, key: str, cluster: Population, state: State, rows: list[Row]) -> None:
-    log = store.folder(STAGE, key) / "rounds.jsonl"
-    write_atomic(log, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+    log = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
     seconds = round(sum(row["seconds"] for row in rows), 2)
-    info: dict[str, Any] = {"members": list(cluster.clients), "log_sha256": sha256(log), "seconds": seconds}
-    store.put(STAGE, key, state, info)
+    info: dict[str, Any] = {"members": list(cluster.clients), "seconds": seconds}
+    store.put(STAGE, key, state, info, {LOG: log})
 
 
 def _read(artefact: Artefact) -> Finished:
-    log = artefact.folder / "rounds.jsonl"
-    if not log.is_file() or sha256(log) != artefact.info["log_sha256"]:
-        raise UserError(f"{log}: does not match its digest; delete its folder and repeat the command")
-    return Finished(
-        artefact.key, artefact.tensors(), [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    )
+    return Finished(artefact.key, artefact.tensors(), [json.loads(line) for line in artefact.read(LOG).splitlines()])

@@ -16,6 +16,8 @@ from knot_runner.stale import code_changes, made_by
 COMMIT_SHARE = 0.1
 #: ... but never more than so many seconds of work.
 MOST_UNCOMMITTED = 60.0
+#: What is said where the data of a commit are not those of now.
+OTHER_DATA = "the data changed since this run was interrupted; it begins afresh"
 
 
 def stands(commit: Commit, code: str | None, say: Callable[[str], None]) -> bool:
@@ -40,9 +42,11 @@ class Commits:
     def resume(self) -> tuple[Commit, list[dict[str, Any]]]:
         """The last commit (step -1: none) and the log up to it; work on other data is dropped, and that is said."""
         commit = self._checkpoint.load()
+        if commit.problem:
+            self._say(commit.problem)
         other_data = commit.step >= 0 and commit.values.get("data") != self._data
         if other_data:
-            self._say("the data changed since this run was interrupted; it begins afresh")
+            self._say(OTHER_DATA)
         if other_data or not stands(commit, self._code, self._say):
             self._checkpoint.clear()
             commit = self._checkpoint.load()

@@ -18,7 +18,7 @@ from knot_runner.files import refused, write_atomic
 from knot_runner.methods import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
-from knot_runner.pipelines.commits import stands
+from knot_runner.pipelines.commits import OTHER_DATA, stands
 from knot_runner.pipelines.errand import Errand, Look
 from knot_runner.prepare import make_federation, model_files, weights_notes
 from knot_runner.settings import KnotSettings
@@ -48,7 +48,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
         head = _describe(errand, task, counts, executor)
         write_atomic(folder / "config.yaml", errand.config_yaml)
         try:
-            state = advance(errand, task, federation, executor)
+            state = advance(errand, federation, executor)
         except DivergedError as problem:
             say(str(problem))
             return {**head, "status": "diverged", "metrics": {}, "notes": [*notes, str(problem)]}
@@ -80,12 +80,17 @@ def _notes(errand: Errand, task: Task, counts: Counts, weights: list[str]) -> li
     return [*task.notes, *counts.warnings(errand.settings.training.local.batch), *weights]
 
 
-def advance(errand: Errand, task: Task, federation: Federation, executor: Executor) -> dict[str, Any]:
+def advance(errand: Errand, federation: Federation, executor: Executor) -> dict[str, Any]:
     """Plan, execute, fold and commit, round by round, until the method plans nothing more. Returns its state."""
     hp, method = errand.hp, METHODS[errand.settings.method["algorithm"]]
     checkpoint = Checkpoint(errand.folder)
     commit = checkpoint.load()
-    same_data = commit.values.get("data") in (None, task.digest)
+    if commit.problem:
+        errand.say(commit.problem)
+    data = federation.data
+    same_data = commit.step < 0 or commit.values.get("data") == data
+    if not same_data:
+        errand.say(OTHER_DATA)
     if not (same_data and _all_there(commit.values, executor.place.store) and stands(commit, errand.code, errand.say)):
         checkpoint.clear()  # the data changed, or artefacts were deleted: what was committed no longer stands
         commit = checkpoint.load()
@@ -95,7 +100,7 @@ def advance(errand: Errand, task: Task, federation: Federation, executor: Execut
         artefacts = executor(requests)
         state, diagnostics = method.fold(hp, state, federation, round, requests, artefacts)
         row = {"round": round, **diagnostics}
-        checkpoint.save(round, {}, {"data": task.digest, "state": state, **made_by(errand.settings.plugins)}, [row])
+        checkpoint.save(round, {}, {"data": data, "state": state, **made_by(errand.settings.plugins)}, [row])
         errand.log(row)
         for artefact in artefacts:
             for epoch in artefact.info.get("epochs", []):

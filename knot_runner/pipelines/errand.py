@@ -88,6 +88,8 @@ class Errand:
     means: Means = Means()
     #: with it, stages in the store that other code made are made anew
     code: str | None = None
+    #: a finished run that was made from other data is shown as it is
+    keep: bool = False
     #: is given the numbers of every round, epoch, iteration, pair or temperature as they are known
     log: Log = lambda row: None
 

@@ -22,6 +22,7 @@ from knot_runner.files import remove_temporaries, write_atomic
 from knot_runner.pipelines.encoding import space
 from knot_runner.pipelines.errand import Errand, Look
 from knot_runner.pipelines.pair_log import Pair, PairLog
+from knot_runner.records import PAIRS
 from knot_runner.settings import OtddSettings
 from knot_runner.strict import digest as digest_of
 from knot_runner.tasks.counts import of_images
@@ -145,7 +146,7 @@ def _measured(
     folder, settings = store.folder(STAGE, key), errand.settings
     folder.mkdir(parents=True, exist_ok=True)
     remove_temporaries(folder)
-    log = PairLog(folder / "pairs.jsonl", len(sets))
+    log = PairLog(folder / PAIRS, len(sets), errand.say)
     pairs = len(sets) * (len(sets) - 1) // 2
 
     def progress(finished: list[Pair], values: list[float]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from knot_runner.errors import UserError
-from knot_runner.files import append_synced
+from knot_runner.files import append_synced, set_aside_files
+from knot_runner.strict import digest
 
 #: Seconds between two entries of the log; a pair is logged by the first that is due after it.
 EVERY = 1.0
@@ -18,16 +19,21 @@ Pair = tuple[int, int]
 
 class PairLog:
     """Distances of pairs (i, j), i < j < ``size``, in the file ``path``: one JSON line per entry, of some pairs with
-    their values and the seconds they took. What a kill cut off the last line is dropped. Use under a lock."""
+    their values and the seconds they took. Use under a lock.
 
-    def __init__(self, path: Path, size: int) -> None:
+    Each entry seals itself and all before it, from the name of the folder on. What a kill cut off the last line is
+    dropped; a log that does not match is set aside, which is said, and all pairs are measured again.
+    """
+
+    def __init__(self, path: Path, size: int, say: Callable[[str], None]) -> None:
         self.path, self.size = path, size
-        #: every pair so far, logged or not
-        self.done: dict[Pair, float] = {}
-        #: of work, in all entries
-        self.seconds = 0.0
-        self._waiting: dict[Pair, float] = {}
-        self._read()
+        self._begin()
+        try:
+            self._read()
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            place = set_aside_files(path.parent, [path.name])
+            say(f"{path}: is damaged or of other work; set aside in {place}, and all pairs are measured again")
+            self._begin()
         self._since = time.monotonic()
 
     def add(self, pairs: list[Pair], values: list[float]) -> None:
@@ -43,30 +49,42 @@ class PairLog:
         now = time.monotonic()
         if self._waiting:
             entry = {"pairs": list(self._waiting), "values": list(self._waiting.values()), "seconds": now - self._since}
-            append_synced(self.path, json.dumps(entry, allow_nan=False))
+            seal = self._sealed(entry)
+            append_synced(self.path, json.dumps({**entry, "digest": seal}, allow_nan=False))
             self.seconds += now - self._since
-            self._waiting = {}
+            self._waiting, self._seal = {}, seal
         self._since = now
+
+    def _begin(self) -> None:
+        #: every pair so far, logged or not
+        self.done: dict[Pair, float] = {}
+        #: of work, in all entries
+        self.seconds = 0.0
+        self._waiting: dict[Pair, float] = {}
+        self._seal = self.path.parent.name
+
+    def _sealed(self, entry: dict[str, Any]) -> str:
+        """The digest of an entry behind those so far."""
+        return digest([self._seal, entry], 64)
 
     def _read(self) -> None:
         if not self.path.exists():
             return
         content = self.path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
+        for line in whole.splitlines():
+            self._take(json.loads(line))
         if len(whole) < len(content):
             with self.path.open("rb+") as file:
                 file.truncate(len(whole))
-        for number, line in enumerate(whole.splitlines(), 1):
-            try:
-                self._take(json.loads(line))
-            except (ValueError, TypeError, KeyError):
-                raise UserError(
-                    f"{self.path}: line {number}: is damaged; delete its folder and repeat the command"
-                ) from None
 
     def _take(self, entry: dict[str, Any]) -> None:
+        seal = entry.pop("digest")
+        if seal != self._sealed(entry):
+            raise ValueError
         for (i, j), value in zip(entry["pairs"], entry["values"], strict=True):
             if not (0 <= i < j < self.size and math.isfinite(value) and value >= 0):
                 raise ValueError
             self.done[i, j] = float(value)
+        self._seal = seal
         self.seconds += float(entry["seconds"])

@@ -13,8 +13,8 @@ import numpy as np
 
 from knot_runner.errors import UserError
 from knot_runner.files import write_atomic
-from knot_runner.report.footlines import embedded
-from knot_runner.report.records_view import Job, done
+from knot_runner.report.footlines import embedded, finished, not_counted
+from knot_runner.report.records_view import Job, readable
 from knot_runner.report.text import plain
 
 if TYPE_CHECKING:
@@ -40,11 +40,14 @@ STYLE = {
 }
 
 
-def drawn(function: Callable[..., list[str]], one_task: bool = True) -> Callable[..., list[str]]:
+def drawn(
+    function: Callable[..., list[str]], one_task: bool = True, reads: Sequence[str] = ()
+) -> Callable[..., list[str]]:
     """Make ``function(runs, path, notes, command)``, which draws finished runs, a figure of ``jobs``.
 
-    It runs under our type and line settings, whatever the user's matplotlibrc says. Runs that are not there, and
-    generated text, are said under the figure and in the lines returned. Raises :class:`UserError` when no run is
+    It runs under our type and line settings, whatever the user's matplotlibrc says. ``reads``: files of a run that it
+    draws, without which a run is left out. Runs that are not there or left out, and generated text, are said under the
+    figure and in the lines returned. Raises :class:`UserError` when no run is
     there, naming the ``command`` that makes them, and for runs of several tasks unless ``one_task`` is False.
     """
 
@@ -55,8 +58,10 @@ def drawn(function: Callable[..., list[str]], one_task: bool = True) -> Callable
         tasks = dict.fromkeys(job.task for job in jobs)
         if one_task and len(tasks) > 1:
             raise UserError(f"a figure is of one task; these runs are of {', '.join(tasks)}")
-        runs = done(jobs, command)
+        found = readable(jobs, reads, command)
+        runs = finished(found)
         said = [f"{len(runs)} of {len(jobs)} runs are there."] if len(runs) < len(jobs) else []
+        said += not_counted(found)
         if embedded(runs):
             said.append(f"{embedded(runs)}.")
         with matplotlib.rc_context():

@@ -9,6 +9,7 @@ that a pair shares do not narrow its interval.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from knot_runner.errors import UserError
-from knot_runner.files import read_json
 from knot_runner.report.bootstrap import RESAMPLES, resampled_sums
 from knot_runner.report.checks import is_count
 from knot_runner.report.claims_pairs import Side
-from knot_runner.report.records_view import Run, damaged, predictions, rounds
+from knot_runner.report.records_view import Run, damaged, kept, predictions, rounds
 
 #: Run id -> what is wrong with its records.
 Problems = dict[str, str]
+PARTITION = "partition.json"
 #: Columns that are summed at once.
 WIDEST = 2000
 
@@ -178,8 +179,11 @@ def _groups(run: Run, over: str | None, clients: int) -> np.ndarray:
 
 
 def _test_sizes(run: Run, clients: int, command: str) -> np.ndarray:
-    path = run.job.folder / "partition.json"
-    found = read_json(path)
+    path = run.job.folder / PARTITION
+    try:
+        found = json.loads(kept(run, PARTITION, command))
+    except (ValueError, RecursionError):
+        damaged(path, command)
     sizes = found.get("test") if isinstance(found, dict) else None
     if not isinstance(sizes, list) or len(sizes) != clients or not all(is_count(size) for size in sizes):
         damaged(path, command)

@@ -21,7 +21,8 @@ from knot_runner.report.compare_tables import of_choices, of_groups, of_runs
 @dataclass(frozen=True)
 class Question:
     """What the user asks. ``by``: None for the settings that tell the runs apart; ``measures``: () for those that all
-    have; ``best``: a measure, ``min:KEY``, ``max:KEY`` or ""; ``over``: the settings searched; ``runs``: a row each."""
+    have; ``best``: a measure, ``min:KEY``, ``max:KEY`` or ""; ``over``: the settings searched; ``runs``: a row each;
+    ``data``: runs that were made from other files than those below it are left out."""
 
     out: Path = Path("outputs")
     filters: tuple[Filter, ...] = ()
@@ -32,11 +33,12 @@ class Question:
     select: Split = "test"
     sort: str = ""
     runs: bool = False
+    data: str | None = None
 
 
 def compare(asked: Question) -> Sheet:
     """The answer, one row per group of runs (or per run). Raises :class:`UserError`."""
-    archive = read_all(asked.out)
+    archive = read_all(asked.out, asked.data)
     records, absent = select(archive.records, asked.filters)
     known = {key for record in records for key in record.names()}
     by = None if asked.by is None else tuple(dict.fromkeys(resolve(key, known) for key in asked.by))

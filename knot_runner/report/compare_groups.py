@@ -13,7 +13,7 @@ from knot_runner.report.compare_sheet import Column, Estimate, estimate
 
 SEED = "seed"
 #: States of runs without a number, each a column where there is one.
-WITHOUT = ("diverged", "failed", "damaged", "unfinished")
+WITHOUT = ("diverged", "failed", "damaged", "other data", "unfinished")
 #: Settings, and values of one, that a line names; of more it gives the number.
 MOST_NAMED = 4
 
@@ -71,6 +71,7 @@ def lines_on(groups: Sequence[Group], keys: Sequence[str], measures: Sequence[st
     return [
         *_mixed(groups, keys),
         *_made_differently(groups),
+        *_other_data(groups),
         *_confounded(groups, keys),
         *_seeds(groups),
         *_unmeasured(groups, measures),
@@ -101,6 +102,17 @@ def _made_differently(groups: Sequence[Group]) -> list[str]:
             text = f": {_listed(set().union(*mixed))}" if fact != "data" else ""
             lines.append(f"In {len(mixed)} of {len(groups)} rows the mean is over runs that differ in {what}{text}.")
     return lines
+
+
+def _other_data(groups: Sequence[Group]) -> list[str]:
+    """Rows of one task and seed, with all its settings alike, that were made from different data."""
+    found: dict[tuple[object, ...], set[str | None]] = {}
+    for record in (record for one in groups for record in one.finished):
+        task = tuple((key, value) for key, value in record.settings.items() if key.partition(".")[0] == "task")
+        found.setdefault((record.seed, *task), set()).add(record.facts.get("data"))
+    if all(len(digests) == 1 for digests in found.values()):
+        return []
+    return ["Runs of one task were made from different data (paths.data=DIR leaves out what was not made from DIR)."]
 
 
 def _confounded(groups: Sequence[Group], keys: Sequence[str]) -> list[str]:

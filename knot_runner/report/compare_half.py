@@ -10,7 +10,7 @@ import numpy as np
 from knot_runner.errors import UserError
 from knot_runner.measures import MEASURES, measure_all
 from knot_runner.report.compare_records import Record
-from knot_runner.report.records_view import predictions
+from knot_runner.report.records_view import PREDICTIONS, predictions
 
 #: Predictions are kept in float32, so a run's measures are met but for ties.
 ROUNDING = 2e-3
@@ -40,7 +40,7 @@ def halve(record: Record) -> Halves:
     measured = {key for key in whole if record.numbers.get(key) is not None}
     off = [key for key in measured if abs(whole[key] - float(record.numbers[key] or 0)) > ROUNDING]
     if off or not measured:
-        path = record.folder / "predictions.safetensors"
+        path = record.folder / PREDICTIONS
         raise UserError(f"{path}: does not give the result's {min(off, default='measures')}; --select=half needs it")
     parts = [_flat(measure_all(_part(kept, side), coordinates)) for side in (0, 1)]
     first, second = ({key: value for key, value in part.items() if key in measured} for part in parts)

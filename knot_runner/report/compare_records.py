@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from knot_runner import stale
 from knot_runner.errors import UserError
+from knot_runner.records import BEFORE_SEALS, is_sealed
 from knot_runner.report.compare_settings import flatten, varying
 from knot_runner.report.compare_yaml import read_config
-from knot_runner.report.records_view import Job, Run, load
+from knot_runner.report.records_view import UNUSED, Job, Run, load, with_files
 from knot_runner.settings.run_id import HARDWARE_IN_RUN_ID, NOT_IN_RUN_ID, USED, kind_of, run_id
 
-State = Literal["done", "diverged", "failed", "damaged", "unfinished"]
+State = Literal["done", "diverged", "failed", "damaged", "other data", "unfinished"]
+CONFIG = "config.yaml"
 #: Not settings of a run but of the command that made it.
 OF_THE_PRESET = ("sweep", "report")
 #: What a result says of how it was made; runs that are averaged should agree in it.
@@ -64,21 +67,22 @@ class Archive:
     lines: tuple[str, ...]
 
 
-def read_all(out: Path) -> Archive:
+def read_all(out: Path, data: str | None = None) -> Archive:
     """Every run below ``out`` (``<task>/<method>/<run id>/``); what cannot be read is named, never raised.
 
-    Raises :class:`UserError` when ``out`` is not there or holds no run.
+    ``data``: runs that were made from other files than those below it are left out, too. Raises :class:`UserError`
+    when ``out`` is not there or holds no run.
     """
     if not out.is_dir():
         raise UserError(f"--out: {out}: is not a folder; paths.out of the runs would be right")
-    jobs, foreign = [], []
+    jobs, foreign, current = [], [], stale.CurrentData(data)
     for folder in _folders(out):
         try:
-            jobs.append(_job(folder))
+            jobs.append(_job(folder, current))
         except (ValueError, OSError, RecursionError) as problem:
             foreign.append(f"{folder.relative_to(out)} ({problem})")
     memo: dict[str, dict[str, str]] = {}
-    records = [_record(run, memo) for run in load(jobs)]
+    records = [_record(with_files(run, [CONFIG]), memo) for run in load(jobs)]
     if not records:
         raise UserError(f"--out: {out}: holds no runs (<task>/<method>/<run id>/config.yaml){_named(': ', foreign)}")
     lines = [f"Left out: {len(foreign)} folders that are not runs{_named(': ', foreign)}."] if foreign else []
@@ -100,7 +104,7 @@ def _folders(out: Path) -> list[Path]:
     return sorted(there)
 
 
-def _job(folder: Path) -> Job:
+def _job(folder: Path, data: stale.CurrentData) -> Job:
     """Raises ValueError for a config that is not that of a run in this place."""
     if not (folder / "config.yaml").exists():
         began = "failed before its settings were written" if (folder / "failed.json").exists() else "no config.yaml"
@@ -116,7 +120,7 @@ def _job(folder: Path) -> Job:
         raise ValueError("config.yaml is not that of a run: it needs task.name, method.name and seed")
     if (task, method) != (folder.parent.parent.name, folder.parent.name):
         raise ValueError("config.yaml is of another task or method")
-    return Job(folder.name, folder, task, method, seed, "", config)
+    return Job(folder.name, folder, task, method, seed, "", config, data)
 
 
 def _name(config: Mapping[str, Any], group: str) -> str | None:
@@ -168,7 +172,7 @@ def _named_right(job: Job) -> bool:
 def _state(run: Run) -> State:
     if run.status == "missing":
         return "failed" if (run.job.folder / "failed.json").is_file() else "unfinished"
-    return "damaged" if run.status == "corrupt" else run.status
+    return UNUSED.get(run.status, run.status)
 
 
 def _numbers(result: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float | None]]:
@@ -196,10 +200,15 @@ def _texts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def doubtful(records: Sequence[Record], out: Path) -> list[str]:
-    """A line on damaged results among ``records``, and one on settings that do not hash to their folder's name."""
-    damaged = [_short(record.run, out) for record in records if record.state == "damaged"]
+    """A line each on results among ``records`` that are not used, on those that say nothing of their other files, and
+    on settings that do not hash to their folder's name."""
+    lines = []
+    for state, what in {"damaged": "damaged results", "other data": "results of other data"}.items():
+        unused = [_short(record.run, out) for record in records if record.state == state]
+        lines += [f"Left out: {len(unused)} {what}{_named(': ', unused)}."] if unused else []
+    unsealed = sum(record.state == "done" and not is_sealed(record.run.result) for record in records)
+    lines += [f"{unsealed} results were {BEFORE_SEALS}."] if unsealed else []
     renamed = [str(r.folder.relative_to(out)) for r in records if not r.named_right and r.state != "damaged"]
-    lines = [f"Left out: {len(damaged)} damaged results{_named(': ', damaged)}."] if damaged else []
     if renamed:
         why = "changed since, or another version's"
         lines.append(f"config.yaml does not hash to the folder's name ({why}): {_named('', renamed)}.")
@@ -208,7 +217,7 @@ def doubtful(records: Sequence[Record], out: Path) -> list[str]:
 
 def _short(run: Run, out: Path) -> str:
     """The folder below ``out``, and what is wrong with its result."""
-    reason = run.problem.removeprefix(str(run.job.folder / "result.json")).strip()
+    reason = run.problem.removeprefix(str(run.job.folder / "result.json")).removeprefix(f"{run.job.folder}/").strip()
     return f"{run.job.folder.relative_to(out)} ({reason})"
 
 

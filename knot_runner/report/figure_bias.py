@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import itertools
 from collections import defaultdict
@@ -95,7 +96,7 @@ class Move:
     flips: float
 
 
-@drawn
+@functools.partial(drawn, reads=(records_view.PROBE,))
 def probe(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Dot plot of how far predictions move when one word of a sentence changes (App. D.2).
 

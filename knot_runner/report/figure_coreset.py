@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 #: Methods that Fig. 5 has beside the coresets, as the paper spells them.
 NAMES = {"fedavg": "FedAvg", "fedrep_final": "FedRep", "fedper_final": "FedPer"}
+CORESET = "coreset.safetensors"
 #: White pixels between images.
 GAP = 2
 #: Of a panel, in inches: width, and height for each row of images.
@@ -42,7 +43,7 @@ NEIGHBOUR_NOTE = (
 )
 
 
-@functools.partial(drawn, one_task=False)
+@functools.partial(drawn, one_task=False, reads=(CORESET,))
 def coreset_images(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """One row of images per run, a pair of panels per task and partition (Fig. 4, 10, 11): the coresets, and the
     distance by epoch. The course goes into a CSV beside the PNG; what is left of the distance comes back as lines.
@@ -158,8 +159,8 @@ def _method(run: Run) -> str:
 
 def _strip(run: Run, command: str) -> np.ndarray:
     """One run's coreset as one row of images [H, K * (W + gap), C], in order of their labels."""
-    path = run.job.folder / "coreset.safetensors"
-    kept = records_view.arrays(path, command)
+    path = run.job.folder / CORESET
+    kept = records_view.arrays(run, CORESET, command)
     channels, height, width = run.result["shape"]
     points, labels = kept.get("points"), kept.get("labels")
     count = run.result["points"]

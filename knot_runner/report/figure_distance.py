@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ COURSES = {
     "server_only": "server alone (Theorem 3)",
     "sums": "sum A (Theorem 2)",
 }
+MEASURES = "measures.safetensors"
 NOTE = (
     "Crosses: the two samples, mu and nu. Dots: the server's measure xi, from its random start (iteration 0) on. "
     "Curves: relative excess over the exact distance, that of the network simplex on all samples at one place: of "
@@ -40,7 +42,7 @@ NOTE = (
 )
 
 
-@drawn
+@functools.partial(drawn, reads=(MEASURES,))
 def moving_measure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """A panel per method: the measure's points, coloured by iteration, in their first two dimensions. Then a panel
     per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server knows alone,
@@ -95,8 +97,8 @@ def _spread(one: Band) -> str:
 
 def _scatter(axes: Axes, run: Run, command: str) -> Any:
     """Both samples, and the measure after each iteration that was kept; returns what has the scale of colours."""
-    path = run.job.folder / "measures.safetensors"
-    kept = {key: _flat(points) for key, points in records_view.arrays(path, command).items() if "weights" not in key}
+    path, stored = run.job.folder / MEASURES, records_view.arrays(run, MEASURES, command)
+    kept = {key: _flat(points) for key, points in stored.items() if "weights" not in key}
     steps = sorted(int(key.removeprefix("xi/")) for key in kept if key.startswith("xi/"))
     if not steps or {"mu", "nu"} - set(kept) or any(points is None for points in kept.values()):
         records_view.damaged(path, command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from knot_runner.report.terminal import short
 from knot_runner.report.text import plain
 
 
-@drawn
+@functools.partial(drawn, reads=(records_view.PREDICTIONS,))
 def expected_label(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2); returns the numbers.
 

@@ -35,7 +35,7 @@ WINDOW = 1 / 20
 WIDE = 8.0
 
 
-@functools.partial(drawn, one_task=False)
+@functools.partial(drawn, one_task=False, reads=(records_view.ROUNDS,))
 def curves(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Accuracy of the global model on the test set, and its loss at T, after each round (Fig. 4, 5).
 
@@ -66,7 +66,7 @@ def curves(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) 
     ]
 
 
-@functools.partial(drawn, one_task=False)
+@functools.partial(drawn, one_task=False, reads=(records_view.ROUNDS,))
 def aggregation(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Change of clients' accuracy on their own test images when the server aggregates (Fig. 6), in points.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
     return share[chosen] + (1 - share[chosen].sum()) / 3
 
 
-@drawn
+@functools.partial(drawn, reads=(records_view.PREDICTIONS,))
 def confidence(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the most confident corner (Fig. 5).
 

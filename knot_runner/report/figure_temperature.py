@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ def heat_colours(temperatures: Iterable[float]) -> dict[float, Any]:
 # ------------------------------------------------------------------------------------------------------- Fig. 1
 
 
-@drawn
+@functools.partial(drawn, reads=(probe_view.ARRAYS,))
 def gradients(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Histograms of gradient norms by temperature, images right and wrong apart (Fig. 1); returns the medians.
 
@@ -104,7 +105,7 @@ def _passes(probe: Probe) -> list[tuple[str, np.ndarray]]:
 # ------------------------------------------------------------------------------------------------------- Fig. 2
 
 
-@drawn
+@functools.partial(drawn, reads=(probe_view.ARRAYS,))
 def boundary(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Box plots of distance to the boundary after minus before one step, by temperature (Fig. 2); returns medians.
 
@@ -164,7 +165,7 @@ def _boxes(axes: Any, probe: Probe, colours: dict[float, Any]) -> None:
 # ------------------------------------------------------------------------------------------------------- Fig. 3
 
 
-@drawn
+@functools.partial(drawn, reads=(probe_view.ARRAYS,))
 def softmax(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3); returns each temperature's top class.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ def separation(vectors: np.ndarray, labels: np.ndarray, classes: int) -> Separat
     return Separation(float(same.mean()), by_label, chance, float(silhouette))
 
 
-@drawn
+@functools.partial(drawn, reads=(records_view.VECTORS,))
 def vectors(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """A t-SNE panel per method and setting, coloured by label; returns purity and silhouette of each.
 

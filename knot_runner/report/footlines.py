@@ -8,7 +8,7 @@ from typing import Any
 
 from knot_runner.report import printed
 from knot_runner.report.cells import METRICS, Group, Row
-from knot_runner.report.records_view import Run
+from knot_runner.report.records_view import UNUSED, Run
 
 #: What ``task.source=embedded`` reads, by kind of run.
 GENERATED = "Generated text (task.source=embedded)"
@@ -35,14 +35,19 @@ def absences(rows: dict[str, list[Run]]) -> list[str]:
             reasons = defaultdict(list)
             for run in members:
                 if run.status != "done":
-                    reasons["damaged" if run.status == "corrupt" else run.problem].append(str(run.job.seed))
+                    reasons[UNUSED.get(run.status, run.problem)].append(str(run.job.seed))
             why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())
             cases[f"{there} of {len(members)} runs are there ({why})."].append(name)
     lines = [f"{_listed(names)}: {case}" for case, names in cases.items()]
-    damaged = list(dict.fromkeys(r.problem for members in rows.values() for r in members if r.status == "corrupt"))
-    lines += [f"Not counted: {problem}." for problem in damaged[:MOST_NAMED]]
-    rest = len(damaged) - MOST_NAMED
-    return lines + ([f"Not counted: {rest} more damaged results."] if rest > 0 else [])
+    return lines + not_counted(run for members in rows.values() for run in members)
+
+
+def not_counted(runs: Iterable[Run]) -> list[str]:
+    """A line each for results of ``runs`` that are there and not used: damaged ones, and those of other data."""
+    problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
+    rest = len(problems) - MOST_NAMED
+    lines = [f"Not counted: {problem}." for problem in problems[:MOST_NAMED]]
+    return lines + ([f"Not counted: {rest} more results that are damaged or of other data."] if rest > 0 else [])
 
 
 def _listed(names: list[str]) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 
 from knot_runner.report.cells import display
 from knot_runner.report.checks import is_number
-from knot_runner.report.records_view import Run
+from knot_runner.report.records_view import UNUSED, Run
 from knot_runner.report.text import duration
 
 #: What a result says of what made it; results that differ in one of these may differ in rounding or more.
 MADE_BY = ("code", "device", "threads", "engine", "precision")
 #: States of a job, in the order they are shown.
-STATES = ("done", "diverged", "failed", "damaged", "running", "missing")
+STATES = ("done", "diverged", "failed", "damaged", "other data", "running", "missing")
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,10 @@ def view(runs: Sequence[Run], unfinished: Mapping[str, Standing]) -> RunsView:
 
 def standings(runs: Sequence[Run], unfinished: Mapping[str, Standing]) -> list[Standing]:
     """The state of each run; ``unfinished``: run id -> what is known of a run without a result."""
-    names = {"corrupt": "damaged"}
     return [
         unfinished.get(run.job.run_id, Standing("missing"))
         if run.status == "missing"
-        else Standing(names.get(run.status, run.status), _cause(run))
+        else Standing(UNUSED.get(run.status, run.status), _cause(run))
         for run in runs
     ]
 

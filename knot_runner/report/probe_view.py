@@ -10,6 +10,8 @@ import numpy as np
 from knot_runner.report import records_view
 from knot_runner.report.records_view import Run
 
+ARRAYS = "probe.safetensors"
+
 
 @dataclass(frozen=True, eq=False)
 class Probe:
@@ -38,8 +40,8 @@ class Probe:
 
 def read(run: Run, command: str = "") -> Probe:
     """The arrays of one run. Raises :class:`UserError` naming the file when it is absent or damaged."""
-    path = run.job.folder / "probe.safetensors"
-    arrays = records_view.arrays(path, command)
+    path = run.job.folder / ARRAYS
+    arrays = records_view.arrays(run, ARRAYS, command)
     try:
         made = Probe(
             arrays["temperatures"],

@@ -1,24 +1,30 @@
 """Reading run folders: what is there, what is not, and never a wrong number.
 
-A ``result.json`` that is absent, cut short, altered beyond JSON, or that belongs to another run counts as not there,
-and the reason is kept so that tables can name it.
+A ``result.json`` that is absent, cut short, altered, of another run or made from other data than ``paths.data`` has
+counts as not there, and the reason is kept so that tables can name it. All other files of a run are read by
+:func:`kept`, which checks them against the digests in ``result.json``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from knot_runner import stale
 from knot_runner.errors import UserError
-from knot_runner.records import intact
+from knot_runner.records import has_record, problem_of, read_record
 from knot_runner.report import sound
 
-Status = Literal["done", "diverged", "missing", "corrupt"]
+Status = Literal["done", "diverged", "missing", "corrupt", "other data"]
+#: Of runs with a result that is not used: how a person calls them.
+UNUSED = {"corrupt": "damaged", "other data": "other data"}
+PREDICTIONS, VECTORS = "predictions.safetensors", "vectors.safetensors"
+ROUNDS, PROBE = "rounds.jsonl", "probe.json"
 #: A result is some kilobytes; a file this long is not one.
 LONGEST_RESULT = 10_000_000
 
@@ -26,7 +32,8 @@ LONGEST_RESULT = 10_000_000
 @dataclass(frozen=True)
 class Job:
     """One run that a preset asks for, whether or not it has been made. ``label``: settings that set it apart from
-    the other runs of its method, as text ("task.labels.support=onehot"), or "". ``config``: its composed settings."""
+    the other runs of its method, as text ("task.labels.support=onehot"), or "". ``config``: its composed settings.
+    ``data``: the files that the command would read, which the run's must be like; None: whatever it was made from."""
 
     run_id: str
     folder: Path
@@ -35,6 +42,7 @@ class Job:
     seed: int
     label: str = ""
     config: dict[str, Any] = field(default_factory=dict, compare=False)
+    data: stale.CurrentData | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -56,21 +64,33 @@ def load(jobs: Iterable[Job]) -> list[Run]:
     return [_load(job) for job in jobs]
 
 
-def done(jobs: Iterable[Job], command: str = "") -> list[Run]:
-    """The finished runs among ``jobs``.
+def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
+    """As :func:`load`; finished runs of which one of the files ``names`` is absent or damaged count as damaged.
 
-    Raises :class:`UserError` when there are none, with the ``command`` that makes them.
+    Raises :class:`UserError` when none is finished, with the ``command`` that makes them.
     """
-    runs = load(jobs)
-    finished = [run for run in runs if run.status == "done"]
-    if not finished:
+    runs = [with_files(run, names, command) for run in load(jobs)]
+    if not any(run.status == "done" for run in runs):
         raise nothing_there(runs, command)
-    return finished
+    return runs
+
+
+def with_files(run: Run, names: Sequence[str], command: str = "") -> Run:
+    """``run``; a finished one that has lost one of the files ``names``, or has it damaged, counts as damaged. Whether
+    a run of its kind has such a file is for the reader to say."""
+    if run.status == "done":
+        own = [name for name in names if has_record(run.job.folder, run.result, name)]
+        try:
+            for name in own:
+                kept(run, name, command)
+        except UserError as problem:
+            return Run(run.job, "corrupt", str(problem))
+    return run
 
 
 def nothing_there(runs: list[Run], command: str = "") -> UserError:
     """The error that says that none of ``runs`` is finished, and why where there is a reason."""
-    reasons = dict.fromkeys(run.problem for run in runs if run.status in ("corrupt", "diverged"))
+    reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
     why = f" ({'; '.join(reasons)})" if reasons else ""
     return UserError(f"none of the {len(runs)} runs is there{why}{_make_with(command)}")
 
@@ -81,18 +101,18 @@ def predictions(run: Run, command: str = "") -> dict[str, tuple[np.ndarray, np.n
     ``before/<data set>`` holds those of the global model before distillation, with the same labels. Raises
     :class:`UserError` naming the file when it is absent or damaged.
     """
-    path = run.job.folder / "predictions.safetensors"
-    kept = arrays(path, command)
+    path = run.job.folder / PREDICTIONS
+    stored = arrays(run, PREDICTIONS, command)
     classes = len(run.result["labels"]["names"])
     found = {}
-    for key in kept:
+    for key in stored:
         name, _, kind = key.rpartition(".")
         if kind != "probabilities":
             continue
-        labels = kept.get(f"{name}.labels", kept.get(f"{name.removeprefix('before/')}.labels"))
-        if labels is None or not _fits(kept[key], labels, classes):
+        labels = stored.get(f"{name}.labels", stored.get(f"{name.removeprefix('before/')}.labels"))
+        if labels is None or not _fits(stored[key], labels, classes):
             damaged(path, command)
-        found[name] = (kept[key], labels)
+        found[name] = (stored[key], labels)
     if not found:
         damaged(path, command)
     return found
@@ -103,11 +123,11 @@ def vectors(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray]:
 
     Raises :class:`UserError` naming the file when it is absent or damaged.
     """
-    path = run.job.folder / "vectors.safetensors"
-    kept = arrays(path, command)
-    if {"vectors", "labels"} - set(kept):
+    path = run.job.folder / VECTORS
+    stored = arrays(run, VECTORS, command)
+    if {"vectors", "labels"} - set(stored):
         damaged(path, command)
-    points, labels = kept["vectors"], kept["labels"]
+    points, labels = stored["vectors"], stored["labels"]
     if points.ndim != 2 or not np.isfinite(points).all() or not _are_labels(labels, points, run):
         damaged(path, command)
     return points, labels
@@ -119,13 +139,12 @@ def rounds(run: Run, command: str = "") -> list[dict[str, Any]]:
 
     Raises :class:`UserError` naming the file when it is absent, cut short or damaged.
     """
-    path = run.job.folder / "rounds.jsonl"
-    if not path.is_file():
-        raise UserError(f"{path}: is not there" + _make_with(command))
+    path = run.job.folder / ROUNDS
+    content = kept(run, ROUNDS, command)
     try:
-        *lines, rest = path.read_text(encoding="utf-8").split("\n")
+        *lines, rest = content.decode().split("\n")
         rows = [_parsed(line) for line in lines]
-    except (ValueError, OSError, RecursionError):
+    except (ValueError, RecursionError):
         damaged(path, command)
     whole = not rest and len(rows) == run.result.get("rounds", len(rows)) > 0
     if not whole or not all(sound.is_round(row, i) for i, row in enumerate(rows)) or "accuracy" not in rows[-1]:
@@ -138,17 +157,16 @@ def probes(run: Run, command: str = "") -> list[dict[str, Any]]:
 
     Raises :class:`UserError` naming the file when it is absent or damaged.
     """
-    path = run.job.folder / "probe.json"
+    path = run.job.folder / PROBE
+    content = kept(run, PROBE, command)
     try:
-        entries = _strict_json(path)
+        entries = _parsed(content.decode())
         for entry in entries:
             rows = np.asarray(entry["probabilities"], dtype=float)
             right = rows.shape == (len(entry["words"]), len(run.result["labels"]["names"])) and np.isfinite(rows).all()
             if not right or not isinstance(entry["probe"], str) or not isinstance(entry["model"], str):
                 damaged(path, command)
-    except FileNotFoundError:
-        raise UserError(f"{path}: is not there" + _make_with(command)) from None
-    except (ValueError, TypeError, KeyError, OSError, RecursionError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         damaged(path, command)
     return entries
 
@@ -162,10 +180,13 @@ def _load(job: Job) -> Run:
     except (ValueError, OSError, RecursionError) as problem:
         return Run(job, "corrupt", f"{path} cannot be read ({type(problem).__name__})")
     wrong = sound.problem(result, job.task, job.method, job.seed)
-    if not wrong and not intact(result):
-        wrong = "does not match its digest"
+    wrong = wrong or problem_of(result, job.folder)
     if wrong:
         return Run(job, "corrupt", f"{path} {wrong}")
+    changes = job.data.changes(result) if job.data else []
+    if changes:
+        more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+        return Run(job, "other data", f"{path} is of other data than paths.data has ({changes[0]}{more})")
     return Run(job, result["status"], "diverged" if result["status"] == "diverged" else "", result)
 
 
@@ -190,17 +211,26 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def arrays(path: Path, command: str) -> dict[str, np.ndarray]:
+def kept(run: Run, name: str, command: str = "") -> bytes:
+    """The bytes of file ``name`` of a finished run. Raises :class:`UserError` naming it when it is absent or not as
+    the run's result sealed it."""
+    try:
+        return read_record(run.job.folder, run.result, name)
+    except UserError as problem:
+        there = (run.job.folder / name).exists()
+        raise UserError(f"{problem}{_delete(command) if there else _make_with(command)}") from None
+
+
+def arrays(run: Run, name: str, command: str) -> dict[str, np.ndarray]:
     """The arrays of a safetensors file of a run. Raises :class:`UserError` naming it when it is absent or damaged."""
     from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    from safetensors.numpy import load
 
-    if not path.is_file():
-        raise UserError(f"{path}: is not there" + _make_with(command))
+    content = kept(run, name, command)
     try:
-        return load_file(path)
-    except (SafetensorError, OSError, ValueError, KeyError):
-        damaged(path, command)
+        return load(content)
+    except (SafetensorError, ValueError, KeyError):
+        damaged(run.job.folder / name, command)
 
 
 def _fits(probabilities: np.ndarray, labels: np.ndarray, classes: int) -> bool:
@@ -217,7 +247,11 @@ def _are_labels(labels: np.ndarray, points: np.ndarray, run: Run) -> bool:
 
 def damaged(path: Path, command: str) -> NoReturn:
     """Raises :class:`UserError`: ``path`` cannot be used, and what to do."""
-    raise UserError(f"{path}: is damaged; delete its folder" + (f" and repeat: {command}" if command else ""))
+    raise UserError(f"{path}: is damaged{_delete(command)}")
+
+
+def _delete(command: str) -> str:
+    return "; delete its folder" + (f" and repeat: {command}" if command else "")
 
 
 def _make_with(command: str) -> str:

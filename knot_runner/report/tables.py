@@ -22,7 +22,7 @@ from knot_runner.report.footlines import (
     sources,
 )
 from knot_runner.report.made_with import made_with
-from knot_runner.report.records_view import Job, Run, load, nothing_there
+from knot_runner.report.records_view import UNUSED, Job, Run, load, nothing_there
 from knot_runner.report.stats import mean_interval
 from knot_runner.report.table_clustered import WEIGHTINGS, clustered
 from knot_runner.report.table_temperatures import temperatures
@@ -70,7 +70,7 @@ def build_table(
     if not any(run.status in ("done", "diverged") for run in runs):
         raise nothing_there(runs, command)
     rows, heads, groups, lines = _parts(runs, kind, table, metrics, options or {}, command)
-    if command and any(run.status in ("missing", "corrupt") for run in runs):
+    if command and any(run.status in ("missing", *UNUSED) for run in runs):
         lines.append(f"The rest is made by: {command}")
     title = table["caption"] if table else f"{', '.join(dict.fromkeys(run.job.task for run in runs))}: {kind}"
     return Table(kind, title, heads, groups, tuple(rows), (*lines, *notes))

@@ -5,7 +5,21 @@ result says them (:func:`made_by`, and the ``files`` of its task), and :func:`re
 """
 
 from knot_runner.stale.code import code_changes, code_version, made_by
-from knot_runner.stale.kept import reasons, set_aside, summary
+from knot_runner.stale.kept import DATA, CurrentData, data_changes, on_data, reasons, refusal, set_aside, summary
 from knot_runner.stale.opened import Now, Opened
 
-__all__ = ["Now", "Opened", "code_changes", "code_version", "made_by", "reasons", "set_aside", "summary"]
+__all__ = [
+    "DATA",
+    "CurrentData",
+    "Now",
+    "Opened",
+    "code_changes",
+    "code_version",
+    "data_changes",
+    "made_by",
+    "on_data",
+    "reasons",
+    "refusal",
+    "set_aside",
+    "summary",
+]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +14,67 @@ from knot_runner.stale.code import code_changes, shown
 from knot_runner.stale.opened import Now, Opened
 from knot_runner.strict import build
 
+#: how a reason that is about files begins
+DATA = "data: "
 #: lines of a summary that name reasons
 MOST_REASONS = 4
 
 
 def reasons(result: dict[str, Any], settings: Settings, now: Now | None = None) -> list[str]:
-    """Why a finished run (its ``result.json``) might come out otherwise today, one line each; empty: it would not.
+    """Why a finished run (its ``result.json``) might come out otherwise today, one line each; empty: it would not."""
+    return code_changes(result) + data_changes(result, settings.paths.data, now)
 
-    Files are compared by size and time, and read only where these differ; ``now`` lets the runs of one command share
-    what was looked at. Where ``paths.data`` is not set, files cannot be compared, and none is named.
+
+def on_data(found: Sequence[str]) -> list[str]:
+    """Those of :func:`reasons` that are :func:`data_changes`."""
+    return [reason for reason in found if reason.startswith(DATA)]
+
+
+def data_changes(result: dict[str, Any], data: str | None, now: Now | None = None) -> list[str]:
+    """One line each for the files that a finished run read, or did not find, and that are not as they were below
+    ``data`` (``paths.data``); empty: it would read the same.
+
+    Files are read only where what the file system says of them differs; ``now`` lets the runs of one command share
+    what was looked at. Where ``data`` is None, files cannot be compared, and none is named.
     """
-    root = settings.paths.data
-    return code_changes(result) + (_data_changes(result, Path(root).expanduser(), now or Now()) if root else [])
-
-
-def _data_changes(result: dict[str, Any], root: Path, now: Now) -> list[str]:
-    """One line each for the files that a run read, or did not find, and that are not as they were."""
+    if data is None:
+        return []
+    root, now = Path(data).expanduser(), now or Now()
     try:
         files = [build(Opened, row, "files") for row in result.get("files", [])]
     except UserError:
-        return ["data: another version of knot_runner recorded what was read"]
+        return [f"{DATA}another version of knot_runner recorded what was read"]
     changes = ((was.path, now.change(root, was)) for was in files)
-    return [shown(f"data: {path} {change}") for path, change in changes if change]
+    return [shown(f"{DATA}{path} {change}") for path, change in changes if change]
+
+
+@dataclass(frozen=True)
+class CurrentData:
+    """The files that a command would read below ``data`` (``paths.data``); None: it reads none, and nothing differs.
+
+    For one command: changes after the first look are not seen.
+    """
+
+    data: str | None
+    now: Now = field(default_factory=Now)
+
+    def changes(self, result: dict[str, Any]) -> list[str]:
+        """:func:`data_changes` of a finished run."""
+        return data_changes(result, self.data, self.now)
+
+
+def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> str:
+    """The line on runs (title, folder, changes) of ``finished`` ones that were made from other data than
+    ``paths.data`` has now: their numbers are not those of the data asked for."""
+    title, folder, changes = changed[0]
+    more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+    some = f"{len(changed)} of {finished} finished runs were made from other data, the first " * (finished > 1)
+    them, they, are = ("it", "it", "is") if len(changed) == 1 else ("them", "they", "are")
+    was = " was made from other data" * (finished == 1)
+    return (
+        f"paths.data: {some}{title} ({folder}){was}: {changes[0].removeprefix(DATA)}{more}; "
+        f"--stale=rerun makes {them} anew, --stale=keep shows {them} as {they} {are}"
+    )
 
 
 def set_aside(folder: Path) -> Path:

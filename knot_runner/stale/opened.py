@@ -1,10 +1,16 @@
-"""Which files a run read, so that a later change is noticed: by size and time first, by content where they differ."""
+"""Which files a run read, so that other data are noticed: what the file system says first, content where that differs.
+
+Size and time of the last change can be alike in two files (``cp -p``, ``rsync -a``), so a file counts as the same
+without being read only where its inode and ctime are the same too: no user can set these.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import glob
 import hashlib
+import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +23,10 @@ from knot_runner.strict import AtMost
 #: what a file system holds in 64 bits
 Stamp = Annotated[int, AtMost(2**63)]
 
+#: A file that changed less than so many ns (two ticks of a slow clock) before it was read may change again without
+#: another ctime: it has none on record, and is read whenever it is compared.
+TICK = 20_000_000
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -25,7 +35,8 @@ class Opened:
     ``path``: from the data folder on, with forward slashes; whole where it lies elsewhere. ``size``: bytes.
     ``mtime_ns``: of the last change, in ns since 1970; of a folder, of its newest file. ``sha256``: hex digest of the
     bytes; of a folder, of its files' names and digests; None: it was not there (``task.missing=skip``).
-    ``listing``: of a folder, hex digest of its files' names, sizes and times, which is compared before any is read.
+    ``listing``: of a folder, hex digest of its files' names and of what the file system says of each, which is compared
+    before any is read. ``inode``, ``ctime_ns``: of a file; 0 where they cannot tell whether it is the same.
     """
 
     path: str
@@ -34,10 +45,13 @@ class Opened:
     sha256: str | None
     pattern: str = ""
     listing: str = ""
+    inode: int = 0
+    ctime_ns: int = 0
 
     def record(self) -> dict[str, Any]:
-        """As ``result.json`` holds it: a file has neither pattern nor listing."""
-        return {key: value for key, value in dataclasses.asdict(self).items() if value != ""}
+        """As ``result.json`` holds it: a file has neither pattern nor listing, a folder no inode."""
+        unset = {"pattern": "", "listing": "", "inode": 0, "ctime_ns": 0}
+        return {key: value for key, value in dataclasses.asdict(self).items() if value != unset.get(key, ...)}
 
 
 def absent(short: str) -> Opened:
@@ -49,7 +63,7 @@ def look(path: Path, short: str) -> Opened:
     """The file ``path`` as it is now, recorded as ``short``; reads it whole. Raises :class:`UserError`."""
     try:
         stat = path.stat()  # before the content: what changes in between then has another time
-        return Opened(short, stat.st_size, stat.st_mtime_ns, sha256(path))
+        return _opened(short, stat, sha256(path))
     except OSError as problem:
         raise _unreadable(path, problem) from None
 
@@ -61,7 +75,13 @@ def read(path: Path, short: str) -> tuple[bytes, Opened]:
         content = path.read_bytes()
     except OSError as problem:
         raise _unreadable(path, problem) from None
-    return content, Opened(short, stat.st_size, stat.st_mtime_ns, hashlib.sha256(content).hexdigest())
+    return content, _opened(short, stat, hashlib.sha256(content).hexdigest())
+
+
+def _opened(short: str, stat: os.stat_result, digest: str | None) -> Opened:
+    settled = time.time_ns() - stat.st_ctime_ns > TICK
+    inode, ctime = (stat.st_ino, stat.st_ctime_ns) if settled else (0, 0)
+    return Opened(short, stat.st_size, stat.st_mtime_ns, digest, inode=inode, ctime_ns=ctime)
 
 
 def _unreadable(path: Path, problem: OSError) -> UserError:
@@ -83,12 +103,12 @@ def together(short: str, pattern: str, parts: list[Opened]) -> Opened:
         max((part.mtime_ns for part in parts), default=0),
         _digest(f"{part.path}\0{part.sha256}" for part in parts),
         pattern,
-        _digest(f"{part.path}\0{part.size}\0{part.mtime_ns}" for part in parts),
+        _digest(f"{part.path}\0{part.size}\0{part.mtime_ns}\0{part.inode}\0{part.ctime_ns}" for part in parts),
     )
 
 
 class Now:
-    """Files as they are now. Each is looked at once, and read only where size or time changed, so that a thousand runs
+    """Files as they are now. Each is looked at once, and read only where it may have changed, so that a thousand runs
     of the same files cost what one costs. For one command: changes after the first look are not seen."""
 
     def __init__(self) -> None:
@@ -115,7 +135,8 @@ class Now:
         stat = path.stat()
         if stat.st_size != was.size:
             return "changed"
-        return None if stat.st_mtime_ns == was.mtime_ns else self._differs(path, was)
+        same = (stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns) == (was.mtime_ns, was.inode, was.ctime_ns)
+        return None if same else self._differs(path, was)
 
     def _differs(self, path: Path, was: Opened) -> str | None:
         key = (path, was.pattern)
@@ -125,8 +146,7 @@ class Now:
 
 
 def _listing(folder: Path, pattern: str) -> str:
-    stats = [(name, (folder / name).stat()) for name in members(folder, pattern)]
-    parts = [Opened(name, stat.st_size, stat.st_mtime_ns, None) for name, stat in stats]
+    parts = [_opened(name, (folder / name).stat(), None) for name in members(folder, pattern)]
     return together("", pattern, parts).listing
 
 

@@ -20,11 +20,11 @@ from knot_runner.files import FULL, BusyError, locked, write_atomic
 from knot_runner.pipelines.errand import Errand, Means
 from knot_runner.processes import Ended, die_with_parent, ended_by_sigterm
 from knot_runner.records import lock_of
-from knot_runner.run import run_locked
+from knot_runner.run import finished_result, run_locked
 from knot_runner.settings import Settings, build_run, run_id
 from knot_runner.sweep.devices import leased
 from knot_runner.sweep.plan import STOP, Plan, read_plan
-from knot_runner.sweep.state import EXIT, LOG, Kind, ProgressFile, State, clear_failure, status, write_failure
+from knot_runner.sweep.state import EXIT, LOG, Kind, ProgressFile, State, clear_failure, write_failure
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def attempt(work: Work, plan: Plan, means: Means | None = None, own_process: boo
         return "skipped"
     try:
         with locked(lock_of(work.settings.paths.out, work.run_id), wait=plan.patient):
-            state = status(work.folder) or _carried_out(work, plan, means, own_process)
+            state = _finished(work) or _carried_out(work, plan, means, own_process)
     except BusyError:
         return "busy"
     except (OSError, UserError) as problem:  # its folder cannot be written: on record if that at least can be
@@ -78,6 +78,14 @@ def attempt(work: Work, plan: Plan, means: Means | None = None, own_process: boo
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
     return state
+
+
+def _finished(work: Work) -> State | None:
+    """What another command made of the job since this sweep began. Raises :class:`UserError` where that was from other
+    data."""
+    errand = Errand(work.settings, work.hp, work.folder, "", work.run_id, lambda *_: None, lambda _: None)
+    result = finished_result(errand)
+    return result["status"] if result else None
 
 
 def _unwritten(folder: Path, problem: OSError | UserError) -> State:

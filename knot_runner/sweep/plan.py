@@ -59,12 +59,15 @@ class Plan:
         (self.folder / name).touch()
 
 
-def make_plan(out: Path, jobs: list[PlannedJob], fail_fast: bool, code: str | None) -> Plan:
-    """A plan of its own folder, written. Raises :class:`UserError` where it cannot be."""
+def new_plan(out: Path, jobs: list[PlannedJob], fail_fast: bool, code: str | None) -> Plan:
+    """A plan of a folder of its own; not written yet."""
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{digest([time.time_ns(), [job.run_id for job in jobs]], 6)}"
-    plan = Plan(out / ".sweeps" / name, jobs, fail_fast, code)
+    return Plan(out / ".sweeps" / name, jobs, fail_fast, code)
+
+
+def write_plan(plan: Plan) -> None:
+    """For all processes of the sweep. Raises :class:`UserError` where it cannot be."""
     write_json(plan.path, {**asdict(plan), "folder": str(plan.folder)})
-    return plan
 
 
 def write_outcomes(plan: Plan, outcomes: list[dict[str, Any]]) -> None:

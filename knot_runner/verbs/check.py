@@ -13,7 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from knot_runner import stale
 from knot_runner.errors import UserError, nearest
+from knot_runner.records import read_result
 from knot_runner.report.terminal import short
 from knot_runner.report.text import plain
 
@@ -31,7 +33,7 @@ MOST = 30
 #: Jobs that need a look which are shown one by one beside the groups.
 NOTABLE = 10
 TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
-Standing = Literal["done", "diverged", "running", "failed", "stopped", "to do"]
+Standing = Literal["done", "diverged", "other data", "running", "failed", "stopped", "to do"]
 
 
 @dataclass(frozen=True)
@@ -58,18 +60,24 @@ def check(arguments: list[str]) -> int:
 
     options = parse(arguments)
     jobs, _ = compose_all(options.rest)
-    states = [state_of(job) for job in jobs]
+    data = stale.CurrentData(jobs[0].settings.paths.data)
+    states = [state_of(job, data) for job in jobs]
     console = Console()
     shown = jobs if len(jobs) <= MOST or options.all else []
     console.print(_listed(shown, states) if shown else _grouped(jobs, states))
     console.print(_summary(states), highlight=False)
+    refused = any(state.standing == "other data" for state in states)
+    if refused:
+        ways = "--stale=rerun makes those of other data anew, --stale=keep shows them as they are"
+        console.print(Text(f"a command with these jobs would stop; {ways}"), soft_wrap=True)
     left = {job.run_id: job for job, state in zip(jobs, states, strict=True) if state.standing not in DONE}
     done = [job for job, state in zip(jobs, states, strict=True) if state.standing == "done"]
-    return _looked_ahead(console, list(left.values()), done, options) if left else 0
+    code = _looked_ahead(console, list(left.values()), done, options) if left else 0
+    return 2 if refused else code
 
 
 #: Standings of jobs that a sweep leaves as they are.
-DONE = ("done", "diverged")
+DONE = ("done", "diverged", "other data")
 
 
 def parse(arguments: list[str]) -> Options:
@@ -104,13 +112,16 @@ def _seconds(value: str) -> float:
 # ------------------------------------------------------------------------------------------------------------- states
 
 
-def state_of(job: ComposedJob) -> State:
-    """What the job's folder, and its lock, say of it."""
-    from knot_runner.sweep.state import read_failure, read_progress, status
+def state_of(job: ComposedJob, data: stale.CurrentData | None = None) -> State:
+    """What the job's folder, and its lock, say of it; ``data``: what it would read, shared by a command's jobs."""
+    from knot_runner.sweep.state import read_failure, read_progress
 
-    found = status(job.folder)
-    if found is not None:
-        return State("diverged", found) if found == "diverged" else State("done", "done")
+    result = read_result(job.folder)
+    if result is not None:
+        changes = (data or stale.CurrentData(job.settings.paths.data)).changes(result)
+        if changes:
+            return State("other data", f"made from other data: {changes[0].removeprefix(stale.DATA)}")
+        return State("diverged", "diverged") if result["status"] == "diverged" else State("done", "done")
     progress = read_progress(job.folder)
     if progress is not None:
         return State("running", f"running: {progress.stage} {progress.done} of {progress.total}")
@@ -186,9 +197,10 @@ def _add(rows: Table, *cells: str) -> None:
 def _summary(states: list[State]) -> str:
     """``33 jobs, 12 done, 21 to do``, and of those what has been begun."""
     count = Counter(state.standing for state in states)
-    left = len(states) - count["done"] - count["diverged"]
+    left = len(states) - sum(count[name] for name in DONE)
     parts = [f"{len(states)} job{'s' * (len(states) != 1)}, {count['done']} done"]
-    parts += [f"{count['diverged']} diverged"] * (count["diverged"] > 0) + [f"{left} to do"]
+    parts += [f"{count['diverged']} diverged"] * (count["diverged"] > 0)
+    parts += [f"{count['other data']} of other data"] * (count["other data"] > 0) + [f"{left} to do"]
     begun = [f"{count[name]} {name}" for name in ("running", "failed", "stopped") if count[name]]
     return ", ".join(parts) + (f" ({', '.join(begun)})" if begun else "")
 

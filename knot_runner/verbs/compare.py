@@ -15,6 +15,8 @@ FLAGS = ("--out", "--by", "--measure", "--best", "--over", "--select", "--sort",
 SPLITS = ("test", "half")
 #: Where runs are by default, and how any other verb is told.
 OUT, PLACE = "outputs", "paths.out="
+#: The data that runs must have been made from.
+DATA = "paths.data="
 
 
 def compare(arguments: list[str]) -> int:
@@ -47,7 +49,7 @@ def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
     place = [word.partition("=")[2] for word in words if word.startswith(PLACE)]
     return Question(
         out=Path(one.get("--out") or [OUT, *place][-1]).expanduser(),
-        filters=tuple(parse(word) for word in words if not word.startswith(PLACE)),
+        filters=tuple(parse(word) for word in words if not word.startswith((PLACE, DATA))),
         by=_names(flags["--by"]) if "--by" in flags else None,
         measures=_names(flags.get("--measure", ())),
         best=one.get("--best", ""),
@@ -55,6 +57,7 @@ def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
         select=one.get("--select", "test"),
         sort=one.get("--sort", ""),
         runs="--runs" in flags,
+        data=next((word.removeprefix(DATA) for word in reversed(words) if word.startswith(DATA)), None),
     )
 
 

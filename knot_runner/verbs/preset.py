@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,16 @@ class Preset:
         return Path(self.jobs[0].settings.paths.out)
 
 
+def _say_unsealed(jobs: list[ComposedJob]) -> None:
+    """A line on results whose other files cannot be checked."""
+    from knot_runner.records import BEFORE_SEALS, is_sealed, read_result
+
+    results = [result for job in jobs if (result := read_result(job.folder))]
+    unsealed = sum(not is_sealed(result) for result in results)
+    if unsealed:
+        print(f"{unsealed} of {len(results)} results were {BEFORE_SEALS}", file=sys.stderr)
+
+
 def preset_of(arguments: list[str], verb: str) -> Preset:
     """The preset ``arguments[0]`` with the overrides after it. Raises :class:`UserError`.
 
@@ -49,4 +60,5 @@ def preset_of(arguments: list[str], verb: str) -> Preset:
 
     experiment = f"experiment={arguments[0]}"
     jobs, _ = compose_all([experiment, *arguments[1:]])
+    _say_unsealed(jobs)
     return Preset(arguments[0], jobs, shlex.join(["knot-runner", experiment, *arguments[1:]]))

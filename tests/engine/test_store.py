@@ -27,6 +27,41 @@ def test_a_changed_file_is_refused(tmp_path):
     path.write_bytes(content)
     with pytest.raises(UserError, match="does not match its digest"):
         artefact.tensors()
+    assert Store(tmp_path).find("local", "k") is None
+
+
+def put(store, key="k", value=1.0):
+    return store.put("local", key, {"w": torch.full((9,), value)}, {"seconds": value}, {"rounds.jsonl": f"{value}\n"})
+
+
+@pytest.mark.parametrize("name", ["info.json", "tensors.safetensors", "rounds.jsonl"])
+@pytest.mark.parametrize("change", ["flip", "cut", "gone", "other"])
+def test_a_damaged_one_is_not_there_and_set_aside_under_its_lock(tmp_path, name, change, capsys):
+    store = Store(tmp_path)
+    path, other = put(store).folder / name, put(store, "other", 2.0).folder / name
+    whole = path.read_bytes()
+    changed = {"flip": whole[:-3] + bytes([whole[-3] ^ 2]) + whole[-2:], "cut": whole[:-1], "other": other.read_bytes()}
+    path.unlink() if change == "gone" else path.write_bytes(changed[change])
+    if (name, change) == ("info.json", "cut"):  # the last line break
+        assert store.find("local", "k").tensors()["w"][0] == 1.0
+        return
+    assert store.find("local", "k") is None
+    with store.lock("local", "k"):
+        said = capsys.readouterr().err
+        assert not (path.parent / "info.json").exists()
+        if (name, change) != ("info.json", "gone"):  # that is unfinished work
+            assert str(path) in said and "damaged-1" in said and len(said.splitlines()) == 1
+        put(store)
+    assert store.find("local", "k").tensors()["w"][0] == 1.0
+    assert store.get("local", "other").read("rounds.jsonl") == b"2.0\n"
+
+
+def test_a_finished_one_needs_no_commits(tmp_path):
+    for name in ("commit.json", "state-0.safetensors", "state-1.safetensors"):
+        (tmp_path / "local" / "k").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "local" / "k" / name).write_text("x")
+    folder = put(Store(tmp_path)).folder
+    assert sorted(path.name for path in folder.iterdir()) == ["info.json", "rounds.jsonl", "tensors.safetensors"]
 
 
 def test_an_unfinished_one_is_not_there(tmp_path):

@@ -12,7 +12,7 @@ import yaml
 from safetensors.numpy import save_file
 
 from knot_runner.measures import measure
-from knot_runner.records import write_result
+from knot_runner.records import read_result, write_result
 from knot_runner.report.compare import Question, compare
 from knot_runner.report.compare_filters import parse
 from knot_runner.settings.run_id import run_id
@@ -95,6 +95,7 @@ def predicted(root: Path, right: np.ndarray, labels: np.ndarray, **changes: Any)
     }  # fmt: skip
     folder = made(root, found["accuracy"], {"metrics": metrics}, **changes)
     save_file({"test.probabilities": probabilities, "test.labels": labels}, folder / "predictions.safetensors")
+    write_result(folder, read_result(folder))  # which seals them, too
     return folder
 
 

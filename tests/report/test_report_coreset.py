@@ -10,7 +10,7 @@ from rich.console import Console
 from safetensors.numpy import save_file
 
 from knot_runner.errors import UserError
-from knot_runner.records import write_result
+from knot_runner.records import read_result, write_result
 from knot_runner.report import canvas, sound
 from knot_runner.report.figure_coreset import coreset_accuracy, coreset_images
 from knot_runner.report.records_view import Job
@@ -71,6 +71,7 @@ def job(folder: Path, result: dict[str, Any], **changes: Any) -> Job:
 def points(folder: Path, **changes: np.ndarray) -> None:
     arrays = {"points": np.full((4, 6), 0.5, np.float32), "labels": np.array([1, 0, 2, 0])}
     save_file({**arrays, **changes}, folder / "coreset.safetensors")
+    write_result(folder, read_result(folder))  # which seals them, too
 
 
 def test_images_are_drawn_in_the_order_of_their_labels(tmp_path: Path) -> None:

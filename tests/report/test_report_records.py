@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from knot_runner.errors import UserError
-from knot_runner.report.records_view import done, load, predictions, probes, rounds, vectors
+from knot_runner.report.records_view import load, predictions, probes, readable, rounds, vectors
 
 
 def test_reads_a_finished_run(factory: Any) -> None:
@@ -70,7 +70,7 @@ def test_every_truncation_is_refused(factory: Any) -> None:
 def test_done_names_the_command_when_nothing_is_there(factory: Any) -> None:
     jobs = [factory.job(seed=0), factory.made(seed=1, status="diverged")]
     with pytest.raises(UserError, match=r"none of the 2 runs is there \(diverged\); make it with: knot-runner x"):
-        done(jobs, "knot-runner x")
+        readable(jobs, command="knot-runner x")
 
 
 def test_predictions_come_with_their_labels(factory: Any) -> None:

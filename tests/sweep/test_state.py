@@ -7,7 +7,16 @@ import pytest
 
 from knot_runner.errors import UserError
 from knot_runner.sweep import state
-from knot_runner.sweep.plan import PATIENT, STOP, PlannedJob, make_plan, read_outcomes, read_plan, write_outcomes
+from knot_runner.sweep.plan import (
+    PATIENT,
+    STOP,
+    PlannedJob,
+    new_plan,
+    read_outcomes,
+    read_plan,
+    write_outcomes,
+    write_plan,
+)
 from knot_runner.sweep.task import cause_of
 
 
@@ -45,7 +54,8 @@ def test_progress_is_written_seldom_believed_for_a_minute_and_taken_away(tmp_pat
 
 def test_a_plan_is_read_as_written_and_a_damaged_one_named(tmp_path):
     jobs = [PlannedJob(["seed=1"], "abc", str(tmp_path / "abc"), "femnist fedavg seed 1")]
-    plan = make_plan(tmp_path, jobs, True, "code")
+    plan = new_plan(tmp_path, jobs, True, "code")
+    write_plan(plan)
     assert read_plan(plan.path) == plan
     assert not plan.stopped and not plan.patient
     plan.mark(STOP)

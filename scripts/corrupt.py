@@ -1,0 +1,246 @@
+"""Corrupt every stored file of finished and unfinished runs, and see that no number changes in silence.
+
+For each kind of run two finished and two unfinished ones are made; then each stored file is changed in turn: a byte in
+each of ten regions, cut at four places, deleted, swapped with the other run's. After each change the reports are read
+(finished) or the command is given again (unfinished): the numbers are those of the run left alone, or the file (or the
+run) is named and not used.
+
+python scripts/corrupt.py --kinds federated matrix coreset knot --out /tmp/corrupt
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from knot_runner.cli import main as command
+from knot_runner.errors import UserError
+from knot_runner.pipelines import commits, pair_log
+from knot_runner.records import NAME, STATES, read_result
+from knot_runner.report.compare_records import read_all
+from knot_runner.report.records_view import Run, predictions, rounds, vectors, with_files
+
+IMAGES = [
+    "task=femnist", "task.limit=300", "task.shape=[1,8,8]", "partition.count=6", "partition.alpha=5.0",
+    "model.hidden=[16]", "hardware.workers=1",
+]  # fmt: skip
+TRAINING = ["training.rounds=3", "training.epochs=1", "training.participants=3", "training.batch=8", "training.lr=.01"]
+TEXTS = [
+    "task.limit=60", "model.hidden=16", "model.layers=1", "model.intermediate=32", "model.vocab_size=600",
+    "training.local.epochs=2", "training.pretrain.epochs=2", "training.distil.epochs=2", "training.distil.batch=16",
+    "method.bias.texts=20", "method.bias.tokens=20", "hardware.workers=1",
+]  # fmt: skip
+#: Kind -> overrides of its smallest run.
+KINDS = {
+    "federated": [*IMAGES, *TRAINING],
+    "matrix": [*IMAGES, "method=dataset_distance"],
+    "coreset": [*IMAGES, "method=coreset", "method.points=4", "method.epochs=3", "method.participants=2"],
+    "knot": TEXTS,
+}
+REGIONS, CUTS = 10, 4
+#: Files that hold no number: how a run went.
+PASSING = {"log.txt", "failed.json", "progress.json", "driver.txt"}
+
+
+class Stopped(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+def run(overrides: list[str], out: Path) -> tuple[int, str]:
+    """(Exit code, what was said) of one command, in this process."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = command([*overrides, f"paths.out={out}"])
+    return code, said.getvalue()
+
+
+def numbers(out: Path) -> dict[str, Any]:
+    """Run id -> numbers, without times, of every run as reports read it; or why it is not used."""
+    found: dict[str, Any] = {}
+    for record in read_all(out).records:
+        stored = sorted(name for name in record.run.result.get("digest", {}) if name != NAME)
+        run = with_files(record.run, stored)
+        used = run.status == "done"
+        found[record.folder.name] = [_result(run.result), *_records(run)] if used else f"unused: {run.problem}"
+    return found
+
+
+def _result(result: dict[str, Any]) -> str:
+    free = ("seconds", "digest", "files")
+    return json.dumps({key: value for key, value in result.items() if key not in free}, sort_keys=True)
+
+
+def _records(run: Run) -> list[Any]:
+    kept: list[Any] = []
+    for read in (predictions, rounds, vectors):
+        with contextlib.suppress(UserError, KeyError):
+            kept.append(str(_untimed(read(run))))
+    return kept
+
+
+def _untimed(value: Any) -> Any:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [{key: part for key, part in row.items() if key != "seconds"} for row in value]
+    return value
+
+
+def damages(content: bytes, other: bytes | None) -> Iterator[tuple[str, bytes | None]]:
+    """(What is done, the file's new content; None: it is deleted)."""
+    for region in range(REGIONS):
+        place = min(len(content) - 1, region * len(content) // REGIONS + len(content) // (2 * REGIONS))
+        if place >= 0:
+            yield f"flip {region}", content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+    for part in range(CUTS):
+        yield f"cut {part}", content[: part * len(content) // CUTS]
+    yield "delete", None
+    if other is not None and other != content:
+        yield "swap", other
+
+
+def stored(out: Path) -> list[Path]:
+    """Every file below ``out`` but locks, tables and what says how a run went."""
+    files = (path.relative_to(out) for path in out.rglob("*") if path.is_file())
+    return sorted(
+        p for p in files if not p.parts[0].startswith(".") and p.name not in PASSING and ".locks" not in p.parts
+    )
+
+
+def twin(path: Path, files: list[Path]) -> Path | None:
+    """The file of the same name of the other run or stage."""
+    alike = [p for p in files if p.name == path.name and p.parts[:-2] == path.parts[:-2] and p != path]
+    return alike[0] if alike else None
+
+
+def tried(
+    whole: Path, after: Callable[[Path], dict[str, Any]], right: dict[str, Any]
+) -> tuple[Counter[str], list[str]]:
+    """Outcomes of every damage to every file of ``whole``, and those that are wrong; ``after``: what is read then."""
+    outcomes, wrong = Counter[str](), []
+    files = stored(whole)
+    for path in files:
+        if path.parts[0] != "artefacts" and path.parts[2] not in right:
+            continue  # another run's, which nothing is asked of
+        mate = twin(path, files)
+        for what, content in damages((whole / path).read_bytes(), (whole / mate).read_bytes() if mate else None):
+            with tempfile.TemporaryDirectory() as place:
+                out = Path(place) / "out"
+                shutil.copytree(whole, out)
+                target = out / path
+                target.unlink()  # a model is a link to its stage's file: the damage is to one of the two
+                if content is not None:
+                    target.write_bytes(content)
+                try:
+                    found = after(out)
+                except Exception as problem:  # a traceback is a failure of its own
+                    outcomes["traceback"] += 1
+                    wrong.append(f"{path} {what}: {type(problem).__name__}: {problem}")
+                    continue
+            outcome = judged(found, right)
+            outcomes[outcome] += 1
+            if outcome == "silent change":
+                wrong.append(f"{path} {what}")
+    return outcomes, wrong
+
+
+def judged(found: dict[str, Any], right: dict[str, Any]) -> str:
+    """equal, named (a run is left out, and said), or a silent change."""
+    kinds = set()
+    for name, wanted in right.items():
+        own = found.get(name, "unused: not listed")
+        kinds.add("equal" if own == wanted else "named" if str(own).startswith("unused: ") else "silent change")
+    return "silent change" if "silent change" in kinds else "named" if "named" in kinds else "equal"
+
+
+def unfinished(overrides: list[str], out: Path, seeds: list[int]) -> None:
+    """Runs that are stopped after their second commit (or stage, or entry of a log)."""
+    from knot_runner.engine.commit import Checkpoint
+
+    save, append, calls = Checkpoint.save, pair_log.append_synced, []
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            made = real(*arguments)
+            calls.append(1)
+            if len(calls) == 2:
+                raise Stopped
+            return made
+
+        return call
+
+    commits.MOST_UNCOMMITTED, pair_log.EVERY = 0.0, 0.0
+    Checkpoint.save, pair_log.append_synced = counted(save), counted(append)  # type: ignore[method-assign]
+    try:
+        for seed in seeds:
+            calls.clear()
+            with contextlib.suppress(Stopped):
+                run([*overrides, f"seed={seed}"], out)
+    finally:
+        Checkpoint.save, pair_log.append_synced = save, append  # type: ignore[method-assign]
+
+
+def of_finished(whole: Path) -> tuple[Counter[str], list[str]]:
+    """What reports make of damaged finished runs."""
+
+    def after(out: Path) -> dict[str, Any]:
+        try:
+            return numbers(out)
+        except UserError as problem:
+            return dict.fromkeys(right, f"unused: {problem}")
+
+    right = numbers(whole)
+    return tried(whole, after, right)
+
+
+def of_unfinished(overrides: list[str], whole: Path, right: dict[str, Any]) -> tuple[Counter[str], list[str]]:
+    """The same command again, after damage to what it goes on from."""
+
+    def after(out: Path) -> dict[str, Any]:
+        found = {}
+        code, said = run([*overrides, "seed=0"], out)
+        if code == 0:
+            found = numbers(out)
+        named = code == 2 and len(said.strip().splitlines()) <= 3
+        return {name: found.get(name, f"unused: {said}" if named else f"broken: {said}") for name in right}
+
+    return tried(whole, after, right)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--out", type=Path, required=True, help="a folder that is not there yet")
+    options = parser.parse_args()
+    total, every = Counter[str](), []
+    for kind in options.kinds:
+        overrides, place = KINDS[kind], options.out / kind
+        for seed in (0, 1):
+            code, said = run([*overrides, f"seed={seed}"], place / "finished")
+            assert code == 0, said
+        unfinished(overrides, place / "unfinished", [0, 1])
+        alone = {
+            name: own
+            for name, own in numbers(place / "finished").items()
+            if read_result(next((place / "finished").glob(f"*/*/{name}")))["seed"] == 0
+        }
+        for title in ("finished", "unfinished"):
+            whole = place / title
+            outcomes, wrong = of_finished(whole) if title == "finished" else of_unfinished(overrides, whole, alone)
+            print(f"{kind}, {title}: {sum(outcomes.values())} damages: {dict(outcomes)}", flush=True)
+            for line in wrong:
+                print(f"  {line}", flush=True)
+            total += outcomes
+            every += wrong
+    print(f"in all {sum(total.values())}: {dict(total)}; states that were damaged: {', '.join(STATES)}")
+    raise SystemExit(1 if every else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Logs, predictions and the like are used as the run's result sealed them, or named and left out."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from knot_runner.errors import UserError
+from knot_runner.records import read_result, write_result
+from knot_runner.report import probe_view
+from knot_runner.report.canvas import drawn
+from knot_runner.report.chilling import with_courses
+from knot_runner.report.claims_items import _test_sizes
+from knot_runner.report.compare import Question, compare
+from knot_runner.report.figure_coreset import _strip
+from knot_runner.report.figure_distance import _scatter
+from knot_runner.report.footlines import absences
+from knot_runner.report.records_view import Job, Run, load, predictions, probes, readable, rounds, vectors
+from tests.report.compared import made
+
+
+def sealed(job: Job) -> Job:
+    """``job`` with what its folder holds by now sealed."""
+    write_result(job.folder, read_result(job.folder))
+    return job
+
+
+READERS = {
+    "predictions.safetensors": predictions,
+    "vectors.safetensors": vectors,
+    "probe.json": probes,
+    "rounds.jsonl": rounds,
+    "partition.json": lambda run: _test_sizes(run, 4, ""),
+    "probe.safetensors": probe_view.read,
+    "measures.safetensors": lambda run: _scatter(None, run, ""),
+    "coreset.safetensors": lambda run: _strip(run, ""),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_reader_names_a_file_that_is_not_as_it_was_sealed(factory: Any, name: str) -> None:
+    job = factory.probes(factory.vectors(factory.predictions(factory.made(), rows=30), rows=50))
+    path = job.folder / name
+    if not path.exists():
+        path.write_text("{}")
+    whole = path.read_bytes()
+    sealed(job)
+    for changed in (whole[:-1], whole + b"\n", whole[:1] + b"#" + whole[2:]):
+        path.write_bytes(changed)
+        with pytest.raises(UserError, match=f"{path}: does not match its digest in result.json"):
+            READERS[name](load([job])[0])
+
+
+def swap(one: Path, other: Path) -> None:
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def test_swapped_logs_are_left_out_of_tables_and_figures_and_said(trio: list[Job], tmp_path: Path) -> None:
+    jobs = [sealed(job) for job in trio]
+    swap(jobs[2].folder / "rounds.jsonl", jobs[4].folder / "rounds.jsonl")
+    runs, courses = with_courses(load(jobs), "final", "knot-runner x")
+    wrong = {jobs[2].run_id, jobs[4].run_id}
+    assert {run.job.run_id for run in runs if run.status == "corrupt"} == wrong
+    assert set(courses) == {job.run_id for job in jobs} - wrong
+    said = " ".join(absences({"all": runs}))
+    assert said.count("rounds.jsonl: does not match its digest in result.json") == 2
+
+    def figure(runs: list[Run], path: Path, notes: list[str], command: str) -> list[str]:
+        return [run.job.run_id for run in runs]
+
+    lines = functools.partial(drawn, reads=("rounds.jsonl",))(figure)(jobs, tmp_path / "x.png")
+    assert wrong.isdisjoint(lines) and sum("does not match its digest" in line for line in lines) == 2
+    assert len([run for run in readable(jobs) if run.status == "done"]) == len(jobs)  # a figure that reads no logs
+
+
+def test_a_changed_config_is_left_out_of_compare_and_said(tmp_path: Path) -> None:
+    folders = [made(tmp_path, accuracy, seed=seed) for seed, accuracy in enumerate((0.5, 0.7))]
+    path = folders[1] / "config.yaml"
+    path.write_text(path.read_text() + "\n")
+    lines = " ".join(compare(Question(out=tmp_path)).lines)
+    assert "Left out: 1 damaged results" in lines and "config.yaml: does not match its digest" in lines
+
+
+def test_swapped_results_are_of_another_run(tmp_path: Path) -> None:
+    """Two runs of one task, method and seed, told apart by a setting only."""
+    folders = [made(tmp_path, 0.5 + heat / 10, method__temperature=heat) for heat in (1, 2)]
+    swap(*(folder / "result.json" for folder in folders))
+    lines = " ".join(compare(Question(out=tmp_path)).lines)
+    assert "Left out: 2 damaged results" in lines and "is of another run" in lines
+
+
+def test_results_from_before_seals_are_used_and_that_is_said(tmp_path: Path) -> None:
+    from tests.report.conftest import Factory
+
+    job = Factory(tmp_path).made()
+    assert load([job])[0].status == "done"
+    (tmp_path / "new").mkdir()
+    made(tmp_path / "new", 0.5)
+    assert "sealed" not in " ".join(compare(Question(out=tmp_path / "new")).lines)
