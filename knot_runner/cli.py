@@ -23,7 +23,7 @@ knot-runner: experiments in knowledge distillation and federated learning, compo
   knot-runner -m method=entropy_a,sinkhorn_e seed=0,1,2      a grid
   knot-runner experiment=knot_table3 task.missing=skip       a preset with its grid
 
-  knot-runner ls                          tasks, models, methods, presets
+  knot-runner ls                          tasks, models, methods, presets; your own with --config-dir=DIR
   knot-runner check  [overrides]          the jobs, what is there, what they share, time and memory to come
   knot-runner table  PRESET [overrides]   ours beside the paper's, from the records
   knot-runner plot   PRESET [overrides]   its figure, from the records
@@ -35,7 +35,7 @@ knot-runner: experiments in knowledge distillation and federated learning, compo
 Overrides are Hydra's (key=value, +key=value); --config-dir=DIR adds a folder of YAML of your own.
 A grid runs under hydra/launcher=fused (all jobs as one program), joblib, submitit_local, submitit_slurm or basic.
 The same command again goes on where it stopped, or shows what it found; --stale=rerun makes anew what other code or
-data made. --hydra-help: Hydra's own flags."""
+data made. A verb with --help: its flags. --hydra-help: Hydra's own flags."""
 
 
 #: What is said when a signal ends it; and, to a terminal, that the cursor is shown again, which a live view hides.
@@ -85,12 +85,15 @@ def _say_interrupted() -> None:
 
 
 def _carry_out(arguments: list[str]) -> int:
-    if any(a in ("-h", "--help", "help") for a in arguments):
-        print(HELP)
+    asked = any(a in ("-h", "--help") for a in arguments) or arguments[:1] == ["help"]
+    words = arguments[1:] if arguments[:1] == ["help"] else arguments
+    verb = words[0] if words else ""
+    module = importlib.import_module(f"knot_runner.verbs.{verb}") if verb in VERBS else None
+    if asked:
+        print(module.HELP if module else HELP)
         return 0
-    verb = arguments[0] if arguments else ""
-    if verb in VERBS:
-        return getattr(importlib.import_module(f"knot_runner.verbs.{verb}"), verb)(arguments[1:])
+    if module:
+        return getattr(module, verb)(arguments[1:])
     if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
         raise UserError(f"{verb}: there is no such command{nearest(verb, VERBS)}; --help shows all")
     from knot_runner.launch import run_jobs

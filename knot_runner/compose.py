@@ -4,153 +4,182 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.errors import UserError, nearest
+from knot_runner.composed import ComposedJob
+from knot_runner.errors import UserError
+from knot_runner.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
+from knot_runner.interpolations import check_growth, plain_config
 from knot_runner.listing import GROUPS, config_folder
-from knot_runner.misspelt import bad_override, missing_config, one_line
-from knot_runner.settings import Settings, build_run, run_id
+from knot_runner.misspelt import bad_override, missing_config, shown
+from knot_runner.overrides import check_count, config_dir_of, last_counts, parse, split_flags, values_of
+from knot_runner.own_yaml import in_a_loop, search_path
+from knot_runner.settings import Misfit, build_run
 
 #: What a key that is not in the config selects to (None can be a value).
 _ABSENT = object()
-#: Settings that a job's title says in words of its own (:func:`variant`).
-TOLD = ("method.temperature", "method.lr_control", "method.clustering.graph", "method.fedwad.support")
 
 
 @dataclass(frozen=True)
-class ComposedJob:
-    """One job: its overrides, composed config (plain, resolved), settings, and the method's own settings."""
+class Command:
+    """What one preset of a command line, or a command line without one, asks for.
 
-    overrides: list[str]
-    config: dict[str, Any]
-    settings: Settings
-    method: Any
-    #: what sets it apart from the preset's other jobs, beyond method and seed
-    label: str
+    ``arguments``: what was typed, with this preset alone. ``hydra``: Hydra's part of the composed config, its launcher
+    among it. ``sweep``: a grid was asked for, though it may have one job.
+    """
 
-    @property
-    def run_id(self) -> str:
-        return run_id(self.config)
-
-    @property
-    def folder(self) -> Path:
-        return run_folder(self.settings, self.run_id)
-
-    @property
-    def title(self) -> str:
-        """Its name for a person: task, method, seed, and whatever else sets it apart from the others of its grid."""
-        settings = self.settings
-        name = f"{settings.task.name} {settings.method['name']}{variant(settings.method)} seed {settings.seed}"
-        others = [part for part in self.label.split(", ") if part and part.split("=")[0] not in TOLD]
-        return " ".join([name, *others])
+    preset: str | None
+    arguments: list[str]
+    jobs: list[ComposedJob]
+    hydra: DictConfig
+    sweep: bool
 
 
-def as_yaml(config: dict[str, Any]) -> str:
-    """A composed, plain config as ``config.yaml`` has it: less a preset's grid and how it is shown."""
-    own = {key: value for key, value in config.items() if key not in ("sweep", "report")}
-    return OmegaConf.to_yaml(OmegaConf.create(own))
+def compose_all(arguments: list[str]) -> tuple[list[ComposedJob], list[Command]]:
+    """(All jobs, and they once more by preset: each has its own grid.) Raises :class:`UserError`.
+
+    A key that is given twice is said on stderr.
+    """
+    flags, words = split_flags(arguments)
+    config_dir = config_dir_of(flags)
+    overrides, notes = last_counts(parse(words))
+    for note in notes:
+        print(f"knot-runner: {note}", file=sys.stderr)
+    commands = [_command(flags, own, config_dir) for own in _by_preset(overrides, config_dir)]
+    return [job for command in commands for job in command.jobs], commands
 
 
-def run_folder(settings: Settings, name: str) -> Path:
-    """``<out>/<task>/<method>/<run id>``."""
-    return Path(settings.paths.out) / settings.task.name / settings.method["name"] / name
+def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[list[str]]:
+    """The overrides as they were typed, once per preset that they name."""
+    names = [(at, values_of(o, config_dir)) for at, o in enumerate(overrides) if o.key_or_group == "experiment"]
+    words = [override.input_line for override in overrides]
+    if not names or names[0][1] is None:
+        return [words]
+    at, values = names[0]
+    return [[*words[:at], f"experiment={value}", *words[at + 1 :]] for value in values]
 
 
-def variant(method: dict[str, Any]) -> str:
-    """What a sweep would otherwise not show: the temperature of a chilled method, the graph, the measures."""
-    parts = []
-    if method.get("temperature") not in (None, 1):
-        parts.append(f"T={method['temperature']:g}" + (" (in the rate)" if method["lr_control"] else ""))
-    if method.get("clustering"):
-        parts.append(method["clustering"]["graph"])
-    if method.get("fedwad") and method.get("distance") != "exact":
-        mode, support = method["fedwad"]["mode"], method["fedwad"]["support"]
-        parts.append(mode if mode == "exact" else f"S={support}")
-    return "".join(f" {part}" for part in parts)
-
-
-def compose_all(arguments: list[str]) -> tuple[list[ComposedJob], list[str]]:
-    """(All jobs, and the arguments that Hydra gets: the preset's grid included.) Raises :class:`UserError`."""
-    flags = [a for a in arguments if a.startswith("-")]
-    config_dir = _config_dir(flags)
-    overrides = expand_preset([a for a in arguments if not a.startswith("-")], config_dir)
-    jobs = compose_jobs(overrides, config_dir)
-    return jobs, [*flags, *overrides]
-
-
-def _config_dir(flags: list[str]) -> str | None:
-    folder = None
-    for flag in flags:
-        if flag.startswith("--config-dir="):
-            folder = flag.split("=", 1)[1]
-            if not Path(folder).is_dir():
-                raise UserError(f"--config-dir: {folder}: is not a folder")
-        elif flag not in ("-m", "--multirun"):
-            raise UserError(f"{flag}: there is no such flag{nearest(flag, ['-m', '--multirun', '--config-dir=DIR'])}")
-    return folder
+def _command(flags: list[str], words: list[str], config_dir: str | None) -> Command:
+    preset = next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
+    jobs, hydra = _composed(expand_preset(words, config_dir), config_dir)
+    asked = {"-m", "--multirun"} & set(flags) or any(word.startswith(f"{LAUNCHER_GROUP}=") for word in words)
+    return Command(preset, [*flags, *words], jobs, hydra, len(jobs) > 1 or bool(asked))
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> list[str]:
     """``arguments`` with the grid of their preset (``sweep:`` in its YAML) added, less what they set themselves."""
     if not any(a.startswith("experiment=") for a in arguments):
         return list(arguments)
-    fixed = [o.input_line for o in _parse(arguments) if not o.is_sweep_override()]
-    grid = _compose(fixed, config_dir).get("sweep") or {}
-    given = {o.key_or_group.lstrip("+~") for o in _parse(arguments)}
-    return [*arguments, *(f"{key}={values}" for key, values in grid.items() if key not in given)]
+    overrides = parse(arguments)
+    fixed = [o.input_line for o in overrides if not o.is_sweep_override()]
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        grid = _node(_compose_here(fixed, config_dir), "sweep")
+    given = {o.key_or_group for o in overrides}
+    values = plain_config(grid) if OmegaConf.is_dict(grid) else {}
+    return [*arguments, *(f"{key}={value}" for key, value in values.items() if key not in given)]
 
 
 def compose_jobs(arguments: list[str], config_dir: str | None) -> list[ComposedJob]:
-    """Every job of a (multi)run, composed and checked; nothing heavy is loaded. Raises :class:`UserError`.
+    """Every job of a (multi)run, composed and checked; nothing heavy is loaded. Raises :class:`UserError`."""
+    return _composed(arguments, config_dir)[0]
 
-    Hydra composes once per choice of groups; swept values are put into copies of that, which is what makes a grid of
-    hundreds of jobs answer in seconds.
-    """
-    overrides = _parse(arguments)
-    choices = [list(o.sweep_string_iterator()) if o.is_sweep_override() else None for o in overrides]
-    swept = [o for o, values in zip(overrides, choices, strict=True) if values and len(values) > 1]
+
+def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[ComposedJob], DictConfig]:
+    """(The jobs, Hydra's part of the config.) Hydra composes once per choice of groups; swept values are put into
+    copies of that, which is what makes a grid of hundreds of jobs answer in seconds."""
+    overrides = parse(arguments)
+    values = [values_of(override, config_dir) for override in overrides]
+    _check_grid(overrides, values)
+    swept = [o for o, own in zip(overrides, values, strict=True) if own and len(own) > 1]
     axes = [
-        [f"{o.get_key_element()}={value}" for value in values] if values else [o.input_line]
-        for o, values in zip(overrides, choices, strict=True)
+        [f"{o.get_key_element()}={value}" for value in own] if own else [o.input_line]
+        for o, own in zip(overrides, values, strict=True)
     ]
     late = {o.get_key_element() for o in swept if o.type == OverrideType.CHANGE and o.key_or_group not in GROUPS}
     apart = {o.get_key_element() for o in swept} - {"method", "seed", "task"}
-    composed: dict[tuple[str, ...], tuple[DictConfig, Any]] = {}
-    jobs = []
+    chosen = any("glob(" in o.input_line for o in swept)
+    grid = _Grid(config_dir, late, apart)
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        for picked in itertools.product(*axes):
-            early = tuple(o for o in picked if _key(o) not in late)
-            if early not in composed:
-                composed[early] = _apart_from_claims(_compose_here(list(early), config_dir))
-            base, claims = composed[early]
-            values = [o for o in picked if _key(o) in late]
-            config = _with_values(base, values, list(picked), config_dir)
-            if claims is not None:
-                config["report"]["claims"] = claims
+        jobs = [job for picked in itertools.product(*axes) if (job := grid.job(list(picked), chosen)) is not None]
+    if grid.left_out:
+        globs = " ".join(shown(o.input_line) for o in swept if "glob(" in o.input_line)
+        if not jobs:
+            raise UserError(f"{globs}: none fits; {grid.misfit}")
+        print(f"knot-runner: {globs}: {grid.left_out} that do not fit are left out ({grid.misfit})", file=sys.stderr)
+    return jobs, grid.hydra
+
+
+def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None]) -> None:
+    """No more jobs than a command can have, and none over Hydra's own keys."""
+    for override, own in zip(overrides, values, strict=True):
+        if own is not None and is_hydras(override.key_or_group):
+            raise UserError(f"{shown(override.input_line)}: Hydra's own keys take one value")
+    widths = [len(own) if own else 1 for own in values]
+    line = max(zip(widths, overrides, strict=True), key=lambda pair: pair[0])[1].input_line if overrides else ""
+    check_count(shown(line), math.prod(widths))
+
+
+class _Grid:
+    """Composes the jobs of one grid, within ``initialize_config_dir``. ``late``: swept keys that choose no group, set
+    in copies; ``apart``: those of a job's label. ``left_out``: how many jobs were, ``misfit``: why the last one was."""
+
+    def __init__(self, config_dir: str | None, late: set[str], apart: set[str]) -> None:
+        self.config_dir, self.late, self.apart = config_dir, late, apart
+        self.hydra = DictConfig({})
+        self.misfit, self.left_out = "", 0
+        self._composed: dict[tuple[str, ...], tuple[DictConfig, Any]] = {}
+
+    def job(self, picked: list[str], chosen: bool) -> ComposedJob | None:
+        """One job; with ``chosen`` (names were found by a glob), None where its groups do not fit together."""
+        early = tuple(o for o in picked if _key(o) not in self.late)
+        if early not in self._composed:
+            self._composed[early] = self._base(list(early))
+        base, claims = self._composed[early]
+        config = _with_values(base, [o for o in picked if _key(o) in self.late], picked, self.config_dir)
+        if claims is not None:
+            config["report"]["claims"] = claims
+        try:
             settings, method = build_run(config)
-            label = ", ".join(o for o in picked if _key(o) in apart)
-            jobs.append(ComposedJob(list(picked), config, settings, method, label))
-    return jobs
+        except Misfit as problem:
+            if not chosen:
+                raise
+            self.misfit, self.left_out = str(problem), self.left_out + 1
+            return None
+        return ComposedJob(picked, config, settings, method, ", ".join(o for o in picked if _key(o) in self.apart))
+
+    def _base(self, early: list[str]) -> tuple[DictConfig, Any]:
+        config = _compose_here(early, self.config_dir)
+        with open_dict(config):
+            self.hydra = config.pop("hydra")
+        return _apart_from_claims(config)
 
 
 def _apart_from_claims(config: DictConfig) -> tuple[DictConfig, Any]:
     """``config`` without its claims, and these: long, the same for all jobs, and slow to resolve hundreds of times."""
-    report = config.get("report")
-    claims = report.get("claims") if OmegaConf.is_dict(report) else None
+    report = _node(config, "report")
+    claims = _node(report, "claims") if OmegaConf.is_dict(report) else None
     if not OmegaConf.is_config(claims):
         return config, None
     with open_dict(report):
         del report["claims"]
     return config, OmegaConf.to_container(claims)
+
+
+def _node(config: DictConfig, key: str) -> Any:
+    """What ``config`` has under ``key``; None where there is nothing, or an interpolation, which is resolved later."""
+    if key not in list(config) or OmegaConf.is_interpolation(config, key):
+        return None
+    return config.get(key)
 
 
 def _key(override: str) -> str:
@@ -162,63 +191,38 @@ def _with_values(base: DictConfig, values: list[str], overrides: list[str], conf
 
     All jobs of one ``base`` set the same keys, so it need not be copied, but for mappings, which are merged.
     """
-    parsed = _parse(values)
+    parsed = parse(values)
     config = copy.deepcopy(base) if any(isinstance(override.value(), dict) for override in parsed) else base
     for override in parsed:
-        if OmegaConf.select(config, override.key_or_group, default=_ABSENT) is _ABSENT:
-            _compose_here(overrides, config_dir)  # raises the one-line error
-        OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+        try:
+            if OmegaConf.select(config, override.key_or_group, default=_ABSENT) is _ABSENT:
+                _compose_here(overrides, config_dir)  # raises the one-line error
+            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+        except OmegaConfBaseException:
+            raise UserError(f"{shown(override.input_line)}: {override.key_or_group} cannot take that value") from None
+    if any("$" in value for value in values):  # a swept ${key} is written $\{key\}
+        check_growth(config)
     return plain_config(config)
 
 
-def plain_config(config: Any) -> dict[str, Any]:
-    """An OmegaConf config as plain, resolved values. Raises :class:`UserError` for an interpolation that fails."""
+def _compose_here(overrides: list[str], config_dir: str | None) -> DictConfig:
+    """Inside an ``initialize_config_dir``: the config with Hydra's part, which has nothing in it that we do not honour.
+
+    Every failure is one line that names the key.
+    """
+    search = search_path(config_dir)
     try:
-        return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as problem:
-        raise UserError(one_line(str(problem))) from None
-
-
-def _parse(arguments: list[str]) -> list[Override]:
-    try:
-        overrides = OverridesParser.create().parse_overrides(arguments)
-    except HydraException as problem:
-        raise UserError(f"command line: {one_line(str(problem))}") from None
-    for override in overrides:
-        named = override.is_sweep_override() or override.is_delete() or isinstance(override.value(), str | list)
-        if override.key_or_group in GROUPS and not named:
-            raise UserError(f"{override.input_line}: is not the name of a {override.key_or_group} ('knot-runner ls')")
-    return overrides
-
-
-def _compose(overrides: list[str], config_dir: str | None) -> dict[str, Any]:
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        return plain_config(_compose_here(overrides, config_dir))
-
-
-def _compose_here(overrides: list[str], config_dir: str | None, hydra: bool = False) -> DictConfig:
-    """Inside an ``initialize_config_dir``; every failure is one line that names the key. ``hydra``: with its node."""
-    search = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
-    try:
-        return compose("config", overrides=[*search, *overrides], return_hydra_config=hydra)
+        config = compose("config", overrides=[*search, *overrides], return_hydra_config=True)
     except MissingConfigException as problem:
-        raise UserError(missing_config(str(problem))) from None
+        raise UserError(missing_config(str(problem), config_dir)) from None
     except (HydraException, OmegaConfBaseException) as problem:
         raise UserError(bad_override(str(problem), overrides, search)) from None
-
-
-def check_launch(arguments: list[str]) -> None:
-    """Whether what ``arguments`` ask of Hydra makes sense, before it begins: its own answer would be a traceback.
-
-    Raises :class:`UserError` naming the key.
-    """
-    asked = [a for a in arguments if a.startswith(("hydra.", "hydra/"))]
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        hydra = _compose_here(asked, None, hydra=True).hydra
-    if "plan" not in hydra.sweeper:
-        raise UserError("hydra/sweeper: knot-runner's own, missing, expands grids and resumes; without it is right")
-    size, together = hydra.sweeper.max_batch_size, hydra.launcher.get("together", 0)
-    if size is not None and (not isinstance(size, int) or size < 1):
-        raise UserError(f"hydra.sweeper.max_batch_size: {size!r} is not a whole number above 0, or null for all jobs")
-    if not isinstance(together, int) or together < 0:
-        raise UserError(f"hydra.launcher.together: {together!r} is not a number of jobs; 0 chooses by the hardware")
+    except RecursionError:
+        where = in_a_loop(config_dir)
+        raise UserError(f"{where}: its defaults lead back to it" if where else "a value nested too deep") from None
+    with open_dict(config.hydra):
+        config.hydra.searchpath = []
+    check_hydra(config.hydra)
+    if config_dir or any("$" in override for override in overrides):
+        check_growth(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
+    return config

@@ -4,64 +4,85 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
 
 import hydra
 from rich.console import Console
 
 from knot_runner import leftovers, stale
-from knot_runner.compose import ComposedJob, as_yaml, check_launch, compose_all
-from knot_runner.errors import UserError
+from knot_runner.compose import Command, compose_all
+from knot_runner.composed import ComposedJob, as_yaml, own_config
+from knot_runner.errors import UserError, nearest
 from knot_runner.files import locked, require_writable
 from knot_runner.listing import config_folder
+from knot_runner.overrides import config_dir_of, split_flags
+from knot_runner.own_yaml import search_path
 from knot_runner.progress import Live
 from knot_runner.records import lock_of, lock_of_sweep, read_result
+from knot_runner.report.output import output
 from knot_runner.report.summary import summary_table
 from knot_runner.show import show
 from knot_runner.sweep.board import Board
 from knot_runner.sweep.plan import Plan, PlannedJob, new_plan, read_outcomes, write_plan
 from knot_runner.sweep.state import clear_failure, status
-from knot_runner.sweep.summary import FAILED, summary
-from knot_runner.sweep.task import Outcome, run_task
+from knot_runner.sweep.summary import FAILED, USER_ERROR, summary
+from knot_runner.sweep.task import Outcome
 
 #: Hydra's flags that show something instead of running.
 HYDRA_ONLY = ("--hydra-help", "--cfg", "--resolve", "--package", "--info")
+#: Exit codes of several presets, the worst last: what failed is more than what was mistyped.
+WORSE = (0, USER_ERROR, FAILED)
 
 
 def run_jobs(arguments: list[str]) -> int:
-    """Compose and check every job first; then carry out what is missing. Returns the exit code.
+    """Compose and check every job first; then carry out what is missing, preset by preset. Returns the exit code.
 
     ``--stale=keep|rerun``: what becomes of finished runs whose code or data have changed since; without it those of
     other code are kept, and those of other data refused.
     """
     if any(a.startswith(HYDRA_ONLY) for a in arguments):
-        _hydra(arguments, lambda _: None)
-        return 0
+        return _shown_by_hydra(arguments)
     stale_runs, arguments = _stale_flag(arguments)
-    jobs, expanded = compose_all(arguments)
-    check_launch(expanded)
+    jobs, commands = compose_all(arguments)
     console = Console(stderr=True)
     _look_for_stale(jobs, stale_runs, console)
     leftovers.clear(Path(jobs[0].settings.paths.out))
-    code = stale.code_version() if stale_runs == "rerun" else None
-    asked = {"-m", "--multirun"} & set(expanded) or any(a.startswith("hydra/launcher=") for a in expanded)
-    exit_code = (
-        _sweep(jobs, expanded, code, console)
-        if len(jobs) > 1 or asked
-        else _single(jobs[0], code, stale_runs == "keep", console)
-    )
-    if exit_code == 0 and jobs[0].settings.report:
-        preset = next(a.split("=", 1)[1] for a in arguments if a.startswith("experiment="))
-        show(preset, jobs, f"knot-runner {' '.join(arguments)}", stale_runs == "keep")
+    codes = [_carried_out(command, stale_runs, console, alone=len(commands) == 1) for command in commands]
+    failed = [exit_code for exit_code in codes if exit_code]
+    return max(failed, key=WORSE.index) if failed else 0
+
+
+def _carried_out(command: Command, stale_runs: str, console: Console, alone: bool) -> int:
+    """One preset, or a command without one, and its report. Of several, a mistake in one does not stop the others."""
+    code, keep = stale.code_version() if stale_runs == "rerun" else None, stale_runs == "keep"
+    try:
+        exit_code = _sweep(command, code, console) if command.sweep else _single(command.jobs[0], code, keep, console)
+        if exit_code == 0 and command.jobs[0].settings.report:
+            show(str(command.preset), command.jobs, shlex.join(["knot-runner", *command.arguments]), keep)
+    except UserError as problem:
+        if alone:
+            raise
+        print(f"knot-runner: experiment={command.preset}: {problem}", file=sys.stderr)
+        return USER_ERROR
     return exit_code
 
 
-def _hydra(arguments: list[str], task: Any) -> None:
-    sys.argv = [sys.argv[0], *arguments]
-    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(task)()
+def _shown_by_hydra(arguments: list[str]) -> int:
+    """What Hydra's own flags show, of a command line that has been checked as any other."""
+    flags, words = split_flags(arguments)
+    own = [flag for flag in flags if flag.startswith(("--config-dir", "-m", "--multirun"))]
+    values = [word for word in words if "=" not in word]  # of --cfg and --package
+    jobs, _ = compose_all([*own, *(word for word in words if "=" in word)])
+    for flag in flags:
+        if flag not in own and not flag.startswith(HYDRA_ONLY):
+            raise UserError(f"{flag}: there is no such flag{nearest(flag, HYDRA_ONLY)}")
+    shown = [flag for flag in flags if flag not in own]
+    sys.argv = [sys.argv[0], *shown, *values, *search_path(config_dir_of(own)), *jobs[0].overrides]
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(lambda _: None)()
+    return 0
 
 
 # ---------------------------------------------------------------------------------------------------------- one run
@@ -98,7 +119,7 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
     if result["status"] != "done":
         print(f"knot-runner: {result['status']}", file=sys.stderr)
         return FAILED
-    Console().print(summary_table(result))
+    output().print(summary_table(result))
     print(job.folder)
     return 0
 
@@ -106,22 +127,24 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
 # ----------------------------------------------------------------------------------------------------------- a sweep
 
 
-def _sweep(jobs: list[ComposedJob], expanded: list[str], code: str | None, console: Console) -> int:
+def _sweep(command: Command, code: str | None, console: Console) -> int:
     """All jobs that are not done, by Hydra's launcher; their states and causes in the end."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    jobs = command.jobs
     unlike = list({job.run_id: job for job in jobs}.values())
     states = {job.run_id: status(job.folder) for job in unlike}
-    planned = [_planned(job) for job in unlike if states[job.run_id] is None]
+    to_do = [job for job in unlike if states[job.run_id] is None]
     there = [job for job in unlike if states[job.run_id] is not None]
+    planned = [_planned(job) for job in to_do]
     outcomes: list[Outcome] = []
     for out in dict.fromkeys(job.settings.paths.out for job in unlike if states[job.run_id] is None):
         require_writable(Path(out), "paths.out")
     if planned:
         plan = new_plan(Path(jobs[0].settings.paths.out), planned, jobs[0].settings.fail_fast, code)
         with locked(lock_of_sweep(plan.folder)):
-            write_plan(plan)
+            write_plan(plan, {job.run_id: own_config(job.config) for job in to_do})
             with Board(planned, len(unlike) - len(planned), console):
-                outcomes = _launched(plan, expanded, console)
+                outcomes = _launched(plan, command, console)
     diverged = [_planned(job) for job in there if states[job.run_id] == "diverged"]
     lines, exit_code = summary(planned + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
     for line in lines:
@@ -134,19 +157,16 @@ def _planned(job: ComposedJob) -> PlannedJob:
     return PlannedJob(own, job.run_id, str(job.folder), job.title)
 
 
-def _launched(plan: Plan, expanded: list[str], console: Console) -> list[Outcome]:
+def _launched(plan: Plan, command: Command, console: Console) -> list[Outcome]:
     """What the launcher returned; none where it broke, which is said: the records then tell the rest."""
-    from knot_runner.sweep.sweeper import register
+    from knot_runner.sweep.launching import launch
 
-    register()
-    path = str(plan.path)
-    fixed = [a for a in expanded if a.startswith(("-", "hydra.", "hydra/")) and a not in ("-m", "--multirun")]
-    arguments = ["-m", *fixed, *plan.jobs[0].overrides, f"hydra.sweeper.plan={path}"]
     try:
-        _hydra(arguments, lambda config: run_task(config, path))
-    except SystemExit as stop:  # Hydra has said why
-        console.print(f"the launcher ended early (exit code {stop.code})", highlight=False)
-    return read_outcomes(plan)
+        return launch(plan, command.hydra)
+    except Exception as problem:  # a launcher's own settings, its queue, its workers
+        cause = " ".join(str(problem).split())
+        console.print(f"the launcher ended early: {type(problem).__name__}: {cause}", highlight=False, soft_wrap=True)
+        return read_outcomes(plan)
 
 
 # ------------------------------------------------------------------------------------------------------- stale results

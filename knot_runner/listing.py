@@ -17,11 +17,22 @@ def config_folder() -> Path:
     return beside if (beside / "config.yaml").is_file() else PACKAGE / "conf"
 
 
-def everything(folder: Path) -> dict[str, list[tuple[str, str]]]:
-    """Group -> (name, what it is) in the files' order; presets also say how many jobs they are."""
-    return {
-        group: [(path.stem, describe(path)) for path in sorted((folder / group).glob("*.yaml"))] for group in GROUPS
-    }
+def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
+    """The names that ``group`` can take, ours and those of the user's ``config_dir``."""
+    return [path.stem for path in files(group, config_dir)]
+
+
+def files(group: str, config_dir: str | Path | None = None) -> list[Path]:
+    """A YAML file per name of ``group``, sorted. Hydra takes ours where both folders have one of the same name."""
+    folders = [Path(folder) for folder in (config_dir, config_folder()) if folder]
+    found = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
+    return [found[name] for name in sorted(found)]
+
+
+def hidden(config_dir: str | None) -> list[Path]:
+    """Files of ``config_dir`` in whose place ours of the same name is taken."""
+    return [path for g in GROUPS for path in (Path(config_dir) / g).glob("*.yaml")
+            if (config_folder() / g / path.name).is_file()] if config_dir else []  # fmt: skip
 
 
 def headline(path: Path) -> str:
@@ -33,9 +44,13 @@ def headline(path: Path) -> str:
 
 def describe(path: Path) -> str:
     """What a YAML file is, and a preset's job count."""
-    text, said = path.read_text(encoding="utf-8"), headline(path)
-    sweep = (yaml.safe_load(text) or {}).get("sweep") if path.parent.name == "experiment" else None
-    if sweep:
+    try:
+        text, said = path.read_text(encoding="utf-8"), headline(path)
+        whole = yaml.safe_load(text) if path.parent.name == "experiment" else None
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return "cannot be read: a run says where it is wrong"
+    sweep = whole.get("sweep") if isinstance(whole, dict) else None
+    if isinstance(sweep, dict):
         jobs = math.prod(len(str(values).split(",")) for values in sweep.values())
         said += f" ({jobs} job{'s' if jobs != 1 else ''})"
     return said

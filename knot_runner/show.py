@@ -6,13 +6,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-
 from knot_runner import stale
-from knot_runner.compose import ComposedJob
+from knot_runner.composed import ComposedJob
 from knot_runner.errors import ReadOnlyError, UserError
 from knot_runner.files import require_writable
 from knot_runner.report import figures, render
+from knot_runner.report.output import output
 from knot_runner.report.records_view import Job
 from knot_runner.report.tables import preset_table
 
@@ -21,8 +20,10 @@ def show_table(name: str, jobs: list[ComposedJob], command: str, keep: bool = Fa
     """Print preset ``name``'s table and write it as Markdown, CSV and LaTeX below ``<out>/tables``. ``keep``: as in
     :func:`references`."""
     spec = jobs[0].settings.report or {}
+    if spec.get("kind") in figures.FIGURES:
+        raise UserError(f"table {name}: is a figure ('knot-runner plot {name}' shows it)")
     table = preset_table(references(jobs, keep), spec, command)
-    Console().print(render.to_terminal(table))
+    output().print(render.to_terminal(table))
     for path in render.write_all(table, folder_for(Path(jobs[0].settings.paths.out), "tables"), name):
         print(path)
 

@@ -40,7 +40,7 @@ BAD = [
         "model.per_party: cannot take that value; a key that is new in it needs a +",
     ),
     (["plugins=[no_such_module]"], "plugins: no_such_module: cannot be imported"),
-    (["a=[1"], "command line:"),
+    (["a=[1"], "a: cannot read '[1': ] is missing; quotes make a text of it"),
     (["tabel", "knot_table2"], "tabel: there is no such command (did you mean 'table'?)"),
     (["table", "knot_tabel2"], "experiment=knot_tabel2: there is no such experiment (did you mean 'knot_table2'?)"),
     (["--frobnicate"], "--frobnicate: there is no such flag"),

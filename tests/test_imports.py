@@ -14,7 +14,10 @@ FLOORS = [
     {"prepare", "evaluate", "temperature"},
     {"pipelines"},
     {"run"},
-    {"listing", "misspelt", "compose", "progress"},
+    {"listing", "hydra_keys", "composed"},
+    {"misspelt"},
+    {"interpolations", "overrides", "own_yaml"},
+    {"compose", "progress"},
     {"show", "estimate"},
     {"sweep"},
     {"launch"},
@@ -98,7 +101,7 @@ def test_nothing_executes_what_a_file_may_carry():
 
 
 #: Files that name ``_target_`` in order to refuse it.
-REFUSES_TARGETS = ()
+REFUSES_TARGETS = ("hydra_keys.py",)
 
 
 def test_the_search_for_what_executes_finds_it(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from knot_runner.compose import ComposedJob
+from knot_runner.composed import ComposedJob
 from knot_runner.estimate.pieces import Load, Piece
 from knot_runner.records import read_sealed
 from knot_runner.settings import FederatedSettings, TaskSettings

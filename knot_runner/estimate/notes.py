@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from knot_runner.compose import ComposedJob
+from knot_runner.composed import ComposedJob
 from knot_runner.estimate.child import Tell, watch
 from knot_runner.estimate.kinds import on_texts
 from knot_runner.settings import Settings

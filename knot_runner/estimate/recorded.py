@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from knot_runner.compose import ComposedJob
+from knot_runner.composed import ComposedJob
 from knot_runner.errors import UserError
 from knot_runner.estimate import kinds
 from knot_runner.estimate.pieces import Cost

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from knot_runner.compose import ComposedJob
+from knot_runner.composed import ComposedJob
 from knot_runner.errors import UserError
 from knot_runner.estimate.child import Message, Seen, Tell, watch
 from knot_runner.estimate.kinds import DISTANCES

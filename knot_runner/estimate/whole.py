@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from knot_runner.compose import ComposedJob
+from knot_runner.composed import ComposedJob
 from knot_runner.errors import UserError
 from knot_runner.estimate import kinds
 from knot_runner.estimate.child import Seen, Tell, watch

@@ -54,7 +54,7 @@ from knot_runner.settings.partition import (
     Shards,
 )
 from knot_runner.settings.probe import ProbeSettings
-from knot_runner.settings.run import METHOD_SETTINGS, Settings, build_run
+from knot_runner.settings.run import METHOD_SETTINGS, Misfit, Settings, build_run
 from knot_runner.settings.run_id import NOT_IN_RUN_ID, run_id
 from knot_runner.settings.task import (
     Columns,
@@ -113,6 +113,7 @@ __all__ = [
     "LocalSource",
     "METHOD_SETTINGS",
     "Manual",
+    "Misfit",
     "MlpSettings",
     "ModelSettings",
     "NETWORK_SETTINGS",

@@ -60,6 +60,10 @@ WHAT_IS_IN = {"gaussians": "samples of Gaussians", "image_sets": "sets of images
 UNTRAINED_TASKS: dict[str, type] = {"gaussians": GaussiansSettings, "image_sets": ImageSetsSettings}
 
 
+class Misfit(UserError):
+    """Groups that are right by themselves do not fit together."""
+
+
 @dataclass
 class Settings:
     """One run, whole."""
@@ -139,26 +143,26 @@ def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
     name, method_name = config["task"].get("name"), config["method"].get("name")
     if task_kind not in TASK_KINDS.get(method, ("images",)):
         what, fits = WHAT_IS_IN.get(task_kind, task_kind), FITTING_METHODS[task_kind]
-        raise UserError(f"method={method_name}: task={name} has {what}; method={fits} would fit")
+        raise Misfit(f"method={method_name}: task={name} has {what}; method={fits} would fit")
     if task_kind in UNTRAINED_TASKS:
         for group in ("model", "training", "partition"):
             if config.get(group) is not None:
-                raise UserError(f"{group}: task={name} trains nothing and has none; without it is right")
+                raise Misfit(f"{group}: task={name} trains nothing and has none; without it is right")
         return
     for group in ("model", "training"):
         _require(config, group)
     on_images = task_kind == "images"
     if on_images != (str(config["model"].get("kind")) in NETWORK_SETTINGS):
         fits = "femnist_dnn" if on_images else "bert_tiny"
-        raise UserError(f"model={config['model'].get('name')}: does not read task={name}; model={fits} would fit")
+        raise Misfit(f"model={config['model'].get('name')}: does not read task={name}; model={fits} would fit")
     if on_images != ("rounds" in config["training"]):
         fits = "chill" if on_images else "small"
-        raise UserError(
+        raise Misfit(
             f"training={config['training'].get('name')}: is not for method={method_name}; training={fits} would fit"
         )
     if on_images != (config.get("partition") is not None):
         what = "needs clients; partition=dirichlet would fit" if on_images else "has texts; without one is right"
-        raise UserError(f"partition: task={name} {what}")
+        raise Misfit(f"partition: task={name} {what}")
 
 
 def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:

@@ -18,12 +18,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from hydra.core.utils import setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 
-from knot_runner.compose import plain_config
 from knot_runner.processes import on_sigterm
 from knot_runner.settings import FederatedSettings, KnotSettings, Settings, TeachersSettings, build_run, run_id
 from knot_runner.sweep.plan import Plan, read_plan
@@ -40,26 +38,19 @@ class Fused(Launcher):
 
     def __init__(self, together: int) -> None:
         self.together = together
-        self.context: HydraContext | None = None
         self.config: DictConfig | None = None
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """As Hydra asks."""
-        self.context, self.config = hydra_context, config
+        self.config = config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[Outcome]:
         """The outcome of every job, in their order."""
-        assert self.context is not None and self.config is not None
-        setup_globals()
-        plan = read_plan(Path(self.config.hydra.sweeper.plan))
-        configs = []
-        for overrides in job_overrides:
-            config = self.context.config_loader.load_sweep_config(self.config, list(overrides))
-            with open_dict(config):
-                del config["hydra"]
-            configs.append(plain_config(config))
-        found = fuse(configs, plan, self.together)
-        return [found[run_id(config)] for config in configs]
+        assert self.config is not None
+        plan = read_plan(Path(self.config.plan))
+        names = [name for (name,) in job_overrides]
+        found = fuse([plan.config(name) for name in names], plan, self.together)
+        return [found[name] for name in names]
 
 
 def fuse(configs: Sequence[dict[str, Any]], plan: Plan, together: int) -> dict[str, Outcome]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from knot_runner.compose import as_yaml, run_folder
+from knot_runner.composed import as_yaml, run_folder
 from knot_runner.errors import DiskFullError, UserError
 from knot_runner.files import FULL, BusyError, locked, write_atomic
 from knot_runner.pipelines.errand import Errand, Means

@@ -1,19 +1,24 @@
-"""What a sweep is to do, in a file that every process of it reads: ``<out>/.sweeps/<id>/plan.json``."""
+"""What a sweep is to do, in files that every process of it reads: ``<out>/.sweeps/<id>/plan.json`` and ``jobs/``, where
+each job's composed config lies, so that nothing is composed twice."""
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from knot_runner.errors import UserError
-from knot_runner.files import read_json, write_json
+from knot_runner.files import read_json, write_atomic, write_json
 from knot_runner.strict import digest
 
 #: Markers beside the plan: no more jobs are begun; jobs that another process is at are waited for.
 STOP, PATIENT = "stop", "patient"
 OUTCOMES = "outcomes.json"
+#: In a job's file: stands for a mapping with keys that are no text, which JSON does not have; its pairs follow.
+PAIRS = "\0pairs"
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,19 @@ class Plan:
         return self.folder / "plan.json"
 
     @property
+    def out(self) -> Path:
+        """``paths.out`` of its jobs."""
+        return self.folder.parent.parent
+
+    def config(self, run_id: str) -> dict[str, Any]:
+        """The composed, plain config of a job. Raises :class:`UserError` naming its file where that is not there."""
+        path = self.folder / "jobs" / f"{run_id}.json"
+        found = read_json(path)
+        if not isinstance(found, dict):
+            raise UserError(f"{path}: is not there or damaged; the same knot-runner command again makes a new one")
+        return _from_json(found)
+
+    @property
     def stopped(self) -> bool:
         """Whether a job failed in a sweep that ends with the first failure."""
         return self.fail_fast and (self.folder / STOP).exists()
@@ -65,9 +83,15 @@ def new_plan(out: Path, jobs: list[PlannedJob], fail_fast: bool, code: str | Non
     return Plan(out / ".sweeps" / name, jobs, fail_fast, code)
 
 
-def write_plan(plan: Plan) -> None:
-    """For all processes of the sweep. Raises :class:`UserError` where it cannot be."""
+def write_plan(plan: Plan, configs: Mapping[str, dict[str, Any]]) -> None:
+    """For all processes of the sweep. ``configs``: run id -> composed config (plain), less what no run reads.
+
+    Raises :class:`UserError` where it cannot be written.
+    """
     write_json(plan.path, {**asdict(plan), "folder": str(plan.folder)})
+    (plan.folder / "jobs").mkdir(exist_ok=True)
+    for name, config in configs.items():  # not synced: they are for this sweep alone, which no power loss outlives
+        write_atomic(plan.folder / "jobs" / f"{name}.json", json.dumps(_to_json(config)), durable=False)
 
 
 def write_outcomes(plan: Plan, outcomes: list[dict[str, Any]]) -> None:
@@ -91,3 +115,17 @@ def read_plan(path: Path) -> Plan:
         raise UserError(
             f"{path}: is not there or damaged; the same knot-runner command again makes a new one"
         ) from None
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        made = {key: _to_json(one) for key, one in value.items()}
+        return made if all(isinstance(key, str) for key in made) else {PAIRS: [list(pair) for pair in made.items()]}
+    return [_to_json(one) for one in value] if isinstance(value, list) else value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        pairs = value[PAIRS] if PAIRS in value else value.items()
+        return {key: _from_json(one) for key, one in pairs}
+    return [_from_json(one) for one in value] if isinstance(value, list) else value

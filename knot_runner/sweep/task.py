@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from knot_runner.compose import plain_config, run_folder
+from knot_runner.composed import run_folder
 from knot_runner.errors import UserError
 from knot_runner.processes import on_sigterm, prepared
 from knot_runner.settings import Settings, build_run, run_id
@@ -27,15 +27,16 @@ Outcome = dict[str, Any]
 
 
 def run_task(config: Any, plan_path: str) -> Outcome:
-    """Carry out the job of a composed ``config`` in a process of its own and say what became of it.
+    """Carry out the job of the plan that ``config`` names, in a process of its own, and say what became of it.
 
     However that process ends (an exception, ``SystemExit``, a signal, out of memory), it takes no other job with it.
     """
-    return run_in_process(plain_config(config), read_plan(Path(plan_path)))
+    plan = read_plan(Path(plan_path))
+    return run_in_process(plan.config(config.run_id), plan)
 
 
 def run_in_process(config: dict[str, Any], plan: Plan) -> Outcome:
-    """:func:`run_task` of a plain config."""
+    """:func:`run_task` of a composed, plain config."""
     settings, _ = build_run(config)
     name = run_id(config)
     folder, began = run_folder(settings, name), time.monotonic()

@@ -16,15 +16,26 @@ from rich.text import Text
 from knot_runner import stale
 from knot_runner.errors import UserError, nearest
 from knot_runner.records import read_result
+from knot_runner.report.output import output
 from knot_runner.report.terminal import short
 from knot_runner.report.text import plain
 
 if TYPE_CHECKING:
-    from knot_runner.compose import ComposedJob
+    from knot_runner.composed import ComposedJob
     from knot_runner.estimate.notes import Foreseen
     from knot_runner.estimate.pieces import Load
     from knot_runner.estimate.whole import Estimate
 
+HELP = """\
+knot-runner check [overrides] [flags]: the jobs of a command, what is there, what is to come; runs nothing
+
+  --all                every job, also of a large grid
+  --no-estimate        no timing of the work to come
+  --seconds=30         how long the timing may take
+  -m, --multirun       a grid, though it has one job
+  --config-dir=DIR     YAML of your own
+
+  knot-runner check experiment=knot_table3 task.missing=skip --no-estimate"""
 FLAGS = ("--all", "--no-estimate", "--seconds=30")
 #: Hydra's flags, and ours for composing, that may stand here too.
 OTHERS = ("-m", "--multirun", "--config-dir=DIR")
@@ -62,7 +73,7 @@ def check(arguments: list[str]) -> int:
     jobs, _ = compose_all(options.rest)
     data = stale.CurrentData(jobs[0].settings.paths.data)
     states = [state_of(job, data) for job in jobs]
-    console = Console()
+    console = output()
     shown = jobs if len(jobs) <= MOST or options.all else []
     console.print(_listed(shown, states) if shown else _grouped(jobs, states))
     console.print(_summary(states), highlight=False)

@@ -5,6 +5,14 @@ from __future__ import annotations
 from knot_runner.errors import UserError
 from knot_runner.verbs.preset import preset_of
 
+HELP = """\
+knot-runner claims PRESET [overrides]: which of the paper's claims hold, with intervals, from the records
+
+  --config-dir=DIR     YAML of your own, as when it ran
+  overrides            as when it ran: what sets other runs apart from the preset's
+
+  knot-runner claims chill_table1 task=femnist"""
+
 
 def claims(arguments: list[str]) -> int:
     """Print the verdicts on the preset's claims and write them below ``<out>/claims``.
@@ -14,15 +22,14 @@ def claims(arguments: list[str]) -> int:
     preset = preset_of(arguments, "claims")
     if not preset.spec.get("claims"):
         raise UserError(f"claims {preset.name}: its YAML has no report.claims; a list of them is what is judged")
-    from rich.console import Console
-
     from knot_runner.report.claims import judge
     from knot_runner.report.claims_view import to_terminal, write_all
+    from knot_runner.report.output import output
     from knot_runner.show import folder_for, references
 
     verdicts = judge(references(preset.jobs), preset.spec, preset.command)
     title = f"Claims of {preset.name}"
-    Console().print(to_terminal(title, verdicts))
+    output().print(to_terminal(title, verdicts))
     for path in write_all(title, verdicts, folder_for(preset.out, "claims"), preset.name):
         print(path)
     return 0

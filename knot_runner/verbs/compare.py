@@ -11,6 +11,21 @@ from knot_runner.errors import UserError, nearest
 if TYPE_CHECKING:
     from knot_runner.report.compare import Question
 
+HELP = """\
+knot-runner compare [key=value ...] [flags]: any runs side by side, by any setting
+
+  key=value, key!=value, key<value ...   runs whose settings are so
+  --out=DIR            where the runs are (also paths.out=DIR)
+  --by=KEYS            a row per value of these settings (default: all that differ)
+  --measure=KEYS       the columns: accuracy, f1, sd, ...
+  --runs               a row per run instead
+  --sort=KEY           order of the rows
+  --best=MEASURE       of the runs over --over=KEYS, the best alone
+  --over=KEYS          what --best chooses over
+  --select=half        choose on one half of the test items, report on the other (test: on all)
+  --export=FILE        also as .csv, .parquet, .tex or .md; several with commas
+
+  knot-runner compare task=femnist --by=method.name --measure=accuracy --export=runs.csv"""
 FLAGS = ("--out", "--by", "--measure", "--best", "--over", "--select", "--sort", "--export", "--runs")
 SPLITS = ("test", "half")
 #: Where runs are by default, and how any other verb is told.
@@ -22,18 +37,17 @@ DATA = "paths.data="
 def compare(arguments: list[str]) -> int:
     """Runs below ``paths.out`` side by side: ``[key=value ...] [--by=KEYS] [--measure=KEYS] [--sort=KEY] [--runs]
     [--best=MEASURE --over=KEYS [--select=half]] [--export=FILE] [--out=DIR]``. Raises :class:`UserError`."""
-    from rich.console import Console
-
     from knot_runner.report.compare import compare as answer
     from knot_runner.report.compare_files import TerminalSheet, form_of, write
     from knot_runner.report.compare_filters import split_commas
+    from knot_runner.report.output import output
 
     flags = _flags([a for a in arguments if a.startswith("-")])
     files = [Path(name).expanduser() for text in flags.get("--export", ()) for name in split_commas(text)]
     for file in files:
         form_of(file)  # before anything is read
     sheet = answer(_question(flags, [a for a in arguments if not a.startswith("-")]))
-    Console().print(TerminalSheet(sheet))
+    output().print(TerminalSheet(sheet))
     for file in files:
         write(sheet, file)
         print(file)

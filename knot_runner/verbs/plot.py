@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from knot_runner.verbs.preset import preset_of
 
+HELP = """\
+knot-runner plot PRESET [overrides]: its figure, from the records, as PNG below paths.out
+knot-runner plot partition [overrides]: who has which classes; trains nothing
+
+  --config-dir=DIR     YAML of your own, as when it ran
+  overrides            as when it ran: what sets other runs apart from the preset's
+
+  knot-runner plot chill_fig4 task=femnist
+  knot-runner plot partition task=femnist partition=dirichlet partition.alpha=0.1"""
+
 
 def plot(arguments: list[str]) -> int:
     """Draw below ``<out>/figures`` and print the numbers that are drawn. Raises :class:`UserError`."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from knot_runner.errors import UserError
 
 if TYPE_CHECKING:
-    from knot_runner.compose import ComposedJob
+    from knot_runner.composed import ComposedJob
 
 #: Moving the looks at claims after the runs would make them choose their own verdicts.
 PLANNED = "report.seeds"
@@ -56,6 +56,8 @@ def preset_of(arguments: list[str], verb: str) -> Preset:
         raise UserError(f"{verb}: needs the name of a preset, as in 'knot-runner {verb} knot_table3' (ls lists them)")
     if any(argument.lstrip("+~").startswith(PLANNED) for argument in arguments[1:]):
         raise UserError(f"{PLANNED}: is planned before the runs, so it is set in the preset's YAML alone")
+    if any(word.lstrip("+~").startswith("experiment=") for word in arguments[1:]):
+        raise UserError(f"experiment: {verb} {arguments[0]} names the preset already; without experiment=... is right")
     from knot_runner.compose import compose_all
 
     experiment = f"experiment={arguments[0]}"

@@ -11,6 +11,14 @@ from knot_runner.verbs.preset import preset_of
 if TYPE_CHECKING:
     from knot_runner.report.page_runs import Standing
 
+HELP = """\
+knot-runner report PRESET [overrides]: all of a preset on one HTML page below paths.out, from the records
+
+  --config-dir=DIR     YAML of your own, as when it ran
+  overrides            as when it ran: what sets other runs apart from the preset's
+
+  knot-runner report knot_table3 task.missing=skip"""
+
 
 def report(arguments: list[str]) -> int:
     """Write ``<out>/reports/<preset>.html``; print what it rests on and where it is. Raises :class:`UserError`."""

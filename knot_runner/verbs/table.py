@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from knot_runner.verbs.preset import preset_of
 
+HELP = """\
+knot-runner table PRESET [overrides]: ours beside the paper's, from the records; Markdown, CSV and LaTeX below paths.out
+
+  --config-dir=DIR     YAML of your own, as when it ran
+  overrides            as when it ran: what sets other runs apart from the preset's
+
+  knot-runner table knot_table3 task.missing=skip"""
+
 
 def table(arguments: list[str]) -> int:
     """Print the preset's table and write it below ``<out>/tables``. Raises :class:`UserError`."""

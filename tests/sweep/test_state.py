@@ -55,7 +55,7 @@ def test_progress_is_written_seldom_believed_for_a_minute_and_taken_away(tmp_pat
 def test_a_plan_is_read_as_written_and_a_damaged_one_named(tmp_path):
     jobs = [PlannedJob(["seed=1"], "abc", str(tmp_path / "abc"), "femnist fedavg seed 1")]
     plan = new_plan(tmp_path, jobs, True, "code")
-    write_plan(plan)
+    write_plan(plan, {})
     assert read_plan(plan.path) == plan
     assert not plan.stopped and not plan.patient
     plan.mark(STOP)

@@ -1,0 +1,93 @@
+"""A plan carried out by one of Hydra's launchers, which gets names of runs and no overrides.
+
+Jobs are composed once, before the sweep begins, and their configs are in the plan: what is edited meanwhile changes
+nothing. Hydra's part of the config, composed then, too, chooses and sets the launcher.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from hydra._internal.callbacks import Callbacks
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobRuntime, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from knot_runner.sweep.fused import Fused
+from knot_runner.sweep.plan import PATIENT, Plan, PlannedJob, write_outcomes
+from knot_runner.sweep.task import Outcome, run_task
+
+#: Hydra takes plug-ins of this package alone, which only an installed distribution could add to.
+PLUGINS = "hydra_plugins.knot_runner"
+
+
+class PlannedConfigs:
+    """Where a launcher has the config of a job from, in place of Hydra's loader: Hydra's part, and the run's name."""
+
+    def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
+        """As a launcher asks; ``overrides``: the run's name alone."""
+        config = copy.deepcopy(master)
+        (config.run_id,) = overrides
+        return config
+
+
+def launch(plan: Plan, hydra: DictConfig) -> list[Outcome]:
+    """The outcome of every job of the plan, written beside it, too. Jobs that another process is at come last.
+
+    Raises whatever the launcher does.
+    """
+    launcher = _launcher(plan, hydra)
+    size = hydra.sweeper.max_batch_size
+    if size is None and type(launcher).__module__.endswith("submitit_launcher"):
+        size = os.cpu_count()  # its local executor starts all jobs at once
+    outcomes = _launch(launcher, plan.jobs, 0, size)
+    busy = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "busy"}
+    if busy:
+        plan.mark(PATIENT)
+        outcomes = [outcome for outcome in outcomes if outcome["run_id"] not in busy]
+        outcomes += _launch(launcher, [job for job in plan.jobs if job.run_id in busy], len(plan.jobs), size)
+    write_outcomes(plan, outcomes)
+    return outcomes
+
+
+def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
+    register()
+    setup_globals()
+    JobRuntime.instance().set("name", "knot-runner")
+    master = OmegaConf.create({"run_id": None, "plan": str(plan.path)})
+    with open_dict(master):
+        master.hydra = copy.deepcopy(hydra)
+    with open_dict(master.hydra):
+        master.hydra.run.dir = str(plan.out)
+        master.hydra.sweep.dir = str(plan.out / ".sweep")
+        master.hydra.job.name = "knot-runner"
+    context = HydraContext(config_loader=PlannedConfigs(), callbacks=Callbacks())  # type: ignore[arg-type]
+    task = functools.partial(run_task, plan_path=str(plan.path))
+    return Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=master)
+
+
+def _launch(launcher: Launcher, jobs: Sequence[PlannedJob], first: int, size: int | None) -> list[Outcome]:
+    size, found = size or len(jobs), []
+    for at in range(0, len(jobs), size):
+        batch = [[job.run_id] for job in jobs[at : at + size]]
+        found += [_value(one) for one in launcher.launch(batch, initial_job_idx=first + at)]
+    return found
+
+
+def _value(returned: Any) -> Outcome:
+    """What the task returned; raises what kept it from returning."""
+    return returned if isinstance(returned, dict) else returned.return_value
+
+
+def register() -> None:
+    """Make our launcher known to Hydra as ``hydra_plugins.knot_runner.Fused``."""
+    own = Fused.__module__
+    Fused.__module__ = PLUGINS  # the name it is registered by; pickled it is by its own
+    Plugins.instance().register(Fused)
+    Fused.__module__ = own

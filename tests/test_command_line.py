@@ -1,0 +1,196 @@
+"""What a command line asks for: presets, keys given twice, names by pattern, lists of values; bounded refusals."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from knot_runner import cli, launch
+from knot_runner.compose import Command, compose_all
+from knot_runner.errors import UserError
+from knot_runner.overrides import MOST_JOBS, parse, values_of
+
+
+def refusal(*arguments):
+    with pytest.raises(UserError) as caught:
+        compose_all(list(arguments))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------------------ presets
+
+
+@pytest.mark.parametrize("flags", [[], ["-m"]])
+def test_each_preset_of_a_command_has_its_own_grid(flags):
+    words = ["experiment=fedwad_toy,fedwad_fig14", "seed=0,1"]
+    jobs, commands = compose_all([*flags, *words])
+    assert [command.preset for command in commands] == ["fedwad_toy", "fedwad_fig14"]
+    for command in commands:
+        alone = compose_all([f"experiment={command.preset}", "seed=0,1"])[0]
+        assert [job.run_id for job in command.jobs] == [job.run_id for job in alone] and command.sweep
+        assert command.arguments == [*flags, f"experiment={command.preset}", "seed=0,1"]
+    assert len({len(command.jobs) for command in commands}) == 2
+    assert jobs == [job for command in commands for job in command.jobs]
+
+
+def commands(*presets):
+    """Commands of one job each, in place of composed ones."""
+    settings = SimpleNamespace(report={"kind": "methods"})
+    return [Command(name, [f"experiment={name}"], [SimpleNamespace(settings=settings)], None, True) for name in presets]
+
+
+@pytest.mark.parametrize(
+    ("ends", "worst"), [((0, 0), 0), ((0, 2), 2), ((2, 1), 1), ((1, 2), 1), ((1, 0), 1), ((UserError("x"), 0), 2)]
+)
+def test_several_presets_run_one_after_another_and_end_with_the_worst_code(ends, worst, monkeypatch, capsys):
+    begun, shown = [], []
+
+    def sweep(command, *_):
+        begun.append(command.preset)
+        end = ends[len(begun) - 1]
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    monkeypatch.setattr(launch, "compose_all", lambda _: ([], commands("a", "b")))
+    monkeypatch.setattr(launch, "_sweep", sweep)
+    monkeypatch.setattr(launch, "show", lambda preset, jobs, command: shown.append((preset, command)))
+    assert cli.main(["experiment=a,b"]) == worst
+    assert begun == ["a", "b"]
+    assert shown == [(n, f"knot-runner experiment={n}") for n, end in zip("ab", ends, strict=True) if end == 0]
+    assert ("knot-runner: experiment=a: x" in capsys.readouterr().err) == isinstance(ends[0], Exception)
+
+
+@pytest.mark.parametrize("argument", ["method=[fedavg,fedprox]", "task=[sa,erc]", "task={a:1}", "training=quick,5"])
+def test_what_is_no_name_is_refused_where_a_name_belongs(argument):
+    said = refusal(argument)
+    assert said.startswith(argument) and f"{argument.partition('=')[0]}=NAME is right" in said
+
+
+def test_a_verb_names_its_preset_once(capsys):
+    assert cli.main(["table", "fedwad_toy", "experiment=knot_table2"]) == 2
+    assert "experiment: table fedwad_toy names the preset already" in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------------------------------------- given twice
+
+
+def test_of_a_key_given_twice_the_last_counts_and_is_said(capsys):
+    jobs, _ = compose_all(["task=femnist", "seed=0,1", "training.lr=1", "seed=7", "training.lr=0.1,0.2"])
+    assert [job.settings.seed for job in jobs] == [7, 7]
+    assert [job.label for job in jobs] == ["training.lr=0.1", "training.lr=0.2"]
+    assert not any("seed=0" in override for job in jobs for override in job.overrides)
+    assert capsys.readouterr().err.splitlines() == [
+        "knot-runner: seed: is given twice, 0,1 and 7; the last one, 7, counts",
+        "knot-runner: training.lr: is given twice, 1 and 0.1,0.2; the last one, 0.1,0.2, counts",
+    ]
+
+
+def test_a_key_that_is_added_and_then_changed_is_added_with_the_last_value(capsys):
+    (job,), _ = compose_all(["+model.per_party.Cell.layers=1", "model.per_party.Cell.layers=2"])
+    assert job.settings.model.per_party["Cell"]["layers"] == 2
+    assert "is given twice, 1 and 2" in capsys.readouterr().err
+
+
+def test_a_method_given_twice_is_no_grid_of_both():
+    (job,), _ = compose_all(["method=entropy_a", "method=sinkhorn_d"])
+    assert job.settings.method["name"] == "sinkhorn_d"
+
+
+# ------------------------------------------------------------------------------------------------------ names, values
+
+
+def test_glob_is_a_job_for_every_name_that_fits(capsys):
+    jobs, _ = compose_all(["task=femnist", "method=glob(fed*)"])
+    names = [job.settings.method["name"] for job in jobs]
+    assert names == ["fedavg", "fedavg_chill", "fedper", "fedper_final", "fedprox", "fedrep", "fedrep_final"]
+    assert "method=glob(fed*): 1 that do not fit are left out (method=federated_distance: " in capsys.readouterr().err
+
+
+def test_glob_finds_ones_own_methods(tmp_path):
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "fedmine.yaml").write_text("defaults:\n  - fedavg\n  - _self_\nname: fedmine\n")
+    (job,), _ = compose_all([f"--config-dir={tmp_path}", "task=femnist", "method=glob(fedm*)"])
+    assert job.settings.method["name"] == "fedmine"
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("seed=glob(*)", "range(0,5) or choice(1,2) list values"),
+        ("seed=interval(0,1)", "range(0,5) or choice(1,2) would list values"),
+        ("method=glob(zz*)", "no method has such a name"),
+        ("=5", "has no key; key=value is right"),
+        ("seed=range(0,1e9)", f"1,000,000,000 jobs; one command has at most {MOST_JOBS:,}"),
+        ("seed=range(0,1,0)", "a step that is not 0"),
+        ("seed=range(0,inf)", "finite bounds"),
+        ("seed=range(5,0)", "this range is empty"),
+        ("seed=" + "[" * 500, "too long or too deep"),
+        ("seed=" + "[" * 60 + "]" * 60, "too long or too deep"),
+        ("seed=" + "1," * 2000 + "1", "too long or too deep"),
+        ("a" * 10_000 + "=1", "a key of 10000 characters"),
+        ("seed=" + "9" * 5000, "a number of so many digits"),
+        ("seed=1,,2", "nothing beside one of its commas"),
+        ("seed=[1", "] is missing"),
+        ('seed="x', '" is not closed'),
+        ("seed=1]", "] closes nothing"),
+        ("seed=foo(1)", "there is no function foo"),
+        ("seed=range(a,b)", "range does not take that"),
+        ("seed=1;2", "some character of it needs quotes; quotes make a text of it, as in 'seed=\"1;2\"'"),
+        ("seed", "has no value; seed=VALUE is right"),
+        ("a b=1", "is not the name of a setting"),
+        ("a:b=ü", "is not the name of a setting"),
+        ("+seed=1", "seed=VALUE, without +, is right"),
+        ("~nope", "nope: there is no such setting"),
+        ("+method=entropy_a", "without +, is right"),
+        ("~method=[a]", "~method, without a value, is right"),
+        ("model@x=bert_tiny", "model=NAME is right"),
+        ("seed=${nope}", "seed: Interpolation key 'nope' not found"),
+        ("seed=${seed}", "seed: "),
+        ("++report=${x}", "report: Interpolation key 'x' not found"),
+        ("task.datasets.Cell.labels.5=${:eed}", "has an interpolation that cannot be read"),
+        ("task.limit=${:eed},5", "cannot"),
+        ("sweep=${x}", "sweep: Interpolation key 'x' not found"),
+        ("seed=${oc.env:NO_SUCH_VARIABLE}", "seed: Environment variable 'NO_SUCH_VARIABLE' not found"),
+        ("+task._target_=os.system", "nothing but plugins=[FILE.py] runs code"),
+        ("task.limit={_target_:os.system}", "nothing but plugins=[FILE.py] runs code"),
+        ("--config-dir", "--config-dir: without =DIR"),
+        ("--config-path=/", "--config-path=/: there is no such flag"),
+    ],
+    ids=lambda value: value[:30],
+)
+def test_a_refusal_names_the_key_and_what_is_right(argument, said):
+    found = refusal(argument)
+    assert said in found and argument.lstrip("+~").partition("=")[0][:40].strip() in found
+    assert len(found) < 400
+
+
+def test_a_grid_is_counted_before_it_is_expanded():
+    said = refusal("seed=range(0,200)", "training.distil.epochs=range(1,200)")
+    assert said == f"seed=range(0,200): 39,800 jobs; one command has at most {MOST_JOBS:,}"
+    (override,) = parse([f"seed=range(0,{MOST_JOBS})"])
+    assert len(values_of(override, None)) == MOST_JOBS
+    (override,) = parse([f"seed=range(0,{MOST_JOBS + 1})"])
+    with pytest.raises(UserError, match="10,001 jobs"):
+        values_of(override, None)
+
+
+@pytest.mark.parametrize("steps", [14, 60])
+def test_interpolations_that_double_are_refused(steps):
+    links = [f"+paths.a{at + 1}=" + f"${{paths.a{at}}}" * 2 for at in range(steps)]
+    said = refusal("+paths.a0=" + "x" * 80, *reversed(links))
+    assert "come to too much text" in said and said.startswith("paths.a")
+
+
+def test_interpolations_that_do_not_grow_are_resolved(monkeypatch):
+    monkeypatch.setenv("SOMEWHERE", "there")
+    (job,), _ = compose_all(["paths.out=${oc.env:SOMEWHERE}/${task.name}", "paths.data=${paths.out}"])
+    assert (job.settings.paths.out, job.settings.paths.data) == ("there/sa", "there/sa")
+
+
+@pytest.mark.parametrize("path", ["/tmp/ü ö", "日本語", "~/ü", "a/ñ-1.5_x"])
+def test_a_path_beyond_ascii_needs_no_quotes(path):
+    (job,), _ = compose_all([f"paths.out={path}"])
+    (quoted,), _ = compose_all([f"paths.out='{path}'"])
+    assert job.settings.paths.out == quoted.settings.paths.out == path
+    assert job.run_id == quoted.run_id

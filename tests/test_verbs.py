@@ -1,0 +1,63 @@
+"""Each verb's own help, what ``ls`` shows, and tables on a pipe; a sample of the fuzz of command lines."""
+
+from pathlib import Path
+
+import pytest
+
+from knot_runner import cli
+from knot_runner.methods.weighting import WEIGHTINGS
+from knot_runner.verbs import check, compare
+from tests import fuzz_commands
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+@pytest.mark.parametrize("words", [["{}", "--help"], ["help", "{}"], ["{}", "-h", "x=1"]], ids=["--help", "help", "-h"])
+def test_each_verb_has_help_of_its_own(verb, words, capsys):
+    assert cli.main([word.format(verb) for word in words]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"knot-runner {verb} ") and said.count(f"knot-runner {verb}") > 1
+    assert max(map(len, said.splitlines())) <= 120
+
+
+def test_help_of_compare_and_check_has_every_flag(capsys):
+    assert all(f"  {flag}" in compare.HELP for flag in compare.FLAGS)
+    assert all(f"  {flag}" in check.HELP for flag in check.FLAGS)
+
+
+def test_ls_shows_what_config_dir_and_plugins_bring(tmp_path, capsys, monkeypatch):
+    for name in ("fedmine", "fedavg"):
+        (tmp_path / "method").mkdir(exist_ok=True)
+        (tmp_path / "method" / f"{name}.yaml").write_text("# knot-runner method=x\n# a method of mine\nname: x\n")
+    plugin = tmp_path / "a_plugin_for_ls.py"
+    plugin.write_text("from knot_runner.methods.weighting import WEIGHTINGS, alike\nWEIGHTINGS['Mine'] = alike\n")
+    monkeypatch.setattr("knot_runner.methods.weighting.WEIGHTINGS", WEIGHTINGS.copy())
+    assert cli.main(["ls", f"--config-dir={tmp_path}", f"plugins=[{plugin}]"]) == 0
+    said = capsys.readouterr().out
+    assert f"a method of mine ({tmp_path}/method/fedmine.yaml)" in said and "method.weighting=Mine" in said
+    assert f"{tmp_path}/method/fedavg.yaml: is not used" in said
+    assert cli.main(["ls", "seed=1"]) == 2
+    assert "seed: ls takes --config-dir=DIR and plugins" in capsys.readouterr().err
+
+
+def test_a_figure_is_no_table(tmp_path, capsys):
+    assert cli.main(["table", "fedwad_toy", "seed=0", f"paths.out={tmp_path}"]) == 2
+    assert "table fedwad_toy: is a figure ('knot-runner plot fedwad_toy' shows it)" in capsys.readouterr().err
+
+
+def test_tables_on_a_pipe_are_not_folded(capsys, tmp_path):
+    long = tmp_path / ("a_long_name_of_a_folder_" * 8)
+    (long / "task").mkdir(parents=True)
+    (long / "task" / "mine.yaml").write_text("# knot-runner task=mine\n# words\nname: mine\n")
+    assert cli.main(["ls", f"--config-dir={long}"]) == 0
+    assert f"words ({long}/task/mine.yaml)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_sample_of_the_fuzz(part, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    codes = []
+    for arguments in fuzz_commands.cases(120, 17)[part::4]:
+        found = fuzz_commands.outcome(fuzz_commands.within(Path(tmp_path), arguments))
+        assert not found.wrong, (arguments, found.wrong, found.said)
+        codes.append(found.code)
+    assert codes.count(2) > 15
