@@ -35,7 +35,7 @@ def test_each_preset_of_a_command_has_its_own_grid(flags):
 
 def commands(*presets):
     """Commands of one job each, in place of composed ones."""
-    settings = SimpleNamespace(report={"kind": "methods"})
+    settings = SimpleNamespace(report={"kind": "methods"}, paths=SimpleNamespace(out="nowhere"))
     return [Command(name, [f"experiment={name}"], [SimpleNamespace(settings=settings)], None, True) for name in presets]
 
 
@@ -52,9 +52,12 @@ def test_several_presets_run_one_after_another_and_end_with_the_worst_code(ends,
             raise end
         return end
 
-    monkeypatch.setattr(launch, "compose_all", lambda _: ([], commands("a", "b")))
+    made = commands("a", "b")
+    monkeypatch.setattr(launch, "compose_all", lambda _: ([job for command in made for job in command.jobs], made))
+    monkeypatch.setattr(launch, "_look_for_stale", lambda *_: None)
+    monkeypatch.setattr(launch.leftovers, "clear", lambda _: None)
     monkeypatch.setattr(launch, "_sweep", sweep)
-    monkeypatch.setattr(launch, "show", lambda preset, jobs, command: shown.append((preset, command)))
+    monkeypatch.setattr(launch, "show", lambda preset, jobs, command, keep: shown.append((preset, command)))
     assert cli.main(["experiment=a,b"]) == worst
     assert begun == ["a", "b"]
     assert shown == [(n, f"knot-runner experiment={n}") for n, end in zip("ab", ends, strict=True) if end == 0]
