@@ -21,7 +21,7 @@ from knot_runner.files import sha256
 from knot_runner.strict import AtMost
 
 #: what a file system holds in 64 bits
-Stamp = Annotated[int, AtMost(2**63)]
+Stamp = Annotated[int, AtMost(2**64)]
 
 #: A file that changed less than so many ns (two ticks of a slow clock) before it was read may change again without
 #: another ctime: it has none on record, and is read whenever it is compared.
@@ -45,8 +45,8 @@ class Opened:
     sha256: str | None
     pattern: str = ""
     listing: str = ""
-    inode: int = 0
-    ctime_ns: int = 0
+    inode: Stamp = 0
+    ctime_ns: Stamp = 0
 
     def record(self) -> dict[str, Any]:
         """As ``result.json`` holds it: a file has neither pattern nor listing, a folder no inode."""
