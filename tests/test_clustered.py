@@ -159,13 +159,14 @@ def test_a_cluster_is_trained_once_whatever_found_it(out, once, monkeypatch):
     assert len(set(four["artefacts"]) - set(one["clusters"]["artefacts"])) == 1
 
 
-def test_a_damaged_artefact_is_named(out, once, capsys):
+def test_a_damaged_artefact_is_named_and_made_anew(out, once, capsys):
     log = next((out / "artefacts" / "clusters").glob(f"{records(once)[0]['clusters']['artefacts'][0]}/rounds.jsonl"))
-    sound = log.read_text()
-    log.write_text(sound.replace("1", "2"))
-    assert main([*SMALL, "training.target=0.9", f"paths.out={out}"]) == 2
+    damaged = log.read_text().replace("1", "2")
+    log.write_text(damaged)
+    again = run(out, "training.target=0.9")
     assert f"{log}: does not match its digest" in "".join(capsys.readouterr().err.split("\n"))
-    log.write_text(sound)
+    assert (log.parent / "damaged-1" / "rounds.jsonl").read_text() == damaged
+    assert records(again)[0]["metrics"] == records(once)[0]["metrics"]
 
 
 def _killed(out: Path, at: int) -> None:
