@@ -92,8 +92,10 @@ def test_a_client_moves_from_the_servers_measure_towards_its_samples(mode: str) 
 def test_one_iteration_by_hand_at_a_fifth(mode: str) -> None:
     """On a line: the start x0 goes to .8 x0 + .2 mu and .8 x0 + .2 nu; the server then a fifth from nu's to mu's."""
     mu, nu = Measure(np.array([[100.0]])), Measure(np.array([[200.0]]))
-    found = distance_between(mu, nu, fedwad(mode=mode, support=1, iterations=1, t=0.2), draws(), trace=True)
+    options = fedwad(mode=mode, support=1, iterations=1, t=0.2, start_scale=10.0)
+    found = distance_between(mu, nu, options, draws(), trace=True)
     (x0,), (x1,) = (measure.points[0] for measure in found.measures)
+    assert x0 == 10 * draws()("start").standard_normal((1, 1))[0, 0]
     assert x1 == pytest.approx(0.8 * x0 + 0.2 * (0.8 * 200 + 0.2 * 100))
     assert found.value == pytest.approx((100 - x1) + (200 - x1))
     assert found.server_only == (pytest.approx(100.0),)
