@@ -108,21 +108,25 @@ def test_the_coreset_of_one_client_is_its_own(asked):
 
 
 def test_a_point_has_the_label_of_its_own_clients_nearest_sample():
-    labels = np.repeat([3, 1, 2], 20)
     both = [np.array([[0.0, 0.0], [4.0, 0.1]]), np.array([[0.0, 8.9]])]  # the second is nearer to samples of client 1
-    found, owners = coreset_knn._labelled(both, coreset.Clients(POINTS, CLIENTS.rows[:2]), labels)
-    assert found.tolist() == [3, 3, 1] and owners.tolist() == [0, 0, 1]
+    found, owners = coreset_knn._labelled(both, coreset.Clients(POINTS, CLIENTS.rows[:2]), np.arange(60))
+    nearest = [
+        min(CLIENTS.rows[client], key=lambda row: float(np.linalg.norm(POINTS[row] - point)))
+        for client, point in ((0, both[0][0]), (0, both[0][1]), (1, both[1][0]))
+    ]
+    assert found.tolist() == nearest and owners.tolist() == [0, 0, 1]
 
 
 def test_accuracy_over_images_and_over_clients():
-    test = SimpleNamespace(labels=np.array([0, 1, 1, 2]))
+    test = SimpleNamespace(labels=np.array([0, 1, 1, 2, 0]))
     task = SimpleNamespace(test=test, classes=["a", "b", "c"])
-    partition = SimpleNamespace(test=[np.array([0, 1, 2]), np.array([3]), np.array([], int)])
+    partition = SimpleNamespace(test=[np.array([0, 1, 2]), np.array([3]), np.array([4]), np.array([], int)])
     points = np.array([[0.0], [10.0], [20.0]])
-    found = coreset_knn._classify(points, np.arange(3), np.array([[1.0], [9.0], [1.0], [19.0]]), task, partition)
-    assert found["metrics"]["client_accuracy"] == {"weighted": 0.75, "unweighted": pytest.approx((2 / 3 + 1) / 2)}
-    assert found["metrics"]["accuracy"]["ALL"] == 0.75
-    assert found["metrics"]["f1"]["ALL"] == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
+    images = np.array([[1.0], [9.0], [1.0], [19.0], [18.0]])  # said to be 0, 1, 0, 2, 2
+    found = coreset_knn._classify(points, np.arange(3), images, task, partition)
+    assert found["metrics"]["client_accuracy"] == {"weighted": 0.6, "unweighted": pytest.approx((2 / 3 + 1 + 0) / 3)}
+    assert found["metrics"]["accuracy"]["ALL"] == 0.6
+    assert found["metrics"]["f1"]["ALL"] == pytest.approx((1 / 2 + 2 / 3 + 2 / 3) / 3)
 
 
 def test_the_finished_coreset_is_compared_with_a_draw_of_all_samples(monkeypatch):

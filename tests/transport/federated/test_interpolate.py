@@ -102,6 +102,14 @@ def test_one_iteration_by_hand_at_a_fifth(mode: str) -> None:
     assert found.sums == (pytest.approx(0.8 * (100 - x0) + 20.0 + 0.8 * (200 - x0)),)
 
 
+def test_counts_are_in_lowest_terms() -> None:
+    """Else units would grow from one interpolation to the next; equal masses are said by None."""
+    pair = np.array([[0.0], [10.0]])
+    assert interpolate(Measure(pair, np.array([6, 6])), Measure(pair), 0.5, "exact")[0].weights is None
+    thirds = interpolate(Measure(pair, np.array([8, 4])), Measure(np.array([[5.0]])), 0.5, "exact")[0]
+    assert thirds.weights.tolist() == [2, 1]
+
+
 def test_masses_stay_whole_through_a_chain() -> None:
     """A hundred interpolations between 9, 6 and 10 points: all masses are whole parts of 90."""
     measure = gaussian(10, 2, "start")
