@@ -32,7 +32,17 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("knot_runner", "conf", "tests", "scripts", "pyproject.toml", "README.md")
 #: What nearly every test imports: once for all mutants.
-PRELOADED = ("torch", "torch._dynamo", "hydra", "hypothesis", "numpy", "scipy.stats", "sklearn.metrics", "rich.console")
+PRELOADED = (
+    "torch",
+    "torch._dynamo",
+    "hydra",
+    "hypothesis",
+    "numpy",
+    "scipy.stats",
+    "sklearn.metrics",
+    "rich.console",
+    "ot",
+)
 #: Seconds that the tests of one mutant may take; a mutant that runs for ever is noticed, too.
 TIMEOUT = 240
 ENOUGH = 0.9

@@ -6,6 +6,7 @@ import csv
 import json
 import warnings
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import ot
@@ -79,6 +80,19 @@ def test_exact_mode_starts_with_the_first_samples_size_whatever_the_support(tmp_
     assert result["support"] == [24, 24, 24]
     assert len(load_file(runs[0].folder / "measures.safetensors")["xi/0"]) == 24
     assert errand(tmp_path, "method.fedwad.support=5").run_id != errand(tmp_path).run_id
+
+
+def test_the_course_counts_iterations_from_1():
+    traced = SimpleNamespace(values=(3.0, 2.0), sums=(5.0, 4.0), supports=(7, 8), server_only=())
+    assert distance._course(traced) == [
+        {"iteration": 1, "value": 3.0, "sum": 5.0, "support": 7},
+        {"iteration": 2, "value": 2.0, "sum": 4.0, "support": 8},
+    ]
+
+
+def test_exact_mode_starts_with_the_first_sample_where_sizes_differ(tmp_path):
+    one = errand(tmp_path, "method.fedwad.mode=exact", "task.ratio=3")
+    assert run(one)["samples"] == [24, 8] and len(load_file(one.folder / "measures.safetensors")["xi/0"]) == 24
 
 
 def test_random_places_leave_the_server_without_a_value(tmp_path):

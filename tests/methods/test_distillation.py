@@ -11,6 +11,7 @@ from knot_runner.errors import UserError
 from knot_runner.methods.losses import LOSSES, distillation
 from knot_runner.methods.weighting import WEIGHTINGS
 from knot_runner.settings import EntropySettings, SinkhornSettings
+from knot_runner.transport import Solver, transport_loss
 
 Q = torch.tensor([[[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]])  # one text, two teachers
 P = torch.tensor([[[0.5, 0.25, 0.25]]])
@@ -56,6 +57,19 @@ def test_sinkhorn_is_near_the_exact_transport_cost():
         for k in range(2)
     ]
     np.testing.assert_allclose(ours.numpy(), exact, atol=5e-3)
+
+
+@pytest.mark.parametrize("solver", ["newton", "geomloss"])
+@pytest.mark.parametrize(("epsilon", "scaling"), [(0.03, 0.5), (0.5, 0.9)])
+def test_sinkhorn_is_the_loss_of_its_settings(solver, epsilon, scaling):
+    """Value and gradient of T(p, q), p the student's, at the epsilon, tolerance and scaling that were asked for."""
+    options, p = SinkhornSettings("sinkhorn", solver, epsilon, 1e-8, scaling), P.clone().requires_grad_()
+    ours = LOSSES["sinkhorn"].function(options, p.log(), Q, LINE)
+    theirs = transport_loss(p, Q, LINE, Solver(solver, epsilon, 1e-8, scaling))
+    assert ours.shape == (1, 2)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+    gradients = (torch.autograd.grad(value.sum(), p)[0] for value in (ours, theirs))
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-6)
 
 
 def test_weightings_by_hand():

@@ -66,3 +66,26 @@ def test_parties_may_differ():
     spec = dataclasses.replace(SPEC, per_party={"MELD": {"layers": 1, "hidden": 16}})
     assert (party_model(spec, "MELD").layers, party_model(spec, "MELD").hidden) == (1, 16)
     assert party_model(spec, "DyDa0").layers == 2
+
+
+def test_segments_reach_the_encoder(batch):
+    """As in transformers' own classifier, for texts of two sentences."""
+    torch.manual_seed(1)
+    model = TextClassifier(SPEC, 500, 5).eval()
+    types = (torch.arange(12)[None, :] >= 3).long() * batch["mask"]
+    whole = model.bert(batch["ids"], batch["mask"], types, output_hidden_states=True)
+    expected = model.head(whole.last_hidden_state, whole.hidden_states[0], batch["mask"])
+    torch.testing.assert_close(model.features(batch["ids"], batch["mask"], types), expected)
+    assert (model.features(**batch) - expected).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_dropout_is_everywhere_and_heads_are_two(dropout):
+    model = TextClassifier(dataclasses.replace(SPEC, dropout=dropout), 500, 5)
+    found = [module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)]
+    assert len(found) >= 3 + 2 * SPEC.layers and set(found) == {dropout}
+    assert model.head.layer.self_attn.dropout == model.bert.config.attention_probs_dropout_prob == dropout
+    assert model.head.layer.self_attn.num_heads == model.bert.config.num_attention_heads == 2
+    assert model.head.layer.linear1.out_features == 2048 and not model.head.layer.norm_first  # torch's defaults
+    plain = TextClassifier(dataclasses.replace(SPEC, dropout=dropout, head="plain"), 500, 5)
+    assert plain.head.dropout.p == dropout

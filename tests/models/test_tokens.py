@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transformers import BertTokenizer
 
 from knot_runner.errors import UserError
-from knot_runner.models.tokens import batches, encode, learn_vocabulary, make_tokenizer, read_vocabulary
+from knot_runner.models.tokens import Encoded, batches, encode, learn_vocabulary, make_tokenizer, read_vocabulary
 
 TEXTS = ["The food is GOOD, really good!", "Café wasn't bad [SEP] I said so", "utterly unrepeatable"] * 20
 
@@ -74,3 +74,45 @@ def test_batches_hold_texts_of_like_length():
     cut = batches(lengths, 16, torch.Generator().manual_seed(1))
     padded = sum(len(b) * int(lengths[b].max()) for b in cut)
     assert padded < 1.1 * int(lengths.sum())  # random batches pad to about twice the tokens
+
+
+def test_a_padded_batch_by_hand():
+    texts = Encoded(torch.arange(1, 10, dtype=torch.int32), torch.tensor([0, 2, 6, 9]), torch.tensor([2, 3, 1]))
+    batch = texts.batch(torch.tensor([0, 1, 2]))
+    assert batch["ids"].tolist() == [[1, 2, 0, 0], [3, 4, 5, 6], [7, 8, 9, 0]]
+    assert batch["mask"].tolist() == [[True, True, False, False], [True] * 4, [True, True, True, False]]
+    assert batch["types"].tolist() == [[0, 0, 0, 0], [0, 0, 0, 1], [0, 1, 1, 0]]
+    assert texts.lengths.tolist() == [2, 4, 3] and len(texts) == 3
+
+
+def test_of_two_sentences_the_longer_is_cut_first(vocabulary):
+    ours = encode(make_tokenizer(vocabulary, 9), ["the food is good really good"], ["the food good"])
+    types = ours.batch(torch.tensor([0]))["types"][0].tolist()
+    assert types == [0] * 5 + [1] * 4  # [CLS], three words and [SEP]; all three words and [SEP]
+    alone = encode(make_tokenizer(vocabulary, 5), ["the food is good really good"])
+    assert alone.lengths.tolist() == [5] and alone.second.tolist() == [5]
+
+
+def test_a_vocabulary_has_letters_first_and_then_the_most_used_pieces():
+    words = learn_vocabulary(["aab aab aab aab abab abab", "ba ba ba"], 600)
+    assert words[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = [word for word in words[5:] if len(word.removeprefix("##")) == 1]
+    assert words[5 : 5 + len(letters)] == sorted(letters) and {"z", "##z", "a", "##7", "~"} <= set(letters)
+    longer = words[5 + len(letters) :]
+    assert longer[:2] == ["aab", "ba"] and set(longer) == {"aab", "ba", "abab"}
+    assert learn_vocabulary(["aab aab aab aab abab abab", "ba ba ba"], 5 + len(letters) + 1)[-1] == "aab"
+
+
+def test_batches_of_training_are_drawn_and_those_of_evaluation_are_not():
+    lengths = torch.arange(1, 101)
+
+    def drawn(seed):
+        return [batch.tolist() for batch in batches(lengths, 10, torch.Generator().manual_seed(seed))]
+
+    assert drawn(0) == drawn(0) != drawn(1)
+    firsts = [batch[0] for batch in drawn(0)]
+    assert firsts != sorted(firsts)  # one pool, sorted, then its batches in a drawn order
+    assert all(batch == sorted(batch) for batch in drawn(0))
+    few = [[b.tolist() for b in batches(torch.ones(640), 10, torch.Generator().manual_seed(s))] for s in (0, 1)]
+    assert {tuple(sorted(batch)) for batch in few[0]} != {tuple(sorted(batch)) for batch in few[1]}
+    assert [batch.tolist() for batch in batches(torch.tensor([3, 9, 5, 9]), 2, None)] == [[1, 3], [2, 0]]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from knot_runner.settings import FedwadSettings
 from knot_runner.transport import coreset
+from knot_runner.transport.federated.fedwad import distance_between
 from knot_runner.transport.federated.measure import Measure
 
 
@@ -128,3 +129,14 @@ def test_the_first_points_are_of_the_scale_asked_for():
     assert (coreset.start(4, 3, 0.0, draws()).points == 0).all()
     wide = coreset.start(2000, 2, 5.0, draws())
     assert wide.points.std() == pytest.approx(5, rel=0.1) and (wide.first == 0).all() and wide.steps == 0
+
+
+def test_the_federated_gradient_is_towards_the_interpolating_measure():
+    """Of the first part of the distance alone: a client's samples enter through the last measure, no other way."""
+    x, y = points(6, 2), points(9, 2, 1) + 2.0
+    options = FedwadSettings("approximate", 4, 3, 0.2, 1.0)
+    found = distance_between(Measure(x), Measure(y), options, draws)
+    value, federated = coreset.federated_gradient(x, y, options, draws)
+    assert value == found.value
+    np.testing.assert_array_equal(federated, coreset.gradient(x, found.xi)[1])
+    assert np.abs(federated - coreset.exact_gradient(x, y)[1]).max() > 1e-3

@@ -51,9 +51,10 @@ def test_equal_sizes_are_an_assignment() -> None:
     assert (plan[rows, columns] == 1).all() and value == pytest.approx(cost[rows, columns].sum())
 
 
-def test_a_cap_that_is_hit_is_said_with_numbers() -> None:
+@pytest.mark.parametrize("shape", [(30, 20), (20, 30)])
+def test_a_cap_that_is_hit_is_said_with_numbers(shape: tuple[int, int]) -> None:
     """So early, the plan does not carry all mass yet, and its cost may even be too low."""
-    cost = np.random.default_rng(0).random((30, 20))
+    cost = np.random.default_rng(0).random(shape)
     with pytest.warns(RuntimeWarning, match="stopped after 5 pivots on 30 x 20"):
         _, rough = optimal_plan(cost, cap=5)
     with warnings.catch_warnings():

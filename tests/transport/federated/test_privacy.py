@@ -79,6 +79,72 @@ def test_what_is_sent_carries_the_noise_that_is_stated() -> None:
     assert np.std(released) == pytest.approx(sigma, rel=0.35) and min(released) >= -true
 
 
+@pytest.mark.parametrize("radius", [0.5, 1.0, 3.0])
+def test_what_is_clipped_lies_on_the_ball_of_that_radius(radius: float) -> None:
+    points = gaussian(50, 3, "mu").points
+    norms = np.linalg.norm(points, axis=1)
+    found = clipped(points, radius)
+    outside = norms > radius
+    assert outside.any() or radius == 3.0
+    np.testing.assert_allclose(np.linalg.norm(found[outside], axis=1), radius, rtol=1e-14)
+    np.testing.assert_allclose(found[outside] / radius, points[outside] / norms[outside, None], rtol=1e-12)
+    np.testing.assert_array_equal(found[~outside], points[~outside])
+    heavy = Client(Measure(points, np.arange(1, 51)), private(clip=radius), "mu", draws())._samples
+    np.testing.assert_array_equal(heavy.points, found)
+    assert heavy.weights.tolist() == list(range(1, 51))
+
+
+def private(clip: float = 3.0, **changes: object) -> FedwadSettings:
+    chosen = PrivacySettings("gaussian", epsilon=2.0, delta=1e-4, clip=clip)
+    return fedwad(**({"mode": "approximate", "t": 0.2, "privacy": chosen} | changes))
+
+
+def noise_of(options: FedwadSettings, iteration: int, name: str = "mu", support: int = 4) -> np.ndarray:
+    """What is sent less what would be without noise, of the same clipped samples."""
+    samples, xi = Measure(clipped(gaussian(9, 2, "mu").points, 3.0)), gaussian(support, 2, "xi")
+    sent = Client(samples, options, name, draws()).interpolated(xi, iteration, False).measure.points
+    return sent - interpolate(xi, samples, options.t, "approximate")[0].points
+
+
+def test_noise_is_drawn_anew_in_each_iteration_and_for_each_client() -> None:
+    drawn = [noise_of(private(), k, name) for k in (1, 2, 3) for name in ("mu", "nu")]
+    for i, one in enumerate(drawn):
+        assert (np.abs(one) > 0).all()
+        assert all((one != other).all() for other in drawn[:i])
+        assert len({round(float(value), 12) for value in one.ravel()}) == one.size, "and for each coordinate"
+
+
+def test_noise_of_points_is_in_proportion_to_clip_t_and_the_root_of_the_support() -> None:
+    """The same draw at other settings: its size is sigma(epsilon, delta) 2 clip t sqrt(S), to the last digits."""
+    drawn = noise_of(private(), 1)
+    standard = drawn / (noise_multiplier(2.0, 1e-4) * 2 * 3.0 * 0.2 * math.sqrt(4))
+    np.testing.assert_allclose(standard, draws()("mu", "measure", 1).standard_normal((4, 2)), rtol=1e-9)
+    np.testing.assert_allclose(noise_of(private(t=0.8), 1), 4 * drawn, rtol=1e-9)
+    np.testing.assert_allclose(noise_of(private(clip=30.0), 1), 10 * drawn, rtol=1e-9)
+    nine = noise_of(private(), 1, support=9) / (noise_multiplier(2.0, 1e-4) * 2 * 3.0 * 0.2 * 3)
+    np.testing.assert_allclose(nine, draws()("mu", "measure", 1).standard_normal((9, 2)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("weights", [None, np.array([5, 1, 1, 1])])
+def test_distances_carry_noise_for_the_heaviest_sample(weights: np.ndarray | None) -> None:
+    far = Measure(np.array([[3.0, 0.0], [0.0, 3.0], [-3.0, 0.0], [0.0, -3.0]]), weights)
+    options, xi = private(), Measure(np.array([[400.0, 0.0]]))  # far enough that no release is cut at 0
+    client = Client(far, options, "mu", draws())
+    sigma = noise_multiplier(2.0, 1e-4) * 2 * 3.0 * math.sqrt(0.25 if weights is None else 5 / 8)
+    drawn = float(draws()("mu", "last").standard_normal())
+    assert client.distance(xi).distance == pytest.approx(wasserstein(far, xi) + sigma * drawn, rel=1e-12)
+    traced = client.interpolated(xi, 2, True)
+    for sent, at, name in ((traced.distance, xi, "distance"), (traced.remainder, traced.measure, "remainder")):
+        drawn = float(draws()("mu", name, 2).standard_normal())
+        assert sent == pytest.approx(wasserstein(far, at) + sigma * drawn, rel=1e-12)
+
+
+def test_a_distance_is_never_released_below_0() -> None:
+    mu = gaussian(4, 2, "mu")
+    sent = [Client(mu, private(), "mu", draws(seed)).distance(mu).distance for seed in range(20)]
+    assert min(sent) == 0 < max(sent)
+
+
 def test_a_run_says_what_it_spends() -> None:
     mu, nu = toy(20, 20, 0)
     plain, private, traced = (

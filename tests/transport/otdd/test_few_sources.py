@@ -66,3 +66,70 @@ def test_good_heights_leave_little_to_the_simplex(monkeypatch):
     monkeypatch.setattr(few_sources, "_simplex", lambda *given: sizes.append(given[0].shape[1]) or simplex(*given))
     check(scores + 1e-3 * draws.normal(size=scores.shape), heights)
     assert max(sizes) < 200
+
+
+# ------------------------------------------------------------- what is settled without the simplex, at 600 sinks
+
+
+def scores_of(sources, seed=0):
+    draws = np.random.default_rng(seed)
+    return draws.normal(size=(sources, 4)) @ draws.normal(size=(4, 600))
+
+
+@pytest.mark.parametrize("sources", [2, 5, 10, 7])  # 7: masses that are no whole numbers
+@pytest.mark.parametrize("off", [0.0, 0.3, 3.0, 100.0])
+def test_600_sinks_whatever_the_first_heights_are(sources, off):
+    scores = scores_of(sources, seed=sources)
+    check(scores, off * np.random.default_rng(1).normal(size=sources))
+    check(scores.astype(np.float32), off * np.random.default_rng(2).normal(size=sources))
+
+
+def test_sinks_that_were_settled_wrongly_are_found_and_put_right():
+    """Settled by their second best source, forty sinks would cost more than POT's plan of the whole problem."""
+    scores = scores_of(5)
+    heights = best_plan(scores, None, np.empty_like(scores))
+    lifted = scores + heights[:, None]
+    order = np.argsort(-lifted, 0)
+    own, sure = order[0].copy(), -np.diff(-np.sort(-lifted, 0), axis=0)[0]
+    unsettled = sure < np.sort(sure)[120]  # a fifth is left to the simplex
+    wrong = np.flatnonzero(~unsettled)[::12]
+    own[wrong] = order[1][wrong]
+    assert few_sources._wrong(scores, heights, own).nonzero()[0].tolist() == wrong.tolist()
+    plan = np.empty_like(scores)
+    few_sources._settle(scores, own, unsettled.copy(), plan)
+    assert np.vdot(plan, scores) == pytest.approx(best_total(scores), rel=1e-12)
+    np.testing.assert_allclose(plan.sum(1), 120, rtol=1e-12)
+    np.testing.assert_allclose(plan.sum(0), 1, rtol=1e-12)
+
+
+def test_a_tie_beyond_rounding_is_not_wrong():
+    scores = scores_of(3)
+    own = scores.argmax(0)
+    assert not few_sources._wrong(scores, np.zeros(3), own).any()
+    scores[own[7], 7] -= 1e-3 + scores[own[7], 7] - np.sort(scores[:, 7])[-2]  # now a little below the second best
+    assert few_sources._wrong(scores, np.zeros(3), own).nonzero()[0].tolist() == [7]
+    scores[own[7], 7] += 1e-3  # as good as the other, up to rounding
+    assert not few_sources._wrong(scores, np.zeros(3), own).any()
+
+
+def test_what_each_source_has_left():
+    """7 sources of 600/7 sinks each, in sevenths: 600 less 7 for each sink that is settled."""
+    settled = np.array([0, 0, 0, 6])
+    assert few_sources._room(settled, 7, 600).tolist() == [579, 600, 600, 600, 600, 600, 593]
+    assert few_sources._room(settled, 10, 600)[:2].tolist() == [57, 60]
+
+
+def test_a_step_of_the_heights_is_the_solution_of_newtons_equations():
+    """Shares by softmax at eps = 1: the change of what sources give is diag(given) - P P^T times the step."""
+    heights = np.array([0.3, -0.2, 0.1])
+    lifted = scores_of(3) * 0.2
+    shares = np.exp(lifted + heights[:, None])
+    shares /= shares.sum(0)
+    given = shares.sum(1)
+    missing = 200 - given
+    step = few_sources._newton_step(shares, given, missing)
+    assert abs(step.sum()) < 1e-9 and np.abs(step).max() < few_sources.STRIDE
+    np.testing.assert_allclose((np.diag(given) - shares @ shares.T) @ step, missing, atol=1e-3)
+    far = few_sources._newton_step(shares, given, 1e6 * missing)
+    assert np.abs(far).max() == pytest.approx(few_sources.STRIDE)
+    np.testing.assert_allclose(far / np.linalg.norm(far), step / np.linalg.norm(step), rtol=1e-9)

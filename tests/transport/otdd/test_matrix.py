@@ -112,6 +112,13 @@ def test_all_known_starts_nothing(sets, options):
     assert distance_matrix(bad, options, SEED, 2, known)[0].tolist() == [0, 2, 2]
 
 
+def test_the_first_points_are_as_far_out_as_asked_for(with_fedwad):
+    near, far = (first_points(6, with_fedwad(start_scale=scale), SEED) for scale in (1.0, 10.0))
+    assert near.shape == (5, 18) and 0.7 < near.std() < 1.3
+    np.testing.assert_allclose(far, 10 * near, rtol=1e-12)
+    assert not np.array_equal(near, first_points(6, with_fedwad(), SEED + 1))
+
+
 def test_draws_depend_on_seed_and_pair_alone(with_fedwad):
     options = with_fedwad(t="random", iterations=3).fedwad
     np.testing.assert_array_equal(draw_times(1, 2, options, 7), draw_times(1, 2, replace(options, iterations=9), 7)[:3])

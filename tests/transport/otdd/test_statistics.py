@@ -78,3 +78,16 @@ def test_augmented_points_have_features_then_mean_then_spread():
 def test_what_is_no_data_is_said(points, labels, word):
     with pytest.raises(UserError, match=word):
         LabelledSamples(points, labels)
+
+
+@pytest.mark.parametrize("part", ["diagonal", "root_diagonal"])
+def test_the_ridge_is_added_to_the_variance_before_the_root(part):
+    """Of a feature without spread what is left is the ridge's root, .001; of one with variance 2e-6, that of 3e-6."""
+    points = np.array([[1.0, 0.0], [1.0, 2e-3]])  # variances 0 and 2e-6
+    table = class_table(LabelledSamples(points, np.zeros(2, int)), "sqrt_frobenius", part)
+    np.testing.assert_allclose(table.vectors[0][2:], [1e-3, 3e-6**0.5], rtol=1e-9)
+
+
+def test_masses_of_classes_are_shares_of_the_samples():
+    table = class_table(LabelledSamples(np.eye(4), np.array([5, 5, 2, 5])), "sigma_frobenius", "diagonal")
+    assert table.labels.tolist() == [2, 5] and table.mass.tolist() == [0.25, 0.75] and table.of.tolist() == [1, 1, 0, 1]

@@ -1,0 +1,161 @@
+"""Epochs of a coreset by hand: who takes part, with what draws, in which direction, and what is measured at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import ot
+import pytest
+
+from knot_runner.errors import UserError
+from knot_runner.pipelines import coreset, coreset_knn
+from knot_runner.transport import coreset as descent
+
+POINTS = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[0.0, 0.0], [4.0, 0.0], [0.0, 9.0]], 20, 0)
+CLIENTS = coreset.Clients(POINTS, [np.arange(0, 20), np.arange(20, 40), np.arange(40, 60)])
+HP = SimpleNamespace(
+    points=3, participants=2, samples=None, distance="exact", aggregation="mean", optimiser="sgd", lr=0.5,
+    start_scale=2.0, epochs=3, fedwad=None,
+)  # fmt: skip
+
+
+def changed(**values):
+    return SimpleNamespace(**(vars(HP) | values))
+
+
+def begun(seed=0):
+    return coreset.begin(HP, 2, seed, "coreset")
+
+
+def w2(x, y):
+    return ot.emd2([], [], ot.dist(x, y)) ** 0.5
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "sum"])
+def test_an_epoch_is_a_step_against_the_gradients_of_those_who_take_part(aggregation):
+    state, row = coreset.advance(changed(aggregation=aggregation), 0, begun(), CLIENTS, 0)
+    first, second = row["participants"]
+    assert first < second
+    parts = [descent.exact_gradient(begun().points, POINTS[CLIENTS.rows[client]]) for client in (first, second)]
+    together = (parts[0][1] + parts[1][1]) / (2 if aggregation == "mean" else 1)
+    np.testing.assert_allclose(state.points, begun().points - 0.5 * together, rtol=1e-12)
+    assert row["loss"] == pytest.approx((parts[0][0] + parts[1][0]) / 2) and row["epoch"] == 0
+    assert parts[0][0] == pytest.approx(w2(begun().points, POINTS[CLIENTS.rows[first]]))
+
+
+def test_participants_are_drawn_by_seed_and_epoch():
+    drawn = {
+        (seed, epoch): tuple(coreset.advance(HP, seed, begun(), CLIENTS, epoch)[1]["participants"])
+        for seed in range(3)
+        for epoch in range(6)
+    }
+    assert all(len({drawn[seed, epoch] for epoch in range(6)}) > 1 for seed in range(3))
+    assert len({tuple(drawn[seed, epoch] for epoch in range(6)) for seed in range(3)}) == 3
+    whole = coreset.advance(changed(participants=3), 0, begun(), CLIENTS, 0)[1]
+    assert whole["participants"] == [0, 1, 2]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """(points, sample, first draw for the name "t") of every federated distance."""
+    seen = []
+
+    def federated(points, sample, options, draws):
+        seen.append((points, sample.copy(), float(draws("t").random())))
+        return float(len(seen)), np.ones_like(points)
+
+    monkeypatch.setattr(descent, "federated_gradient", federated)
+    return seen
+
+
+def test_samples_and_distances_of_each_client_and_epoch_have_draws_of_their_own(asked):
+    hp = changed(distance="federated", participants=3, samples=7)
+    for seed in (0, 1):
+        for epoch in (0, 1):
+            _, row = coreset.advance(hp, seed, begun(), CLIENTS, epoch)
+            assert row["loss"] == pytest.approx(np.mean(range(len(asked) - 2, len(asked) + 1)))
+    assert len({draw for *_, draw in asked}) == 12
+    for at, (_, sample, _) in enumerate(asked):
+        own = POINTS[CLIENTS.rows[at % 3]].tolist()
+        assert len(sample) == 7 and len({tuple(row) for row in sample.tolist()}) == 7
+        assert all(row in own for row in sample.tolist())
+    shown = {tuple(map(POINTS.tolist().index, sample.tolist())) for _, sample, _ in asked}
+    assert len(shown) == 12 and len({tuple(i % 20 for i in rows) for rows in shown}) == 12
+
+
+def test_at_most_so_many_samples_in_their_order():
+    rows = np.array([9, 4, 7, 1])
+    for most in (None, 4, 5):
+        assert coreset.subsample(rows, most, np.random.default_rng(0)) is rows
+    drawn = [coreset.subsample(np.arange(10), 9, np.random.default_rng(seed)).tolist() for seed in range(20)]
+    assert all(len(set(one)) == 9 and one == sorted(one) for one in drawn) and len(set(map(tuple, drawn))) > 3
+
+
+def test_the_coreset_of_one_client_is_its_own(asked):
+    hp = changed(distance="federated", samples=5)
+    points, loss = coreset_knn.own_coreset(hp, 0, CLIENTS, 1)
+    start = coreset.begin(hp, 2, 0, "coreset_knn", 1).points
+    np.testing.assert_allclose(points, start - 3 * 0.5)  # three steps against ones
+    assert loss == 3.0  # of the last epoch, before its step
+    np.testing.assert_allclose(asked[2][0], start - 2 * 0.5)
+    coreset_knn.own_coreset(hp, 0, CLIENTS, 2)
+    coreset_knn.own_coreset(hp, 1, CLIENTS, 1)
+    assert len({draw for *_, draw in asked}) == 9 and len({one.tobytes() for one, *_ in asked}) == 9
+    assert len({sample.tobytes() for _, sample, _ in asked}) == 9
+    assert all(row in POINTS[20:40].tolist() for row in asked[0][1].tolist())
+
+
+def test_a_point_has_the_label_of_its_own_clients_nearest_sample():
+    both = [np.array([[0.0, 0.0], [4.0, 0.1]]), np.array([[0.0, 8.9]])]  # the second is nearer to samples of client 1
+    found, owners = coreset_knn._labelled(both, coreset.Clients(POINTS, CLIENTS.rows[:2]), np.arange(60))
+    nearest = [
+        min(CLIENTS.rows[client], key=lambda row: float(np.linalg.norm(POINTS[row] - point)))
+        for client, point in ((0, both[0][0]), (0, both[0][1]), (1, both[1][0]))
+    ]
+    assert found.tolist() == nearest and owners.tolist() == [0, 0, 1]
+
+
+def test_accuracy_over_images_and_over_clients():
+    test = SimpleNamespace(labels=np.array([0, 1, 1, 2, 0]))
+    task = SimpleNamespace(test=test, classes=["a", "b", "c"])
+    partition = SimpleNamespace(test=[np.array([0, 1, 2]), np.array([3]), np.array([4]), np.array([], int)])
+    points = np.array([[0.0], [10.0], [20.0]])
+    images = np.array([[1.0], [9.0], [1.0], [19.0], [18.0]])  # said to be 0, 1, 0, 2, 2
+    found = coreset_knn._classify(points, np.arange(3), images, task, partition)
+    assert found["metrics"]["client_accuracy"] == {"weighted": 0.6, "unweighted": pytest.approx((2 / 3 + 1 + 0) / 3)}
+    assert found["metrics"]["accuracy"]["ALL"] == 0.6
+    assert found["metrics"]["f1"]["ALL"] == pytest.approx((1 / 2 + 2 / 3 + 2 / 3) / 3)
+
+
+def test_the_finished_coreset_is_compared_with_a_draw_of_all_samples(monkeypatch):
+    points = begun().points
+    whole = coreset._measure(points, CLIENTS, None, 0)
+    assert whole == {"metrics": {"distance": {"ALL": pytest.approx(w2(points, POINTS))}}, "compared": 60}
+    monkeypatch.setattr(coreset, "COMPARED", 10)
+    drawn = [coreset._measure(points, CLIENTS, None, seed) for seed in (0, 1)]
+    assert drawn[0] != drawn[1] and [one["compared"] for one in drawn] == [10, 10]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e150, -1e150])
+def test_a_coreset_that_diverges_is_stopped(value):
+    coreset.check_finite(np.array([[9e149, -9e149]]), 0.1, "epoch 3")
+    with pytest.raises(UserError, match="method.lr: 0.1 makes the coreset diverge in epoch 3"):
+        coreset.check_finite(np.array([[0.0, value]]), 0.1, "epoch 3")
+
+
+def test_a_commit_holds_the_points_and_both_moments():
+    state = descent.Descent(*(np.full((3, 2), value) for value in (1.0, 2.0, 3.0)), steps=5)
+    back = coreset._from_tensors(coreset.as_tensors(state), 5)
+    assert all(np.array_equal(getattr(back, f.name), getattr(state, f.name)) for f in dataclasses.fields(state))
+
+
+def test_the_encoders_share_is_rounded_and_drawn():
+    hp = SimpleNamespace(encoder=SimpleNamespace(epochs=1, name="e"), encoder_share=0.25)
+    held, rest = coreset_knn.split(hp, 10, 0)
+    assert len(held) == 2 and len(rest) == 8 and (np.diff(held) > 0).all() and (np.diff(rest) > 0).all()
+    with pytest.raises(UserError, match="method.encoder_share: 0.25 of 1 images leaves none"):
+        coreset_knn.split(hp, 1, 0)
+    untrained = SimpleNamespace(encoder=SimpleNamespace(epochs=0, name="e"), encoder_share=0.25)
+    assert len(coreset_knn.split(untrained, 1, 0)[1]) == 1

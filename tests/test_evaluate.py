@@ -1,0 +1,217 @@
+"""What a text run measures: F1, SD and accuracy against scikit-learn and by hand, from the predictions it stores."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from sklearn.metrics import accuracy_score, f1_score
+
+from knot_runner import evaluate as evaluation
+from knot_runner.engine.requests import Network
+from knot_runner.engine.seeds import generator
+from knot_runner.engine.store import Store
+from knot_runner.methods.federation import Federation
+from knot_runner.models.tokens import learn_vocabulary, make_tokenizer
+from knot_runner.settings import Labels, ModelSettings
+
+SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 400, "", "main", 4, 1, 1, 8, 0.1)
+SIZES = {"near": 40, "far": 25, "hub": 60}
+TEACHERS = list(SIZES)
+PLACES = [[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]
+LABELS = Labels(["a", "b", "c"], PLACES, "semantic")
+STATE = {
+    "student": "distil/s", "before": "pretrain/b", "weights/near": "local/n", "weights/far": "local/f",
+    "weights/hub": "pretrain/b", "selected_epoch": 3, "bias/near": [1.0],
+}  # fmt: skip
+TRAIN = ["the food is fine", "my father said that", "my mother said that"]
+PROBE = {"kin": {"templates": ["my {} said", "the {} is"], "words": [["father", "mother"], ["food", "fine"]]}}
+
+
+class Answers:
+    """In place of an executor: predictions that depend on the weights and the texts alone, and who was asked what."""
+
+    def __init__(self, store: Store) -> None:
+        self.place, self.asked = SimpleNamespace(store=store, data_root=None), []
+
+    def __call__(self, requests):
+        self.asked += requests
+        return [SimpleNamespace(tensors=lambda one=one: {one.output: self.given(one)}) for one in requests]
+
+    def given(self, request):
+        """Logits [N, 3], or features [N, 4], of the model with ``request.weights``."""
+        count = len(self.place.store.get(*request.tokens).tensors()["labels"])
+        draw = generator(0, request.weights, request.tokens)
+        return 2 * torch.randn(count, 4 if request.output == "features" else 3, generator=draw)
+
+
+@pytest.fixture
+def world(tmp_path):
+    store, draw = Store(tmp_path / "artefacts"), np.random.default_rng(1)
+    for party, count in SIZES.items():
+        texts = {"ids": torch.arange(3 * count, dtype=torch.int32), "offsets": torch.arange(0, 3 * count + 1, 3),
+                 "second": torch.full((count,), 3)}  # fmt: skip
+        labels = torch.from_numpy(draw.integers(0, 2 if party == "far" else 3, count))  # far has no text of class c
+        store.put("tokens", f"{party}-test", {**texts, "labels": labels}, {})
+    federation = Federation(
+        locals=["near", "far"], server="hub", transfer="pool", sizes=SIZES,
+        tokens={(name, "test"): ("tokens", f"{name}-test") for name in SIZES},
+        networks={name: Network(SPEC, 400 + at, 3) for at, name in enumerate(SIZES)},
+        labels=LABELS, training=None, seed=7, weights="scratch",
+    )  # fmt: skip
+    train = SimpleNamespace(texts=TRAIN, pairs=None)
+    task = SimpleNamespace(
+        labels=LABELS,
+        datasets={name: SimpleNamespace(splits={"train": train, "test": None}) for name in SIZES},
+    )
+    return SimpleNamespace(executor=Answers(store), federation=federation, task=task, folder=tmp_path)
+
+
+def evaluate(world, state=STATE, probe=None):
+    settings = SimpleNamespace(model=SPEC, task=SimpleNamespace(probe=probe or {}, max_length=12))
+    return evaluation.evaluate(settings, world.task, world.federation, state, world.executor, world.folder)
+
+
+def expected(parts):
+    """Measure -> data set or ALL -> value, of {data set: (probabilities, labels)}: by scikit-learn, and by hand."""
+    found = {"f1": {}, "accuracy": {}, "sd": {}}
+    for name, (probabilities, labels) in parts.items():
+        predicted = probabilities.argmax(1)
+        found["f1"][name] = f1_score(labels, predicted, average="macro", zero_division=0)
+        found["accuracy"][name] = accuracy_score(labels, predicted)
+        apart = {}
+        for p, label in zip(probabilities.astype(float), labels, strict=True):
+            mean = [sum(p[c] * PLACES[c][axis] for c in range(3)) for axis in range(2)]
+            apart.setdefault(int(label), []).append(np.hypot(*np.subtract(mean, PLACES[label])))
+        found["sd"][name] = np.mean([np.mean(distances) for distances in apart.values()])
+    labels = np.concatenate([y for _, y in parts.values()])
+    predicted = np.concatenate([p.argmax(1) for p, _ in parts.values()])
+    found["f1"]["ALL"] = f1_score(labels, predicted, average="macro", zero_division=0)
+    found["accuracy"]["ALL"] = accuracy_score(labels, predicted)
+    found["sd"]["ALL"] = np.mean(list(found["sd"].values()))
+    return found
+
+
+def stored(world, prefix=""):
+    arrays = load_file(world.folder / "predictions.safetensors")
+    return {
+        name.removeprefix(prefix).removesuffix(".labels"): (arrays[name.replace(".labels", ".probabilities")], labels)
+        for name, labels in arrays.items()
+        if name.endswith(".labels") and name.startswith("before/") == bool(prefix)
+    }
+
+
+def alike(found, wanted):
+    assert {measure: set(values) for measure, values in found.items()} == {
+        measure: set(values) for measure, values in wanted.items()
+    }
+    for measure, values in wanted.items():
+        assert found[measure] == pytest.approx(values, abs=1e-12), measure
+
+
+def softmax(world, weights, party):
+    request = SimpleNamespace(weights=weights, tokens=("tokens", f"{party}-test"), output="logits")
+    raised = world.executor.given(request).double().exp().numpy()
+    return (raised / raised.sum(1, keepdims=True)).astype(np.float32)
+
+
+def test_what_is_stored_is_what_the_models_said(world):
+    evaluate(world)
+    for prefix, weights in (("", ("distil", "s")), ("before/", ("pretrain", "b"))):
+        kept = stored(world, prefix)
+        assert list(sorted(kept)) == sorted(TEACHERS)
+        for party, (probabilities, labels) in kept.items():
+            assert probabilities.dtype == np.float32 and labels.dtype == np.int64
+            np.testing.assert_allclose(probabilities, softmax(world, weights, party), rtol=1e-6)
+            truth = world.executor.place.store.get("tokens", f"{party}-test").tensors()["labels"]
+            assert labels.tolist() == truth.tolist()
+
+
+def test_measures_are_those_of_the_stored_predictions(world):
+    found = evaluate(world)
+    alike(found["metrics"], expected(stored(world)))
+    alike(found["before"], expected(stored(world, "before/")))
+    assert found["metrics"] != found["before"]
+
+
+def test_a_teacher_is_measured_on_its_own_test_texts_with_its_own_weights(world):
+    found = evaluate(world)
+    weights = {"near": ("local", "n"), "far": ("local", "f"), "hub": ("pretrain", "b")}
+    assert list(found["teachers"]) == TEACHERS
+    for party in TEACHERS:
+        labels = world.executor.place.store.get("tokens", f"{party}-test").tensors()["labels"].numpy()
+        wanted = expected({party: (softmax(world, weights[party], party), labels)})
+        assert found["teachers"][party] == pytest.approx({name: wanted[name][party] for name in wanted})
+
+
+def test_who_is_asked_what(world):
+    evaluate(world)
+    networks = world.federation.networks
+    asked = [(one.stage, one.party, one.weights, one.network, one.tokens[1]) for one in world.executor.asked[:9]]
+    assert asked == [
+        *(("predictions", "student", ("distil", "s"), networks["hub"], f"{name}-test") for name in TEACHERS),
+        *(("predictions", "before", ("pretrain", "b"), networks["hub"], f"{name}-test") for name in TEACHERS),
+        ("predictions", "near", ("local", "n"), networks["near"], "near-test"),
+        ("predictions", "far", ("local", "f"), networks["far"], "far-test"),
+        ("predictions", "hub", ("pretrain", "b"), networks["hub"], "hub-test"),
+    ]
+    assert {one.output for one in world.executor.asked[:9]} == {"logits"}
+
+
+def test_a_data_set_without_test_texts_is_left_out(world):
+    del world.task.datasets["far"].splits["test"]
+    found = evaluate(world)
+    assert set(found["metrics"]["f1"]) == {"near", "hub", "ALL"} and list(found["teachers"]) == ["near", "hub"]
+
+
+def test_without_distillation_the_teachers_own_predictions_are_the_result(world):
+    state = {key: value for key, value in STATE.items() if key != "selected_epoch"} | {"student": "pretrain/b"}
+    found = evaluate(world, state)
+    assert {party: found["metrics"]["f1"][party] for party in TEACHERS} == {
+        party: found["teachers"][party]["f1"] for party in TEACHERS
+    }
+    alike(found["metrics"], expected(stored(world)))
+
+
+@pytest.mark.parametrize("most", [400, 5])
+def test_vectors_are_the_students_of_the_global_test_texts(world, monkeypatch, most):
+    monkeypatch.setattr(evaluation, "VECTORS_PER_LABEL", most)
+    evaluate(world)
+    (asked,) = (one for one in world.executor.asked if one.output == "features")
+    assert (asked.party, asked.weights, asked.network) == ("student", ("distil", "s"), world.federation.networks["hub"])
+    kept = load_file(world.folder / "vectors.safetensors")
+    np.testing.assert_array_equal(kept["vectors"], world.executor.given(asked).numpy())
+    truth = world.executor.place.store.get("tokens", "hub-test").tensors()["labels"].numpy()
+    assert np.bincount(kept["labels"]).tolist() == np.minimum(np.bincount(truth), most).tolist()
+
+
+def test_the_probe_shows_each_word_in_each_sentence_to_each_model(world):
+    evaluate(world, probe=PROBE)
+    rows = json.loads((world.folder / "probe.json").read_text())
+    asked = [one for one in world.executor.asked if one.stage == "probe"]
+    weights = [("distil", "s"), ("pretrain", "b"), ("local", "n"), ("local", "f")]
+    assert [one.weights for one in asked] == weights
+    assert [one.network.vocabulary for one in asked] == [402, 402, 400, 401]
+    sentences = [
+        ("my {} said", ["father", "mother"]), ("my {} said", ["food", "fine"]),
+        ("the {} is", ["father", "mother"]), ("the {} is", ["food", "fine"]),
+    ]  # fmt: skip
+    assert [row["model"] for row in rows] == [name for name in ("student", "before", "near", "far") for _ in range(4)]
+    assert [(row["template"], row["words"]) for row in rows] == sentences * 4
+    texts = world.executor.place.store.get(*asked[0].tokens).tensors()
+    tokenizer = make_tokenizer(learn_vocabulary(TRAIN * 3, 400), 12)
+    told = ["my father said", "my mother said", "my food said", "my fine said"]
+    told += ["the father is", "the mother is", "the food is", "the fine is"]
+    assert texts["ids"].tolist() == [i for text in told for i in tokenizer.encode(text).ids]
+    for one, group in zip(asked, np.split(np.array([row["probabilities"] for row in rows]), 4), strict=True):
+        said = world.executor.given(one).double().softmax(1).numpy()
+        np.testing.assert_allclose(group.reshape(8, 3), said, rtol=1e-6)
+
+
+def test_no_probe_no_file(world):
+    evaluate(world)
+    assert not (world.folder / "probe.json").exists()

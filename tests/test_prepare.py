@@ -1,0 +1,70 @@
+"""From texts to a federation: sizes of the parties, random texts, and the texts drawn for scatter plots."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from knot_runner.compose import compose_jobs
+from knot_runner.engine.store import Store
+from knot_runner.models.tokens import make_tokenizer
+from knot_runner.prepare import _random_texts, balanced_subset, make_federation
+from knot_runner.settings import BiasSettings
+from knot_runner.tasks import Examples, load_task
+from tests.tiny import TINY
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog", "##s"]
+
+
+def random_texts(store, seed):
+    settings = SimpleNamespace(task=SimpleNamespace(max_length=40), seed=seed)
+    words = [*WORDS, *(f"word{chr(97 + i)}" for i in range(26))]
+    ref = _random_texts(settings, BiasSettings(300, 30), words, make_tokenizer(words, 40), f"{seed}", store)
+    return store.get(*ref).tensors(), words
+
+
+def test_random_texts_are_pieces_of_the_whole_vocabulary_drawn_by_the_seed(tmp_path):
+    """Special pieces, too: [UNK], written out, is one token again; 300 texts of 30 of 34 pieces, each in every 34th."""
+    found, words = random_texts(Store(tmp_path), 3)
+    assert len(found["offsets"]) == 301 and int(found["offsets"].diff().max()) <= 40
+    counts = np.bincount(found["ids"].numpy(), minlength=len(words))
+    assert counts[[5, 6]] == pytest.approx(300 * 30 / 34, rel=0.25)
+    assert counts[:5].min() >= 0.75 * 300 * 30 / 34
+    assert (found["labels"] == -1).all()
+    other, _ = random_texts(Store(tmp_path / "other"), 4)
+    assert other["ids"].tolist() != found["ids"].tolist()
+
+
+def test_texts_for_a_plot_are_drawn_by_the_seed_and_keep_their_tokens(tmp_path):
+    store, labels = Store(tmp_path), torch.arange(60) % 3
+    ids, offsets = torch.arange(120, dtype=torch.int32), torch.arange(0, 121, 2)
+    second = torch.arange(60) % 2
+    store.put("tokens", "t", {"ids": ids, "offsets": offsets, "second": second, "labels": labels}, {})
+    drawn = [store.get(*balanced_subset(("tokens", "t"), 5, seed, store)).tensors() for seed in (0, 1)]
+    for found in drawn:
+        rows = found["ids"][::2] // 2
+        assert len(rows) == 15 and torch.equal(rows, rows.sort().values)
+        assert torch.equal(found["labels"], labels[rows.long()]) and torch.equal(found["second"], second[rows.long()])
+        assert torch.bincount(found["labels"]).tolist() == [5, 5, 5]
+    assert drawn[0]["ids"].tolist() != drawn[1]["ids"].tolist()
+
+
+def test_a_party_has_the_size_of_its_training_part(tmp_path):
+    (job,) = compose_jobs([*TINY, "task=sa", "task.limit=30"], None)
+    task = load_task(job.settings.task, None)
+    train = task.datasets["Cell"].splits["train"]
+    task.datasets["Cell"].splits["train"] = Examples(train.texts[:20], None, train.labels[:20])
+    federation = make_federation(job.settings, task, Store(tmp_path), None, None)
+    assert federation.sizes == {"Cell": 20, "Cloths": 30, "Toys": 30, "Food": 30, "Grocery": 30}
+    assert (federation.locals, federation.server, federation.transfer) == (
+        ["Cell", "Cloths", "Toys"],
+        "Food",
+        "Grocery",
+    )
+    assert federation.random_texts is None and federation.seed == 0 and federation.weights == "scratch"
+    labels = federation.tokens["Toys", "valid"]
+    kept = Store(tmp_path).get(*labels).tensors()["labels"].tolist()
+    assert kept == task.datasets["Toys"].splits["valid"].labels.tolist()
