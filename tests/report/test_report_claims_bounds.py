@@ -117,3 +117,21 @@ def test_the_loss_is_at_the_temperature_and_the_plain_one_at_1(federated):
     level = {"of": {"method.temperature": 1.0}, "expect": {"below": 9}, **LEVEL}
     found = judged(jobs, claim(measure="loss", **level), claim(measure="plain_loss", **level))
     assert [one.effect for one in found] == [pytest.approx(2.5), pytest.approx(1.5)]
+
+
+def test_a_verdict_is_by_the_p_value_with_looks_and_claims_counted_in(factory):
+    """p = .013: enough for one claim at the first look, which may spend .033, and not for one of four alike."""
+    alone = of_result(factory, (1.0, 1.2, 0.8))
+    assert (alone.verdict, alone.p) == ("holds", pytest.approx(0.0131, abs=1e-4))
+    jobs = grid(factory, seeds=3)
+    for job in jobs:
+        rewrite(job.folder, took=(1.0, 1.2, 0.8)[job.seed] if job.method == "sinkhorn_e" else 0.0)
+    four = judged(jobs, *[claim(measure="result.took")] * 4)
+    assert {one.verdict for one in four} == {"undecided"} and {one.p for one in four} == {alone.p}
+    assert all("as the only claim it would hold" in one.note for one in four)
+
+
+def test_a_p_value_above_the_share_of_the_look_decides_nothing(factory):
+    found = of_result(factory, (1.0, 1.4, 0.7))
+    assert found.p == pytest.approx(0.0364, abs=1e-4) and found.p < 0.05 <= found.adjusted
+    assert found.verdict == "undecided"
