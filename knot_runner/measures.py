@@ -49,6 +49,10 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray, temperature: float) ->
     return float(np.mean(total - cooled[np.arange(len(labels)), labels]))
 
 
+#: What the rounds in a federated result count, as it says; those of earlier versions say nothing, and count from 0.
+ROUNDS_COUNT = "rounds trained"
+
+
 def rounds_to_target(accuracies: list[tuple[int, float]], target: float | None) -> int | None:
     """Rounds trained until one of (round from 0, accuracy) is ``target`` or more: its round + 1; None if none is."""
     reached = [round + 1 for round, value in accuracies if target is not None and value >= target]

@@ -1,11 +1,12 @@
 """A result is believed only as it was written: one flipped bit anywhere makes it a run to be made again."""
 
 import random
+from pathlib import Path
 
 import pytest
 
 from knot_runner.errors import UserError
-from knot_runner.records import NAME, is_sealed, read_record, read_result, write_result
+from knot_runner.records import NAME, STATES, clear_states, is_sealed, read_record, read_result, write_result
 
 RESULT = {
     "task": "sa",
@@ -90,3 +91,18 @@ def test_no_flipped_bit_and_no_cut_changes_a_number(tmp_path):
     for length in range(0, len(content) - 1, 7):
         path.write_bytes(content[:length])
         assert read_result(tmp_path) is None
+
+
+def test_the_record_goes_before_the_states_that_it_names(tmp_path, monkeypatch):
+    """Killed in between, a folder has states that nothing names, and no record of states that are gone."""
+    for name in STATES:
+        (tmp_path / name).write_text("x")
+    gone, real = [], Path.unlink
+
+    def unlink(path, **more):
+        gone.append(path.name)
+        real(path, **more)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    clear_states(tmp_path)
+    assert sorted(gone) == sorted(STATES) and gone[0] == "commit.json" and not list(tmp_path.iterdir())

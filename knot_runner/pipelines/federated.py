@@ -126,6 +126,7 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
         "target": target,
         "rounds_to_target": measures.rounds_to_target(curve, target),
         "rounds": len(rows),
+        "rounds_count": measures.ROUNDS_COUNT,
     }
 
 

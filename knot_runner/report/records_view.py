@@ -19,6 +19,7 @@ from knot_runner import stale
 from knot_runner.errors import UserError
 from knot_runner.records import has_record, problem_of, read_record
 from knot_runner.report import sound
+from knot_runner.report.earlier import rounds_trained
 
 Status = Literal["done", "diverged", "missing", "corrupt", "other data"]
 #: Of runs with a result that is not used: how a person calls them.
@@ -179,7 +180,8 @@ def _load(job: Job) -> Run:
         return Run(job, "missing", "not run yet")
     except (ValueError, OSError, RecursionError) as problem:
         return Run(job, "corrupt", f"{path} cannot be read ({type(problem).__name__})")
-    wrong = sound.problem(result, job.task, job.method, job.seed)
+    counted = rounds_trained(result)
+    wrong = sound.problem(counted, job.task, job.method, job.seed)
     wrong = wrong or problem_of(result, job.folder)
     if wrong:
         return Run(job, "corrupt", f"{path} {wrong}")
@@ -187,7 +189,7 @@ def _load(job: Job) -> Run:
     if changes:
         more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
         return Run(job, "other data", f"{path} is of other data than paths.data has ({changes[0]}{more})")
-    return Run(job, result["status"], "diverged" if result["status"] == "diverged" else "", result)
+    return Run(job, result["status"], "diverged" if result["status"] == "diverged" else "", counted)
 
 
 def _strict_json(path: Path) -> Any:

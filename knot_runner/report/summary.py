@@ -9,6 +9,7 @@ from rich.text import Text
 
 from knot_runner.report import kind_coreset, kind_distance, kind_matrix
 from knot_runner.report.cells import METRICS, display
+from knot_runner.report.earlier import rounds_trained
 from knot_runner.report.footlines import kept as kept_of
 from knot_runner.report.glance import DIM, grid, under
 from knot_runner.report.kind_clusters import cluster_lines
@@ -18,6 +19,7 @@ from knot_runner.report.text import number, plain
 def summary_table(result: dict[str, Any]) -> Group:
     """What a run came to: its measures per data set before and after distillation; a federated run's measures and
     rounds; a probe's temperatures."""
+    result = rounds_trained(result)
     name = f"{result['task']} · {display(result['method'])} · seed {result['seed']}"
     if result["status"] == "diverged":
         return Group(Text(plain(f"{name}: diverged, so there are no numbers"), style="bold"), *under([], result))

@@ -1,5 +1,6 @@
 """The commit protocol: every write may be the last, and a resumed run sees the last whole commit or an error."""
 
+import itertools
 import json
 
 import pytest
@@ -161,3 +162,41 @@ def test_a_failed_write_keeps_the_old_file_and_names_the_new(tmp_path, monkeypat
     monkeypatch.undo()
     assert files.read_json(path) == {"a": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def committed_state(folder):
+    return json.loads((folder / "commit.json").read_text())["file"]
+
+
+def test_the_committed_state_is_never_written_over(tmp_path):
+    """Neither in one process nor by the one that goes on: the next commit is in the other file."""
+    checkpoint, seen = Checkpoint(tmp_path), []
+    for step in range(4):
+        if step == 2:
+            checkpoint = Checkpoint(tmp_path)
+            assert checkpoint.load().step == 1
+        save(checkpoint, step)
+        seen.append(committed_state(tmp_path))
+    assert all(a != b for a, b in itertools.pairwise(seen)), seen
+
+
+def test_a_commit_of_another_stage_with_the_same_key_is_not_gone_on_from(tmp_path):
+    save(Checkpoint(tmp_path / "teachers" / "k"), 0)
+    (tmp_path / "students").mkdir()
+    (tmp_path / "teachers" / "k").rename(tmp_path / "students" / "k")
+    commit = Checkpoint(tmp_path / "students" / "k").load()
+    assert commit.step == -1 and "is of other work (teachers/k)" in commit.problem
+
+
+def test_states_come_back_bit_by_bit(tmp_path):
+    kept = {
+        "third": torch.tensor([1 / 3, -0.0, 1e-40]),
+        "double": torch.tensor([1 / 3], dtype=torch.float64),
+        "turned": torch.arange(6.0).reshape(2, 3).T,
+        "steps": torch.tensor([2**40]),
+    }
+    Checkpoint(tmp_path).save(0, kept, {}, [])
+    found = Checkpoint(tmp_path).load().tensors
+    assert found.keys() == kept.keys()
+    for name, tensor in kept.items():
+        assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor), name

@@ -182,6 +182,7 @@ class FederatedFactory:
             "status": "done", "metrics": {**metrics, "client_accuracy": last["client_accuracy"]},
             "best": {"accuracy": best["accuracy"], "round": best["round"] + 1}, "target": None,
             "rounds_to_target": None, "rounds": len(rows), "clients": 4, "engine": "lean",
+            "rounds_count": "rounds trained",
             "model": job.config["model"]["name"], "parameters": 574_142,
             "datasets": {"train": 150_000, "test": 200},
             "labels": {"names": [str(i) for i in range(classes)], "coordinates": None}, "notes": [],

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from knot_runner.report.stats import mean_interval
+from knot_runner.report.stats import clipped, mean_interval
 
 
 def test_by_hand() -> None:
@@ -37,3 +37,8 @@ def test_equals_scipy(values: list[float]) -> None:
         0.95, len(values) - 1, loc=scipy_stats.tmean(values), scale=scipy_stats.sem(values)
     )
     assert (mean - half, mean + half) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
+
+
+def test_the_interval_of_a_share_is_cut_at_both_ends() -> None:
+    assert clipped(-0.1, 1.2, 1.0) == (0.0, 1.0) and clipped(-5.0, 40.0, 100.0) == (0.0, 40.0)
+    assert clipped(-0.1, 1.2, None) == (-0.1, 1.2)

@@ -147,6 +147,7 @@ def test_dailydialog(tmp_path: Path) -> None:
     ("texts", "emotions", "message"),
     [
         ("a __eou__ b __eou__\n", "0\n", "line 1: 2 utterances, but 1 emotions in dialogues_emotion_train.txt"),
+        ("a __eou__\n", "0 1\n", "line 1: 1 utterances, but 2 emotions in dialogues_emotion_train.txt"),
         ("a __eou__ b\n", "0 0\n", "line 1: the last utterance has no __eou__"),
         ("a __eou__\nb __eou__\n", "0\n", "ends before line 2 of dialogues_train.txt"),
         ("a __eou__\n", "0\n0\n", "ends before line 2 of dialogues_emotion_train.txt"),
@@ -156,3 +157,8 @@ def test_dailydialog_files_that_do_not_match(tmp_path: Path, texts: str, emotion
     with pytest.raises(UserError) as caught:
         list(read_dailydialog(dialogues(tmp_path, texts, emotions)))
     assert message in str(caught.value)
+
+
+def test_a_header_of_several_columns_may_hold_other_delimiters(tmp_path: Path) -> None:
+    rows = list(read_csv(put(tmp_path / "x.csv", b"a;b,text|x\n1,2\n")))
+    assert rows == [(2, {"a;b": "1", "text|x": "2"})]

@@ -1,0 +1,38 @@
+"""What a round is measured by: the two weightings of clients, the temperature of the loss, what participants say."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from knot_runner.pipelines import scores
+
+
+def test_clients_by_their_images_and_each_alike():
+    """90 of 100 images right at one client, 1 of 10 at another; the third has no test images."""
+    found = scores.over_clients([0.9, None, 0.1], [100, 0, 10])
+    assert found == {"weighted": pytest.approx(91 / 110), "unweighted": pytest.approx(0.5)}
+
+
+@pytest.mark.parametrize(("control", "heat"), [(False, 0.05), (True, 1.0)])
+def test_the_tempered_loss_is_at_the_temperature_of_training(control, heat):
+    """With ``lr_control`` a run is trained at T = 1."""
+    assert scores.heat(SimpleNamespace(lr_control=control, temperature=0.05, schedule=None), 3) == heat
+
+
+def test_what_participants_say_of_their_training():
+    trained = [
+        SimpleNamespace(client=4, before=5, after=8, loss=1.0, steps=3),
+        SimpleNamespace(client=2, before=0, after=0, loss=2.0, steps=4),
+    ]
+    requests = [
+        SimpleNamespace(test_rows=range(10), recipe=SimpleNamespace(temperature=1.0)),
+        SimpleNamespace(test_rows=[], recipe=SimpleNamespace(temperature=0.5)),
+    ]
+    assert scores.local_facts(requests, trained) == {
+        "participants": [4, 2],
+        "before": [0.5, None],
+        "after": [0.8, None],
+        "train_loss": 1.5,
+        "temperature": 0.75,
+        "steps": 7,
+    }
