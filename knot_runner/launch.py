@@ -74,13 +74,13 @@ def _shown_by_hydra(arguments: list[str]) -> int:
     """What Hydra's own flags show, of a command line that has been checked as any other."""
     flags, words = split_flags(arguments)
     own = [flag for flag in flags if flag.startswith(("--config-dir", "-m", "--multirun"))]
-    values = [word for word in words if "=" not in word]  # of --cfg and --package
     jobs, _ = compose_all([*own, *(word for word in words if "=" in word)])
     for flag in flags:
         if flag not in own and not flag.startswith(HYDRA_ONLY):
             raise UserError(f"{flag}: there is no such flag{nearest(flag, HYDRA_ONLY)}")
-    shown = [flag for flag in flags if flag not in own]
-    sys.argv = [sys.argv[0], *shown, *values, *search_path(config_dir_of(own)), *jobs[0].overrides]
+    # a flag's value (of --cfg, --package) stays behind it
+    shown = [word for word in arguments if word not in own and (word.startswith("-") or "=" not in word)]
+    sys.argv = [sys.argv[0], *shown, *search_path(config_dir_of(own)), *jobs[0].overrides]
     hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(lambda _: None)()
     return 0
 

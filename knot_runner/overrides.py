@@ -23,6 +23,8 @@ from knot_runner.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, is_hydras
 from knot_runner.listing import GROUPS, choices
 from knot_runner.misspelt import shown, unreadable
 
+#: ``_target_`` as a key, at any depth of a value; a path may well have it in a name.
+NAMES_A_CLASS = re.compile(rf"(?<!\w)['\"]?{TARGET}['\"]?\s*[:=]")
 #: Characters of one argument, of its key, brackets in brackets, commas: more belongs in a YAML file.
 MOST_CHARACTERS, MOST_IN_KEY, MOST_NESTED, MOST_COMMAS = 10_000, 300, 40, 1_000
 #: Jobs of one command; the largest preset has 720.
@@ -99,7 +101,7 @@ def _checked(override: Override) -> Override:
     key, value, line = override.key_or_group, override.value(), shown(override.input_line)
     if not key:
         raise UserError(f"{line}: has no key; key=value is right ('knot-runner ls' and conf/ show the keys)")
-    if TARGET in override.input_line:
+    if NAMES_A_CLASS.search(override.input_line):
         raise UserError(f"{shown(key)}: names a {TARGET}; nothing but plugins=[FILE.py] runs code of your own")
     if is_hydras(key):
         check_key(key)

@@ -13,7 +13,7 @@ from knot_runner.pipelines import needs
 from knot_runner.settings import PARTITION_SETTINGS, ModelSettings, build_run
 from knot_runner.settings.partition import Manual
 from knot_runner.strict import MOST_COUNT, MOST_NUMBER, build
-from tests.tiny import TINY, TINY_IMAGES
+from tests.tiny import TINY, TINY_IMAGES, replaced
 
 #: One command per kind of settings, so that all dataclasses of numbers are met.
 BASES = {
@@ -92,14 +92,14 @@ def test_every_partition_has_a_bound_on_its_clients():
 
 IMAGES = [a for a in TINY_IMAGES if not a.startswith(("model.", "task.shape="))]
 TOO_LARGE = [
-    ([*TINY_IMAGES, "model.hidden=[10000000]"], "model.hidden: a model of 750,000,010 parameters"),
+    (replaced(TINY_IMAGES, "model.hidden=[10000000]"), "model.hidden: a model of 750,000,010 parameters"),
     ([*IMAGES, "model=cnn_mcmahan", "model.hidden=[5000000]"], "model.hidden: a model of"),
     ([*IMAGES, "model=resnet18_gn", "model.groups=1", "model.width=2000"], "model.width: a model of"),
-    ([*TINY_IMAGES, "task.shape=[1,4000,4000]"], "task.shape: 1797 images of 1x4000x4000"),
-    ([*TINY, "model.hidden=100000", "model.heads=1"], "model.hidden: a model of more than"),
-    ([*TINY, "model.intermediate=10000000"], "model.intermediate: a model of more than"),
+    (replaced(TINY_IMAGES, "task.shape=[1,4000,4000]"), "task.shape: 1797 images of 1x4000x4000"),
+    (replaced(TINY, "model.hidden=100000", "model.heads=1"), "model.hidden: a model of more than"),
+    (replaced(TINY, "model.intermediate=10000000"), "model.intermediate: a model of more than"),
     ([*TINY, "+model.per_party.Cell={hidden:100000,heads:1}"], "model.per_party.Cell.hidden: a model of more than"),
-    ([*TINY, "method.bias.texts=10000000"], "method.bias.texts: 10000000 texts of 20 pieces"),
+    (replaced(TINY, "method.bias.texts=10000000"), "method.bias.texts: 10000000 texts of 20 pieces"),
     ([*TINY, "task.datasets.Cell.embedded.rows=100000000"], "task.datasets.Cell.embedded.rows: 100000000 generated"),
     (["task=gaussians", "task.samples=1000000"], "task.samples: distances between 1000000 and"),
     (["task=gaussians", "task.dimension=100000000"], "task.dimension: "),

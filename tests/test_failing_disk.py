@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.compose import as_yaml, compose_all, run_folder
+from knot_runner.compose import compose_all
+from knot_runner.composed import as_yaml, run_folder
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.errors import DiskFullError, UserError
 from knot_runner.pipelines.errand import Errand, Means

@@ -15,12 +15,12 @@ from knot_runner.compose import compose_all
 from knot_runner.engine.loop import build
 from knot_runner.engine.requests import Network
 from knot_runner.errors import UserError
-from knot_runner.models.bert import load_pretrained
+from knot_runner.models.pretrained import load_pretrained
 from knot_runner.prepare import weights_identity
 from knot_runner.settings import build_run
-from tests.tiny import TINY, TINY_IMAGES
+from tests.tiny import TINY, TINY_IMAGES, replaced
 
-RUN = [*TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.epochs=1"]
+RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.epochs=1")
 
 
 def complaint(capsys):
@@ -50,9 +50,9 @@ def test_a_pickle_among_pretrained_weights_is_not_loaded(name, tmp_path):
         (tmp_path / name).write_bytes(pickle.dumps(Gadget(mark)))
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     if name != "model.safetensors":
-        with pytest.raises(UserError, match="model.weights: .*: has no model.safetensors"):
+        with pytest.raises(UserError, match="a folder with config.json and model.safetensors is right"):
             weights_identity(spec, None)
-    with pytest.raises((UserError, safetensors.SafetensorError)):
+    with pytest.raises(UserError, match="model.weights"):
         load_pretrained(build(Network(spec, 100, 3)), spec, None)
     assert not mark.exists()
     pickle.loads(pickle.dumps(Gadget(mark)))

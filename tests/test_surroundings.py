@@ -16,9 +16,9 @@ from knot_runner import streams
 from knot_runner.cli import main
 from knot_runner.processes import ended_by_sigterm, on_sigterm
 from tests.disk import Disk
-from tests.tiny import TINY_IMAGES
+from tests.tiny import TINY_IMAGES, replaced
 
-RUN = [*TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.epochs=1"]
+RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.epochs=1")
 
 
 def complaints(capsys):

@@ -12,3 +12,9 @@ TINY_IMAGES = [
     "model.hidden=[16]", "training.rounds=3", "training.epochs=2", "training.participants=3", "training.batch=8",
     "training.lr=0.01", "hardware.workers=1",
 ]  # fmt: skip
+
+
+def replaced(small: list[str], *overrides: str) -> list[str]:
+    """``small`` with ``overrides``, each key once: a key that is given twice is said on the command line."""
+    given = {override.split("=", 1)[0] for override in overrides}
+    return [*(one for one in small if one.split("=", 1)[0] not in given), *overrides]

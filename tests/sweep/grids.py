@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 from knot_runner.cli import main
-from tests.tiny import TINY_IMAGES
+from tests.tiny import TINY_IMAGES, replaced
 
 HERE = Path(__file__).parent
 #: What of a result says when and how fast, not what.
@@ -25,9 +25,7 @@ LAUNCHERS = {
 
 def small(out, *arguments):
     """``arguments`` as those of a tiny grid, whose results go below ``out``."""
-    given = {argument.split("=", 1)[0] for argument in arguments}
-    defaults = [override for override in TINY_IMAGES if override.split("=", 1)[0] not in given]
-    return ["-m", *defaults, f"paths.out={out}", *arguments]
+    return ["-m", *replaced(TINY_IMAGES, f"paths.out={out}", *arguments)]
 
 
 def command(out, *arguments):

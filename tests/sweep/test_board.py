@@ -85,6 +85,8 @@ def test_the_summary_says_a_cause_once_and_the_exit_code(tmp_path):
         "  femnist fedavg seed 1 and 1 more: training.batch: 99 is more than the 12 images",
     ]
     assert code == 2
+    assert "could not be made" in summary(all_jobs, 0, outcomes)[0][-1]
+    all_jobs[3].path.mkdir()
     lines, code = summary(all_jobs, 0, outcomes)
     assert "ended without a result or a word" in lines[-1] and code == 1
     assert summary(all_jobs[:1], 0, [])[1] == 0
