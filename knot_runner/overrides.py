@@ -23,7 +23,7 @@ from knot_runner.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, is_hydras
 from knot_runner.listing import GROUPS, choices
 from knot_runner.misspelt import shown, unreadable
 
-#: ``_target_`` as a key, at any depth of a value; a path may well have it in a name.
+#: The key that names a class, at any depth of a value; a path may well have it in a name.
 NAMES_A_CLASS = re.compile(rf"(?<!\w)['\"]?{TARGET}['\"]?\s*[:=]")
 #: Characters of one argument, of its key, brackets in brackets, commas: more belongs in a YAML file.
 MOST_CHARACTERS, MOST_IN_KEY, MOST_NESTED, MOST_COMMAS = 10_000, 300, 40, 1_000
