@@ -31,7 +31,7 @@ MOST_CHARACTERS, MOST_IN_KEY, MOST_NESTED, MOST_COMMAS = 10_000, 300, 40, 1_000
 MOST_JOBS = 10_000
 #: May stand at another place of the config than that of its group, as in ``+encoder@method.encoder=NAME``.
 PLACED_GROUP = "encoder"
-FLAGS = ("-m", "--multirun", "--config-dir=DIR")
+FLAGS = ("-m", "--multirun", "--config-dir=DIR", "--stale=rerun", "--help")
 #: A text that only its characters beyond ASCII keep from being one in Hydra's grammar.
 PLAIN_TEXT = re.compile(r"[^\W\d_][^\"'`,=:;\[\](){}\\$<>#&!~^]*|[/.~][^\"'`,=:;\[\](){}\\$<>#&!^]*")
 

@@ -22,9 +22,11 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from knot_runner.composed import run_folder
 from knot_runner.processes import on_sigterm
 from knot_runner.settings import FederatedSettings, KnotSettings, Settings, TeachersSettings, build_run, run_id
 from knot_runner.sweep.plan import Plan, read_plan
+from knot_runner.sweep.state import read_failure
 from knot_runner.sweep.task import Outcome, cause_of, end, outcome, run_in_process, server
 
 #: Methods whose jobs can be threads of one process.
@@ -79,13 +81,16 @@ class _Driver:
     def __init__(self, configs: list[dict[str, Any]], plan: Plan, together: int) -> None:
         settings: Settings = build_run(configs[0])[0]
         context = server(settings)
+        self._folders = {run_id(config): run_folder(settings, run_id(config)) for config in configs}
         self._pipe, theirs = context.Pipe(duplex=False)
         arguments = (configs, str(plan.path), together, dict(os.environ), theirs)
         self._process = context.Process(target=in_driver, args=arguments)
+        self._started = time.time()
         self._process.start()
         theirs.close()  # so that the driver's death ends our end
         self._began = {run_id(config): time.monotonic() for config in configs}
         self.under_way: set[str] = set()
+        self._resumed: set[str] = set()
         self.ended: dict[str, Outcome] = {}
         self.died = False
 
@@ -101,8 +106,17 @@ class _Driver:
         code = self._process.exitcode or 0
         self.died = code != 0
         if self.died:
+            self._hear_of_failures()
             print(f"fused: {cause_of(code)[1]}; its jobs go on from their last commits", file=sys.stderr)
         return self.ended
+
+    def _hear_of_failures(self) -> None:
+        """Jobs whose failure is on record, but whose word was lost with the driver, have ended."""
+        for name in sorted(self.under_way):
+            failure = read_failure(self._folders[name])
+            if failure is not None and failure.at >= self._started:
+                self.under_way.discard(name)
+                self.ended[name] = outcome(name, "failed", name in self._resumed, self._began[name])
 
     def _listen(self) -> None:
         while True:
@@ -112,6 +126,7 @@ class _Driver:
                 return
             if state == "begun":
                 self.under_way.add(name)
+                self._resumed |= {name} if resumed else set()
                 self._began[name] = time.monotonic()
             else:
                 self.under_way.discard(name)

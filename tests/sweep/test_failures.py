@@ -61,6 +61,13 @@ def test_what_ends_one_job_ends_no_other_and_the_same_command_goes_on(launcher, 
     assert not failures(out) and len(results(out)) == len(cases) + 2
 
 
+def test_a_failure_on_record_is_not_tried_again_when_the_driver_dies_before_it_is_told(tmp_path):
+    code, said = sweep(tmp_path, *faulty("unheard", "none"), *LAUNCHERS["fused"])
+    assert code == 1 and "1 done, 1 failed" in said, said
+    failure, _ = failures(tmp_path)[0]
+    assert failure["attempts"] == 1 and "a failure nobody hears of" in failure["cause"]
+
+
 def test_fail_fast_begins_no_more_jobs(tmp_path):
     code, said = sweep(tmp_path, *faulty("raise", "none", "none"), "fail_fast=true")
     assert code == 1 and "0 done, 1 failed, 2 not begun (fail_fast=true)" in said
