@@ -6,6 +6,7 @@ import sys
 
 import joblib  # noqa: F401  registers the start method loky
 import numpy as np
+import pytest
 
 from knot_runner.processes import prepared
 from tests.tasks.images.conftest import write_leaf
@@ -19,14 +20,17 @@ print(code, sorted(heavy & set(sys.modules)))
 """
 
 
-def test_a_federated_run_imports_nothing_that_it_does_not_use(tmp_path):
-    """scikit-learn, scipy and pandas took half of a short run's time, for one way to cut images in two."""
+@pytest.mark.parametrize("source", ["local", "embedded"])
+def test_a_federated_run_imports_nothing_that_it_does_not_use(source, tmp_path):
+    """scikit-learn, scipy and pandas took half of a short run's time, for one way to cut images in two, and for the
+    file of digits that comes with scikit-learn."""
     draws = np.random.default_rng(0)
     writers = {name: (draws.random((12, 64)).tolist(), draws.integers(0, 10, 12).tolist()) for name in "abc"}
     write_leaf(tmp_path / "train" / "a.json", writers)
-    run = ["task=femnist", "task.source=local", f"paths.data={tmp_path}", "task.local.train=[train]",
-           "task.local.test=[]", "task.shape=[1,8,8]", "model.hidden=[4]", "training.rounds=1", "training.batch=8",
-           "training.participants=2", "hardware.workers=1", f"paths.out={tmp_path / 'out'}"]  # fmt: skip
+    where = [f"paths.data={tmp_path}", "task.local.train=[train]", "task.local.test=[]"] if source == "local" else []
+    run = ["task=femnist", f"task.source={source}", *where, "task.shape=[1,8,8]", "model.hidden=[4]",
+           "training.rounds=1", "training.batch=8", "training.participants=2", "partition.count=3",
+           "hardware.workers=1", f"paths.out={tmp_path / 'out'}"]  # fmt: skip
     found = subprocess.run([sys.executable, "-c", SCRIPT, *run], capture_output=True, text=True)
     assert found.stdout.splitlines()[-1] == "0 []", found.stdout + found.stderr
     assert len(list(tmp_path.glob("out/*/*/*/result.json"))) == 1

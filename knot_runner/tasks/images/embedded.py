@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 
 from knot_runner.tasks.images.types import Images
@@ -11,12 +15,22 @@ DIGITS = [str(digit) for digit in range(10)]
 
 def read_digits(shape: list[int]) -> Images:
     """All digits as uint8 [1797, *shape]: scaled bilinearly to height and width, the same in every channel."""
-    from sklearn.datasets import load_digits  # here, since scikit-learn takes a second to import
-
-    digits = load_digits()
+    table = _table()
+    grey_levels, labels = table[:, :64].reshape(-1, 8, 8), table[:, 64]
     channels, height, width = shape
-    grey = np.rint(scale(digits.images * (255 / 16), height, width)).astype(np.uint8)
-    return Images(np.repeat(grey[:, None], channels, axis=1), digits.target.astype(np.int64))
+    grey = np.rint(scale(grey_levels * (255 / 16), height, width)).astype(np.uint8)
+    return Images(np.repeat(grey[:, None], channels, axis=1), labels.astype(np.int64))
+
+
+def _table() -> np.ndarray:
+    """float64 [1797, 65]: 64 grey levels and the digit, as ``sklearn.datasets.load_digits`` reads them.
+
+    From the file in the package: to import scikit-learn, and with it pandas, takes a second of every run.
+    """
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None and package.origin is not None  # a dependency
+    with gzip.open(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
+        return np.loadtxt(file, delimiter=",")
 
 
 def scale(images: np.ndarray, height: int, width: int) -> np.ndarray:

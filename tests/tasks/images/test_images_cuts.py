@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from knot_runner.errors import UserError
 from knot_runner.tasks.images import Images, load_images
 from knot_runner.tasks.images.cuts import hold_out, limited
-from knot_runner.tasks.images.embedded import scale
+from knot_runner.tasks.images.embedded import read_digits, scale
 
 
 def numbered(labels: list[int], users: list[int] | None = None) -> Images:
@@ -74,6 +74,12 @@ def test_scaling_is_bilinear(height: int, width: int) -> None:
     for image, made in zip(images, scale(images, height, width), strict=True):
         known = Image.fromarray(image.astype(np.float32)).resize((width, height), Image.Resampling.BILINEAR)
         np.testing.assert_allclose(made, np.asarray(known), atol=1e-5)
+
+
+def test_digits_are_those_of_scikit_learn() -> None:
+    ours, theirs = read_digits([1, 8, 8]), load_digits()
+    np.testing.assert_array_equal(ours.pixels[:, 0], np.rint(theirs.images * (255 / 16)))
+    np.testing.assert_array_equal(ours.labels, theirs.target)
 
 
 def test_scaling_to_one_pixel_and_from_one() -> None:
