@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import sys
@@ -25,9 +24,7 @@ from knot_runner.misspelt import bad_override, missing_config, shown
 from knot_runner.overrides import check_count, config_dir_of, last_counts, parse, split_flags, values_of
 from knot_runner.own_yaml import in_a_loop, search_path
 from knot_runner.settings import Misfit, build_run
-
-#: What a key that is not in the config selects to (None can be a value).
-_ABSENT = object()
+from knot_runner.swept import Base, NotThereError
 
 
 @dataclass(frozen=True)
@@ -95,8 +92,7 @@ def compose_jobs(arguments: list[str], config_dir: str | None) -> list[ComposedJ
 
 
 def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[ComposedJob], DictConfig]:
-    """(The jobs, Hydra's part of the config.) Hydra composes once per choice of groups; swept values are put into
-    copies of that, which is what makes a grid of hundreds of jobs answer in seconds."""
+    """(The jobs, Hydra's part of the config.) Hydra composes once per choice of groups; swept values are put in."""
     overrides = parse(arguments)
     values = [values_of(override, config_dir) for override in overrides]
     _check_grid(overrides, values)
@@ -137,7 +133,8 @@ class _Grid:
         self.config_dir, self.late, self.apart = config_dir, late, apart
         self.hydra = DictConfig({})
         self.misfit, self.left_out = "", 0
-        self._composed: dict[tuple[str, ...], tuple[DictConfig, Any]] = {}
+        self._composed: dict[tuple[str, ...], tuple[Base, Any]] = {}
+        self._parsed: dict[str, Override] = {}
 
     def job(self, picked: list[str], chosen: bool) -> ComposedJob | None:
         """One job; with ``chosen`` (names were found by a glob), None where its groups do not fit together."""
@@ -145,9 +142,13 @@ class _Grid:
         if early not in self._composed:
             self._composed[early] = self._base(list(early))
         base, claims = self._composed[early]
-        config = _with_values(base, [o for o in picked if _key(o) in self.late], picked, self.config_dir)
+        try:
+            config = base.with_values([self._override(o) for o in picked if _key(o) in self.late])
+        except NotThereError:
+            _compose_here(picked, self.config_dir)  # raises Hydra's own error, in one line
+            raise
         if claims is not None:
-            config["report"]["claims"] = claims
+            config = {**config, "report": {**config["report"], "claims": claims}}
         try:
             settings, method = build_run(config)
         except Misfit as problem:
@@ -157,11 +158,17 @@ class _Grid:
             return None
         return ComposedJob(picked, config, settings, method, ", ".join(o for o in picked if _key(o) in self.apart))
 
-    def _base(self, early: list[str]) -> tuple[DictConfig, Any]:
+    def _override(self, text: str) -> Override:
+        if text not in self._parsed:
+            (self._parsed[text],) = parse([text])
+        return self._parsed[text]
+
+    def _base(self, early: list[str]) -> tuple[Base, Any]:
         config = _compose_here(early, self.config_dir)
         with open_dict(config):
             self.hydra = config.pop("hydra")
-        return _apart_from_claims(config)
+        config, claims = _apart_from_claims(config)
+        return Base(config), claims
 
 
 def _apart_from_claims(config: DictConfig) -> tuple[DictConfig, Any]:
@@ -184,25 +191,6 @@ def _node(config: DictConfig, key: str) -> Any:
 
 def _key(override: str) -> str:
     return override.split("=", 1)[0]
-
-
-def _with_values(base: DictConfig, values: list[str], overrides: list[str], config_dir: str | None) -> dict[str, Any]:
-    """``base`` with swept values set, resolved. A key that is not there is named as Hydra's own error is.
-
-    All jobs of one ``base`` set the same keys, so it need not be copied, but for mappings, which are merged.
-    """
-    parsed = parse(values)
-    config = copy.deepcopy(base) if any(isinstance(override.value(), dict) for override in parsed) else base
-    for override in parsed:
-        try:
-            if OmegaConf.select(config, override.key_or_group, default=_ABSENT) is _ABSENT:
-                _compose_here(overrides, config_dir)  # raises the one-line error
-            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
-        except OmegaConfBaseException:
-            raise UserError(f"{shown(override.input_line)}: {override.key_or_group} cannot take that value") from None
-    if any("$" in value for value in values):  # a swept ${key} is written $\{key\}
-        check_growth(config)
-    return plain_config(config)
 
 
 def _compose_here(overrides: list[str], config_dir: str | None) -> DictConfig:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.plugins import Plugins
 from hypothesis import HealthCheck, settings
+from omegaconf import OmegaConf
+
+from knot_runner.listing import config_folder
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a look-up would retry for half a minute where there is no network
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -20,6 +28,9 @@ for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 # No test is about how fast an example is: on a busy machine any may be slow.
 settings.register_profile("suite", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+# Runs that are interrupted by a test must hear it, also where the suite itself runs in the background of a shell.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +52,23 @@ def printed_resolution() -> Iterator[int]:
         for module in (canvas, page_figures):
             patch.setattr(module, "DPI", printed // 4)
         yield printed
+
+
+@pytest.fixture(scope="session", autouse=True)
+def yaml_read_once() -> Iterator[None]:
+    """Hydra parses the same hundred files of ``conf/`` for each of the thousands of configs that tests compose in one
+    process; here each is parsed once. Other folders' files, and all in other processes, are read as for a user."""
+
+    class ReadOnce(OmegaConf):
+        @staticmethod
+        def load(file):
+            return copy.deepcopy(parsed(file.name)) if file.name.startswith(folder) else OmegaConf.load(file)
+
+    folder, parsed = f"{config_folder()}/", functools.cache(OmegaConf.load)
+    Plugins.instance()  # it imports the sources of configs anew
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SourcesRegistry.instance().resolve("file").load_config.__globals__, "OmegaConf", ReadOnce)
+        yield
 
 
 @pytest.fixture

@@ -1,0 +1,103 @@
+"""Swept values put into a composed config: a grid of hundreds of jobs answers in seconds.
+
+Hydra composes once per choice of groups (``compose.py``). Of a job's config, only swept keys and interpolations are
+resolved anew; all else is shared with the other jobs of the same choice.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from knot_runner.errors import UserError
+from knot_runner.interpolations import check_growth, plain_config
+from knot_runner.misspelt import shown
+
+#: What a key that is not in the config selects to (None can be a value).
+_ABSENT = object()
+
+
+class NotThereError(Exception):
+    """A swept key is not in the config."""
+
+
+class Base:
+    """One composed config, and what its jobs share. ``config`` is changed by every job: all set the same keys."""
+
+    def __init__(self, config: DictConfig) -> None:
+        self._config = config
+        self._plain: dict[str, Any] = OmegaConf.to_container(config, resolve=False)
+        open_keys = list(_open(self._plain, ()))
+        self._open = None if None in open_keys else [".".join(key) for key in open_keys if key]
+
+    def with_values(self, overrides: Sequence[Override]) -> dict[str, Any]:
+        """The config (plain, resolved) with the values of ``overrides``.
+
+        Raises :class:`NotThereError` where one names a key that the config has not, :class:`UserError` where a key
+        cannot take its value.
+        """
+        merged = any(isinstance(override.value(), dict) for override in overrides)
+        config = copy.deepcopy(self._config) if merged else self._config
+        for override in overrides:
+            _set(config, override)
+        if any("$" in override.input_line for override in overrides):  # a swept ${key} is written $\{key\}
+            check_growth(config)
+        keys = [override.key_or_group for override in overrides]
+        if self._open is None or any(_unusual(override) for override in overrides):
+            return plain_config(config)
+        try:
+            return self._shared(config, [*keys, *self._open])
+        except (OmegaConfBaseException, KeyError, TypeError):  # TypeError: a swept key inside what ${key} stands for
+            return plain_config(config)  # which says what is wrong, if anything is
+
+    def _shared(self, config: DictConfig, keys: list[str]) -> dict[str, Any]:
+        plain = self._plain
+        for key in keys:
+            value = OmegaConf.select(config, key, throw_on_missing=True)
+            plain = _replaced(plain, key.split("."), plain_config(value) if OmegaConf.is_config(value) else value)
+        return plain
+
+
+def _set(config: DictConfig, override: Override) -> None:
+    try:
+        if OmegaConf.select(config, override.key_or_group, default=_ABSENT) is _ABSENT:
+            raise NotThereError
+        OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+    except OmegaConfBaseException:
+        raise UserError(f"{shown(override.input_line)}: {override.key_or_group} cannot take that value") from None
+
+
+def _unusual(override: Override) -> bool:
+    """Whether more than one plain key changes, or to something that is to be resolved."""
+    value = override.value()
+    return (
+        "[" in override.key_or_group
+        or not (value is None or isinstance(value, (bool, int, float)))
+        and (not isinstance(value, str) or "$" in value or "???" in value)
+    )
+
+
+def _open(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...] | None]:
+    """Keys whose values are to be resolved (a list with such a value as a whole); None: one that no dotted key names,
+    or a value that is missing."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            nameable = isinstance(key, str) and key and not set(key) & set(".[]")
+            inner = list(_open(one, (*path, str(key))))
+            yield from inner if nameable else [None] * bool(inner)
+    elif isinstance(value, list):
+        inner = [found for one in value for found in _open(one, path)]
+        yield from [None if None in inner else path][: len(inner)]
+    elif isinstance(value, str) and ("${" in value or value == "???"):
+        yield None if value == "???" else path
+
+
+def _replaced(plain: dict[str, Any], key: list[str], value: Any) -> dict[str, Any]:
+    """``plain`` with ``value`` at ``key``; what leads there is copied, the rest shared."""
+    first, *rest = key
+    return {**plain, first: _replaced(plain[first], rest, value) if rest else value}
