@@ -78,7 +78,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> list[str]:
     if not any(a.startswith("experiment=") for a in arguments):
         return list(arguments)
     overrides = parse(arguments)
-    fixed = [o.input_line for o in overrides if not o.is_sweep_override()]
+    fixed = [o.input_line for o in overrides if not o.is_sweep_override() and not _sets_a_value(o)]
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         grid = _node(_compose_here(fixed, config_dir), "sweep")
     given = {o.key_or_group for o in overrides}
@@ -101,7 +101,7 @@ def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[Compos
         [f"{o.get_key_element()}={value}" for value in own] if own else [o.input_line]
         for o, own in zip(overrides, values, strict=True)
     ]
-    late = {o.get_key_element() for o in swept if o.type == OverrideType.CHANGE and o.key_or_group not in GROUPS}
+    late = {o.get_key_element() for o in overrides if _sets_a_value(o)}
     apart = {o.get_key_element() for o in swept} - {"method", "seed", "task"}
     chosen = any("glob(" in o.input_line for o in swept)
     grid = _Grid(config_dir, late, apart)
@@ -115,6 +115,13 @@ def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[Compos
     return jobs, grid.hydra
 
 
+def _sets_a_value(override: Override) -> bool:
+    """Whether it sets a key that the config has; others choose a group's file, add, delete, or are Hydra's."""
+    key = override.key_or_group
+    plain = override.type == OverrideType.CHANGE and override.package is None
+    return plain and "/" not in key and key not in GROUPS and key.partition(".")[0] not in ("hydra", "sweep")
+
+
 def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None]) -> None:
     """No more jobs than a command can have, and none over Hydra's own keys."""
     for override, own in zip(overrides, values, strict=True):
@@ -126,8 +133,11 @@ def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None
 
 
 class _Grid:
-    """Composes the jobs of one grid, within ``initialize_config_dir``. ``late``: swept keys that choose no group, set
-    in copies; ``apart``: those of a job's label. ``left_out``: how many jobs were, ``misfit``: why the last one was."""
+    """Composes the jobs of one grid, within ``initialize_config_dir``.
+
+    ``late``: keys that choose no group, set once Hydra has composed; ``apart``: those of a job's label. ``left_out``:
+    how many jobs were, ``misfit``: why the last one was.
+    """
 
     def __init__(self, config_dir: str | None, late: set[str], apart: set[str]) -> None:
         self.config_dir, self.late, self.apart = config_dir, late, apart
@@ -144,9 +154,9 @@ class _Grid:
         base, claims = self._composed[early]
         try:
             config = base.with_values([self._override(o) for o in picked if _key(o) in self.late])
-        except NotThereError:
+        except (NotThereError, OmegaConfBaseException) as problem:
             _compose_here(picked, self.config_dir)  # raises Hydra's own error, in one line
-            raise
+            raise UserError(str(problem)) from None
         if claims is not None:
             config = {**config, "report": {**config["report"], "claims": claims}}
         try:

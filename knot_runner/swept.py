@@ -1,7 +1,7 @@
-"""Swept values put into a composed config: a grid of hundreds of jobs answers in seconds.
+"""Values put into a composed config: a grid of hundreds of jobs answers in seconds.
 
-Hydra composes once per choice of groups (``compose.py``). Of a job's config, only swept keys and interpolations are
-resolved anew; all else is shared with the other jobs of the same choice.
+Hydra composes once per choice of groups (``compose.py``). Of a job's config, only keys with values of their own and
+interpolations are resolved anew; all else is shared with the other jobs of the same choice.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.errors import UserError
 from knot_runner.interpolations import check_growth, plain_config
-from knot_runner.misspelt import shown
 
 #: What a key that is not in the config selects to (None can be a value).
 _ABSENT = object()
 
 
 class NotThereError(Exception):
-    """A swept key is not in the config."""
+    """A key is not in the config."""
 
 
 class Base:
@@ -38,8 +36,8 @@ class Base:
     def with_values(self, overrides: Sequence[Override]) -> dict[str, Any]:
         """The config (plain, resolved) with the values of ``overrides``.
 
-        Raises :class:`NotThereError` where one names a key that the config has not, :class:`UserError` where a key
-        cannot take its value.
+        Raises :class:`NotThereError` where one names a key that the config has not, OmegaConf's own error where a key
+        cannot take its value, and :class:`UserError` for an interpolation that fails.
         """
         merged = any(isinstance(override.value(), dict) for override in overrides)
         config = copy.deepcopy(self._config) if merged else self._config
@@ -64,12 +62,10 @@ class Base:
 
 
 def _set(config: DictConfig, override: Override) -> None:
-    try:
-        if OmegaConf.select(config, override.key_or_group, default=_ABSENT) is _ABSENT:
-            raise NotThereError
-        OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
-    except OmegaConfBaseException:
-        raise UserError(f"{shown(override.input_line)}: {override.key_or_group} cannot take that value") from None
+    key = override.key_or_group
+    if OmegaConf.select(config, key, default=_ABSENT) is _ABSENT:
+        raise NotThereError(f"{key}: there is no such setting")
+    OmegaConf.update(config, key, override.value(), merge=True)
 
 
 def _unusual(override: Override) -> bool:

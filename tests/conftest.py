@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import os
 import signal
 import socket
@@ -11,12 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hydra._internal.sources_registry import SourcesRegistry
-from hydra.core.plugins import Plugins
 from hypothesis import HealthCheck, settings
-from omegaconf import OmegaConf
-
-from knot_runner.listing import config_folder
+from omegaconf import DictConfig
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a look-up would retry for half a minute where there is no network
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -55,19 +50,23 @@ def printed_resolution() -> Iterator[int]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def yaml_read_once() -> Iterator[None]:
-    """Hydra parses the same hundred files of ``conf/`` for each of the thousands of configs that tests compose in one
-    process; here each is parsed once. Other folders' files, and all in other processes, are read as for a user."""
+def composed_once() -> Iterator[None]:
+    """Hydra takes a tenth of a second for each of the thousands of configs that tests compose in one process; here each
+    choice of files of ``conf/`` is composed once. Where a test brings a folder of its own, nothing is kept."""
+    from knot_runner import compose
 
-    class ReadOnce(OmegaConf):
-        @staticmethod
-        def load(file):
-            return copy.deepcopy(parsed(file.name)) if file.name.startswith(folder) else OmegaConf.load(file)
+    kept: dict[tuple[str, ...], DictConfig] = {}
+    real = compose._compose_here
 
-    folder, parsed = f"{config_folder()}/", functools.cache(OmegaConf.load)
-    Plugins.instance()  # it imports the sources of configs anew
+    def once(overrides: list[str], config_dir: str | None) -> DictConfig:
+        if config_dir is not None:
+            return real(overrides, config_dir)
+        if tuple(overrides) not in kept:
+            kept[tuple(overrides)] = real(overrides, None)
+        return copy.deepcopy(kept[tuple(overrides)])
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SourcesRegistry.instance().resolve("file").load_config.__globals__, "OmegaConf", ReadOnce)
+        patch.setattr(compose, "_compose_here", once)
         yield
 
 

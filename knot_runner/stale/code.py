@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 #: run id, so conf/ (which a wheel carries inside the package) does not count either.
 NOT_COUNTED = {
     *("__main__", "cli", "verbs", "launch", "sweep", "estimate", "show", "progress", "compose", "misspelt"),
-    *("composed", "overrides", "interpolations", "own_yaml", "hydra_keys"),
+    *("composed", "swept", "overrides", "interpolations", "own_yaml", "hydra_keys"),
     *("listing", "leftovers", "conf", "report", "tracker", "stale"),
 }
 UNKNOWN = "made before code versions were recorded"
