@@ -2,10 +2,6 @@
 
 import csv
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +19,7 @@ from knot_runner.pipelines import coreset, coreset_knn
 from knot_runner.pipelines.errand import Errand
 from knot_runner.report.summary import summary_table
 from knot_runner.run import run
+from tests.forked import Forked
 
 #: Scikit-learn's digits at 8 x 8 on six clients.
 DIGITS = ["task=mnist", "task.limit=300", "task.shape=[1,8,8]", "partition=shards", "partition.clients=6"]
@@ -130,16 +127,11 @@ def test_an_interrupted_run_of_many_coresets_ends_as_an_undisturbed_one(tmp_path
 def test_kill_9_and_the_same_command_again(tmp_path):
     longer = [*CORESET, "method.epochs=400", "method.distance=exact"]
     made(tmp_path / "alone", longer)
-    command = [sys.executable, "-m", "knot_runner", *longer, f"paths.out={tmp_path / 'killed'}"]
-    killed = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    killed = Forked(*longer, f"paths.out={tmp_path / 'killed'}")
     while not list((tmp_path / "killed").glob("*/*/*/commit.json")):
-        assert killed.poll() is None, killed.stderr.read()
+        assert not killed.ended, killed.said
         time.sleep(0.005)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait(30)
+    killed.kill()
     assert not list((tmp_path / "killed").rglob("result.json"))
     made(tmp_path / "killed", longer)
     assert lasting(tmp_path / "killed") == lasting(tmp_path / "alone")

@@ -1,10 +1,7 @@
 """Federated runs through the command line: records, resume after real kills, refusals, divergence, sweeps."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +16,7 @@ from knot_runner.cli import main
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.pipelines.rounds import check_finite
+from tests.forked import Forked
 from tests.tiny import TINY_IMAGES
 
 METHODS = ["fedavg", "fedavg_chill", "fedprox", "scaffold", "fedrep", "fedper"]
@@ -84,13 +82,9 @@ def test_the_same_command_twice_and_with_other_engines_and_workers(tmp_path, cap
     assert folder_of(tmp_path / "a").name != folder_of(tmp_path / "loop").name  # the engine is part of the run id
 
 
-def start(out: Path, *overrides: str) -> subprocess.Popen:
+def start(out: Path, *overrides: str) -> Forked:
     longer = [o for o in TINY_IMAGES if not o.startswith("training.rounds")]
-    command = [sys.executable, "-m", "knot_runner", *longer, "training.rounds=120", f"paths.out={out}", *overrides]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    return Forked(*longer, "training.rounds=70", f"paths.out={out}", *overrides)
 
 
 def committed(out: Path) -> int:
@@ -102,18 +96,18 @@ def committed(out: Path) -> int:
 
 @pytest.mark.parametrize("method", ["scaffold", "fedrep"])
 def test_kill_9_three_times_and_the_same_command_again(tmp_path, method):
-    alone = start(tmp_path / "alone", *of(method), "hardware.workers=2")
-    assert alone.wait(120) == 0, alone.stderr.read()
-    for least in (1, 20, 50):  # of 120, so that the kill comes well before the end however rarely it commits
+    """However many workers each of them has."""
+    alone = start(tmp_path / "alone", *of(method), "hardware.workers=1")
+    assert alone.wait() == 0, alone.said
+    for least in (1, 12, 30):  # of 70, so that the kill comes well before the end however rarely it commits
         killed = start(tmp_path / "killed", *of(method), "hardware.workers=2")
         while committed(tmp_path / "killed") < least:
-            assert killed.poll() is None, killed.stderr.read()
+            assert not killed.ended, killed.said
             time.sleep(0.01)
-        os.killpg(killed.pid, signal.SIGKILL)
-        killed.wait(30)
+        killed.kill()
     assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
-    again = start(tmp_path / "killed", *of(method), "hardware.workers=2")
-    assert again.wait(120) == 0, again.stderr.read()
+    again = start(tmp_path / "killed", *of(method), "hardware.workers=1")
+    assert again.wait() == 0, again.said
     assert records(tmp_path / "killed") == records(tmp_path / "alone")
     assert not list((tmp_path / "killed").rglob("*.tmp"))
 
@@ -121,15 +115,13 @@ def test_kill_9_three_times_and_the_same_command_again(tmp_path, method):
 def test_sigterm_ends_it_at_once_and_workers_die_too(tmp_path):
     process = start(tmp_path, "training.rounds=100000", "hardware.workers=2")
     while committed(tmp_path) < 2:
-        assert process.poll() is None, process.stderr.read()
+        assert not process.ended, process.said
         time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
+    process.send(signal.SIGTERM)
     assert process.wait(30) == 143
-    assert "Traceback" not in process.stderr.read()
+    assert "Traceback" not in process.said
     for _ in range(200):
-        try:
-            os.killpg(process.pid, 0)
-        except ProcessLookupError:
+        if not process.group_lives:
             return
         time.sleep(0.05)
     raise AssertionError("a worker outlived its parent")

@@ -1,20 +1,20 @@
 """Killed anywhere, the same command ends with the numbers of a run left alone: real processes, real signals."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 from knot_runner.cli import main
+from tests.forked import Forked
 from tests.tiny import TINY
 
-STAGES = ("local", "pretrain", "distil")
-#: Enough epochs that a kill lands between two of them.
-LONGER = [*(o for o in TINY if "epochs" not in o), *(f"training.{stage}.epochs=12" for stage in STAGES)]
+#: Enough epochs that a kill lands between two of them: of the student, which comes last, the most.
+EPOCHS = {"local": 4, "pretrain": 3, "distil": 12}
+LONGER = [*(o for o in TINY if "epochs" not in o), *(f"training.{name}.epochs={n}" for name, n in EPOCHS.items())]
+
+ENDLESS = ["training.local.epochs=500", "training.pretrain.epochs=500"]
 
 
 def arguments(out, *overrides):
@@ -22,12 +22,8 @@ def arguments(out, *overrides):
 
 
 def start(out, *overrides):
-    """In a process of its own, to be killed; what is to end by itself runs here, where torch is there already."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "knot_runner", *arguments(out, *overrides)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    """In a process of its own, to be killed; what is to end by itself runs here."""
+    return Forked(*arguments(out, *overrides))
 
 
 def wait_for(out, pattern, process):
@@ -35,7 +31,7 @@ def wait_for(out, pattern, process):
     for _ in range(1200):
         if list(out.glob(pattern)):
             return
-        assert process.poll() is None, process.stderr.read()
+        assert not process.ended, process.said
         time.sleep(0.05)
     raise AssertionError(f"{pattern} never came")
 
@@ -55,32 +51,29 @@ def test_kill_9_twice_and_the_same_command_again(tmp_path, method):
     for stage in ("local", "distil"):
         killed = start(tmp_path / "killed", f"method={method}")
         wait_for(tmp_path / "killed", f"artefacts/{stage}/*/commit.json", killed)
-        os.killpg(killed.pid, signal.SIGKILL)
-        killed.wait(30)
+        killed.kill()
         assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
     assert main(arguments(tmp_path / "killed", f"method={method}")) == 0
     assert records(tmp_path / "killed") == records(tmp_path / "alone")
     assert not list((tmp_path / "killed").rglob("*.tmp"))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_it_at_once_and_without_a_traceback(tmp_path, number, code):
-    process = start(tmp_path, "hardware.workers=2", "training.local.epochs=500", "training.pretrain.epochs=500")
+@pytest.mark.parametrize(("number", "code", "workers"), [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 1)])
+def test_signals_end_it_at_once_and_without_a_traceback(tmp_path, number, code, workers):
+    process = start(tmp_path, f"hardware.workers={workers}", *ENDLESS)
     wait_for(tmp_path, "artefacts/local/*/commit.json", process)
-    process.send_signal(number)
+    process.send(number)
     assert process.wait(30) == code
-    assert "Traceback" not in process.stderr.read()
+    assert "Traceback" not in process.said
 
 
 def test_worker_processes_die_with_a_killed_parent(tmp_path):
-    process = start(tmp_path, "hardware.workers=2", "training.local.epochs=500", "training.pretrain.epochs=500")
+    process = start(tmp_path, "hardware.workers=2", *ENDLESS)
     wait_for(tmp_path, "artefacts/local/*/commit.json", process)
-    process.kill()  # the parent alone, not its group
+    process.send(signal.SIGKILL)  # the parent alone, not its group
     process.wait(30)
     for _ in range(200):
-        try:
-            os.killpg(process.pid, 0)
-        except ProcessLookupError:
+        if not process.group_lives:
             return
         time.sleep(0.05)
     raise AssertionError("a worker outlived its parent")
