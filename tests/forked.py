@@ -1,9 +1,13 @@
 """Command lines in processes of their own, to be killed: forked from a server that has imported torch once."""
 
+import json
 import os
 import signal
 import sys
 import tempfile
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from knot_runner.processes import prepared
@@ -12,13 +16,35 @@ PRELOADED = ["knot_runner.run", "knot_runner.pipelines.federated", "knot_runner.
              "knot_runner.engine.federated.lean_worker", "transformers.models.bert.modeling_bert"]  # fmt: skip
 
 
-class Forked:
-    """``python -m knot_runner ARGUMENTS`` at the head of a process group of its own; its words go to a file."""
+def there(out: Path, pattern: str) -> bool:
+    """Whether a file like ``pattern`` is below ``out``."""
+    return bool(list(out.glob(pattern)))
 
-    def __init__(self, *arguments: str) -> None:
+
+def committed(out: Path) -> int:
+    """The step of the run's last commit; -1 before the first."""
+    for path in out.glob("*/*/*/commit.json"):
+        return json.loads(path.read_text())["step"]
+    return -1
+
+
+def reached(out: Path, step: int) -> bool:
+    return committed(out) >= step
+
+
+class Forked:
+    """``python -m knot_runner ARGUMENTS`` at the head of a process group of its own; its words go to a file.
+
+    ``until``: once it returns true, the group is killed by a thread of its own, which a busy machine slows down no more
+    than the run itself. A partial of a function of this module, which is what the process can import in no time.
+    """
+
+    def __init__(self, *arguments: str, until: Callable[[], bool] | None = None) -> None:
         with tempfile.NamedTemporaryFile(delete=False) as file:
             self._said = Path(file.name)
-        self._process = prepared(PRELOADED).Process(target=_run, args=(arguments, str(self._said), dict(os.environ)))
+        self._process = prepared(PRELOADED).Process(
+            target=_run, args=(arguments, str(self._said), dict(os.environ), until)
+        )
         self._process.start()
 
     @property
@@ -32,11 +58,6 @@ class Forked:
 
     def send(self, number: int) -> None:
         os.kill(self._process.pid, number)
-
-    def kill(self) -> None:
-        """``kill -9`` of the whole group, its workers among it."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        assert self.wait() == -signal.SIGKILL
 
     def wait(self, seconds: float = 120) -> int:
         """Its exit code, minus the signal's number where one ended it."""
@@ -53,7 +74,7 @@ class Forked:
         return True
 
 
-def _run(arguments: tuple[str, ...], said: str, environment: dict[str, str]) -> None:
+def _run(arguments: tuple[str, ...], said: str, environment: dict[str, str], until: Callable | None) -> None:
     """In the new process."""
     os.setsid()
     os.environ.clear()
@@ -61,6 +82,14 @@ def _run(arguments: tuple[str, ...], said: str, environment: dict[str, str]) -> 
     with open(said, "a") as file:  # noqa: PTH123
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
+    if until is not None:
+        threading.Thread(target=_killed, args=(until,), daemon=True).start()
     from knot_runner.cli import main
 
     sys.exit(main(list(arguments)))
+
+
+def _killed(until: Callable[[], bool]) -> None:
+    while not until():
+        time.sleep(0.001)
+    os.killpg(os.getpid(), signal.SIGKILL)

@@ -1,8 +1,9 @@
 """Coresets and their nearest-neighbour classifier as runs: what they leave, resume after kills, refusals, figures."""
 
 import csv
+import functools
 import json
-import time
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from knot_runner.pipelines import coreset, coreset_knn
 from knot_runner.pipelines.errand import Errand
 from knot_runner.report.summary import summary_table
 from knot_runner.run import run
-from tests.forked import Forked
+from tests.forked import Forked, reached
 
 #: Scikit-learn's digits at 8 x 8 on six clients.
 DIGITS = ["task=mnist", "task.limit=300", "task.shape=[1,8,8]", "partition=shards", "partition.clients=6"]
@@ -127,11 +128,9 @@ def test_an_interrupted_run_of_many_coresets_ends_as_an_undisturbed_one(tmp_path
 def test_kill_9_and_the_same_command_again(tmp_path):
     longer = [*CORESET, "method.epochs=400", "method.distance=exact"]
     made(tmp_path / "alone", longer)
-    killed = Forked(*longer, f"paths.out={tmp_path / 'killed'}")
-    while not list((tmp_path / "killed").glob("*/*/*/commit.json")):
-        assert not killed.ended, killed.said
-        time.sleep(0.005)
-    killed.kill()
+    until = functools.partial(reached, tmp_path / "killed", 0)
+    killed = Forked(*longer, f"paths.out={tmp_path / 'killed'}", until=until)
+    assert killed.wait() == -signal.SIGKILL, killed.said
     assert not list((tmp_path / "killed").rglob("result.json"))
     made(tmp_path / "killed", longer)
     assert lasting(tmp_path / "killed") == lasting(tmp_path / "alone")

@@ -1,8 +1,10 @@
 """Federated runs through the command line: records, resume after real kills, refusals, divergence, sweeps."""
 
+import functools
 import json
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +18,7 @@ from knot_runner.cli import main
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.pipelines.rounds import check_finite
-from tests.forked import Forked
+from tests.forked import Forked, committed, reached
 from tests.tiny import TINY_IMAGES
 
 METHODS = ["fedavg", "fedavg_chill", "fedprox", "scaffold", "fedrep", "fedper"]
@@ -82,16 +84,9 @@ def test_the_same_command_twice_and_with_other_engines_and_workers(tmp_path, cap
     assert folder_of(tmp_path / "a").name != folder_of(tmp_path / "loop").name  # the engine is part of the run id
 
 
-def start(out: Path, *overrides: str) -> Forked:
+def start(out: Path, *overrides: str, until: Callable | None = None) -> Forked:
     longer = [o for o in TINY_IMAGES if not o.startswith("training.rounds")]
-    return Forked(*longer, "training.rounds=70", f"paths.out={out}", *overrides)
-
-
-def committed(out: Path) -> int:
-    """Rounds in the last commit; -1 before the first."""
-    for path in out.glob("*/*/*/commit.json"):
-        return json.loads(path.read_text())["step"]
-    return -1
+    return Forked(*longer, "training.rounds=70", f"paths.out={out}", *overrides, until=until)
 
 
 @pytest.mark.parametrize("method", ["scaffold", "fedrep"])
@@ -100,11 +95,9 @@ def test_kill_9_three_times_and_the_same_command_again(tmp_path, method):
     alone = start(tmp_path / "alone", *of(method), "hardware.workers=1")
     assert alone.wait() == 0, alone.said
     for least in (1, 12, 30):  # of 70, so that the kill comes well before the end however rarely it commits
-        killed = start(tmp_path / "killed", *of(method), "hardware.workers=2")
-        while committed(tmp_path / "killed") < least:
-            assert not killed.ended, killed.said
-            time.sleep(0.01)
-        killed.kill()
+        until = functools.partial(reached, tmp_path / "killed", least)
+        killed = start(tmp_path / "killed", *of(method), "hardware.workers=2", until=until)
+        assert killed.wait() == -signal.SIGKILL, killed.said
     assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
     again = start(tmp_path / "killed", *of(method), "hardware.workers=1")
     assert again.wait() == 0, again.said

@@ -1,5 +1,6 @@
 """Killed anywhere, the same command ends with the numbers of a run left alone: real processes, real signals."""
 
+import functools
 import json
 import signal
 import time
@@ -7,7 +8,7 @@ import time
 import pytest
 
 from knot_runner.cli import main
-from tests.forked import Forked
+from tests.forked import Forked, there
 from tests.tiny import TINY
 
 #: Enough epochs that a kill lands between two of them: of the student, which comes last, the most.
@@ -21,15 +22,15 @@ def arguments(out, *overrides):
     return [*LONGER, f"paths.out={out}", *overrides]
 
 
-def start(out, *overrides):
+def start(out, *overrides, until=None):
     """In a process of its own, to be killed; what is to end by itself runs here."""
-    return Forked(*arguments(out, *overrides))
+    return Forked(*arguments(out, *overrides), until=until)
 
 
 def wait_for(out, pattern, process):
     """Until a file like ``pattern`` is below ``out``."""
     for _ in range(1200):
-        if list(out.glob(pattern)):
+        if there(out, pattern):
             return
         assert not process.ended, process.said
         time.sleep(0.05)
@@ -49,9 +50,9 @@ def records(out):
 def test_kill_9_twice_and_the_same_command_again(tmp_path, method):
     assert main(arguments(tmp_path / "alone", f"method={method}")) == 0
     for stage in ("local", "distil"):
-        killed = start(tmp_path / "killed", f"method={method}")
-        wait_for(tmp_path / "killed", f"artefacts/{stage}/*/commit.json", killed)
-        killed.kill()
+        until = functools.partial(there, tmp_path / "killed", f"artefacts/{stage}/*/commit.json")
+        killed = start(tmp_path / "killed", f"method={method}", until=until)
+        assert killed.wait() == -signal.SIGKILL, killed.said
         assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
     assert main(arguments(tmp_path / "killed", f"method={method}")) == 0
     assert records(tmp_path / "killed") == records(tmp_path / "alone")
