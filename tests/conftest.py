@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import signal
 import socket
@@ -10,8 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.plugins import Plugins
 from hypothesis import HealthCheck, settings
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
+
+from knot_runner.listing import config_folder
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a look-up would retry for half a minute where there is no network
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -21,11 +26,15 @@ for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 
 # No test is about how fast an example is: on a busy machine any may be slow.
-settings.register_profile("suite", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suite", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 # Runs that are interrupted by a test must hear it, also where the suite itself runs in the background of a shell.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+#: Modules whose tests start processes and wait for them.
+LONG = {"test_federated", "test_resume", "test_distance_runs", "test_coreset_runs", "test_matrix_runs", "test_presets",
+        "test_presets_federated", "test_readme", "test_cli"}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -49,12 +58,25 @@ def printed_resolution() -> Iterator[int]:
         yield printed
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts processes and waits for them comes first: the last minute then has only short tests to share out."""
+    items.sort(key=lambda item: not (item.path.parent.name == "sweep" or item.path.stem in LONG))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def composed_once() -> Iterator[None]:
     """Hydra takes a tenth of a second for each of the thousands of configs that tests compose in one process; here each
-    choice of files of ``conf/`` is composed once. Where a test brings a folder of its own, nothing is kept."""
+    file of ``conf/`` is parsed once, and each choice of files composed once. Where a test brings a folder of its own,
+    nothing that was composed is kept."""
     from knot_runner import compose
 
+    class ReadOnce(OmegaConf):
+        @staticmethod
+        def load(file):
+            return copy.deepcopy(parsed(file.name)) if file.name.startswith(folder) else OmegaConf.load(file)
+
+    folder, parsed = f"{config_folder()}/", functools.cache(OmegaConf.load)
+    Plugins.instance()  # it imports the sources of configs anew
     kept: dict[tuple[str, ...], DictConfig] = {}
     real = compose._compose_here
 
@@ -67,6 +89,7 @@ def composed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compose, "_compose_here", once)
+        patch.setitem(SourcesRegistry.instance().resolve("file").load_config.__globals__, "OmegaConf", ReadOnce)
         yield
 
 
