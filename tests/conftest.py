@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,17 @@ def printed_resolution() -> Iterator[int]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts processes and waits for them comes first: the last minute then has only short tests to share out."""
     items.sort(key=lambda item: not (item.path.parent.name == "sweep" or item.path.stem in LONG))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def process_server() -> None:
+    """Jobs, workers and runs to be killed are forked from one server, which imports what the first of them needs; here
+    what any of them needs."""
+    from knot_runner.processes import prepared
+    from tests.forked import PRELOADED
+
+    prepared(PRELOADED)
+    forkserver.ensure_running()
 
 
 @pytest.fixture(scope="session", autouse=True)

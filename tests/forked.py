@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from knot_runner.processes import prepared
+from knot_runner.sweep import task
 
-PRELOADED = ["knot_runner.run", "knot_runner.pipelines.federated", "knot_runner.pipelines.distillation",
-             "knot_runner.engine.federated.lean_worker", "transformers.models.bert.modeling_bert"]  # fmt: skip
+PRELOADED = sorted({*task.PRELOADED[True], *task.PRELOADED[False]})
 
 
 def there(out: Path, pattern: str) -> bool:
