@@ -33,9 +33,11 @@ settings.load_profile("suite")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: Modules whose tests start processes and wait for them.
-LONG = {"test_federated", "test_resume", "test_distance_runs", "test_coreset_runs", "test_matrix_runs", "test_presets",
-        "test_presets_federated", "test_readme", "test_cli"}  # fmt: skip
+#: Modules whose tests start processes and wait for them, in two parts that take about as long; the first has
+#: ``sweep/``, too.
+LONG_BESIDE_SWEEPS = {"test_readme", "test_distance_runs"}
+LONG = {"test_federated", "test_resume", "test_coreset_runs", "test_matrix_runs", "test_presets", "test_cli",
+        "test_presets_federated", "test_shared_executor"}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -60,19 +62,26 @@ def printed_resolution() -> Iterator[int]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts processes and waits for them comes first: the last minute then has only short tests to share out."""
-    items.sort(key=lambda item: not (item.path.parent.name == "sweep" or item.path.stem in LONG))
+    """pytest-xdist gives each of two workers one half to begin with. What starts processes and waits for them comes
+    first in either, so that in the end only short tests are left to be shared out."""
+    sweeps = [item for item in items if item.path.parent.name == "sweep" or item.path.stem in LONG_BESIDE_SWEEPS]
+    others = [item for item in items if item.path.stem in LONG]
+    long = {*sweeps, *others}
+    short = [item for item in items if item not in long]
+    half = max(len(items) // 2 - len(sweeps), 0)
+    items[:] = [*sweeps, *short[:half], *others, *short[half:]]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def process_server() -> None:
+def process_server() -> Iterator[None]:
     """Jobs, workers and runs to be killed are forked from one server, which imports what the first of them needs; here
     what any of them needs."""
-    from knot_runner.processes import prepared
     from tests.forked import PRELOADED
 
-    prepared(PRELOADED)
-    forkserver.ensure_running()
+    real = forkserver.set_forkserver_preload
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forkserver, "set_forkserver_preload", lambda names: real(sorted({*names, *PRELOADED})))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
