@@ -1,12 +1,14 @@
 """Composition: presets and their grids, what names a run, and Hydra's own result for the same overrides."""
 
+import re
 from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from knot_runner.compose import compose_jobs, expand_preset
+from knot_runner.compose import compose_all, compose_jobs, expand_preset
+from knot_runner.errors import UserError
 from knot_runner.listing import GROUPS, config_folder, describe
 
 
@@ -27,6 +29,52 @@ def test_jobs_are_what_hydra_composes_for_each():
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
             expected = OmegaConf.to_container(compose("config", overrides=job.overrides), resolve=True)
         assert job.config == expected
+
+
+LR = "training.local.lr"
+ONE_BY_ONE = [
+    ["seed=3", f"{LR}=0.5", "training.distil.lr=$\\{training.local.lr\\}"],
+    ["seed=1,2", f"{LR}=0.5,1e-3", "training.distil.lr=$\\{training.local.lr\\}", "task.limit=90"],
+    ["task=nli", "method=glob(*_e)", "model.name='a b'", "task.limit=null", "task.labels.support=onehot"],
+    ["task=femnist", "model.hidden=[16],[32,8]", "partition.count=6,7", "paths.out=x/$\\{seed\\}"],
+    ["task=erc", "+model.per_party.MELD={layers:1,hidden:32}", "training.distil.lr=0.1,0.2"],
+    ["task=erc", "method=entropy_a,sinkhorn_e", "~training.local.batch", "+training.local.batch=7"],
+    ["task=erc", "task.datasets.MELD.embedded={rows:50},{rows:60}", "seed=1"],
+    ["experiment=knot_table2", "seed=5", "method=entropy_a", "task=erc", "training.distil.epochs=1,2"],
+    ["experiment=chill_table1", "seed=0", "task=femnist", "report.seeds=3"],
+]
+
+
+@pytest.mark.parametrize("overrides", ONE_BY_ONE)
+def test_values_put_in_give_what_hydra_composes(overrides):
+    """Hydra composes once per choice of groups, and values are put into copies; here it composes every job."""
+    jobs = compose_all(overrides)[0]
+    for job in jobs:
+        with initialize_config_dir(str(config_folder()), version_base="1.3"):
+            expected = OmegaConf.to_container(compose("config", overrides=job.overrides), resolve=True)
+        assert job.config == expected
+    assert len({id(job.config) for job in jobs}) == len(jobs)
+
+
+def test_jobs_of_one_choice_keep_values_of_their_own():
+    """What they share is not changed by a later job."""
+    first, second = compose_jobs(["task=femnist", "training.lr=0.1,0.2", "paths.out=x"], None)
+    assert (first.config["training"]["lr"], second.config["training"]["lr"]) == (0.1, 0.2)
+    assert first.config["task"] is second.config["task"]  # shared, so that a grid of hundreds is quick
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("training.lrr=1", "training.lrr: there is no such setting"),
+        ("training.lr.x=1", "training.lr"),
+        ("seed.x=1,2", "seed"),
+        ("nosuch=1", "nosuch"),
+    ],
+)
+def test_a_key_that_is_not_there_is_named(override, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        compose_jobs(["task=femnist", override], None)
 
 
 def test_the_label_tells_a_grids_jobs_apart():

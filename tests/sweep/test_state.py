@@ -69,6 +69,16 @@ def test_a_plan_is_read_as_written_and_a_damaged_one_named(tmp_path):
         read_plan(plan.path)
 
 
+def test_a_job_s_config_is_read_as_written(tmp_path):
+    """With keys that are no text, which JSON does not have, at any depth."""
+    config = {"seed": 1, "tables": [{0.5: [1, 2], None: "x"}, {"a": {1: {2: []}}}], "rate": 0.1}
+    plan = new_plan(tmp_path, [PlannedJob([], "abc", str(tmp_path / "abc"), "title")], False, None)
+    write_plan(plan, {"abc": config})
+    assert read_plan(plan.path).config("abc") == config
+    with pytest.raises(UserError, match="jobs/other.json: is not there or damaged"):
+        plan.config("other")
+
+
 def test_causes_of_exit_codes():
     assert cause_of(9) == ("exit", "the job's process ended by itself with exit code 9")
     assert cause_of(-9)[0] == "killed" and "SIGKILL (out of memory" in cause_of(-9)[1]

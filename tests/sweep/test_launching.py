@@ -1,0 +1,287 @@
+"""What launches the jobs of a sweep, each part by hand: who is dealt which device, what is waited for, who dies with
+whom."""
+
+import signal
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from knot_runner.compose import compose_all
+from knot_runner.settings import run_id
+from knot_runner.sweep import driver, fused, job, launching, task
+from knot_runner.sweep.plan import PATIENT, STOP, PlannedJob, new_plan, read_outcomes, write_plan
+from knot_runner.sweep.state import read_failure, write_failure
+from knot_runner.sweep.summary import summary
+from tests.forked import Forked
+from tests.sweep.grids import LAUNCHERS, begun, faulty, results, small, sweep
+from tests.tiny import TINY, TINY_IMAGES
+
+
+def composed(out, *overrides, base=TINY_IMAGES):
+    return [one.config for one in compose_all([*base, f"paths.out={out}", *overrides])[0]]
+
+
+def planned(out, configs, fail_fast=False):
+    jobs = [PlannedJob([], run_id(config), str(out / run_id(config)), str(at)) for at, config in enumerate(configs)]
+    plan = new_plan(out, jobs, fail_fast, None)
+    write_plan(plan, {run_id(config): config for config in configs})
+    return plan
+
+
+# ------------------------------------------------------------------------------------------------- Hydra's launchers
+
+
+class Launched:
+    """A launcher whose jobs end as they are told to, one list of states a call."""
+
+    def __init__(self, *states):
+        self.states, self.calls = list(states), []
+
+    def launch(self, job_overrides, initial_job_idx):
+        self.calls.append(([name for (name,) in job_overrides], initial_job_idx))
+        states = self.states.pop(0) if self.states else ["done"] * len(job_overrides)
+        pairs = zip(job_overrides, states, strict=True)
+        return [SimpleNamespace(return_value=task.outcome(name, state, False, 0.0)) for (name,), state in pairs]
+
+
+@pytest.fixture
+def hydra():
+    return SimpleNamespace(sweeper=SimpleNamespace(max_batch_size=None))
+
+
+def test_jobs_that_another_process_is_at_are_waited_for_at_the_end(tmp_path, monkeypatch, hydra):
+    configs = composed(tmp_path, "seed=0,1,2")
+    plan, names = planned(tmp_path, configs), [run_id(config) for config in configs]
+    launched = Launched(["busy", "done", "busy"], ["done", "failed"])
+    monkeypatch.setattr(launching, "_launcher", lambda *_: launched)
+    seen = []
+    launch = launched.launch
+    launched.launch = lambda jobs, initial_job_idx: seen.append(plan.patient) or launch(jobs, initial_job_idx)
+    outcomes = launching.launch(plan, hydra)
+    assert launched.calls == [(names, 0), ([names[0], names[2]], 3)] and seen == [False, True]
+    assert [(one["run_id"], one["state"]) for one in outcomes] == [
+        (names[1], "done"), (names[0], "done"), (names[2], "failed")
+    ]  # fmt: skip
+    assert read_outcomes(plan) == outcomes
+
+
+def test_none_is_busy_none_is_launched_again(tmp_path, monkeypatch, hydra):
+    plan, launched = planned(tmp_path, composed(tmp_path, "seed=0,1")), Launched()
+    monkeypatch.setattr(launching, "_launcher", lambda *_: launched)
+    assert len(launching.launch(plan, hydra)) == 2 and len(launched.calls) == 1 and not plan.patient
+
+
+def test_batches_are_of_the_size_asked_for_and_numbered_on(tmp_path, monkeypatch, hydra):
+    plan, launched = planned(tmp_path, composed(tmp_path, "seed=range(0,5)")), Launched()
+    monkeypatch.setattr(launching, "_launcher", lambda *_: launched)
+    hydra.sweeper.max_batch_size = 2
+    assert len(launching.launch(plan, hydra)) == 5
+    assert [(len(names), first) for names, first in launched.calls] == [(2, 0), (2, 2), (1, 4)]
+
+
+def test_what_kept_a_job_from_returning_is_raised(tmp_path, monkeypatch, hydra):
+    class Broken:
+        @property
+        def return_value(self):
+            raise RuntimeError("the queue is gone")
+
+    launched = SimpleNamespace(launch=lambda jobs, initial_job_idx: [Broken() for _ in jobs])
+    monkeypatch.setattr(launching, "_launcher", lambda *_: launched)
+    with pytest.raises(RuntimeError, match="the queue is gone"):
+        launching.launch(planned(tmp_path, composed(tmp_path, "seed=0")), hydra)
+
+
+# ---------------------------------------------------------------------------------------------------- one job of many
+
+
+def test_nothing_begins_once_a_sweep_that_fails_fast_has_failed(tmp_path, monkeypatch):
+    (config,) = composed(tmp_path)
+    monkeypatch.setattr(task, "start", lambda *_: pytest.fail("a process was started"))
+    plan = planned(tmp_path, [config], fail_fast=True)
+    plan.mark(STOP)
+    assert task.run_in_process(config, plan)["state"] == "skipped"
+    assert job.attempt(job.work_of(config), plan) == "skipped"
+
+
+@pytest.mark.parametrize("fail_fast", [True, False])
+def test_only_a_sweep_that_fails_fast_stops_at_a_failure(tmp_path, monkeypatch, fail_fast):
+    (config,) = composed(tmp_path)
+    plan = planned(tmp_path, [config], fail_fast)
+    monkeypatch.setattr(task, "start", lambda *_: None)
+    monkeypatch.setattr(task, "_ended", lambda _: 9)
+    found = task.run_in_process(config, plan)
+    assert found["state"] == "failed" and plan.stopped == fail_fast
+    failure = read_failure(job.work_of(config).folder)
+    assert (failure.kind, failure.attempts) == ("exit", 1) and "exit code 9" in failure.cause
+
+
+@pytest.mark.parametrize(("code", "state"), [(70, "failed"), (75, "busy"), (76, "skipped")])
+def test_a_job_that_says_how_it_ended_is_believed(tmp_path, monkeypatch, code, state):
+    """And what it put on record itself is not counted twice."""
+    (config,) = composed(tmp_path)
+    monkeypatch.setattr(task, "start", lambda *_: None)
+    monkeypatch.setattr(task, "_ended", lambda _: code)
+    write_failure(job.work_of(config).folder, "error", "its own")
+    assert task.run_in_process(config, planned(tmp_path, [config]))["state"] == state
+    assert read_failure(job.work_of(config).folder).attempts == 1
+
+
+def test_a_process_that_cannot_be_had_is_a_failure_of_its_job(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError("no more processes")
+
+    (config,) = composed(tmp_path)
+    monkeypatch.setattr(task, "start", refuse)
+    assert task.run_in_process(config, planned(tmp_path, [config]))["state"] == "failed"
+    assert "could not be started: no more processes" in read_failure(job.work_of(config).folder).cause
+
+
+# --------------------------------------------------------------------------------------------------------------- fused
+
+
+def test_a_fused_sweep_deals_its_jobs_over_the_devices(tmp_path):
+    configs = composed(tmp_path, "seed=range(0,5)", "hardware.devices=[cuda:0,cuda:1]")
+    works = [driver._on_its_device(job.work_of(config), turn) for turn, config in enumerate(configs)]
+    dealt = [work.settings.hardware.device for work in works]
+    assert dealt == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cuda:0"]
+    (plain,) = (job.work_of(config) for config in composed(tmp_path))
+    assert driver._on_its_device(plain, 1) is plain
+
+
+def test_as_many_jobs_at_once_as_suit_the_hardware(tmp_path, monkeypatch):
+    def settings(**hardware):
+        one = job.work_of(composed(tmp_path)[0]).settings
+        for name, value in hardware.items():
+            setattr(one.hardware, name, value)
+        return one
+
+    assert driver.window(settings(device="cpu", workers=3)) == 5
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    assert driver.window(settings(device="cpu", workers=0)) == 9
+    monkeypatch.setattr(driver, "choose_device", lambda name: SimpleNamespace(type="cuda"))
+    assert driver.window(settings(device="cuda:0", workers=3)) == driver.MOST_TOGETHER
+
+
+class Drivers:
+    """Stands for ``fused._Driver``: each has one job under way and dies, until ``deaths`` are used up."""
+
+    def __init__(self, *deaths, begins=True):
+        self.deaths, self.began, self.begins = list(deaths), [], begins
+
+    def __call__(self, configs, plan, together):
+        names = [run_id(config) for config in configs]
+        self.began.append((names, together))
+        died = bool(self.deaths)
+        guilty = {self.deaths.pop(0)} if died and self.begins else set()
+        if died and not self.begins:
+            self.deaths.pop(0)
+        done = {} if died else {name: task.outcome(name, "done", False, 0.0) for name in names}
+        return SimpleNamespace(outcomes=lambda: done, under_way=guilty, ended=done, died=died)
+
+
+def fused_sweep(monkeypatch, tmp_path, configs, drivers, together=3):
+    alone = []
+    monkeypatch.setattr(fused, "_Driver", drivers)
+    monkeypatch.setattr(
+        fused, "run_in_process",
+        lambda config, plan: alone.append(run_id(config)) or task.outcome(run_id(config), "failed", False, 0.0),
+    )  # fmt: skip
+    found = fused.fuse(configs, planned(tmp_path, configs), together)
+    assert list(found) and set(found) == {run_id(config) for config in configs}
+    return alone, found
+
+
+def test_a_job_under_way_in_two_deaths_of_the_driver_runs_by_itself(tmp_path, monkeypatch):
+    configs = composed(tmp_path, "seed=0,1,2")
+    names = [run_id(config) for config in configs]
+    drivers = Drivers(names[1], names[1])
+    alone, found = fused_sweep(monkeypatch, tmp_path, configs, drivers)
+    assert alone == [names[1]] and found[names[1]]["state"] == "failed"
+    assert drivers.began == [(names, 3), (names, 3), ([names[0], names[2]], 3)]
+
+
+def test_jobs_under_way_in_one_death_each_stay_together(tmp_path, monkeypatch):
+    configs = composed(tmp_path, "seed=0,1,2")
+    names = [run_id(config) for config in configs]
+    alone, _ = fused_sweep(monkeypatch, tmp_path, configs, Drivers(names[0], names[1]))
+    assert alone == []
+
+
+def test_a_driver_that_does_not_even_begin_is_not_begun_for_ever(tmp_path, monkeypatch):
+    configs = composed(tmp_path, "seed=0,1")
+    drivers = Drivers(None, None, None, begins=False)
+    alone, _ = fused_sweep(monkeypatch, tmp_path, configs, drivers)
+    assert len(drivers.began) == 1 and alone == [run_id(config) for config in configs]
+
+
+def test_other_threads_and_methods_with_workers_of_their_own_run_by_themselves(tmp_path, monkeypatch):
+    texts = composed(tmp_path, "seed=0", "method=sinkhorn_e", base=TINY)
+    odd = composed(tmp_path, "seed=1", "hardware.threads=2")
+    toy = composed(tmp_path, "seed=0", base=["task=gaussians", "method=federated_distance"])
+    configs = [*composed(tmp_path, "seed=0"), *odd, *toy, *texts]
+    drivers = Drivers()
+    alone, _ = fused_sweep(monkeypatch, tmp_path, configs, drivers)
+    assert drivers.began == [([run_id(configs[0]), run_id(texts[0])], 3)]
+    assert alone == [run_id(odd[0]), run_id(toy[0])]
+
+
+def test_fused_one_at_a_time_stops_at_the_first_failure(tmp_path):
+    grid = [*faulty("raise", "none", "none"), *LAUNCHERS["fused"], "hydra.launcher.together=1", "fail_fast=true"]
+    code, said = sweep(tmp_path, *grid)
+    assert code == 1 and "0 done, 1 failed, 2 not begun (fail_fast=true)" in said, said
+    assert len(begun(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("launcher", ["basic", "fused"])
+def test_a_job_dies_with_its_sweep(launcher, tmp_path):
+    """``kill -9`` of the launcher alone: its job does not go on unseen."""
+    sweeping = Forked(*small(tmp_path, *faulty("wait"), *LAUNCHERS[launcher]))
+    while not begun(tmp_path):
+        assert not sweeping.ended, sweeping.said
+        time.sleep(0.05)
+    sweeping.send(signal.SIGKILL)
+    sweeping.wait()
+    lock = next(tmp_path.glob(".locks/*"))
+    deadline = time.monotonic() + 30
+    while _held(lock):
+        assert time.monotonic() < deadline, "the job outlived its sweep"
+        time.sleep(0.05)
+    assert not results(tmp_path)
+
+
+def _held(path):
+    """Whether a process has the lock of a run."""
+    import fcntl
+
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+# ------------------------------------------------------------------------------------------------------------- the end
+
+
+def ended(run_id, state, resumed=False):
+    return {"run_id": run_id, "state": state, "resumed": resumed, "seconds": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "code"), [((), 0), (("user",), 2), (("user", "user"), 2), (("user", "error"), 1), (("killed",), 1)]
+)
+def test_only_mistakes_of_the_user_end_a_sweep_with_2(tmp_path, kinds, code):
+    jobs = [PlannedJob([], str(at), str(tmp_path / str(at)), f"job {at}") for at in range(len(kinds))]
+    for one, kind in zip(jobs, kinds, strict=True):
+        write_failure(one.path, kind, f"{kind}: why")
+    lines, found = summary(jobs, 3, [ended(one.run_id, "failed") for one in jobs])
+    assert found == code and lines[0] == f"3 done, {len(kinds)} failed (3 were there)"
+
+
+def test_a_job_that_another_was_waiting_for_is_marked(tmp_path):
+    """The markers are files of the plan's folder."""
+    plan = planned(tmp_path, composed(tmp_path))
+    plan.mark(PATIENT)
+    assert (plan.folder / "patient").exists() and plan.patient and not plan.stopped
