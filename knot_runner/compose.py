@@ -24,7 +24,7 @@ from knot_runner.misspelt import bad_override, missing_config, shown
 from knot_runner.overrides import check_count, config_dir_of, last_counts, parse, split_flags, values_of
 from knot_runner.own_yaml import in_a_loop, search_path
 from knot_runner.settings import Misfit, build_run
-from knot_runner.swept import Base, NotThereError
+from knot_runner.swept import Base
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class _Grid:
         base, claims = self._composed[early]
         try:
             config = base.with_values([self._override(o) for o in picked if _key(o) in self.late])
-        except (NotThereError, OmegaConfBaseException) as problem:
+        except OmegaConfBaseException as problem:
             _compose_here(picked, self.config_dir)  # raises Hydra's own error, in one line
             raise UserError(str(problem)) from None
         if claims is not None:

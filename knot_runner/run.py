@@ -81,6 +81,8 @@ def _carry_out(errand: Errand) -> dict[str, Any]:
     settings = errand.settings
     with Tracker(settings.tracker, settings, errand.folder, errand.run_id, errand.say) as tracker:
         result = module.carry_out(replace(errand, log=tracker.log))
+        if errand.means.beside:  # its seconds are wall time, with waits for the others
+            result["beside"] = errand.means.beside
         tracker.finish(result)
     return result
 

@@ -16,13 +16,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.interpolations import check_growth, plain_config
 
-#: What a key that is not in the config selects to (None can be a value).
-_ABSENT = object()
-
-
-class NotThereError(Exception):
-    """A key is not in the config."""
-
 
 class Base:
     """One composed config, and what its jobs share. ``config`` is changed by every job: all set the same keys."""
@@ -36,21 +29,20 @@ class Base:
     def with_values(self, overrides: Sequence[Override]) -> dict[str, Any]:
         """The config (plain, resolved) with the values of ``overrides``.
 
-        Raises :class:`NotThereError` where one names a key that the config has not, OmegaConf's own error where a key
-        cannot take its value, and :class:`UserError` for an interpolation that fails.
+        Raises OmegaConf's own error where a key is not there or cannot take its value, and :class:`UserError` for an
+        interpolation that fails.
         """
         merged = any(isinstance(override.value(), dict) for override in overrides)
         config = copy.deepcopy(self._config) if merged else self._config
         for override in overrides:
-            _set(config, override)
+            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
         if any("$" in override.input_line for override in overrides):  # a swept ${key} is written $\{key\}
             check_growth(config)
-        keys = [override.key_or_group for override in overrides]
-        if self._open is None or any(_unusual(override) for override in overrides):
+        if self._open is None:
             return plain_config(config)
         try:
-            return self._shared(config, [*keys, *self._open])
-        except (OmegaConfBaseException, KeyError, TypeError):  # TypeError: a swept key inside what ${key} stands for
+            return self._shared(config, [*(override.key_or_group for override in overrides), *self._open])
+        except (OmegaConfBaseException, KeyError, TypeError):  # the last two: a key that leads into a list
             return plain_config(config)  # which says what is wrong, if anything is
 
     def _shared(self, config: DictConfig, keys: list[str]) -> dict[str, Any]:
@@ -61,34 +53,16 @@ class Base:
         return plain
 
 
-def _set(config: DictConfig, override: Override) -> None:
-    key = override.key_or_group
-    if OmegaConf.select(config, key, default=_ABSENT) is _ABSENT:
-        raise NotThereError(f"{key}: there is no such setting")
-    OmegaConf.update(config, key, override.value(), merge=True)
-
-
-def _unusual(override: Override) -> bool:
-    """Whether more than one plain key changes, or to something that is to be resolved."""
-    value = override.value()
-    return (
-        "[" in override.key_or_group
-        or not (value is None or isinstance(value, (bool, int, float)))
-        and (not isinstance(value, str) or "$" in value or "???" in value)
-    )
-
-
 def _open(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...] | None]:
-    """Keys whose values are to be resolved (a list with such a value as a whole); None: one that no dotted key names,
-    or a value that is missing."""
+    """Keys whose values are to be resolved; None: a value that is missing, or one that no dotted key names."""
     if isinstance(value, dict):
         for key, one in value.items():
             nameable = isinstance(key, str) and key and not set(key) & set(".[]")
             inner = list(_open(one, (*path, str(key))))
             yield from inner if nameable else [None] * bool(inner)
     elif isinstance(value, list):
-        inner = [found for one in value for found in _open(one, path)]
-        yield from [None if None in inner else path][: len(inner)]
+        if any(True for one in value for _ in _open(one, path)):
+            yield None
     elif isinstance(value, str) and ("${" in value or value == "???"):
         yield None if value == "???" else path
 

@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = [f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for weighting in "adue"]
 #: Of a result: when and how fast, not what.
-OF_THE_MOMENT = ("seconds", "digest")
+OF_THE_MOMENT = ("seconds", "digest", "beside")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -40,6 +40,8 @@ ONE_BY_ONE = [
     ["task=erc", "+model.per_party.MELD={layers:1,hidden:32}", "training.distil.lr=0.1,0.2"],
     ["task=erc", "method=entropy_a,sinkhorn_e", "~training.local.batch", "+training.local.batch=7"],
     ["task=erc", "task.datasets.MELD.embedded={rows:50},{rows:60}", "seed=1"],
+    ["task=erc", "training.distil={epochs:1},{lr:0.5}", "seed=0"],
+    ["task=femnist", "model.hidden.0=5,6"],
     ["experiment=knot_table2", "seed=5", "method=entropy_a", "task=erc", "training.distil.epochs=1,2"],
     ["experiment=chill_table1", "seed=0", "task=femnist", "report.seeds=3"],
 ]
@@ -54,6 +56,24 @@ def test_values_put_in_give_what_hydra_composes(overrides):
             expected = OmegaConf.to_container(compose("config", overrides=job.overrides), resolve=True)
         assert job.config == expected
     assert len({id(job.config) for job in jobs}) == len(jobs)
+
+
+def test_an_interpolation_in_a_list_follows_the_values(tmp_path):
+    (tmp_path / "model").mkdir()
+    own = (config_folder() / "model" / "femnist_dnn.yaml").read_text()
+    (tmp_path / "model" / "odd.yaml").write_text(own.replace("[512, 256, 128]", "['${training.batch}', 3]"))
+    found = compose_jobs(["task=femnist", "model=odd", "training.batch=5,6"], str(tmp_path))
+    assert [job.config["model"]["hidden"] for job in found] == [[5, 3], [6, 3]]
+
+
+def test_one_that_does_not_fit_is_refused_where_all_were_named():
+    with pytest.raises(UserError, match="method=sinkhorn_e: task=femnist has images"):
+        compose_jobs(["task=femnist", "method=fedavg,sinkhorn_e"], None)
+
+
+def test_task_method_and_seed_are_in_no_label():
+    jobs = compose_jobs(["task=erc,nli", "method=entropy_a,entropy_e", "seed=0,1"], None)
+    assert {job.label for job in jobs} == {""}
 
 
 def test_jobs_of_one_choice_keep_values_of_their_own():

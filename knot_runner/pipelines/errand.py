@@ -54,13 +54,15 @@ def transport_libraries(hp: Any) -> list[str]:
 class Means:
     """What a run reads data and trains with: its own by default; in a fused sweep, what its jobs share.
 
-    Each is called as the function or class that stands here by default.
+    Each is called as the function or class that stands here by default. ``beside``: how many other jobs may use them
+    at the same time, and be waited for.
     """
 
     images: Callable[..., ImageTask] = load_images
     texts: Callable[..., Task] = load_task
     engine: Callable[..., Engine] = make_engine
     executor: Callable[..., Executor] = Executor
+    beside: int = 0
 
 
 @dataclass(frozen=True, eq=False)

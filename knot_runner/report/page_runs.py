@@ -192,12 +192,13 @@ def span(runs: Iterable[Run]) -> str:
 
 
 def _seconds(run: Run) -> dict[str, float]:
-    """What a result says of time: ``total``, and each stage by its name."""
+    """What a result says of time: ``total``, and each stage by its name; of a job of a fused sweep only its stages,
+    since all else counts its waits for other jobs."""
     stated = run.result.get("seconds")
     if not isinstance(stated, dict):
         return {}
     stages = stated.get("stages")
-    flat = {key: value for key, value in stated.items() if key != "stages"}
+    flat = {} if run.result.get("beside") else {key: value for key, value in stated.items() if key != "stages"}
     flat |= stages if isinstance(stages, dict) else {}
     return {str(key): float(value) for key, value in flat.items() if is_number(value)}
 

@@ -93,9 +93,14 @@ def _federated(name: str, result: dict[str, Any]) -> Group:
         *cluster_lines(result),
         f"{result['clients']} clients with {sizes['train']:,} training images; {sizes['test']:,} test images",
         f"{result['model']}, {result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
-        f"{result['engine']} in {result['seconds']['total']:,.0f} s",
+        f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",
     ]
     return Group(table, *under(lines, result))
+
+
+def beside(result: dict[str, Any]) -> str:
+    """What is to be added to a run's time where it had the machine together with others (``hydra/launcher=fused``)."""
+    return f", with waits for up to {result['beside']} other jobs" if result.get("beside") else ""
 
 
 def _counted(rounds: int) -> str:

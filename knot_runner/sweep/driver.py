@@ -72,7 +72,7 @@ def _all(works: list[Work], plan: Plan, together: int, pipe: Connection) -> None
     for work in works:
         waiting.put(work)
     engines, executors, tasks = EngineDesk(_say), ExecutorDesk(), SharedTasks()
-    means = Means(tasks.images, tasks.texts, engines.engine, executors.executor)
+    means = Means(tasks.images, tasks.texts, engines.engine, executors.executor, beside=min(together, len(works)) - 1)
     tell = _teller(pipe)
 
     def worker() -> None:

@@ -14,7 +14,7 @@ from tests.tiny import TINY_IMAGES, replaced
 
 HERE = Path(__file__).parent
 #: What of a result says when and how fast, not what.
-OF_THE_MOMENT = ("seconds", "digest", "device")
+OF_THE_MOMENT = ("seconds", "digest", "device", "beside")
 LAUNCHERS = {
     "basic": [],
     "joblib": ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],

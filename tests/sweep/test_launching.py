@@ -1,13 +1,17 @@
 """What launches the jobs of a sweep, each part by hand: who is dealt which device, what is waited for, who dies with
 whom."""
 
+import io
+import json
 import signal
 import time
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from knot_runner.compose import compose_all
+from knot_runner.report.summary import summary_table
 from knot_runner.settings import run_id
 from knot_runner.sweep import driver, fused, job, launching, task
 from knot_runner.sweep.plan import PATIENT, STOP, PlannedJob, new_plan, read_outcomes, write_plan
@@ -20,6 +24,12 @@ from tests.tiny import TINY, TINY_IMAGES
 
 def composed(out, *overrides, base=TINY_IMAGES):
     return [one.config for one in compose_all([*base, f"paths.out={out}", *overrides])[0]]
+
+
+def render(table):
+    out = io.StringIO()
+    Console(file=out, width=200).print(table)
+    return out.getvalue()
 
 
 def planned(out, configs, fail_fast=False):
@@ -231,6 +241,17 @@ def test_fused_one_at_a_time_stops_at_the_first_failure(tmp_path):
     code, said = sweep(tmp_path, *grid)
     assert code == 1 and "0 done, 1 failed, 2 not begun (fail_fast=true)" in said, said
     assert len(begun(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(("together", "beside"), [(1, None), (2, 1), (9, 2)])
+def test_a_result_says_whom_its_seconds_waited_for(tmp_path, together, beside):
+    grid = ["seed=0,1,2", "training.rounds=1", *LAUNCHERS["fused"], f"hydra.launcher.together={together}"]
+    assert sweep(tmp_path, *grid)[0] == 0
+    for path in tmp_path.glob("*/*/*/result.json"):
+        result = json.loads(path.read_text())
+        assert result.get("beside") == beside and result["seconds"]["total"] > 0
+        said = render(summary_table(result))
+        assert (f"with waits for up to {beside} other" in said) == (beside is not None)
 
 
 @pytest.mark.parametrize("launcher", ["basic", "fused"])
