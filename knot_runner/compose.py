@@ -218,8 +218,6 @@ def _compose_here(overrides: list[str], config_dir: str | None) -> DictConfig:
     except RecursionError:
         where = in_a_loop(config_dir)
         raise UserError(f"{where}: its defaults lead back to it" if where else "a value nested too deep") from None
-    with open_dict(config.hydra):
-        config.hydra.searchpath = []
     check_hydra(config.hydra)
     if config_dir or any("$" in override for override in overrides):
         check_growth(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))

@@ -33,6 +33,23 @@ def test_each_preset_of_a_command_has_its_own_grid(flags):
     assert jobs == [job for command in commands for job in command.jobs]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sweep"),
+    [
+        ([], False),
+        (["seed=1"], False),
+        (["-m", "seed=1"], True),
+        (["--multirun"], True),
+        (["hydra/launcher=fused"], True),
+        (["seed=0,1"], True),
+        (["-m", "experiment=fedwad_toy", "seed=0", "method.fedwad.support=2", "method.fedwad.mode=exact"], True),
+    ],
+)
+def test_a_grid_that_was_asked_for_is_one_with_a_single_job_too(arguments, sweep):
+    (command,) = compose_all(arguments)[1]
+    assert command.sweep == sweep
+
+
 def commands(*presets):
     """Commands of one job each, in place of composed ones."""
     settings = SimpleNamespace(report={"kind": "methods"}, paths=SimpleNamespace(out="nowhere"))
@@ -95,6 +112,14 @@ def test_a_key_that_is_added_and_then_changed_is_added_with_the_last_value(capsy
     assert "is given twice, 1 and 2" in capsys.readouterr().err
 
 
+def test_mappings_are_merged_and_what_is_deleted_and_added_was_meant(capsys):
+    (job,) = compose_all(["task=erc", "training.distil={epochs:1}", "training.distil={lr:0.5}"])[0]
+    assert (job.settings.training.distil.epochs, job.settings.training.distil.lr) == (1, 0.5)
+    (job,) = compose_all(["task=erc", "~training.local.batch", "+training.local.batch=7"])[0]
+    assert job.settings.training.local.batch == 7
+    assert capsys.readouterr().err == ""
+
+
 def test_a_method_given_twice_is_no_grid_of_both():
     (job,), _ = compose_all(["method=entropy_a", "method=sinkhorn_d"])
     assert job.settings.method["name"] == "sinkhorn_d"
@@ -108,6 +133,11 @@ def test_glob_is_a_job_for_every_name_that_fits(capsys):
     names = [job.settings.method["name"] for job in jobs]
     assert names == ["fedavg", "fedavg_chill", "fedper", "fedper_final", "fedprox", "fedrep", "fedrep_final"]
     assert "method=glob(fed*): 1 that do not fit are left out (method=federated_distance: " in capsys.readouterr().err
+
+
+def test_glob_of_names_that_do_not_fit_is_refused():
+    said = refusal("task=femnist", "method=glob(sinkhorn_*)")
+    assert said.startswith("method=glob(sinkhorn_*): none fits; method=sinkhorn_") and "task=femnist has images" in said
 
 
 def test_glob_finds_ones_own_methods(tmp_path):
@@ -127,7 +157,11 @@ def test_glob_finds_ones_own_methods(tmp_path):
         ("seed=range(0,1e9)", f"1,000,000,000 jobs; one command has at most {MOST_JOBS:,}"),
         ("seed=range(0,1,0)", "a step that is not 0"),
         ("seed=range(0,inf)", "finite bounds"),
+        ("hydra.sweeper.max_batch_size=1,2", "hydra.sweeper.max_batch_size=1,2: Hydra's own keys take one value"),
         ("seed=range(5,0)", "this range is empty"),
+        ("seed=range(5,5)", "this range is empty"),
+        ("paths.out=" + "x" * 10_001, "too long or too deep"),
+        ("paths.out='" + "${seed.${x}}" * 13 + "'", "come to too much text"),
         ("seed=" + "[" * 500, "too long or too deep"),
         ("seed=" + "[" * 60 + "]" * 60, "too long or too deep"),
         ("seed=" + "1," * 2000 + "1", "too long or too deep"),

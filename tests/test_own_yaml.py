@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from knot_runner import own_yaml
 from knot_runner.compose import compose_all
 from knot_runner.listing import config_folder
 from tests.test_command_line import refusal
@@ -53,6 +54,21 @@ def test_a_mistake_is_one_line_with_file_and_line(name, tmp_path):
     group, _, choice = name.rpartition("/")
     found = refusal(f"--config-dir={tmp_path}", f"{group}={choice}")
     assert found.startswith(f"{path}:{line}: ") and said in found
+
+
+def test_a_file_of_another_kind_and_size_is_not_parsed(tmp_path):
+    (tmp_path / "task").mkdir()
+    path = tmp_path / "task" / "huge.yaml"
+    path.write_text("# " + "x" * own_yaml.MOST_BYTES)
+    assert refusal(f"--config-dir={tmp_path}", "task=huge").startswith(f"{path}: has ")
+
+
+def test_what_a_file_slips_by_is_refused_in_the_composed_config(tmp_path, monkeypatch):
+    """The second of two checks."""
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text("# @package hydra.callbacks\nx: {a: 1}\n")
+    monkeypatch.setattr(own_yaml, "read_checked", lambda path, name: path.read_text())
+    assert refusal(f"--config-dir={tmp_path}", "method=mine").startswith("hydra.callbacks: is not honoured")
 
 
 def test_a_mistake_in_a_file_that_is_not_asked_for_is_none(tmp_path):
