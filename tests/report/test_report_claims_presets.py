@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
+from knot_runner.cli import main
 from knot_runner.compose import compose_all
 from knot_runner.errors import UserError
 from knot_runner.listing import config_folder
@@ -24,6 +25,11 @@ PARTS = {
     **{f"fedwad_table{i}": ["partition.clients=20"] for i in range(1, 6)},
     "fedwad_runtime": ["task.dimension=2", "task.samples=30,300"],
 }
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_every_preset_composes(name):
+    assert main(["check", "--no-estimate", f"experiment={name}", "seed=0"]) == 0  # some are 720 jobs
 
 
 @pytest.mark.parametrize("name", sorted(set(CLAIMED) - TWINS))
