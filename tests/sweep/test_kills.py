@@ -34,10 +34,9 @@ def undisturbed(tmp_path_factory):
 
 @pytest.mark.parametrize("launcher", ["basic", "joblib", "fused"])
 def test_killed_and_relaunched(launcher, undisturbed, tmp_path):
-    """Once or twice here; ``scripts/endure.py`` does it five times each to sweeps of 24 jobs, and under submitit_local, too."""
+    """Once here; ``scripts/endure.py`` does it five times each to sweeps of 24 jobs, and under submitit_local, too."""
     endure = _endure()
-    kills = 1 if launcher == "joblib" else 2
-    endure.killed_sweep([*GRID, *LAUNCHERS[launcher]], tmp_path, 1, kills, random.Random(launcher))
+    endure.killed_sweep([*GRID, *LAUNCHERS[launcher]], tmp_path, 1, 2, random.Random(launcher))
     assert results(tmp_path) == undisturbed
     assert not endure.leftovers(tmp_path)
 
