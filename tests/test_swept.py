@@ -1,0 +1,50 @@
+"""Values put into a config by hand-made examples; ``test_compose.py`` holds whole configs against Hydra's own."""
+
+import pytest
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from knot_runner.errors import UserError
+from knot_runner.overrides import parse
+from knot_runner.swept import Base
+
+
+def put(config, *overrides):
+    made = OmegaConf.create(config)
+    OmegaConf.set_struct(made, True)
+    return Base(made).with_values(parse(overrides))
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides", "expected"),
+    [
+        ({"a": 1, "b": "${a}"}, ["a=2"], {"a": 2, "b": 2}),
+        ({"a": 1, "b": {"c": "x${a}y", "d": [1]}}, ["a=2"], {"a": 2, "b": {"c": "x2y", "d": [1]}}),
+        ({"a": 1, "b": ["${a}", 3]}, ["a=2"], {"a": 2, "b": [2, 3]}),
+        ({"a": 1, "b": [{"c": "${a}"}]}, ["a=2"], {"a": 2, "b": [{"c": 2}]}),
+        ({"a": 1, "b": {"c.d": "${a}"}}, ["a=2"], {"a": 2, "b": {"c.d": 2}}),
+        ({"a": 1, "b": {5: "${a}"}}, ["a=2"], {"a": 2, "b": {5: 2}}),
+        ({"a": 1, "b": {"c": 3}}, ["a=null", "b={c:4}"], {"a": None, "b": {"c": 4}}),
+        ({"a": [1, 2], "b": 0}, ["a.0=7"], {"a": [7, 2], "b": 0}),
+        ({"a": {"x": 1}, "b": "${a}", "c": 0}, ["c=1", "a.x=5"], {"a": {"x": 5}, "b": {"x": 5}, "c": 1}),
+        ({"a": 1, "b": "${a}"}, ["b=9"], {"a": 1, "b": 9}),
+        ({"a": 1, "b": 2}, ["b=${a}"], {"a": 1, "b": 1}),
+    ],
+)
+def test_values_and_what_stands_for_them(config, overrides, expected):
+    assert put(config, *overrides) == expected
+
+
+def test_what_cannot_be_is_said():
+    with pytest.raises(OmegaConfBaseException):
+        put({"a": 1}, "nosuch=1")
+    with pytest.raises(UserError, match="b"):
+        put({"a": 1, "b": "${nosuch}"}, "a=2")
+    with pytest.raises(UserError, match="b"):
+        put({"a": 1, "b": "???"}, "a=2")
+
+
+def test_a_mapping_of_one_job_is_not_merged_into_the_next():
+    base = Base(OmegaConf.create({"a": {"x": 1, "y": 2}, "seed": 0}))
+    assert base.with_values(parse(["a={x:5}"])) == {"a": {"x": 5, "y": 2}, "seed": 0}
+    assert base.with_values(parse(["a={y:7}"])) == {"a": {"x": 1, "y": 7}, "seed": 0}
