@@ -71,6 +71,22 @@ def test_what_a_file_slips_by_is_refused_in_the_composed_config(tmp_path, monkey
     assert refusal(f"--config-dir={tmp_path}", "method=mine").startswith("hydra.callbacks: is not honoured")
 
 
+def test_a_byte_order_mark_and_an_empty_sweep_are_no_mistakes(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\nseed: 3\nsweep:\n"
+    (tmp_path / "experiment" / "mine.yaml").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    (job,), _ = compose_all([f"--config-dir={tmp_path}", "experiment=mine"])
+    assert job.settings.seed == 3
+
+
+def test_defaults_that_lead_back_over_another_file_are_named(tmp_path):
+    (tmp_path / "task").mkdir()
+    for name, other in (("a", "b"), ("b", "a")):
+        (tmp_path / "task" / f"{name}.yaml").write_text(f"defaults:\n  - {other}\n")
+    said = refusal(f"--config-dir={tmp_path}", "task=a")
+    assert said.startswith(f"{tmp_path}/task/a.yaml:2: its defaults lead back to it")
+
+
 def test_a_mistake_in_a_file_that_is_not_asked_for_is_none(tmp_path):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "broken.yaml").write_text("a: [\n")

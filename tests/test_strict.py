@@ -37,6 +37,12 @@ def test_builds_nested_settings_and_reads_numbers_written_as_words():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"inner": {"rate": True}}, "outer.inner.rate: expected a number, got True"),
+        (
+            {"count": -(10**30)},
+            "outer.count: a number of 31 digits is below -1e+09, the largest magnitude that makes sense here",
+        ),
+        ({"limit": "x"}, "outer.limit: expected a whole number, got 'x'"),
         ({"cuont": 1}, "outer.cuont: there is no such setting (did you mean 'count'?)"),
         ({"count": "three"}, "outer.count: expected a whole number, got 'three'"),
         ({"count": True}, "outer.count: expected a whole number, got True"),
@@ -63,3 +69,8 @@ def test_a_missing_key_is_named():
 
 def test_digest_knows_order_of_lists_but_not_of_keys():
     assert digest({"a": 1, "b": [1, 2]}) == digest({"b": [1, 2], "a": 1}) != digest({"a": 1, "b": [2, 1]})
+
+
+def test_what_is_not_finite_has_no_digest():
+    with pytest.raises(ValueError):
+        digest({"rate": float("nan")})
