@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from knot_runner.cli import main as command
 from knot_runner.errors import UserError
 from knot_runner.pipelines import commits, pair_log
@@ -45,7 +47,6 @@ KINDS = {
     "coreset": [*IMAGES, "method=coreset", "method.points=4", "method.epochs=3", "method.participants=2"],
     "knot": TEXTS,
 }
-REGIONS, CUTS = 10, 4
 #: Files that hold no number: how a run went.
 PASSING = {"log.txt", "failed.json", "progress.json", "driver.txt"}
 
@@ -82,8 +83,17 @@ def _records(run: Run) -> list[Any]:
     kept: list[Any] = []
     for read in (predictions, rounds, vectors):
         with contextlib.suppress(UserError, KeyError):
-            kept.append(str(_untimed(read(run))))
+            kept.append(_plain(_untimed(read(run))))
     return kept
+
+
+def _plain(value: Any) -> Any:
+    """``value`` to be compared: arrays by all their bytes, mappings in any order."""
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _untimed(value: Any) -> Any:
@@ -92,14 +102,14 @@ def _untimed(value: Any) -> Any:
     return value
 
 
-def damages(content: bytes, other: bytes | None) -> Iterator[tuple[str, bytes | None]]:
+def damages(content: bytes, other: bytes | None, regions: int, cuts: int) -> Iterator[tuple[str, bytes | None]]:
     """(What is done, the file's new content; None: it is deleted)."""
-    for region in range(REGIONS):
-        place = min(len(content) - 1, region * len(content) // REGIONS + len(content) // (2 * REGIONS))
+    for region in range(regions):
+        place = min(len(content) - 1, region * len(content) // regions + len(content) // (2 * regions))
         if place >= 0:
             yield f"flip {region}", content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-    for part in range(CUTS):
-        yield f"cut {part}", content[: part * len(content) // CUTS]
+    for part in range(cuts):
+        yield f"cut {part}", content[: part * len(content) // cuts]
     yield "delete", None
     if other is not None and other != content:
         yield "swap", other
@@ -120,16 +130,19 @@ def twin(path: Path, files: list[Path]) -> Path | None:
 
 
 def tried(
-    whole: Path, after: Callable[[Path], dict[str, Any]], right: dict[str, Any]
+    whole: Path, after: Callable[[Path], dict[str, Any]], right: dict[str, Any], parts: tuple[int, int]
 ) -> tuple[Counter[str], list[str]]:
-    """Outcomes of every damage to every file of ``whole``, and those that are wrong; ``after``: what is read then."""
+    """Outcomes of every damage to every file of ``whole``, and those that are wrong; ``after``: what is read then;
+    ``parts``: in how many regions a bit is flipped, and at how many places it is cut."""
     outcomes, wrong = Counter[str](), []
     files = stored(whole)
     for path in files:
         if path.parts[0] != "artefacts" and path.parts[2] not in right:
             continue  # another run's, which nothing is asked of
         mate = twin(path, files)
-        for what, content in damages((whole / path).read_bytes(), (whole / mate).read_bytes() if mate else None):
+        for what, content in damages(
+            (whole / path).read_bytes(), (whole / mate).read_bytes() if mate else None, *parts
+        ):
             with tempfile.TemporaryDirectory() as place:
                 out = Path(place) / "out"
                 shutil.copytree(whole, out)
@@ -186,7 +199,7 @@ def unfinished(overrides: list[str], out: Path, seeds: list[int]) -> None:
         Checkpoint.save, pair_log.append_synced = save, append  # type: ignore[method-assign]
 
 
-def of_finished(whole: Path) -> tuple[Counter[str], list[str]]:
+def of_finished(whole: Path, parts: tuple[int, int]) -> tuple[Counter[str], list[str]]:
     """What reports make of damaged finished runs."""
 
     def after(out: Path) -> dict[str, Any]:
@@ -196,10 +209,12 @@ def of_finished(whole: Path) -> tuple[Counter[str], list[str]]:
             return dict.fromkeys(right, f"unused: {problem}")
 
     right = numbers(whole)
-    return tried(whole, after, right)
+    return tried(whole, after, right, parts)
 
 
-def of_unfinished(overrides: list[str], whole: Path, right: dict[str, Any]) -> tuple[Counter[str], list[str]]:
+def of_unfinished(
+    overrides: list[str], whole: Path, right: dict[str, Any], parts: tuple[int, int]
+) -> tuple[Counter[str], list[str]]:
     """The same command again, after damage to what it goes on from."""
 
     def after(out: Path) -> dict[str, Any]:
@@ -210,15 +225,18 @@ def of_unfinished(overrides: list[str], whole: Path, right: dict[str, Any]) -> t
         named = code == 2 and len(said.strip().splitlines()) <= 3
         return {name: found.get(name, f"unused: {said}" if named else f"broken: {said}") for name in right}
 
-    return tried(whole, after, right)
+    return tried(whole, after, right, parts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--out", type=Path, required=True, help="a folder that is not there yet")
+    parser.add_argument("--regions", type=int, default=10, help="of each file, in which a bit is flipped")
+    parser.add_argument("--cuts", type=int, default=4, help="places at which each file is cut")
     options = parser.parse_args()
     total, every = Counter[str](), []
+    parts = options.regions, options.cuts
     for kind in options.kinds:
         overrides, place = KINDS[kind], options.out / kind
         for seed in (0, 1):
@@ -232,7 +250,10 @@ def main() -> None:
         }
         for title in ("finished", "unfinished"):
             whole = place / title
-            outcomes, wrong = of_finished(whole) if title == "finished" else of_unfinished(overrides, whole, alone)
+            if title == "finished":
+                outcomes, wrong = of_finished(whole, parts)
+            else:
+                outcomes, wrong = of_unfinished(overrides, whole, alone, parts)
             print(f"{kind}, {title}: {sum(outcomes.values())} damages: {dict(outcomes)}", flush=True)
             for line in wrong:
                 print(f"  {line}", flush=True)
