@@ -11,6 +11,8 @@ import pytest
 from rich.console import Console
 
 from knot_runner.compose import compose_all
+from knot_runner.files import locked
+from knot_runner.records import lock_of, write_result
 from knot_runner.report.summary import summary_table
 from knot_runner.settings import run_id
 from knot_runner.sweep import driver, fused, job, launching, task
@@ -174,10 +176,12 @@ def test_as_many_jobs_at_once_as_suit_the_hardware(tmp_path, monkeypatch):
 
 
 class Drivers:
-    """Stands for ``fused._Driver``: each has one job under way and dies, until ``deaths`` are used up."""
+    """Stands for ``fused._Driver``: each has one job under way and dies, until ``deaths`` are used up. ``first``: a job
+    that the first of them ends before; ``silent``: one that is never heard of."""
 
-    def __init__(self, *deaths, begins=True):
+    def __init__(self, *deaths, begins=True, first=None, silent=None):
         self.deaths, self.began, self.begins = list(deaths), [], begins
+        self.first, self.silent = first, silent
 
     def __call__(self, configs, plan, together):
         names = [run_id(config) for config in configs]
@@ -186,7 +190,8 @@ class Drivers:
         guilty = {self.deaths.pop(0)} if died and self.begins else set()
         if died and not self.begins:
             self.deaths.pop(0)
-        done = {} if died else {name: task.outcome(name, "done", False, 0.0) for name in names}
+        ended = [self.first] * (len(self.began) == 1 and self.first is not None) if died else names
+        done = {name: task.outcome(name, "done", False, 0.0) for name in ended if name != self.silent}
         return SimpleNamespace(outcomes=lambda: done, under_way=guilty, ended=done, died=died)
 
 
@@ -216,6 +221,62 @@ def test_jobs_under_way_in_one_death_each_stay_together(tmp_path, monkeypatch):
     names = [run_id(config) for config in configs]
     alone, _ = fused_sweep(monkeypatch, tmp_path, configs, Drivers(names[0], names[1]))
     assert alone == []
+
+
+def test_what_ended_before_the_driver_died_is_not_begun_again(tmp_path, monkeypatch):
+    configs = composed(tmp_path, "seed=0,1,2")
+    names = [run_id(config) for config in configs]
+    drivers = Drivers(names[1], first=names[0])
+    alone, found = fused_sweep(monkeypatch, tmp_path, configs, drivers)
+    assert drivers.began == [(names, 3), (names[1:], 3)] and alone == [] and found[names[0]]["state"] == "done"
+
+
+def test_a_job_that_is_never_heard_of_runs_by_itself(tmp_path, monkeypatch):
+    configs = composed(tmp_path, "seed=0,1")
+    alone, _ = fused_sweep(monkeypatch, tmp_path, configs, Drivers(silent=run_id(configs[1])))
+    assert alone == [run_id(configs[1])]
+
+
+def test_a_driver_tells_what_is_under_way_and_what_ended():
+    heard = [
+        ("a", "begun", False),
+        ("b", "begun", True),
+        ("a", "done", False),
+        ("b", "failed", True),
+        ("c", "begun", 0),
+    ]
+    seen = fused._Driver.__new__(fused._Driver)
+    seen.under_way, seen._resumed, seen.ended, seen._began = set(), set(), {}, {}
+    seen._pipe = SimpleNamespace(recv=lambda: heard.pop(0) if heard else _end())
+    seen._listen()
+    assert seen.under_way == {"c"} and seen._resumed == {"b"}
+    assert {name: (one["state"], one["resumed"]) for name, one in seen.ended.items()} == {
+        "a": ("done", False), "b": ("failed", True)
+    }  # fmt: skip
+
+
+def _end():
+    raise EOFError
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+def test_a_driver_says_whether_a_job_went_on_from_a_commit(tmp_path, monkeypatch, resumed):
+    (config,) = composed(tmp_path)
+    work, told = job.work_of(config), []
+    work.folder.mkdir(parents=True)
+    if resumed:
+        (work.folder / "commit.json").write_text("{}")
+    monkeypatch.setattr(driver, "attempt", lambda *_: "done")
+    driver._one(work, planned(tmp_path, [config]), None, lambda *words: told.append(words))
+    assert told == [(work.run_id, "begun", resumed), (work.run_id, "done", resumed)]
+
+
+def test_a_job_that_another_process_is_at_is_busy_and_no_failure(tmp_path):
+    (config,) = composed(tmp_path)
+    work = job.work_of(config)
+    with locked(lock_of(work.settings.paths.out, work.run_id)):
+        assert job.attempt(work, planned(tmp_path, [config])) == "busy"
+    assert not work.folder.exists()
 
 
 def test_a_driver_that_does_not_even_begin_is_not_begun_for_ever(tmp_path, monkeypatch):
@@ -301,8 +362,26 @@ def test_only_mistakes_of_the_user_end_a_sweep_with_2(tmp_path, kinds, code):
     assert found == code and lines[0] == f"3 done, {len(kinds)} failed (3 were there)"
 
 
-def test_a_job_that_another_was_waiting_for_is_marked(tmp_path):
-    """The markers are files of the plan's folder."""
+def test_only_jobs_that_were_done_went_on_from_a_commit(tmp_path):
+    jobs = [PlannedJob([], str(at), str(tmp_path / str(at)), f"job {at}") for at in range(2)]
+    write_result(jobs[0].path, {"status": "done", "run_id": "0"})
+    write_failure(jobs[1].path, "error", "why")
+    lines, _ = summary(jobs, 0, [ended("0", "done", True), ended("1", "failed", True)])
+    assert lines[0] == "1 done, 1 failed (1 went on from a commit)"
+
+
+@pytest.mark.parametrize(("times", "said"), [(1, "why (see"), (2, "why, 2 times in a row (see")])
+def test_how_often_a_job_failed_in_a_row_is_said(tmp_path, times, said):
+    (one,) = [PlannedJob([], "0", str(tmp_path / "0"), "job 0")]
+    for _ in range(times):
+        write_failure(one.path, "error", "why")
+    assert summary([one], 0, [])[0][1].startswith(f"  job 0: {said}")
+
+
+def test_markers_of_a_plan(tmp_path):
+    """Files of its folder; only a sweep that fails fast is stopped by one."""
     plan = planned(tmp_path, composed(tmp_path))
     plan.mark(PATIENT)
-    assert (plan.folder / "patient").exists() and plan.patient and not plan.stopped
+    assert (plan.folder / "patient").exists() and plan.patient
+    plan.mark(STOP)
+    assert not plan.stopped

@@ -22,7 +22,8 @@ from knot_runner.sweep.task import cause_of
 
 def test_a_failure_is_one_line_and_counts(tmp_path):
     assert state.read_failure(tmp_path) is None
-    state.write_failure(tmp_path, "error", "ValueError: first line\nsecond line")
+    first = state.write_failure(tmp_path, "error", "ValueError: first line\nsecond line")
+    assert (first.cause, first.attempts) == ("ValueError: first line", 1)
     again = state.write_failure(tmp_path, "killed", "")
     assert again == state.read_failure(tmp_path)
     assert (again.kind, again.cause, again.attempts) == ("killed", "killed", 2)
@@ -31,7 +32,12 @@ def test_a_failure_is_one_line_and_counts(tmp_path):
     assert state.read_failure(tmp_path) is None
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"kind": "error"}', '{"kind": 1, "new": 2}'])
+WHOLE = {"kind": "error", "cause": "why", "attempts": 1, "at": 0.5}
+DAMAGED = ["", "{", "[]", '{"kind": "error"}', '{"kind": 1, "new": 2}', json.dumps({**WHOLE, "new": 1}),
+           json.dumps({**WHOLE, "attempts": "1"})]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", DAMAGED)
 def test_a_damaged_or_foreign_file_is_no_failure(content, tmp_path):
     (tmp_path / "failed.json").write_text(content)
     assert state.read_failure(tmp_path) is None
