@@ -20,7 +20,7 @@ from knot_runner.errors import UserError
 from knot_runner.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
 from knot_runner.interpolations import check_growth, plain_config
 from knot_runner.listing import GROUPS, config_folder
-from knot_runner.misspelt import bad_override, missing_config, shown
+from knot_runner.misspelt import bad_override, missing_config, one_line, shown
 from knot_runner.overrides import check_count, config_dir_of, last_counts, parse, split_flags, values_of
 from knot_runner.own_yaml import in_a_loop, search_path
 from knot_runner.settings import Misfit, build_run
@@ -156,7 +156,7 @@ class _Grid:
             config = base.with_values([self._override(o) for o in picked if _key(o) in self.late])
         except OmegaConfBaseException as problem:
             _compose_here(picked, self.config_dir)  # raises Hydra's own error, in one line
-            raise UserError(str(problem)) from None
+            raise UserError(one_line(str(problem))) from None
         if claims is not None:
             config = {**config, "report": {**config["report"], "claims": claims}}
         try:

@@ -61,7 +61,7 @@ def _open(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...] | None]
             inner = list(_open(one, (*path, str(key))))
             yield from inner if nameable else [None] * bool(inner)
     elif isinstance(value, list):
-        if any(True for one in value for _ in _open(one, path)):
+        if any(list(_open(one, path)) for one in value):
             yield None
     elif isinstance(value, str) and ("${" in value or value == "???"):
         yield None if value == "???" else path

@@ -25,7 +25,7 @@ from omegaconf import DictConfig
 from knot_runner.composed import run_folder
 from knot_runner.processes import on_sigterm
 from knot_runner.settings import FederatedSettings, KnotSettings, Settings, TeachersSettings, build_run, run_id
-from knot_runner.sweep.plan import Plan, read_plan
+from knot_runner.sweep.plan import STOP, Plan, read_plan
 from knot_runner.sweep.state import read_failure
 from knot_runner.sweep.task import Outcome, cause_of, end, outcome, run_in_process, server
 
@@ -81,6 +81,7 @@ class _Driver:
     def __init__(self, configs: list[dict[str, Any]], plan: Plan, together: int) -> None:
         settings: Settings = build_run(configs[0])[0]
         context = server(settings)
+        self._plan = plan
         self._folders = {run_id(config): run_folder(settings, run_id(config)) for config in configs}
         self._pipe, theirs = context.Pipe(duplex=False)
         arguments = (configs, str(plan.path), together, dict(os.environ), theirs)
@@ -117,6 +118,8 @@ class _Driver:
             if failure is not None and failure.at >= self._started:
                 self.under_way.discard(name)
                 self.ended[name] = outcome(name, "failed", name in self._resumed, self._began[name])
+                if self._plan.fail_fast:
+                    self._plan.mark(STOP)
 
     def _listen(self) -> None:
         while True:

@@ -68,6 +68,13 @@ def test_a_failure_on_record_is_not_tried_again_when_the_driver_dies_before_it_i
     assert failure["attempts"] == 1 and "a failure nobody hears of" in failure["cause"]
 
 
+def test_a_failure_that_was_not_told_ends_a_sweep_that_fails_fast(tmp_path):
+    grid = [*faulty("unheard", "none"), *LAUNCHERS["fused"], "hydra.launcher.together=1", "fail_fast=true"]
+    code, said = sweep(tmp_path, *grid)
+    assert code == 1 and "0 done, 1 failed, 1 not begun (fail_fast=true)" in said, said
+    assert len(begun(tmp_path)) == 1
+
+
 def test_fail_fast_begins_no_more_jobs(tmp_path):
     code, said = sweep(tmp_path, *faulty("raise", "none", "none"), "fail_fast=true")
     assert code == 1 and "0 done, 1 failed, 2 not begun (fail_fast=true)" in said
