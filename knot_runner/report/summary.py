@@ -100,7 +100,8 @@ def _federated(name: str, result: dict[str, Any]) -> Group:
 
 def beside(result: dict[str, Any]) -> str:
     """What is to be added to a run's time where it had the machine together with others (``hydra/launcher=fused``)."""
-    return f", with waits for up to {result['beside']} other jobs" if result.get("beside") else ""
+    others = result.get("beside", 0)
+    return f", with waits for up to {others} other job{'s' * (others > 1)}" if others else ""
 
 
 def _counted(rounds: int) -> str:
