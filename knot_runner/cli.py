@@ -8,9 +8,9 @@ import sys
 
 from knot_runner.errors import UserError, nearest
 from knot_runner.processes import ended_by_sigterm, on_sigterm
-from knot_runner.streams import lasting, printed
+from knot_runner.streams import lasting, print_safely
 
-#: Each is a function of its name in ``verbs/``.
+#: Each has a module in ``verbs/`` with ``<verb>_command`` and ``<VERB>_HELP``.
 VERBS = ("check", "claims", "compare", "ls", "plot", "report", "table")
 HELP = """\
 knot-runner: experiments in knowledge distillation and federated learning, composed from YAML
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with lasting() as out, ended_by_sigterm(), on_sigterm(_say_interrupted):
-        return printed(out, _exit_code(arguments))
+        return print_safely(out, _exit_code(arguments))
 
 
 def _exit_code(arguments: list[str]) -> int:
@@ -90,10 +90,10 @@ def _carry_out(arguments: list[str]) -> int:
     verb = words[0] if words else ""
     module = importlib.import_module(f"knot_runner.verbs.{verb}") if verb in VERBS else None
     if asked:
-        print(module.HELP if module else HELP)
+        print(getattr(module, f"{verb.upper()}_HELP") if module else HELP)
         return 0
     if module:
-        return getattr(module, verb)(arguments[1:])
+        return getattr(module, f"{verb}_command")(arguments[1:])
     if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
         raise UserError(f"{verb}: there is no such command{nearest(verb, VERBS)}; --help shows all")
     from knot_runner.launch import run_jobs

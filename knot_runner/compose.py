@@ -20,8 +20,8 @@ from knot_runner.errors import UserError
 from knot_runner.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
 from knot_runner.interpolations import check_growth, plain_config
 from knot_runner.listing import GROUPS, config_folder
-from knot_runner.misspelt import bad_override, missing_config, one_line, shown
-from knot_runner.overrides import check_count, config_dir_of, last_counts, parse, split_flags, values_of
+from knot_runner.misspelt import bad_override, message_text, missing_config, one_line
+from knot_runner.overrides import check_count, config_dir_of, last_counts, parse_overrides, split_flags, values_of
 from knot_runner.own_yaml import in_a_loop, search_path
 from knot_runner.settings import Misfit, build_run
 from knot_runner.swept import Base
@@ -49,7 +49,7 @@ def compose_all(arguments: list[str]) -> tuple[list[ComposedJob], list[Command]]
     """
     flags, words = split_flags(arguments)
     config_dir = config_dir_of(flags)
-    overrides, notes = last_counts(parse(words))
+    overrides, notes = last_counts(parse_overrides(words))
     for note in notes:
         print(f"knot-runner: {note}", file=sys.stderr)
     commands = [_command(flags, own, config_dir) for own in _by_preset(overrides, config_dir)]
@@ -77,7 +77,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> list[str]:
     """``arguments`` with the grid of their preset (``sweep:`` in its YAML) added, less what they set themselves."""
     if not any(a.startswith("experiment=") for a in arguments):
         return list(arguments)
-    overrides = parse(arguments)
+    overrides = parse_overrides(arguments)
     fixed = [o.input_line for o in overrides if not o.is_sweep_override() and not _sets_a_value(o)]
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         grid = _node(_compose_here(fixed, config_dir), "sweep")
@@ -93,7 +93,7 @@ def compose_jobs(arguments: list[str], config_dir: str | None) -> list[ComposedJ
 
 def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[ComposedJob], DictConfig]:
     """(The jobs, Hydra's part of the config.) Hydra composes once per choice of groups; swept values are put in."""
-    overrides = parse(arguments)
+    overrides = parse_overrides(arguments)
     values = [values_of(override, config_dir) for override in overrides]
     _check_grid(overrides, values)
     swept = [o for o, own in zip(overrides, values, strict=True) if own and len(own) > 1]
@@ -108,7 +108,7 @@ def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[Compos
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         jobs = [job for picked in itertools.product(*axes) if (job := grid.job(list(picked), chosen)) is not None]
     if grid.left_out:
-        globs = " ".join(shown(o.input_line) for o in swept if "glob(" in o.input_line)
+        globs = " ".join(message_text(o.input_line) for o in swept if "glob(" in o.input_line)
         if not jobs:
             raise UserError(f"{globs}: none fits; {grid.misfit}")
         print(f"knot-runner: {globs}: {grid.left_out} that do not fit are left out ({grid.misfit})", file=sys.stderr)
@@ -126,10 +126,10 @@ def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None
     """No more jobs than a command can have, and none over Hydra's own keys."""
     for override, own in zip(overrides, values, strict=True):
         if own is not None and is_hydras(override.key_or_group):
-            raise UserError(f"{shown(override.input_line)}: Hydra's own keys take one value")
+            raise UserError(f"{message_text(override.input_line)}: Hydra's own keys take one value")
     widths = [len(own) if own else 1 for own in values]
     line = max(zip(widths, overrides, strict=True), key=lambda pair: pair[0])[1].input_line if overrides else ""
-    check_count(shown(line), math.prod(widths))
+    check_count(message_text(line), math.prod(widths))
 
 
 class _Grid:
@@ -170,7 +170,7 @@ class _Grid:
 
     def _override(self, text: str) -> Override:
         if text not in self._parsed:
-            (self._parsed[text],) = parse([text])
+            (self._parsed[text],) = parse_overrides([text])
         return self._parsed[text]
 
     def _base(self, early: list[str]) -> tuple[Base, Any]:

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from knot_runner.settings import Settings, run_id
 
-#: Settings that a job's title says in words of its own (:func:`variant`).
+#: Settings that a job's title says in words of its own (:func:`job_variant`).
 TOLD = ("method.temperature", "method.lr_control", "method.clustering.graph", "method.fedwad.support")
 
 
@@ -37,7 +37,7 @@ class ComposedJob:
     def title(self) -> str:
         """Its name for a person: task, method, seed, and whatever else sets it apart from the others of its grid."""
         settings = self.settings
-        name = f"{settings.task.name} {settings.method['name']}{variant(settings.method)} seed {settings.seed}"
+        name = f"{settings.task.name} {settings.method['name']}{job_variant(settings.method)} seed {settings.seed}"
         others = [part for part in self.label.split(", ") if part and part.split("=")[0] not in TOLD]
         return " ".join([name, *others])
 
@@ -57,7 +57,7 @@ def run_folder(settings: Settings, name: str) -> Path:
     return Path(settings.paths.out) / settings.task.name / settings.method["name"] / name
 
 
-def variant(method: dict[str, Any]) -> str:
+def job_variant(method: dict[str, Any]) -> str:
     """What a sweep would otherwise not show: the temperature of a chilled method, the graph, the measures."""
     parts = []
     if method.get("temperature") not in (None, 1):

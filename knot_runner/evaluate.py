@@ -20,7 +20,7 @@ from knot_runner.models.tokens import make_tokenizer
 from knot_runner.prepare import balanced_subset, load_vocabulary, save_texts
 from knot_runner.settings import Settings
 from knot_runner.strict import digest
-from knot_runner.tasks import Examples, Task
+from knot_runner.tasks import Examples, TextTask
 
 VECTORS_PER_LABEL = 400
 
@@ -35,7 +35,12 @@ class _Model:
 
 
 def evaluate(
-    settings: Settings, task: Task, federation: Federation, state: dict[str, Any], executor: Executor, folder: Path
+    settings: Settings,
+    task: TextTask,
+    federation: Federation,
+    state: dict[str, Any],
+    executor: Executor,
+    folder: Path,
 ) -> dict[str, Any]:
     """Write ``predictions``, ``vectors`` and ``probe`` into ``folder`` and return the measures.
 
@@ -64,7 +69,7 @@ def evaluate(
     return {
         "metrics": measures.measure_all(after_p, coordinates),
         "before": measures.measure_all(before_p, coordinates),
-        "teachers": {name: measures.measure(*own[name], coordinates) for name in tests},
+        "teachers": {name: measures.measure_data_set(*own[name], coordinates) for name in tests},
     }
 
 
@@ -97,7 +102,12 @@ def _write_vectors(student: _Model, federation: Federation, executor: Executor, 
 
 
 def _write_probe(
-    settings: Settings, task: Task, federation: Federation, state: dict[str, Any], executor: Executor, folder: Path
+    settings: Settings,
+    task: TextTask,
+    federation: Federation,
+    state: dict[str, Any],
+    executor: Executor,
+    folder: Path,
 ) -> None:
     """Paired sentences that differ in one word (App. D.2), through the student, the model before, and every teacher."""
     rows = [

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.errors import DiskFullError, ReadOnlyError, UserError
-from knot_runner.memory import human
+from knot_runner.memory import size_text
 
 #: What the system says where nothing may be written, and where something does not fit.
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -27,7 +27,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
     """The error, in one line, for ``needed`` bytes that could not be written to ``path``."""
     if problem.errno in FULL:
-        return DiskFullError(f"{path}: disk full: needs {human(needed)}, {_room(path, problem.errno)}")
+        return DiskFullError(f"{path}: disk full: needs {size_text(needed)}, {_room(path, problem.errno)}")
     kind = ReadOnlyError if problem.errno in READ_ONLY else UserError
     return kind(f"{path}: cannot be written ({needed} bytes): {problem.strerror or problem}")
 
@@ -35,9 +35,9 @@ def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
 def _room(path: Path, number: int) -> str:
     """What there is instead: space on the disk, or what this process may write to one file (``ulimit -f``)."""
     if number == errno.EFBIG:
-        return f"may have {human(resource.getrlimit(resource.RLIMIT_FSIZE)[0])} (the limit of a file's size)"
+        return f"may have {size_text(resource.getrlimit(resource.RLIMIT_FSIZE)[0])} (the limit of a file's size)"
     there = next((folder for folder in path.absolute().parents if folder.is_dir()), Path("/"))
-    return f"has {human(shutil.disk_usage(there).free)}" + (" (less the quota)" if number == errno.EDQUOT else "")
+    return f"has {size_text(shutil.disk_usage(there).free)}" + (" (less the quota)" if number == errno.EDQUOT else "")
 
 
 def require_writable(folder: Path, key: str) -> None:

@@ -11,10 +11,10 @@ from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 from omegaconf.grammar_parser import parse
 
 from knot_runner.errors import UserError
-from knot_runner.misspelt import one_line, shown
+from knot_runner.misspelt import message_text, one_line
 
 #: Characters that the interpolations of one config may come to, and such as are not a plain ``${key}``.
-MOST_CHARACTERS, MOST_UNUSUAL = 300_000, 12
+_MAX_CHARACTERS, MAX_UNUSUAL = 300_000, 12
 _INTERPOLATION = re.compile(r"\$\{([^${}]*)\}")
 Path = tuple[str, ...]
 
@@ -33,7 +33,7 @@ def plain_config(config: Any) -> dict[str, Any]:
 def _cause(problem: OmegaConfBaseException) -> str:
     """The first line, less OmegaConf's own headings."""
     text = (str(problem.msg or problem).strip().splitlines() or [type(problem).__name__])[0]
-    return shown(text.rpartition("raised while resolving interpolation: ")[2].strip('"'), 200)
+    return message_text(text.rpartition("raised while resolving interpolation: ")[2].strip('"'), 200)
 
 
 def check_growth(config: Any) -> None:
@@ -55,13 +55,13 @@ class _Growth:
         for path, text in _leaves(self._config, ()):
             if "${" not in text:
                 continue
-            key = shown(".".join(path))
+            key = message_text(".".join(path))
             if not _readable(text):
                 raise UserError(
                     f"{key}: has an interpolation that cannot be read; ${{key}} or ${{oc.env:NAME}} is right"
                 )
             self._unusual += text.count("${") - len(_INTERPOLATION.findall(text)) + text.count("\\${")
-            if self._size(path, text) > MOST_CHARACTERS or self._unusual > MOST_UNUSUAL:
+            if self._size(path, text) > _MAX_CHARACTERS or self._unusual > MAX_UNUSUAL:
                 raise UserError(
                     f"{key}: interpolations of interpolations come to too much text; plain values are right"
                 )
@@ -84,7 +84,7 @@ class _Growth:
         for text in _INTERPOLATION.findall(value) if isinstance(value, str) else ():
             target = _target(path, text)
             size += self._size(target, self._at(target))
-        return min(size, MOST_CHARACTERS + 1)
+        return min(size, _MAX_CHARACTERS + 1)
 
     def _at(self, path: Path) -> Any:
         found = self._config

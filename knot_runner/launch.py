@@ -28,13 +28,13 @@ from knot_runner.show import show
 from knot_runner.sweep.board import Board
 from knot_runner.sweep.plan import Plan, PlannedJob, new_plan, read_outcomes, write_plan
 from knot_runner.sweep.state import clear_failure, status
-from knot_runner.sweep.summary import FAILED, USER_ERROR, summary
+from knot_runner.sweep.summary import EXIT_FAILED, EXIT_USER_ERROR, sweep_summary
 from knot_runner.sweep.task import Outcome
 
 #: Hydra's flags that show something instead of running.
 HYDRA_ONLY = ("--hydra-help", "--cfg", "--resolve", "--package", "--info")
 #: Exit codes of several presets, the worst last: what failed is more than what was mistyped.
-WORSE = (0, USER_ERROR, FAILED)
+WORSE = (0, EXIT_USER_ERROR, EXIT_FAILED)
 
 
 def run_jobs(arguments: list[str]) -> int:
@@ -66,7 +66,7 @@ def _carried_out(command: Command, stale_runs: str, console: Console, alone: boo
         if alone:
             raise
         print(f"knot-runner: experiment={command.preset}: {problem}", file=sys.stderr)
-        return USER_ERROR
+        return EXIT_USER_ERROR
     return exit_code
 
 
@@ -95,14 +95,14 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        from knot_runner.pipelines.errand import Errand, Means  # torch: only now, and not for a mistyped key
+        from knot_runner.pipelines.errand import RunContext, Services  # torch: only now, and not for a mistyped key
         from knot_runner.run import run
 
         with Live(console) as live:
             text = as_yaml(job.config)
             run(
-                Errand(
-                    job.settings, job.method, job.folder, text, job.run_id, live.watch, live.say, Means(), code, keep
+                RunContext(
+                    job.settings, job.method, job.folder, text, job.run_id, live.watch, live.say, Services(), code, keep
                 )
             )
     except UserError:
@@ -113,12 +113,12 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
             with (job.folder / "log.txt").open("a", encoding="utf-8") as log:
                 traceback.print_exc(file=log)
         print(f"knot-runner: {type(problem).__name__}: {problem} (see {job.folder}/log.txt)", file=sys.stderr)
-        return FAILED
+        return EXIT_FAILED
     clear_failure(job.folder)
     result = read_result(job.folder)
     if result["status"] != "done":
         print(f"knot-runner: {result['status']}", file=sys.stderr)
-        return FAILED
+        return EXIT_FAILED
     output().print(summary_table(result))
     print(job.folder)
     return 0
@@ -146,7 +146,7 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
             with Board(planned, len(unlike) - len(planned), console):
                 outcomes = _launched(plan, command, console)
     diverged = [_planned(job) for job in there if states[job.run_id] == "diverged"]
-    lines, exit_code = summary(planned + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
+    lines, exit_code = sweep_summary(planned + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
     for line in lines:
         print(line, file=sys.stderr)
     return exit_code
@@ -198,7 +198,7 @@ def _look_for_stale(jobs: list[ComposedJob], asked: str, console: Console) -> No
             if _reasons(job, now):  # no other command has made it anew meanwhile
                 stale.set_aside(job.folder)
     lines = [f"{len(found)} finished runs are set aside (.stale) and made anew"] if rerun and found else []
-    for line in lines or stale.summary([(job.title, reasons) for job, reasons in found]):
+    for line in lines or stale.staleness_line([(job.title, reasons) for job, reasons in found]):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

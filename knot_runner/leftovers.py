@@ -12,10 +12,10 @@ from pathlib import Path
 
 from knot_runner.errors import UserError
 from knot_runner.files import BusyError, locked
-from knot_runner.records import PAIRS, STATES, lock_of, lock_of_stage, lock_of_sweep, read_result, read_sealed
+from knot_runner.records import PAIRS_FILE, STATE_FILES, lock_of, lock_of_stage, lock_of_sweep, read_result, read_sealed
 
 #: Of no more use beside the result of a run, or a stage's ``info.json``.
-OF_RUNS, OF_STAGES = {*STATES, "progress.json"}, {*STATES, PAIRS}
+OF_RUNS, OF_STAGES = {*STATE_FILES, "progress.json"}, {*STATE_FILES, PAIRS_FILE}
 
 
 def clear(out: Path) -> None:

@@ -19,10 +19,10 @@ def config_folder() -> Path:
 
 def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
     """The names that ``group`` can take, ours and those of the user's ``config_dir``."""
-    return [path.stem for path in files(group, config_dir)]
+    return [path.stem for path in yaml_files(group, config_dir)]
 
 
-def files(group: str, config_dir: str | Path | None = None) -> list[Path]:
+def yaml_files(group: str, config_dir: str | Path | None = None) -> list[Path]:
     """A YAML file per name of ``group``, sorted. Hydra takes ours where both folders have one of the same name."""
     folders = [Path(folder) for folder in (config_dir, config_folder()) if folder]
     found = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
@@ -42,7 +42,7 @@ def headline(path: Path) -> str:
     return next((line for line in comments if line and not line.startswith(("@package", "knot-runner"))), "")
 
 
-def describe(path: Path) -> str:
+def describe_yaml(path: Path) -> str:
     """What a YAML file is, and a preset's job count."""
     try:
         text, said = path.read_text(encoding="utf-8"), headline(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 #: Measure -> whether larger is better.
-MEASURES = {"f1": True, "accuracy": True, "sd": False}
+METRICS = {"f1": True, "accuracy": True, "sd": False}
 
 
 def confusion(predicted: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
@@ -59,7 +59,7 @@ def rounds_to_target(accuracies: list[tuple[int, float]], target: float | None) 
     return min(reached, default=None)
 
 
-def measure(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> dict[str, float]:
+def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> dict[str, float]:
     """All measures of one data set."""
     table = confusion(probabilities.argmax(1), labels, len(coordinates))
     distance = semantic_distance(probabilities.astype(np.float64), labels, coordinates)
@@ -74,14 +74,14 @@ def measure_all(
     ALL is the pooled value for F1 and accuracy and the unweighted mean over data sets for SD, as deduced from the
     published tables (knot.md 1.7: the SD mean fits 24 of 24 rows, the pooled accuracy 8 of 8).
     """
-    each = {name: measure(*prediction, coordinates) for name, prediction in predictions.items()}
-    pooled = measure(
+    each = {name: measure_data_set(*prediction, coordinates) for name, prediction in predictions.items()}
+    pooled = measure_data_set(
         np.concatenate([p for p, _ in predictions.values()]),
         np.concatenate([y for _, y in predictions.values()]),
         coordinates,
     )
-    table = {name: {data: values[name] for data, values in each.items()} for name in MEASURES}
-    for name in MEASURES:
+    table = {name: {data: values[name] for data, values in each.items()} for name in METRICS}
+    for name in METRICS:
         joined = np.mean(list(table[name].values())) if name == "sd" else pooled[name]
         table[name]["ALL"] = float(joined)
     return table

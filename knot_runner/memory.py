@@ -21,17 +21,19 @@ def machine_memory() -> float:
     return min([_total(MEMINFO), *(_limit(path) for path in LIMITS)])
 
 
-def require(needed: float, key: str, what: str) -> None:
+def require_memory(needed: float, key: str, what: str) -> None:
     """Raises :class:`UserError` naming ``key`` where ``what`` takes ``needed`` bytes at the least, more than there are.
 
     ``needed`` is a lower bound (what must be held at once), so nothing that could run is refused.
     """
     has = machine_memory()
     if needed > has:
-        raise UserError(f"{key}: {what} would need at least {human(needed)} of memory; this machine has {human(has)}")
+        raise UserError(
+            f"{key}: {what} would need at least {size_text(needed)} of memory; this machine has {size_text(has)}"
+        )
 
 
-def human(size: float) -> str:
+def size_text(size: float) -> str:
     """``3.1 GB``: bytes in words."""
     unit = 0
     while size >= 1000 and unit < len(UNITS) - 1:

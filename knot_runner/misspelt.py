@@ -21,7 +21,7 @@ _FUNCTIONS = ("choice", "range", "glob", "sort", "shuffle", "tag", "int", "float
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 
-def shown(text: str, most: int = 60) -> str:
+def message_text(text: str, most: int = 60) -> str:
     """``text`` as a message shows it: one line, nothing invisible, cut where it is long."""
     text = _CONTROL.sub("?", text)
     return text if len(text) <= most else f"{text[: most - 3]}..."
@@ -30,14 +30,14 @@ def shown(text: str, most: int = 60) -> str:
 def unreadable(argument: str) -> str:
     """One line for an argument that is no override in Hydra's grammar."""
     key, equals, value = argument.partition("=")
-    name = shown(key.strip())
+    name = message_text(key.strip())
     if not key.strip("+~ "):
-        return f"{shown(argument) or 'an empty argument'}: has no key; key=value is right"
+        return f"{message_text(argument) or 'an empty argument'}: has no key; key=value is right"
     if not _KEY.fullmatch(key):
         return f"{name}: is not the name of a setting; key=value is right, with dots between the parts of the key"
     if not equals:
         return f"{name}: has no value; {name}=VALUE is right"
-    return f"{name}: cannot read {shown(value)!r}: {_why(name, value)}"
+    return f"{name}: cannot read {message_text(value)!r}: {_why(name, value)}"
 
 
 def _why(key: str, value: str) -> str:
@@ -47,7 +47,9 @@ def _why(key: str, value: str) -> str:
     if (unclosed := _unclosed(value)) is not None:
         return f"{unclosed}; {quotes}"
     if function and function.group(1) not in _FUNCTIONS:
-        return f"there is no function {shown(function.group(1))}{nearest(function.group(1), _FUNCTIONS)}; {quotes}"
+        return (
+            f"there is no function {message_text(function.group(1))}{nearest(function.group(1), _FUNCTIONS)}; {quotes}"
+        )
     if function:
         return f"{function.group(1)} does not take that; choice(a,b), range(0,5) and glob(a*) are right"
     if re.search(r"(^|[,\[({])\s*,|,\s*($|[\])}])", value):
@@ -80,13 +82,14 @@ def missing_config(text: str, config_dir: str | None) -> str:
     wanted = re.search(r"(?:Could not find|Cannot find primary config|In .*?: Could not find) '([^']*)'", text)
     own = re.match(r"In '([^']*)': Could not (?:find|load) '([^']*)'", text)
     if own and config_dir and (path := Path(config_dir) / f"{own.group(1)}.yaml").is_file():
-        return f"{path}{_line_of(path, own.group(2))}: its defaults name {shown(own.group(2))!r}, which is not there"
+        name = message_text(own.group(2))
+        return f"{path}{_line_of(path, own.group(2))}: its defaults name {name!r}, which is not there"
     group, _, name = (wanted.group(1) if wanted else "").rpartition("/")
     if group == "hydra/launcher":
         return _missing_launcher(name)
     if not wanted or not group or "/" in group or not (config_folder() / group).is_dir():
-        return shown(one_line(text), 200)
-    return f"{group}={shown(name)}: there is no such {group}{nearest(name[:80], choices(group, config_dir))}"
+        return message_text(one_line(text), 200)
+    return f"{group}={message_text(name)}: there is no such {group}{nearest(name[:80], choices(group, config_dir))}"
 
 
 def _line_of(path: Path, wanted: str) -> str:
@@ -100,7 +103,7 @@ def _missing_launcher(name: str) -> str:
     if name in LAUNCHERS and LAUNCHERS[name]:
         extra = LAUNCHERS[name]
         return f"hydra/launcher={name}: its package is not installed; pip install 'knot_runner[{extra}]' adds it"
-    return f"hydra/launcher={shown(name)}: there is no such launcher{nearest(name[:80], LAUNCHERS)}"
+    return f"hydra/launcher={message_text(name)}: there is no such launcher{nearest(name[:80], LAUNCHERS)}"
 
 
 def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
@@ -131,8 +134,8 @@ def _told(text: str, overrides: list[str]) -> str:
     """Hydra's own first sentence, which names the key or a file of the defaults."""
     merging = re.search(r"Error merging override (.*)", text)
     if merging:
-        return f"{shown(merging.group(1))}: this key cannot take that value"
-    return shown(one_line(text), 200) or f"{shown(' '.join(overrides))}: cannot be composed"
+        return f"{message_text(merging.group(1))}: this key cannot take that value"
+    return message_text(one_line(text), 200) or f"{message_text(' '.join(overrides))}: cannot be composed"
 
 
 def one_line(text: str) -> str:

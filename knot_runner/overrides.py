@@ -21,14 +21,14 @@ from omegaconf.errors import OmegaConfBaseException
 from knot_runner.errors import UserError, nearest
 from knot_runner.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, is_hydras
 from knot_runner.listing import GROUPS, choices
-from knot_runner.misspelt import shown, unreadable
+from knot_runner.misspelt import message_text, unreadable
 
 #: The key that names a class, at any depth of a value; a path may well have it in a name.
 NAMES_A_CLASS = re.compile(rf"(?<!\w)['\"]?{TARGET}['\"]?\s*[:=]")
 #: Characters of one argument, of its key, brackets in brackets, commas: more belongs in a YAML file.
-MOST_CHARACTERS, MOST_IN_KEY, MOST_NESTED, MOST_COMMAS = 10_000, 300, 40, 1_000
+_MAX_CHARACTERS, MAX_IN_KEY, MAX_NESTED, MAX_COMMAS = 10_000, 300, 40, 1_000
 #: Jobs of one command; the largest preset has 720.
-MOST_JOBS = 10_000
+MAX_JOBS = 10_000
 #: May stand at another place of the config than that of its group, as in ``+encoder@method.encoder=NAME``.
 PLACED_GROUP = "encoder"
 FLAGS = ("-m", "--multirun", "--config-dir=DIR", "--stale=rerun", "--help")
@@ -50,12 +50,12 @@ def config_dir_of(flags: Sequence[str]) -> str | None:
         if name == "--config-dir":
             folders.append(value)
         elif flag not in ("-m", "--multirun"):
-            raise UserError(f"{shown(flag)}: there is no such flag{nearest(flag[:40], FLAGS)}")
+            raise UserError(f"{message_text(flag)}: there is no such flag{nearest(flag[:40], FLAGS)}")
     if len(set(folders)) > 1:
         raise UserError("--config-dir: is given more than once; one folder of YAML is right")
     for folder in folders[:1]:
         if not folder or not _is_folder(folder):
-            raise UserError(f"--config-dir: {shown(folder) or 'without =DIR'}: is not a folder")
+            raise UserError(f"--config-dir: {message_text(folder) or 'without =DIR'}: is not a folder")
     return folders[0] if folders else None
 
 
@@ -66,7 +66,7 @@ def _is_folder(name: str) -> bool:
         return False
 
 
-def parse(arguments: Sequence[str]) -> list[Override]:
+def parse_overrides(arguments: Sequence[str]) -> list[Override]:
     """Hydra's overrides. Raises :class:`UserError` for one that cannot be read or is never right, naming its key."""
     parser = OverridesParser.create()
     return [_checked(_parsed(parser, argument)) for argument in arguments]
@@ -74,12 +74,12 @@ def parse(arguments: Sequence[str]) -> list[Override]:
 
 def _parsed(parser: OverridesParser, argument: str) -> Override:
     key, equals, value = argument.partition("=")
-    if len(key) > MOST_IN_KEY:
-        raise UserError(f"{shown(key)}: a key of {len(key)} characters; no setting has a name so long")
-    deep = sum(argument.count(bracket) for bracket in "[{(") > MOST_NESTED and _depth(argument) > MOST_NESTED
-    if deep or len(argument) > MOST_CHARACTERS or argument.count(",") > MOST_COMMAS:
+    if len(key) > MAX_IN_KEY:
+        raise UserError(f"{message_text(key)}: a key of {len(key)} characters; no setting has a name so long")
+    deep = sum(argument.count(bracket) for bracket in "[{(") > MAX_NESTED and _depth(argument) > MAX_NESTED
+    if deep or len(argument) > _MAX_CHARACTERS or argument.count(",") > MAX_COMMAS:
         raise UserError(
-            f"{shown(key)}: a value too long or too deep for a command line; YAML in --config-dir=DIR is right"
+            f"{message_text(key)}: a value too long or too deep for a command line; YAML in --config-dir=DIR is right"
         )
     text = equals and not value.isascii() and PLAIN_TEXT.fullmatch(value)
     for readable in [argument, f"{key}='{value}'"] if text else [argument]:
@@ -98,15 +98,15 @@ def _depth(text: str) -> int:
 
 def _checked(override: Override) -> Override:
     """The override, if its key and kind of value make sense."""
-    key, value, line = override.key_or_group, override.value(), shown(override.input_line)
+    key, value, line = override.key_or_group, override.value(), message_text(override.input_line)
     if not key:
         raise UserError(f"{line}: has no key; key=value is right ('knot-runner ls' and conf/ show the keys)")
     if NAMES_A_CLASS.search(override.input_line):
-        raise UserError(f"{shown(key)}: names a {TARGET}; nothing but plugins=[FILE.py] runs code of your own")
+        raise UserError(f"{message_text(key)}: names a {TARGET}; nothing but plugins=[FILE.py] runs code of your own")
     if is_hydras(key):
         check_key(key)
     if override.package is not None and key != PLACED_GROUP:
-        raise UserError(f"{line}: a group cannot be put elsewhere; {shown(key)}=NAME is right")
+        raise UserError(f"{line}: a group cannot be put elsewhere; {message_text(key)}=NAME is right")
     if isinstance(value, Glob) and key == LAUNCHER_GROUP:
         raise UserError(f"{line}: a sweep has one launcher; {key}=NAME is right")
     if isinstance(value, IntervalSweep):
@@ -131,7 +131,13 @@ def _check_group(override: Override, line: str) -> None:
     names = value.list if isinstance(value, ChoiceSweep) else [value]
     for name in [] if isinstance(value, Glob) else names:
         if not isinstance(name, str) and not hasattr(name, "with_quotes"):
-            text = "a list" if isinstance(name, list) else "a mapping" if isinstance(name, dict) else shown(str(name))
+            text = (
+                "a list"
+                if isinstance(name, list)
+                else "a mapping"
+                if isinstance(name, dict)
+                else message_text(str(name))
+            )
             raise UserError(
                 f"{line}: {text} is not one of the names of {key}; {key}=NAME is right, or NAME,NAME for a job each"
                 " ('knot-runner ls' shows them)"
@@ -156,8 +162,8 @@ def last_counts(overrides: Sequence[Override]) -> tuple[list[Override], list[str
             continue
         dropped.update(id(one) for one in own[:-1])
         if any(one.type != OverrideType.CHANGE for one in own) and own[-1].type == OverrideType.CHANGE:
-            added[id(own[-1])] = parse([f"+{own[-1].input_line}"])[0]
-        values = [shown(one.input_line.partition("=")[2]) for one in own]
+            added[id(own[-1])] = parse_overrides([f"+{own[-1].input_line}"])[0]
+        values = [message_text(one.input_line.partition("=")[2]) for one in own]
         notes.append(f"{key}: is given {_times(len(own))}, {' and '.join(values)}; the last one, {values[-1]}, counts")
     return [added.get(id(one), one) for one in overrides if id(one) not in dropped], notes
 
@@ -191,12 +197,12 @@ def _globbed(override: Override, glob: Glob, names: Sequence[str]) -> list[str]:
     found = glob.filter(list(names))
     if not found:
         key = override.key_or_group
-        raise UserError(f"{shown(override.input_line)}: no {key} has such a name ('knot-runner ls' shows them)")
+        raise UserError(f"{message_text(override.input_line)}: no {key} has such a name ('knot-runner ls' shows them)")
     return found
 
 
 def _check_range(override: Override, values: RangeSweep) -> None:
-    line = shown(override.input_line)
+    line = message_text(override.input_line)
     bounds = (values.start, values.stop, values.step)
     if not all(math.isfinite(bound) for bound in bounds) or values.step == 0:
         raise UserError(f"{line}: a range needs finite bounds and a step that is not 0, as in range(0,5)")
@@ -208,5 +214,5 @@ def _check_range(override: Override, values: RangeSweep) -> None:
 
 def check_count(line: str, jobs: int) -> None:
     """Raises :class:`UserError` naming ``line`` where there would be more jobs than one command can have."""
-    if jobs > MOST_JOBS:
-        raise UserError(f"{line}: {jobs:,} jobs; one command has at most {MOST_JOBS:,}")
+    if jobs > MAX_JOBS:
+        raise UserError(f"{line}: {jobs:,} jobs; one command has at most {MAX_JOBS:,}")

@@ -20,10 +20,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.errors import UserError
 from knot_runner.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, check_launcher_class, is_hydras
-from knot_runner.misspelt import shown
+from knot_runner.misspelt import message_text
 
 #: Bytes of a file, and values in it once its aliases are written out.
-MOST_BYTES, MOST_VALUES = 1_000_000, 100_000
+MAX_YAML_BYTES, MAX_YAML_VALUES = 1_000_000, 100_000
 #: Tags of plain data; any other names a type of Python's, or of some application's.
 TAGS = {f"tag:yaml.org,2002:{name}" for name in
         ("null", "bool", "int", "float", "str", "seq", "map", "merge", "timestamp", "value")}  # fmt: skip
@@ -38,7 +38,9 @@ def search_path(config_dir: str | None) -> list[str]:
     Plugins.instance().register(OwnYaml)
     folder = str(Path(config_dir).resolve())
     if "${" in folder or "\\" in folder:
-        raise UserError(f"--config-dir: {shown(folder)}: a folder whose name has neither ${{ nor a backslash is right")
+        raise UserError(
+            f"--config-dir: {message_text(folder)}: a folder whose name has neither ${{ nor a backslash is right"
+        )
     quoted = folder.replace("'", "\\'")
     return [f"hydra.searchpath=['{OwnYaml.scheme()}://{quoted}']"]
 
@@ -73,8 +75,8 @@ def read_checked(path: Path, name: str) -> str:
         data = path.read_bytes()
     except OSError as problem:
         raise UserError(f"{path}: cannot be read ({problem.strerror})") from None
-    if len(data) > MOST_BYTES:
-        raise UserError(f"{path}: has {len(data):,} bytes; a YAML file of settings has at most {MOST_BYTES:,}")
+    if len(data) > MAX_YAML_BYTES:
+        raise UserError(f"{path}: has {len(data):,} bytes; a YAML file of settings has at most {MAX_YAML_BYTES:,}")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -96,7 +98,7 @@ def _said(path: Path, problem: Exception) -> str:
     line = f":{mark.line + 1}" if mark else ""
     if "cannot start any token" in text:
         text = "a tab, or another character that no value begins with; YAML indents by spaces"
-    return f"{path}{line}: {shown(' '.join(str(text).split()), 160)}"
+    return f"{path}{line}: {message_text(' '.join(str(text).split()), 160)}"
 
 
 class _Check:
@@ -110,8 +112,8 @@ class _Check:
     def whole(self, root: yaml.Node, text: str) -> None:
         if not isinstance(root, yaml.MappingNode):
             self._refuse(root, "is not a mapping; key: value pairs are right")
-        if self._size(root) > MOST_VALUES:
-            self._refuse(root, f"its aliases (*name) come to more than {MOST_VALUES:,} values")
+        if self._size(root) > MAX_YAML_VALUES:
+            self._refuse(root, f"its aliases (*name) come to more than {MAX_YAML_VALUES:,} values")
         if self.group != LAUNCHER_GROUP and is_hydras(self.group):
             self._hydras(root, self.group)
         package = _HEADER.search(text[:512])
@@ -147,7 +149,9 @@ class _Check:
 
     def _looked_at(self, node: yaml.Node) -> int:
         if node.tag not in TAGS:
-            self._refuse(node, f"the tag {shown(node.tag.replace('tag:yaml.org,2002:', '!!'))}; plain values are right")
+            self._refuse(
+                node, f"the tag {message_text(node.tag.replace('tag:yaml.org,2002:', '!!'))}; plain values are right"
+            )
         if isinstance(node, yaml.SequenceNode):
             return 1 + sum(self._size(one) for one in node.value)
         if not isinstance(node, yaml.MappingNode):
@@ -157,7 +161,7 @@ class _Check:
             if not isinstance(key, yaml.ScalarNode):
                 self._refuse(key, "a key that is no word; key: value pairs are right")
             if key.value in seen and key.value != "<<":
-                self._refuse(key, f"the key {shown(key.value)!r} stands in line {seen[key.value]} already")
+                self._refuse(key, f"the key {message_text(key.value)!r} stands in line {seen[key.value]} already")
             seen[key.value] = key.start_mark.line + 1
             if key.value == TARGET:
                 self._class(value)
@@ -200,9 +204,8 @@ class _Check:
             self._refuse(node, "sweep: is not a mapping; 'seed: 0,1,2' in it is right")
         for key, value in [] if null else _pairs(node):
             if not isinstance(value, yaml.ScalarNode):
-                self._refuse(
-                    key, f"sweep.{shown(key.value)}: is not one text; values separated by commas are right, as in 0,1,2"
-                )
+                name = message_text(key.value)
+                self._refuse(key, f"sweep.{name}: is not one text; values separated by commas are right, as in 0,1,2")
 
 
 def _pairs(node: yaml.Node) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:

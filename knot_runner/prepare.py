@@ -8,27 +8,27 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from knot_runner.engine.requests import FORMAT, Network, Ref
+from knot_runner.engine.requests import REQUEST_FORMAT, Network, Ref
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
 from knot_runner.errors import UserError
 from knot_runner.files import sha256
 from knot_runner.methods.federation import Federation
 from knot_runner.models.bert import TextClassifier, party_model
-from knot_runner.models.pretrained import check_fits, describe, local_path, read_encoder, weight_files
+from knot_runner.models.pretrained import check_fits, describe_weights, local_path, read_encoder, weight_files
 from knot_runner.models.tokens import Encoded, encode, learn_vocabulary, make_tokenizer, read_vocabulary
 from knot_runner.settings import BiasSettings, ModelSettings, Settings
 from knot_runner.stale import Opened
 from knot_runner.strict import digest
-from knot_runner.tasks import Examples, Task
+from knot_runner.tasks import Examples, TextTask
 from knot_runner.tasks.checksums import DataFolder
 
 #: Below this many texts nothing can be learnt, and the run would fail later with a less clear message.
-LEAST_ROWS = 2
+MIN_ROWS = 2
 
 
 def make_federation(
-    settings: Settings, task: Task, store: Store, data_root: Path | None, bias: BiasSettings | None
+    settings: Settings, task: TextTask, store: Store, data_root: Path | None, bias: BiasSettings | None
 ) -> Federation:
     """Encode every split of every data set (cached) and describe the parties.
 
@@ -43,7 +43,7 @@ def make_federation(
     tokens = {}
     for dataset in task.datasets.values():
         for split, examples in dataset.splits.items():
-            if len(examples.texts) < LEAST_ROWS and split != "test":
+            if len(examples.texts) < MIN_ROWS and split != "test":
                 raise UserError(f"task.datasets.{dataset.name}: {split} has {len(examples.texts)} usable texts")
             length = settings.task.max_length if split == "test" else lengths[dataset.role]
             cutter = make_tokenizer(vocabulary, length)
@@ -75,7 +75,7 @@ def stage_lengths(settings: Settings) -> dict[str, int]:
     return {role: stage.max_length or settings.task.max_length for role, stage in stages.items()}
 
 
-def load_vocabulary(model: ModelSettings, task: Task, data_root: Path | None) -> list[str]:
+def load_vocabulary(model: ModelSettings, task: TextTask, data_root: Path | None) -> list[str]:
     """The vocabulary that ``model.vocab`` names: learnt on all train texts, the hub's, or a local file."""
     if model.vocab == "train":
         texts = [
@@ -104,7 +104,7 @@ def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
     return digest([sha256(file) for file in weight_files(local_path(model.weights, data_root))])
 
 
-def weights_notes(model: ModelSettings, task: Task, data_root: Path | None) -> list[str]:
+def weights_notes(model: ModelSettings, task: TextTask, data_root: Path | None) -> list[str]:
     """Of a run that begins with pre-trained weights: what :func:`make_federation` would note. Raises
     :class:`UserError`."""
     if model.weights == "scratch":
@@ -112,7 +112,7 @@ def weights_notes(model: ModelSettings, task: Task, data_root: Path | None) -> l
     return _check_weights(_networks(model, task, len(load_vocabulary(model, task, data_root))).values(), data_root)
 
 
-def _networks(model: ModelSettings, task: Task, vocabulary: int) -> dict[str, Network]:
+def _networks(model: ModelSettings, task: TextTask, vocabulary: int) -> dict[str, Network]:
     return {name: Network(party_model(model, name), vocabulary, len(task.labels.names)) for name in task.datasets}
 
 
@@ -129,7 +129,7 @@ def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[
         with torch.device("meta"):
             model = TextClassifier(network.spec, network.vocabulary, network.classes)
         check_fits(encoder, model.bert.state_dict())
-        said[describe(encoder)] = None
+        said[describe_weights(encoder)] = None
     return list(said)
 
 
@@ -159,7 +159,7 @@ def save_texts(examples: Examples, tokenizer: object, key: str, store: Store) ->
 
 
 def _encoded(examples: Examples, tokenizer: object, words: str, max_length: int, store: Store) -> Ref:
-    key = digest({"format": FORMAT, "texts": examples.digest, "words": words, "max_length": max_length})
+    key = digest({"format": REQUEST_FORMAT, "texts": examples.digest, "words": words, "max_length": max_length})
     return save_texts(examples, tokenizer, key, store)
 
 
@@ -169,8 +169,8 @@ def _random_texts(
     """``bias.texts`` texts of ``bias.tokens`` pieces drawn uniformly, with replacement, from the whole vocabulary,
     special and ## pieces included, joined by blanks (knot.md 1.4, App. D.1)."""
     max_length = settings.task.max_length
-    key = digest({"format": FORMAT, "random": [bias.texts, bias.tokens], "words": words, "max_length": max_length,
-                  "seed": settings.seed})  # fmt: skip
+    drawn = {"random": [bias.texts, bias.tokens], "words": words, "max_length": max_length, "seed": settings.seed}
+    key = digest({"format": REQUEST_FORMAT, **drawn})
     if store.find("tokens", key) is not None:
         return ("tokens", key)
     draw = np.random.default_rng(keyed(settings.seed, "random texts"))
@@ -182,7 +182,7 @@ def _random_texts(
 
 def balanced_subset(tokens: Ref, per_label: int, seed: int, store: Store) -> Ref:
     """At most ``per_label`` texts of each label, drawn by ``seed``: for the [CLS] scatter plots (App. C)."""
-    key = digest({"format": FORMAT, "of": tokens, "per_label": per_label, "seed": seed})
+    key = digest({"format": REQUEST_FORMAT, "of": tokens, "per_label": per_label, "seed": seed})
     with store.lock("tokens", key):
         if store.find("tokens", key) is None:
             tensors = store.get(*tokens).tensors()
@@ -191,12 +191,12 @@ def balanced_subset(tokens: Ref, per_label: int, seed: int, store: Store) -> Ref
             labels = tensors["labels"].numpy()
             groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
             rows = np.sort(np.concatenate([draw.permutation(group)[:per_label] for group in groups]))
-            part = select(whole, rows)
+            part = select_texts(whole, rows)
             store.put("tokens", key, part.tensors() | {"labels": tensors["labels"][rows]}, {"texts": len(part)})
     return ("tokens", key)
 
 
-def select(texts: Encoded, rows: np.ndarray) -> Encoded:
+def select_texts(texts: Encoded, rows: np.ndarray) -> Encoded:
     """The encoded texts ``rows``, packed anew."""
     pieces = [texts.ids[texts.offsets[row] : texts.offsets[row + 1]] for row in rows]
     lengths = torch.tensor([len(piece) for piece in pieces])

@@ -32,7 +32,7 @@ class Ended(RuntimeError):
 #: Exit code of a process that SIGTERM ended.
 TERMINATED = 143
 #: Seconds that leaving may take; a job that a sweep ends has GRACE (sweep/task.py) of them.
-PATIENCE = 10.0
+_GRACE_SECONDS = 10.0
 #: What is done on the way out, the newest first.
 _on_the_way_out: list[Callable[[], object]] = []
 
@@ -71,7 +71,7 @@ def ended_by_sigterm() -> Iterator[None]:
 
 def _leave(number: int, frame: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    late = threading.Timer(PATIENCE, os._exit, (TERMINATED,))  # an action may wait for what the main thread holds
+    late = threading.Timer(_GRACE_SECONDS, os._exit, (TERMINATED,))  # an action may wait for what the main thread holds
     late.daemon = True
     late.start()
     for action in reversed(list(_on_the_way_out)):

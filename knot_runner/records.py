@@ -14,15 +14,15 @@ from knot_runner.errors import UserError
 from knot_runner.files import read_json, sha256, write_json
 from knot_runner.strict import digest
 
-NAME = "result.json"
+RESULT_FILE = "result.json"
 #: What interrupted work goes on from; of no use beside a result.
-STATES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
+STATE_FILES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
 #: What there is to say of results that are not sealed.
 BEFORE_SEALS = "recorded before their files were sealed, so that damage to logs and predictions would not show"
 #: The log of a distance matrix at work, in its artefact's folder.
-PAIRS = "pairs.jsonl"
+PAIRS_FILE = "pairs.jsonl"
 #: Files of a run's folder that say how it went, and change after its result is written.
-NOT_SEALED = {NAME, "log.txt", "progress.json", "failed.json", *STATES}
+NOT_SEALED = {RESULT_FILE, "log.txt", "progress.json", "failed.json", *STATE_FILES}
 
 
 def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
@@ -53,14 +53,14 @@ def write_result(folder: Path, result: dict[str, Any]) -> dict[str, Any]:
     part of the result, by name, and under its own name that of all of this; returns what was written."""
     content = {**{key: part for key, part in result.items() if key != "digest"}, "run_id": folder.name}
     files = _digests(folder)
-    sealed = {**content, "digest": {**files, NAME: digest([content, files], 64)}}
-    write_json(folder / NAME, sealed)
+    sealed = {**content, "digest": {**files, RESULT_FILE: digest([content, files], 64)}}
+    write_json(folder / RESULT_FILE, sealed)
     return sealed
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
     """The finished run's result; None when there is none, it is damaged, or it is another run's."""
-    result = read_json(folder / NAME)
+    result = read_json(folder / RESULT_FILE)
     return result if isinstance(result, dict) and not problem_of(result, folder) else None
 
 
@@ -80,9 +80,9 @@ def _whole(result: dict[str, Any]) -> bool:
     if not is_sealed(result):
         return intact(result)
     content = {key: part for key, part in result.items() if key != "digest"}
-    files = {name: part for name, part in result["digest"].items() if name != NAME}
+    files = {name: part for name, part in result["digest"].items() if name != RESULT_FILE}
     try:
-        return result["digest"].get(NAME) == digest([content, files], 64)
+        return result["digest"].get(RESULT_FILE) == digest([content, files], 64)
     except (ValueError, RecursionError):
         return False
 
@@ -111,7 +111,7 @@ def read_record(folder: Path, result: dict[str, Any], name: str) -> bytes:
     except OSError as problem:
         raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
     if is_sealed(result) and hashlib.sha256(content).hexdigest() != result["digest"].get(name):
-        raise UserError(f"{path}: does not match its digest in {NAME}")
+        raise UserError(f"{path}: does not match its digest in {RESULT_FILE}")
     return content
 
 
@@ -135,7 +135,7 @@ def clear_states(folder: Path) -> None:
 
     The record goes first: states that no record names are of no use to anybody.
     """
-    for name in STATES:
+    for name in STATE_FILES:
         (folder / name).unlink(missing_ok=True)
 
 

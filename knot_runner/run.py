@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,8 @@ from knot_runner.engine.plugins import load_plugins
 from knot_runner.errors import UserError
 from knot_runner.files import locked
 from knot_runner.pipelines import needs
-from knot_runner.pipelines.errand import Errand
-from knot_runner.records import NAME, lock_of, read_result, write_result
+from knot_runner.pipelines.errand import RunContext
+from knot_runner.records import RESULT_FILE, lock_of, read_result, write_result
 from knot_runner.settings import (
     CoresetKnnSettings,
     CoresetSettings,
@@ -35,7 +36,7 @@ PIPELINES: dict[type, str] = {
 }
 
 
-def run(errand: Errand) -> dict[str, Any]:
+def run(errand: RunContext) -> dict[str, Any]:
     """:func:`run_locked`, alone with the run's folder: whoever comes second waits, and finds it finished."""
     finished = read_result(errand.folder)
     if finished is not None:  # a lock cannot be had on a read-only disk, and is of no use
@@ -44,7 +45,7 @@ def run(errand: Errand) -> dict[str, Any]:
         return run_locked(errand)
 
 
-def run_locked(errand: Errand) -> dict[str, Any]:
+def run_locked(errand: RunContext) -> dict[str, Any]:
     """Carry out one run in its folder, under its lock, and return its result, the content of ``result.json``.
 
     A finished run is returned at once; an unfinished one goes on from its last commit. Raises :class:`UserError`.
@@ -52,16 +53,16 @@ def run_locked(errand: Errand) -> dict[str, Any]:
     finished = finished_result(errand)
     if finished is not None:
         return finished
-    if (errand.folder / NAME).exists():
-        errand.say(f"{errand.folder / NAME}: is damaged or of another run; this run is made again")
-    needs.check(errand.settings, errand.hp)
+    if (errand.folder / RESULT_FILE).exists():
+        errand.say(f"{errand.folder / RESULT_FILE}: is damaged or of another run; this run is made again")
+    needs.check_memory(errand.settings, errand.hp)
     load_plugins(errand.settings.plugins)
     result = write_result(errand.folder, _carry_out(errand))
     Checkpoint(errand.folder).clear()
     return result
 
 
-def finished_result(errand: Errand) -> dict[str, Any] | None:
+def finished_result(errand: RunContext) -> dict[str, Any] | None:
     """The run's result, if it is finished. Raises :class:`UserError` where another command made it from other data
     than ``paths.data`` has (``launch.py`` says so of runs that were there before), unless they are shown as they are.
     """
@@ -72,21 +73,21 @@ def finished_result(errand: Errand) -> dict[str, Any] | None:
     return result
 
 
-def _carry_out(errand: Errand) -> dict[str, Any]:
+def _carry_out(errand: RunContext) -> dict[str, Any]:
     """By the kind of method; each pipeline is imported only when it is needed, for what it imports.
 
     Pipelines give their rows to ``errand.log``; what the result says is mirrored here, for all of them.
     """
-    module = importlib.import_module(pipeline_of(errand.hp))
     settings = errand.settings
     with Tracker(settings.tracker, settings, errand.folder, errand.run_id, errand.say) as tracker:
-        result = module.carry_out(replace(errand, log=tracker.log))
+        result = pipeline_function("run", errand.hp)(replace(errand, log=tracker.log))
         if errand.means.beside:  # its seconds are wall time, with waits for the others
             result["beside"] = errand.means.beside
         tracker.finish(result)
     return result
 
 
-def pipeline_of(hp: Any) -> str:
-    """The module that has ``look`` and ``carry_out`` for a method's settings ``hp``."""
-    return f"knot_runner.pipelines.{PIPELINES.get(type(hp), 'distillation')}"
+def pipeline_function(step: str, hp: Any) -> Callable[[RunContext], Any]:
+    """``run`` or ``inspect`` (the ``step``) of the pipeline for a method's settings ``hp``."""
+    name = PIPELINES.get(type(hp), "distillation")
+    return getattr(importlib.import_module(f"knot_runner.pipelines.{name}"), f"{step}_{name}")

@@ -23,8 +23,8 @@ def show_table(name: str, jobs: list[ComposedJob], command: str, keep: bool = Fa
     if spec.get("kind") in figures.FIGURES:
         raise UserError(f"table {name}: is a figure ('knot-runner plot {name}' shows it)")
     table = preset_table(references(jobs, keep), spec, command)
-    output().print(render.to_terminal(table))
-    for path in render.write_all(table, folder_for(Path(jobs[0].settings.paths.out), "tables"), name):
+    output().print(render.terminal_table(table))
+    for path in render.write_table(table, folder_for(Path(jobs[0].settings.paths.out), "tables"), name):
         print(path)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 #: How a terminal that knows ASCII alone shows what we print; what is not here becomes a question mark.
-PLAIN = str.maketrans(
+PLAIN_CHARACTERS = str.maketrans(
     {"·": "-", "±": "+-", "–": "-", "—": "-", "…": "...", "×": "x", "→": "->", "≤": "<=", "≥": ">=", "²": "2", "’": "'"}
     | dict.fromkeys("─━═╌╍╸╺╴╶┄┅", "-")
     | dict.fromkeys("│┃║┆┇╎╏", "|")
@@ -69,7 +69,7 @@ def _encodable(text: str, encoding: str | None) -> str:
         text.encode(encoding or "utf-8")
         return text
     except UnicodeEncodeError:
-        return text.translate(PLAIN).encode(encoding or "utf-8", "replace").decode(encoding or "utf-8")
+        return text.translate(PLAIN_CHARACTERS).encode(encoding or "utf-8", "replace").decode(encoding or "utf-8")
 
 
 @contextlib.contextmanager
@@ -100,7 +100,7 @@ def _restore(out: TextIO, err: TextIO) -> None:
     sys.stdout, sys.stderr = out, err
 
 
-def printed(out: Stream, code: int) -> int:
+def print_safely(out: Stream, code: int) -> int:
     """The exit code of a command that ends with ``code``, after its last output; says what could not be printed."""
     out.flush()
     if out.problem is None or code:

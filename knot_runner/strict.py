@@ -23,9 +23,9 @@ _hints = functools.cache(functools.partial(typing.get_type_hints, include_extras
 
 #: The largest magnitude of a setting that says nothing else: of a count, what no machine holds; of a number, what is
 #: finite in float32, so that a rate may be absurd (the run then diverges, which is a result) but never overflows.
-MOST_COUNT, MOST_NUMBER = 10**9, 1e30
+MAX_COUNT, MAX_NUMBER = 10**9, 1e30
 #: Letters of a value that a message shows.
-LONGEST = 80
+_MAX_SHOWN = 80
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,15 +73,15 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return _convert_union(args, value, where)
     if origin is Literal:
         if value not in args:
-            raise UserError(f"{where}: {short(value)} is not one of {', '.join(map(str, args))}")
+            raise UserError(f"{where}: {shorten(value)} is not one of {', '.join(map(str, args))}")
         return value
     if origin is list:
         if not isinstance(value, list):
-            raise UserError(f"{where}: expected a list, got {short(value)}")
+            raise UserError(f"{where}: expected a list, got {shorten(value)}")
         return [_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
     if origin is dict:
         if not isinstance(value, dict):
-            raise UserError(f"{where}: expected key: value pairs, got {short(value)}")
+            raise UserError(f"{where}: expected key: value pairs, got {shorten(value)}")
         return {str(key): _convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
     if hint is Any:
         return value
@@ -111,33 +111,33 @@ def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> An
     kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
     right = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
     if right and hint is int:
-        _bounded(value, MOST_COUNT if most is None else most, where)
+        _bounded(value, MAX_COUNT if most is None else most, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        _bounded(value, MOST_NUMBER if most is None else most, where)  # before float(), which may overflow
+        _bounded(value, MAX_NUMBER if most is None else most, where)  # before float(), which may overflow
         value, right = float(value), True
     if hint is float and isinstance(value, str) and _is_number(value):  # YAML 1.1 reads 1e-3 as a word
         value, right = float(value), True
     if not right:
-        raise UserError(f"{where}: expected {kinds.get(hint, hint.__name__)}, got {short(value)}")
+        raise UserError(f"{where}: expected {kinds.get(hint, hint.__name__)}, got {shorten(value)}")
     if hint is float and not math.isfinite(value):
         raise UserError(f"{where}: expected a finite number, got {value}")
     if hint is float:
-        _bounded(value, MOST_NUMBER if most is None else most, where)
+        _bounded(value, MAX_NUMBER if most is None else most, where)
     return value
 
 
 def _bounded(value: float, most: float, where: str) -> None:
     if abs(value) > most:
         side = f"above {most:g}" if value > 0 else f"below {-most:g}"
-        raise UserError(f"{where}: {short(value)} is {side}, the largest magnitude that makes sense here")
+        raise UserError(f"{where}: {shorten(value)} is {side}, the largest magnitude that makes sense here")
 
 
-def short(value: Any) -> str:
+def shorten(value: Any) -> str:
     """A value as a message shows it: neither a number of a thousand digits nor a long list is printed whole."""
     if isinstance(value, int) and abs(value) >= 10**15:
         return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # about; str() itself has a limit
     text = repr(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def _is_number(text: str) -> bool:
@@ -154,7 +154,7 @@ class _Rule(Exception):
         self.key, self.text = key, text
 
 
-def rule(holds: bool, key: str, text: str) -> None:
+def require(holds: bool, key: str, text: str) -> None:
     """In a ``__post_init__``: unless ``holds``, an error that names ``key`` and says what would be right."""
     if not holds:
         raise _Rule(key, text)

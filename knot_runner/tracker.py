@@ -13,7 +13,7 @@ from knot_runner.processes import on_sigterm
 from knot_runner.settings import Settings, TrackerSettings
 
 #: Seconds to wait for an online service before the run goes on without it.
-PATIENCE = 10
+FINISH_SECONDS = 10
 
 
 class Tracker:
@@ -80,7 +80,7 @@ class Tracker:
                 reinit="create_new",  # the jobs of a fused sweep are threads of one process, each with its run
                 dir=str(folder),
                 config={"task": settings.task.name, "method": settings.method, "seed": settings.seed},
-                settings=wandb.Settings(init_timeout=PATIENCE, console="off"),
+                settings=wandb.Settings(init_timeout=FINISH_SECONDS, console="off"),
             )
         except Exception as problem:  # no server, no key, no service: the run itself needs none of them
             self._say(f"tracker: wandb did not start ({_first_line(problem)}); the local records go on without it")

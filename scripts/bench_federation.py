@@ -143,7 +143,7 @@ def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     datasets = [TensorDataset(images[rows], data.labels[rows]) for rows in workload.rows()]
     del images
     model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
-    flat.load(model, flat.layout_of(blueprint), *flat.initial(blueprint, 0))
+    flat.load_flat(model, flat.layout_of(blueprint), *flat.initial(blueprint, 0))
 
     def play(number: int) -> Tensor:
         states, weights = [], []
@@ -161,7 +161,7 @@ def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
         model.load_state_dict(
             {key: sum(s * state[key] for s, state in zip(share, states, strict=True)) for key in states[0]}
         )
-        return flat.flatten(model)[0]
+        return flat.flat_vectors(model)[0]
 
     return play, lambda: None
 

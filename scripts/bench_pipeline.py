@@ -68,7 +68,7 @@ def _request(store: Store, overrides: list[str]) -> Train:
 def _engine(request: Train, place: loop.Place) -> float:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as work:
-        loop.train(request, place, Path(work), lambda *_: None)
+        loop.train_network(request, place, Path(work), lambda *_: None)
     return time.perf_counter() - began
 
 

@@ -26,9 +26,9 @@ import numpy as np
 from knot_runner.cli import main as command
 from knot_runner.errors import UserError
 from knot_runner.pipelines import commits, pair_log
-from knot_runner.records import NAME, STATES, read_result
+from knot_runner.records import RESULT_FILE, STATE_FILES, read_result
 from knot_runner.report.compare_records import read_all
-from knot_runner.report.records_view import Run, predictions, rounds, vectors, with_files
+from knot_runner.report.records_view import Run, cls_vectors, predictions, rounds, with_files
 
 IMAGES = [
     "task=femnist", "task.limit=300", "task.shape=[1,8,8]", "partition.count=6", "partition.alpha=5.0",
@@ -67,7 +67,7 @@ def numbers(out: Path) -> dict[str, Any]:
     """Run id -> numbers, without times, of every run as reports read it; or why it is not used."""
     found: dict[str, Any] = {}
     for record in read_all(out).records:
-        stored = sorted(name for name in record.run.result.get("digest", {}) if name != NAME)
+        stored = sorted(name for name in record.run.result.get("digest", {}) if name != RESULT_FILE)
         run = with_files(record.run, stored)
         used = run.status == "done"
         found[record.folder.name] = [_result(run.result), *_records(run)] if used else f"unused: {run.problem}"
@@ -81,7 +81,7 @@ def _result(result: dict[str, Any]) -> str:
 
 def _records(run: Run) -> list[Any]:
     kept: list[Any] = []
-    for read in (predictions, rounds, vectors):
+    for read in (predictions, rounds, cls_vectors):
         with contextlib.suppress(UserError, KeyError):
             kept.append(_plain(_untimed(read(run))))
     return kept
@@ -188,7 +188,7 @@ def unfinished(overrides: list[str], out: Path, seeds: list[int]) -> None:
 
         return call
 
-    commits.MOST_UNCOMMITTED, pair_log.EVERY = 0.0, 0.0
+    commits.MAX_UNCOMMITTED, pair_log.SYNC_SECONDS = 0.0, 0.0
     Checkpoint.save, pair_log.append_synced = counted(save), counted(append)  # type: ignore[method-assign]
     try:
         for seed in seeds:
@@ -259,7 +259,7 @@ def main() -> None:
                 print(f"  {line}", flush=True)
             total += outcomes
             every += wrong
-    print(f"in all {sum(total.values())}: {dict(total)}; states that were damaged: {', '.join(STATES)}")
+    print(f"in all {sum(total.values())}: {dict(total)}; states that were damaged: {', '.join(STATE_FILES)}")
     raise SystemExit(1 if every else 0)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from knot_runner.processes import prepared
 from knot_runner.sweep import task
 
-PRELOADED = sorted({*task.PRELOADED[True], *task.PRELOADED[False]})
+PRELOADED = sorted({*task.JOB_MODULES[True], *task.JOB_MODULES[False]})
 
 
 def there(out: Path, pattern: str) -> bool:

@@ -12,7 +12,7 @@ from knot_runner.errors import UserError
 from knot_runner.pipelines import needs
 from knot_runner.settings import PARTITION_SETTINGS, ModelSettings, build_run
 from knot_runner.settings.partition import Manual
-from knot_runner.strict import MOST_COUNT, MOST_NUMBER, build
+from knot_runner.strict import MAX_COUNT, MAX_NUMBER, build
 from tests.tiny import TINY, TINY_IMAGES, replaced
 
 #: One command per kind of settings, so that all dataclasses of numbers are met.
@@ -81,7 +81,7 @@ def test_the_bounds_are_of_magnitudes_and_the_largest_is_right():
     assert build(Manual, {**manual, "clients": 10**6}, "partition").clients == 10**6
     with pytest.raises(UserError, match="partition.clients: 1000001 is above 1e"):
         build(Manual, {**manual, "clients": 10**6 + 1}, "partition")
-    assert MOST_COUNT < 2**31 and MOST_NUMBER < 3.4e38  # of 32 bits
+    assert MAX_COUNT < 2**31 and MAX_NUMBER < 3.4e38  # of 32 bits
 
 
 def test_every_partition_has_a_bound_on_its_clients():
@@ -124,11 +124,11 @@ def test_what_fits_is_not_refused(monkeypatch):
     monkeypatch.setattr(memory, "machine_memory", lambda: 2e9)
     for arguments in ([], ["task=femnist"], ["task=gaussians"], ["task=mnist_fedwad", "method=clustered_fedavg"]):
         (job,), _ = compose_all(arguments)
-        needs.check(job.settings, job.method)
+        needs.check_memory(job.settings, job.method)
 
 
 def test_the_text_models_size_is_counted_from_below():
-    from knot_runner.engine.loop import build as built
+    from knot_runner.engine.loop import build_network as built
     from knot_runner.engine.requests import Network
 
     (job,), _ = compose_all(TINY)
@@ -158,8 +158,8 @@ def test_memory_is_the_machines_or_the_containers(tmp_path, monkeypatch):
     meminfo.unlink()
     limit.unlink()
     assert memory.machine_memory() == math.inf
-    memory.require(1e30, "x", "y")  # where the system does not say, nothing is refused
+    memory.require_memory(1e30, "x", "y")  # where the system does not say, nothing is refused
 
 
 def test_sizes_in_words():
-    assert [memory.human(n) for n in (999, 1000, 2.5e9, 3e20)] == ["999 bytes", "1.0 KB", "2.5 GB", "300.0 EB"]
+    assert [memory.size_text(n) for n in (999, 1000, 2.5e9, 3e20)] == ["999 bytes", "1.0 KB", "2.5 GB", "300.0 EB"]

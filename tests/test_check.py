@@ -14,7 +14,7 @@ from knot_runner.compose import compose_all
 from knot_runner.errors import UserError
 from knot_runner.files import locked
 from knot_runner.records import write_result, write_sealed
-from knot_runner.verbs.check import check, is_locked, parse, state_of
+from knot_runner.verbs.check import check_command, is_locked, parse_check, state_of
 from tests.test_estimate_recorded import federated
 from tests.tiny import TINY_IMAGES
 
@@ -73,7 +73,7 @@ def test_the_list_says_what_is_left(tmp_path, capsys):
     first, second, _ = compose(tmp_path, "seed=0,1,2")
     write_result(first.folder, {"status": "done"})
     write(second, "failed.json", {"kind": "error", "cause": "[red]\x1b[31mboom", "attempts": 1, "at": 0.0})
-    assert check([*TINY_IMAGES, f"paths.out={tmp_path}", "seed=0,1,2", "--no-estimate"]) == 0
+    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}", "seed=0,1,2", "--no-estimate"]) == 0
     out = capsys.readouterr().out
     assert "3 jobs, 1 done, 2 to do (1 failed)" in out and "[red]?[31mboom" in out and "estimate" not in out
     assert "1 data set: read once by the fused launcher, 2 times by others" in out
@@ -83,11 +83,11 @@ def test_many_jobs_are_grouped_unless_all_are_asked_for(tmp_path, capsys):
     grid = [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=range(40)", "method=fedavg,fedprox", "--no-estimate"]
     (stopped, *_) = compose(tmp_path, "seed=7", "method=fedprox")
     commit(stopped, 0)
-    assert check(grid) == 0
+    assert check_command(grid) == 0
     out = capsys.readouterr().out
     assert len(out.splitlines()) < 12 and "80 jobs, 0 done, 80 to do (1 stopped)" in out
     assert "39 to do, 1 stopped" in out and f"{stopped.run_id} stopped in round 1 of 3" in out
-    assert check([*grid, "--all"]) == 0
+    assert check_command([*grid, "--all"]) == 0
     assert len(capsys.readouterr().out.splitlines()) > 80
 
 
@@ -95,7 +95,7 @@ def test_it_fits_80_columns(tmp_path, capsys):
     jobs = compose(tmp_path, "seed=0,1", "method=fedavg_chill", "method.temperature=0.5,0.25")
     federated(jobs[0], 5.0, 3.0)
     arguments = ["seed=0,1", "method=fedavg_chill", "method.temperature=0.5,0.25"]
-    assert check([*TINY_IMAGES, f"paths.out={tmp_path}", *arguments]) == 0
+    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}", *arguments]) == 0
     out = capsys.readouterr().out
     assert "1 recorded run" in out and "3 jobs, one after another: about" in out
     before, _, after = out.partition("\nnotes\n")  # a note is one line on a pipe
@@ -105,21 +105,23 @@ def test_it_fits_80_columns(tmp_path, capsys):
 
 
 def test_flags():
-    assert parse(["--all", "--seconds=5", "-m", "seed=0,1", "--config-dir=x"]).rest == [
+    assert parse_check(["--all", "--seconds=5", "-m", "seed=0,1", "--config-dir=x"]).rest == [
         "-m",
         "seed=0,1",
         "--config-dir=x",
     ]
-    assert parse(["--no-estimate"]).estimate is False and parse([]).seconds == 30
+    assert parse_check(["--no-estimate"]).estimate is False and parse_check([]).seconds == 30
     for wrong, told in (("--al", "did you mean '--all'"), ("--seconds=soon", "'soon' is not"), ("--seconds=0", "'0'"),
                         ("--seconds=nan", "'nan'"), ("--seconds", "''")):  # fmt: skip
         with pytest.raises(UserError, match=told):
-            parse([wrong])
+            parse_check([wrong])
 
 
 def test_a_sweep_that_would_stop_is_said_after_the_list(tmp_path, capsys):
     arguments = [*TINY_IMAGES, f"paths.out={tmp_path / 'out'}", "task.source=local", "paths.data=null", "seed=0,1"]
-    assert check([*arguments, "--seconds=300"]) == 2  # it is found at once, but on a busy machine that may take long
+    assert (
+        check_command([*arguments, "--seconds=300"]) == 2
+    )  # it is found at once, but on a busy machine that may take long
     out = capsys.readouterr().out
     assert "2 jobs, 0 done, 2 to do" in out and "the sweep would stop: paths.data: is not set" in out
     assert not (tmp_path / "out").exists()
@@ -128,7 +130,7 @@ def test_a_sweep_that_would_stop_is_said_after_the_list(tmp_path, capsys):
 def test_nothing_is_left_to_estimate_when_all_is_done(tmp_path, capsys):
     (job,) = compose(tmp_path)
     write_result(job.folder, {"status": "done"})
-    assert check([*TINY_IMAGES, f"paths.out={tmp_path}"]) == 0
+    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "1 job, 1 done, 0 to do"
 
 
@@ -136,8 +138,8 @@ def test_it_does_not_import_torch(tmp_path):
     jobs = compose(tmp_path, "seed=0,1")
     federated(jobs[0], 5.0, 3.0)
     code = (
-        "import sys; from knot_runner.verbs.check import check; "
-        f"check({[*TINY_IMAGES, f'paths.out={tmp_path}', 'seed=0,1']!r}); print('torch' in sys.modules)"
+        "import sys; from knot_runner.verbs.check import check_command; "
+        f"check_command({[*TINY_IMAGES, f'paths.out={tmp_path}', 'seed=0,1']!r}); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("False") and "estimate" in done.stdout

@@ -12,9 +12,9 @@ from knot_runner.cli import main
 from knot_runner.compose import compose_all
 from knot_runner.estimate import notes
 from knot_runner.estimate.child import Seen
-from knot_runner.estimate.whole import Estimate
+from knot_runner.estimate.whole import SweepEstimate
 from knot_runner.pipelines import distillation
-from knot_runner.verbs.check import check
+from knot_runner.verbs.check import check_command
 from tests.tiny import TINY, TINY_IMAGES
 
 DISTANCE = ["method=dataset_distance", "method.otdd.samples=20", "method.otdd.solver=exact", "hardware.workers=1"]
@@ -32,7 +32,7 @@ def look(arguments: list[str], out: Path) -> notes.Foreseen:
     """:func:`notes.foresee` in this process, whose time is short."""
     groups = notes.grouped(compose_all([*arguments, f"paths.out={out}"])[0])
     told = []
-    notes.look(lambda *what: told.append(what[1:]), out / "look", [(g[0].settings, g[0].method) for g in groups])
+    notes.inspect_job(lambda *what: told.append(what[1:]), out / "look", [(g[0].settings, g[0].method) for g in groups])
     return notes.gathered(groups, told)
 
 
@@ -60,11 +60,11 @@ def test_texts_say_the_same(tmp_path: Path, monkeypatch) -> None:
     def begin(*_: object) -> None:
         raise Stop
 
-    monkeypatch.setattr(distillation, "advance", begin)
+    monkeypatch.setattr(distillation, "advance_stages", begin)
     (job,) = compose_all([*RUNS["texts"], f"paths.out={tmp_path}"])[0]
-    errand = distillation.Errand(job.settings, job.method, tmp_path / "run", "", "x", lambda *_: None, said.append)
+    errand = distillation.RunContext(job.settings, job.method, tmp_path / "run", "", "x", lambda *_: None, said.append)
     with pytest.raises(Stop):
-        distillation.carry_out(errand)
+        distillation.run_distillation(errand)
     found = look(RUNS["texts"], tmp_path)
     assert list(found.notes) == said
     assert any("fewer than a batch of 64" in note for note in said)
@@ -85,6 +85,6 @@ def test_jobs_alike_are_read_once_and_counted(tmp_path: Path) -> None:
 
 def test_a_mistake_in_the_data_stops_it(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(notes, "watch", lambda *_: Seen(0.0, problem="a.csv: is not there"))
-    monkeypatch.setattr("knot_runner.estimate.whole.estimate", lambda *_: Estimate())
-    assert check([*TINY_IMAGES, f"paths.out={tmp_path}"]) == 2
+    monkeypatch.setattr("knot_runner.estimate.whole.estimate_sweep", lambda *_: SweepEstimate())
+    assert check_command([*TINY_IMAGES, f"paths.out={tmp_path}"]) == 2
     assert "the sweep would stop: a.csv: is not there" in capsys.readouterr().out

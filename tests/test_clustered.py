@@ -13,12 +13,12 @@ from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, adjusted_rand_score, f1_score, log_loss
 
 from knot_runner.cli import main
-from knot_runner.engine.federated.flat import Layout
+from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.federated.lean import Lean
-from knot_runner.methods.federated.population import Model, Population
+from knot_runner.methods.federated.population import ClientModel, Population
 from knot_runner.pipelines import cluster_rows, scores
 from knot_runner.pipelines.cluster_rows import NO_WORK
-from knot_runner.report.kind_clusters import cluster_lines, clusters_sound
+from knot_runner.report.kind_clusters import cluster_lines, clusters_valid
 from knot_runner.report.sound import is_round
 from knot_runner.settings import FederatedTraining
 
@@ -76,7 +76,7 @@ def test_a_clustered_run_and_what_it_leaves(once):
     assert clusters["graph"] == "affinity" and clusters["count"] == 5 == len(clusters["sizes"])
     assert clusters["ari"] == pytest.approx(adjusted_rand_score(groups, clusters["labels"]))
     assert clusters["ari"] == 1.0 and len(clusters["eigenvalues"]) == 10
-    assert clusters_sound(clusters, result) and result["kind"] == "federated"
+    assert clusters_valid(clusters, result) and result["kind"] == "federated"
     assert [is_round(row, number) for number, row in enumerate(rows)] == [True] * 3
     assert all(len(row["participants"]) == 5 for row in rows)  # one of every cluster
     assert [sorted({clusters["labels"][c] for c in row["participants"]}) for row in rows] == [[0, 1, 2, 3, 4]] * 3
@@ -233,7 +233,7 @@ def test_clusters_of_a_result_that_cannot_be(once):
     result, _ = records(once)
     clusters = result["clusters"]
     for changes in ({"labels": clusters["labels"][1:]}, {"sizes": [10]}, {"count": 4}, {"ari": 2}, {"graph": None}):
-        assert not clusters_sound({**clusters, **changes}, result)
+        assert not clusters_valid({**clusters, **changes}, result)
     assert cluster_lines(result)[0] == "5 clusters (affinity) of 2, 2, 2, 2, 2 clients"
     assert cluster_lines({**result, "clusters": {**clusters, "graph": "none"}})[0].startswith("one cluster of all")
     assert cluster_lines({}) == []
@@ -248,7 +248,7 @@ def test_merged_measures_are_those_of_all_images_at_once(coordinates):
     logits = torch.from_numpy(rng.normal(size=(sum(sizes), 3)))
     labels = torch.from_numpy(np.concatenate([rng.integers(0, 2, 7), rng.integers(0, 3, 26)]))
     right = (logits.argmax(1) == labels).double().split(sizes)
-    found = scores.Predictions(logits, labels, [float(own.mean()) if len(own) else None for own in right])
+    found = scores.TestPredictions(logits, labels, [float(own.mean()) if len(own) else None for own in right])
     clusters = [everyone.cluster(own) for own in members]
     logs = []
     for number, cluster in enumerate(clusters):
@@ -267,7 +267,7 @@ def test_merged_measures_are_those_of_all_images_at_once(coordinates):
 
 def test_a_cluster_without_test_images_counts_for_nothing():
     everyone = population([4, 0])
-    found = scores.Predictions(torch.eye(4, 3), torch.tensor([0, 1, 2, 0]), [1.0, None])
+    found = scores.TestPredictions(torch.eye(4, 3), torch.tensor([0, 1, 2, 0]), [1.0, None])
     clusters = [everyone.cluster([client]) for client in (0, 1)]
     logs = [
         [cluster_rows.measured_row(found, everyone, one, 1.0, None) | NO_WORK | {"seconds": 0.0}] for one in clusters
@@ -279,9 +279,11 @@ def test_a_cluster_without_test_images_counts_for_nothing():
 def population(sizes: list[int]) -> Population:
     """Clients with so many test images, and nothing to train."""
     tests = list(torch.arange(sum(sizes)).split(sizes))
-    nothing = Model(torch.zeros(0), torch.zeros(0))
+    nothing = ClientModel(torch.zeros(0), torch.zeros(0))
     training = FederatedTraining("t", 1, 1, 1, 4, 0.1, 0.0, 0.0, True, False, "allow", None, False, 1)
-    return Population([f"c{k}" for k in range(len(sizes))], tests, tests, Layout((), ()), nothing, training, "none", 0)
+    return Population(
+        [f"c{k}" for k in range(len(sizes))], tests, tests, FlatLayout((), ()), nothing, training, "none", 0
+    )
 
 
 @pytest.mark.real_data

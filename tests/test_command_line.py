@@ -7,7 +7,7 @@ import pytest
 from knot_runner import cli, launch
 from knot_runner.compose import Command, compose_all
 from knot_runner.errors import UserError
-from knot_runner.overrides import MOST_JOBS, parse, values_of
+from knot_runner.overrides import MAX_JOBS, parse_overrides, values_of
 
 
 def refusal(*arguments):
@@ -154,7 +154,7 @@ def test_glob_finds_ones_own_methods(tmp_path):
         ("seed=interval(0,1)", "range(0,5) or choice(1,2) would list values"),
         ("method=glob(zz*)", "no method has such a name"),
         ("=5", "has no key; key=value is right"),
-        ("seed=range(0,1e9)", f"1,000,000,000 jobs; one command has at most {MOST_JOBS:,}"),
+        ("seed=range(0,1e9)", f"1,000,000,000 jobs; one command has at most {MAX_JOBS:,}"),
         ("seed=range(0,1,0)", "a step that is not 0"),
         ("seed=range(0,inf)", "finite bounds"),
         ("hydra.sweeper.max_batch_size=1,2", "hydra.sweeper.max_batch_size=1,2: Hydra's own keys take one value"),
@@ -204,10 +204,10 @@ def test_a_refusal_names_the_key_and_what_is_right(argument, said):
 
 def test_a_grid_is_counted_before_it_is_expanded():
     said = refusal("seed=range(0,200)", "training.distil.epochs=range(1,200)")
-    assert said == f"seed=range(0,200): 39,800 jobs; one command has at most {MOST_JOBS:,}"
-    (override,) = parse([f"seed=range(0,{MOST_JOBS})"])
-    assert len(values_of(override, None)) == MOST_JOBS
-    (override,) = parse([f"seed=range(0,{MOST_JOBS + 1})"])
+    assert said == f"seed=range(0,200): 39,800 jobs; one command has at most {MAX_JOBS:,}"
+    (override,) = parse_overrides([f"seed=range(0,{MAX_JOBS})"])
+    assert len(values_of(override, None)) == MAX_JOBS
+    (override,) = parse_overrides([f"seed=range(0,{MAX_JOBS + 1})"])
     with pytest.raises(UserError, match="10,001 jobs"):
         values_of(override, None)
 

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from knot_runner.compose import compose_all, compose_jobs, expand_preset
 from knot_runner.errors import UserError
-from knot_runner.listing import GROUPS, config_folder, describe
+from knot_runner.listing import GROUPS, config_folder, describe_yaml
 
 
 def run_id(*overrides):
@@ -126,7 +126,7 @@ def test_what_changes_numbers_is_in_the_run_id(change):
 def test_every_choice_says_what_it_is():
     for group in GROUPS:
         for path in sorted((config_folder() / group).glob("*.yaml")):
-            assert len(describe(path)) > 15, path
+            assert len(describe_yaml(path)) > 15, path
 
 
 def test_every_yaml_opens_with_the_command_that_runs_it():

@@ -35,7 +35,7 @@ def w2(x, y):
 
 @pytest.mark.parametrize("aggregation", ["mean", "sum"])
 def test_an_epoch_is_a_step_against_the_gradients_of_those_who_take_part(aggregation):
-    state, row = coreset.advance(changed(aggregation=aggregation), 0, begun(), CLIENTS, 0)
+    state, row = coreset.advance_epoch(changed(aggregation=aggregation), 0, begun(), CLIENTS, 0)
     first, second = row["participants"]
     assert first < second
     parts = [descent.exact_gradient(begun().points, POINTS[CLIENTS.rows[client]]) for client in (first, second)]
@@ -47,13 +47,13 @@ def test_an_epoch_is_a_step_against_the_gradients_of_those_who_take_part(aggrega
 
 def test_participants_are_drawn_by_seed_and_epoch():
     drawn = {
-        (seed, epoch): tuple(coreset.advance(HP, seed, begun(), CLIENTS, epoch)[1]["participants"])
+        (seed, epoch): tuple(coreset.advance_epoch(HP, seed, begun(), CLIENTS, epoch)[1]["participants"])
         for seed in range(3)
         for epoch in range(6)
     }
     assert all(len({drawn[seed, epoch] for epoch in range(6)}) > 1 for seed in range(3))
     assert len({tuple(drawn[seed, epoch] for epoch in range(6)) for seed in range(3)}) == 3
-    whole = coreset.advance(changed(participants=3), 0, begun(), CLIENTS, 0)[1]
+    whole = coreset.advance_epoch(changed(participants=3), 0, begun(), CLIENTS, 0)[1]
     assert whole["participants"] == [0, 1, 2]
 
 
@@ -74,7 +74,7 @@ def test_samples_and_distances_of_each_client_and_epoch_have_draws_of_their_own(
     hp = changed(distance="federated", participants=3, samples=7)
     for seed in (0, 1):
         for epoch in (0, 1):
-            _, row = coreset.advance(hp, seed, begun(), CLIENTS, epoch)
+            _, row = coreset.advance_epoch(hp, seed, begun(), CLIENTS, epoch)
             assert row["loss"] == pytest.approx(np.mean(range(len(asked) - 2, len(asked) + 1)))
     assert len({draw for *_, draw in asked}) == 12
     for at, (_, sample, _) in enumerate(asked):
@@ -140,9 +140,9 @@ def test_the_finished_coreset_is_compared_with_a_draw_of_all_samples(monkeypatch
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e150, -1e150])
 def test_a_coreset_that_diverges_is_stopped(value):
-    coreset.check_finite(np.array([[9e149, -9e149]]), 0.1, "epoch 3")
+    coreset.check_points(np.array([[9e149, -9e149]]), 0.1, "epoch 3")
     with pytest.raises(UserError, match="method.lr: 0.1 makes the coreset diverge in epoch 3"):
-        coreset.check_finite(np.array([[0.0, value]]), 0.1, "epoch 3")
+        coreset.check_points(np.array([[0.0, value]]), 0.1, "epoch 3")
 
 
 def test_a_commit_holds_the_points_and_both_moments():

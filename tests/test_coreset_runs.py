@@ -17,7 +17,7 @@ from sklearn.neighbors import NearestNeighbors
 from knot_runner.cli import main
 from knot_runner.compose import compose_all
 from knot_runner.pipelines import coreset, coreset_knn
-from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.errand import RunContext
 from knot_runner.report.summary import summary_table
 from knot_runner.run import run
 from tests.forked import Forked, reached
@@ -39,7 +39,9 @@ def carried_out(out: Path, overrides: list[str]) -> None:
     """All jobs of ``overrides``, as the command line runs them, without Hydra's launcher, which takes a second each."""
     for job in compose_all([*overrides, f"paths.out={out}"])[0]:
         text = OmegaConf.to_yaml(OmegaConf.create(job.config))
-        result = run(Errand(job.settings, job.method, job.folder, text, job.run_id, lambda *_: None, lambda _: None))
+        result = run(
+            RunContext(job.settings, job.method, job.folder, text, job.run_id, lambda *_: None, lambda _: None)
+        )
         Console(width=200).print(summary_table(result))
 
 

@@ -17,9 +17,9 @@ from knot_runner.cli import main
 from knot_runner.compose import compose_jobs
 from knot_runner.errors import UserError
 from knot_runner.pipelines import distance
-from knot_runner.pipelines.distance import draws
-from knot_runner.pipelines.errand import Errand
-from knot_runner.report.sound import problem
+from knot_runner.pipelines.distance import distance_draws
+from knot_runner.pipelines.errand import RunContext
+from knot_runner.report.sound import result_problem
 from knot_runner.run import run
 from knot_runner.tasks.gaussians import draw_gaussians
 from knot_runner.transport.federated.fedwad import distance_between
@@ -35,7 +35,7 @@ GAPS = {2: 1.6e-2, 10: 4.0e-3, 200: 9.5e-5}
 def errand(out, *overrides, said=None):
     (job,) = compose_jobs([*SMALL, f"paths.out={out}", *overrides], None)
     say = [].append if said is None else said.append
-    return Errand(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, say)
+    return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, say)
 
 
 def test_the_record_against_pot_and_the_algorithm_itself(tmp_path):
@@ -45,7 +45,7 @@ def test_the_record_against_pot_and_the_algorithm_itself(tmp_path):
     cost = ot.dist(task.first, task.second)
     assert result["exact"] == pytest.approx(ot.emd2([], [], cost) ** 0.5, rel=1e-9)
     expected = distance_between(
-        Measure(task.first), Measure(task.second), one.hp.fedwad, partial(draws, one.settings.seed), trace=True
+        Measure(task.first), Measure(task.second), one.hp.fedwad, partial(distance_draws, one.settings.seed), trace=True
     )
     assert result["value"] == expected.value == result["values"][-1] >= result["exact"]
     assert (result["sums"], result["server_only"]) == (list(expected.sums), list(expected.server_only))
@@ -58,7 +58,7 @@ def test_the_record_against_pot_and_the_algorithm_itself(tmp_path):
     assert kept["xi/3"] == pytest.approx(expected.xi.points, abs=1e-6)
     assert {key for key in kept if key.startswith("xi")} == {f"xi/{k}" for k in range(4)}
     assert all(kept[f"weights/{k}"].sum() == pytest.approx(1) for k in range(4))
-    assert not problem(result, "gaussians", "federated_distance", 0)
+    assert not result_problem(result, "gaussians", "federated_distance", 0)
 
 
 def test_numbers_repeat_and_times_are_times(tmp_path):
@@ -97,7 +97,7 @@ def test_exact_mode_starts_with_the_first_sample_where_sizes_differ(tmp_path):
 
 def test_random_places_leave_the_server_without_a_value(tmp_path):
     result = run(errand(tmp_path, "method.fedwad.t=random"))
-    assert result["server_only"] == [] and not problem(result, "gaussians", "federated_distance", 0)
+    assert result["server_only"] == [] and not result_problem(result, "gaussians", "federated_distance", 0)
 
 
 def test_privacy_is_paid_by_the_bare_run_and_said(tmp_path):

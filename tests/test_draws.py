@@ -19,7 +19,7 @@ from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.pipelines import coreset, distance
 from knot_runner.settings import MlpSettings, Stragglers
 from knot_runner.settings.partition import PARTITION_SETTINGS
-from knot_runner.tasks.cuts import cut, limit
+from knot_runner.tasks.cuts import cut_splits, limit
 from knot_runner.tasks.gaussians import draw_gaussians
 from knot_runner.tasks.images.cuts import hold_out
 from knot_runner.tasks.images.partition import make_partition
@@ -73,8 +73,8 @@ DRAWS: dict[str, Callable[[int], Any]] = {
         0
     ],
     "task.limit": lambda seed: limit(images(LABELS, users=np.arange(100)), 20, seed).users,
-    "valid and test parts": lambda seed: cut(LABELS, 0.3, seed),
-    "unstratified parts": lambda seed: cut(np.arange(40) // 2, 0.1, seed),
+    "valid and test parts": lambda seed: cut_splits(LABELS, 0.3, seed),
+    "unstratified parts": lambda seed: cut_splits(np.arange(40) // 2, 0.1, seed),
     "test images of each writer": lambda seed: (
         hold_out(OWNED, 0.2, seed)[1].users * 100 + hold_out(OWNED, 0.2, seed)[1].labels
     ),
@@ -84,8 +84,8 @@ DRAWS: dict[str, Callable[[int], Any]] = {
     "shards": partition("shards"),
     "pairs": partition("pairs", groups=[[0, 1], [2, 3]]),
     "samples of two Gaussians": two_gaussians,
-    "draws of a distance": lambda seed: distance.draws(seed, "start").normal(size=4),
-    "draws of a coreset": lambda seed: coreset.draws(seed, "coreset", 3).normal(size=4),
+    "draws of a distance": lambda seed: distance.distance_draws(seed, "start").normal(size=4),
+    "draws of a coreset": lambda seed: coreset.coreset_draws(seed, "coreset", 3).normal(size=4),
     "first points of a matrix": lambda seed: first_points(2, otdd(), seed),
     "times of a matrix": lambda seed: draw_times(0, 1, otdd().fedwad, seed),
 }

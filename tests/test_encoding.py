@@ -101,7 +101,7 @@ def test_codes_do_not_depend_on_what_is_encoded_beside_them(tmp_path, monkeypatc
     task = task_of(images(40, 0), images(3, 1))
     space = encoding.space(errand(tmp_path), spec(epochs=0), task)
     whole = space.points(task.train)
-    monkeypatch.setattr(encoding, "CHUNK", 7)
+    monkeypatch.setattr(encoding, "IMAGES_AT_ONCE", 7)
     np.testing.assert_allclose(space.points(task.train), whole, rtol=1e-5, atol=1e-6)
 
 

@@ -12,7 +12,7 @@ from knot_runner.engine.store import Store
 from knot_runner.estimate.kinds import WORKERS
 from knot_runner.estimate.text_times import Readable
 from knot_runner.estimate.texts import Planner, TextJob, plan_and_time
-from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.errand import RunContext
 from knot_runner.run import run
 from tests.tiny import TINY
 
@@ -27,7 +27,7 @@ def ran(tmp_path_factory) -> Path:
     """Records and artefacts of one run."""
     out = tmp_path_factory.mktemp("out")
     (job,), _ = text_jobs(out, "method=entropy_e")
-    run(Errand(job.settings, job.method, job.folder, "", job.run_id, lambda *a: None, lambda text: None))
+    run(RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *a: None, lambda text: None))
     return out
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from knot_runner.compose import compose_all
 from knot_runner.estimate.child import Seen
-from knot_runner.estimate.kinds import DISTANCES
+from knot_runner.estimate.kinds import DISTANCE_MATRICES
 from knot_runner.estimate.timed import cost_of, time_piece
 from tests.tiny import TINY_IMAGES
 
@@ -69,5 +69,5 @@ def test_a_real_run_is_timed_and_leaves_nothing(tmp_path):
 def test_distances_of_a_clustered_run(tmp_path):
     clustered = ["task=mnist_fedwad", "method=clustered_fedavg", "partition.clients=20", "task.limit=400"]
     jobs, _ = compose_all([*clustered, "hardware.workers=1", f"paths.out={tmp_path / 'out'}"])
-    cost = time_piece(jobs[0], DISTANCES, 0.0, 60)
+    cost = time_piece(jobs[0], DISTANCE_MATRICES, 0.0, 60)
     assert not isinstance(cost, str) and cost.start == 0 and cost.unit > 0

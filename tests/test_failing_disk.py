@@ -17,7 +17,7 @@ from knot_runner.compose import compose_all
 from knot_runner.composed import as_yaml, run_folder
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.errors import DiskFullError, UserError
-from knot_runner.pipelines.errand import Errand, Means
+from knot_runner.pipelines.errand import RunContext, Services
 from knot_runner.run import run
 from knot_runner.tasks.shared import SharedTasks
 from tests.disk import WAYS, Disk, Killed
@@ -39,7 +39,9 @@ def once(out, overrides=("training.rounds=2", "training.epochs=1"), disk=None):
     job, text = composed(overrides)
     settings = replace(job.settings, paths=replace(job.settings.paths, out=str(out)))
     folder = run_folder(settings, job.run_id)
-    errand = Errand(settings, job.method, folder, text, job.run_id, lambda *_: None, lambda _: None, Means(IMAGES))
+    errand = RunContext(
+        settings, job.method, folder, text, job.run_id, lambda *_: None, lambda _: None, Services(IMAGES)
+    )
     try:
         with disk or Disk(out):
             run(errand)

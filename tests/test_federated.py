@@ -17,7 +17,7 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss
 from knot_runner.cli import main
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Trained
-from knot_runner.pipelines.rounds import check_finite
+from knot_runner.pipelines.rounds import check_outcomes
 from tests.forked import Forked, committed, reached
 from tests.tiny import TINY_IMAGES
 
@@ -192,9 +192,9 @@ def test_a_diverged_run_is_recorded_and_stops_no_sweep(tmp_path, capsys):
 def test_a_loss_or_weights_that_are_not_finite_name_round_and_client(loss, finite):
     nothing, population = torch.empty(0), SimpleNamespace(names=["a", "b"])
     good = Trained(0, nothing, nothing, 1, 1.0, 0, 0, finite=True)
-    check_finite(3, [good, good], population)
+    check_outcomes(3, [good, good], population)
     with pytest.raises(DivergedError, match=r"^diverged in round 3 at b: its weights are not finite; ") as caught:
-        check_finite(3, [good, replace(good, client=1, loss=loss, finite=finite)], population)
+        check_outcomes(3, [good, replace(good, client=1, loss=loss, finite=finite)], population)
     assert caught.value.where == {"round": 3, "client": "b"}
 
 

@@ -32,12 +32,12 @@ def test_a_client_of_the_good_loop_is_one_of_the_reference(model, momentum):
     (expected,) = Loop(blueprint, data, data, torch.device("cpu"), torch.float32).train([request])
 
     network = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
-    flat.load(network, flat.layout_of(blueprint), request.weights, request.buffers)
+    flat.load_flat(network, flat.layout_of(blueprint), request.weights, request.buffers)
     network.to(memory_format=torch.channels_last)
     pixels = local.normalised(data, request.rows, torch.float32).permute(0, 2, 3, 1).contiguous()
     training = good_loop.Training(blueprint, [23], epochs=2, batch=8, lr=0.02, momentum=momentum)
     draws = generator(request.seed, "local", request.round, request.client)
     good_loop.train_client(network, network, pixels, data.labels[request.rows], training, draws)
-    found, _ = flat.flatten(network)
+    found, _ = flat.flat_vectors(network)
     moved = (expected.weights - request.weights).abs().max()
     assert moved > 1e-3 and float((found - expected.weights).abs().max()) < 2e-6

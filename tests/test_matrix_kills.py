@@ -20,7 +20,7 @@ KILLED = """
 import os, signal, sys
 from knot_runner.cli import main
 from knot_runner.pipelines import pair_log
-pair_log.EVERY = 0.0
+pair_log.SYNC_SECONDS = 0.0
 append, calls = pair_log.append_synced, []
 def counted(path, line):
     append(path, line)
@@ -65,7 +65,7 @@ def test_the_log_takes_pairs_of_any_order_and_writes_when_due(tmp_path, monkeypa
     log = PairLog(tmp_path / "pairs.jsonl", 4, print)
     log.add([(0, 1), (3, 2)], [0.1, 1 / 3])
     assert log.done == {(0, 1): 0.1, (2, 3): 1 / 3} and not log.path.exists()
-    monkeypatch.setattr(pair_log, "EVERY", 0.0)
+    monkeypatch.setattr(pair_log, "SYNC_SECONDS", 0.0)
     log.add([(0, 2)], [5e-324])
     assert len(log.path.read_text().splitlines()) == 1
     log.flush()

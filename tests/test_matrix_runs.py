@@ -13,7 +13,7 @@ from knot_runner.compose import compose_all
 from knot_runner.engine.store import Store
 from knot_runner.errors import UserError
 from knot_runner.pipelines import matrix
-from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.errand import RunContext
 from knot_runner.pipelines.pair_log import PairLog
 from knot_runner.records import read_result
 from knot_runner.tasks.images import Images, ImageTask
@@ -29,9 +29,9 @@ SETS = [
 ]  # fmt: skip
 
 
-def errand(out: Path, *overrides: str) -> Errand:
+def errand(out: Path, *overrides: str) -> RunContext:
     (job,), _ = compose_all([*SETS, f"paths.out={out}", *overrides])
-    return Errand(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
+    return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
 
 
 def samples(count: int = 3, rows: int = 20, seed: int = 0) -> list[LabelledSamples]:
@@ -147,11 +147,11 @@ def test_constant_pixels_one_class_and_a_support_above_n_have_distances(tmp_path
     one = errand(tmp_path, "method.otdd.solver=exact")
     flat = LabelledSamples(np.ones((4, 3)), np.zeros(4, int))
     away = LabelledSamples(np.ones((6, 3)) + [2, 0, 0], np.zeros(6, int))
-    found = matrix.distances(one, [flat, flat, away], ["a", "b", "c"], one.hp.otdd, "data").matrix
+    found = matrix.compute_distances(one, [flat, flat, away], ["a", "b", "c"], one.hp.otdd, "data").matrix
     np.testing.assert_allclose(found, [[0, 0, 8], [0, 0, 8], [8, 8, 0]], atol=1e-9)  # 4 of points, 4 of class means
     one = errand(tmp_path, "method.otdd.fedwad.support=50")
     assert np.isfinite(
-        matrix.distances(one, [flat, away, *samples(1)[:0]], ["a", "b"], one.hp.otdd, "data").matrix
+        matrix.compute_distances(one, [flat, away, *samples(1)[:0]], ["a", "b"], one.hp.otdd, "data").matrix
     ).all()
 
 
@@ -163,13 +163,13 @@ def test_a_distance_that_is_no_number_names_the_pair(tmp_path, monkeypatch):
     monkeypatch.setattr(matrix, "distance_matrix", broken)
     one = errand(tmp_path)
     with pytest.raises(UserError, match="a, c: their distance is nan"):
-        matrix.distances(one, samples(), ["a", "b", "c"], one.hp.otdd, "data")
+        matrix.compute_distances(one, samples(), ["a", "b", "c"], one.hp.otdd, "data")
     (log,) = tmp_path.glob("artefacts/distances/*/pairs.jsonl")
     assert PairLog(log, 3, print).done == {(0, 1): 4.0}  # what was finished stays
 
 
 def test_too_many_clients_for_one_record(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(matrix, "MOST", 11)
+    monkeypatch.setattr(matrix, "MAX_LABELS", 11)
     assert main([*CLIENTS, f"paths.out={tmp_path}"]) == 2
     assert "partition.clients: 12 are too many for method=dataset_distance; 11" in capsys.readouterr().err
 
@@ -218,6 +218,6 @@ def test_a_fake_errand_needs_no_more_than_this(tmp_path):
     seen: list[tuple[str, int, int, str]] = []
     store = Store(tmp_path / "artefacts")
     watcher = SimpleNamespace(settings=settings, watch=lambda *a: seen.append(a), store=store, say=print, log=print)
-    found = matrix.distances(watcher, samples(), ["a", "b", "c"], errand(tmp_path).hp.otdd, "data")
+    found = matrix.compute_distances(watcher, samples(), ["a", "b", "c"], errand(tmp_path).hp.otdd, "data")
     assert found.matrix.shape == (3, 3) and found.folder.name == found.digest and found.seconds > 0
     assert seen[-1] == ("distances", 3, 3, "done")

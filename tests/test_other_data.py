@@ -12,8 +12,8 @@ import pytest
 from knot_runner.cli import main
 from knot_runner.compose import compose_all
 from knot_runner.records import read_result
-from knot_runner.report.compare import Question, compare
-from knot_runner.report.records_view import load
+from knot_runner.report.compare import Question, compare_runs
+from knot_runner.report.records_view import load_runs
 from knot_runner.show import references
 from tests.tasks.images.conftest import write_idx
 
@@ -107,20 +107,20 @@ def test_check_and_reports_leave_out_runs_of_other_data(data, tmp_path: Path, ca
     assert "1 of other data" in " ".join(capsys.readouterr().out.split())
     assert main(["check", "--no-estimate", *command(out, a)]) == 0
     for root, status in ((a, "done"), (b, "other data"), ("null", "done")):
-        (run,) = load(references(compose_all(command(out, root))[0]))
+        (run,) = load_runs(references(compose_all(command(out, root))[0]))
         assert run.status == status
         assert bool(run.problem) == (status == "other data") and bool(run.result) == (status == "done")
-    assert load(references(compose_all(command(out, b))[0], keep=True))[0].status == "done"
-    (here,), (there,) = (compare(Question(out=out, data=str(root))).rows for root in (a, b))
+    assert load_runs(references(compose_all(command(out, b))[0], keep=True))[0].status == "done"
+    (here,), (there,) = (compare_runs(Question(out=out, data=str(root))).rows for root in (a, b))
     assert here != there
-    assert any("1 results of other data" in line for line in compare(Question(out=out, data=str(b))).lines)
+    assert any("1 results of other data" in line for line in compare_runs(Question(out=out, data=str(b))).lines)
 
 
 def test_compare_says_when_runs_are_of_different_data(data, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for root, method in zip(data, ("fedavg", "fedprox"), strict=True):
         assert main(command(out, root, f"method={method}")) == 0
-    said = [line for line in compare(Question(out=out)).lines if "different data" in line]
+    said = [line for line in compare_runs(Question(out=out)).lines if "different data" in line]
     assert len(said) == 1
     assert main(["--stale=rerun", *command(out, data[0], "method=fedprox")]) == 0
-    assert not [line for line in compare(Question(out=out)).lines if "different data" in line]
+    assert not [line for line in compare_runs(Question(out=out)).lines if "different data" in line]

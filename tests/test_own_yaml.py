@@ -59,7 +59,7 @@ def test_a_mistake_is_one_line_with_file_and_line(name, tmp_path):
 def test_a_file_of_another_kind_and_size_is_not_parsed(tmp_path):
     (tmp_path / "task").mkdir()
     path = tmp_path / "task" / "huge.yaml"
-    path.write_text("# " + "x" * own_yaml.MOST_BYTES)
+    path.write_text("# " + "x" * own_yaml.MAX_YAML_BYTES)
     assert refusal(f"--config-dir={tmp_path}", "task=huge").startswith(f"{path}: has ")
 
 

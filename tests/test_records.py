@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from knot_runner.errors import UserError
-from knot_runner.records import NAME, STATES, clear_states, is_sealed, read_record, read_result, write_result
+from knot_runner.records import (
+    RESULT_FILE,
+    STATE_FILES,
+    clear_states,
+    is_sealed,
+    read_record,
+    read_result,
+    write_result,
+)
 
 RESULT = {
     "task": "sa",
@@ -27,7 +35,7 @@ def test_a_result_is_of_the_run_it_lies_with(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         write_result(tmp_path / name, RESULT)
-    (tmp_path / "a" / NAME).replace(tmp_path / "b" / NAME)
+    (tmp_path / "a" / RESULT_FILE).replace(tmp_path / "b" / RESULT_FILE)
     assert read_result(tmp_path / "b") is None
     (tmp_path / "b").rename(tmp_path / "a2")
     assert read_result(tmp_path / "a2") is None  # nor of a copy under another name
@@ -47,7 +55,7 @@ def finished(folder):
 
 
 def test_a_result_seals_all_files_that_stay(tmp_path):
-    assert set(finished(tmp_path / "a")["digest"]) == {*FILES, NAME}
+    assert set(finished(tmp_path / "a")["digest"]) == {*FILES, RESULT_FILE}
 
 
 def test_a_sealed_file_is_read_as_it_was_or_named(tmp_path):
@@ -80,7 +88,7 @@ def test_a_result_from_before_seals_is_read_unchecked(tmp_path):
 
 def test_no_flipped_bit_and_no_cut_changes_a_number(tmp_path):
     write_result(tmp_path, RESULT)
-    good, path = read_result(tmp_path), tmp_path / NAME
+    good, path = read_result(tmp_path), tmp_path / RESULT_FILE
     content = path.read_bytes()
     draw = random.Random(0)
     for _ in range(500):
@@ -95,7 +103,7 @@ def test_no_flipped_bit_and_no_cut_changes_a_number(tmp_path):
 
 def test_the_record_goes_before_the_states_that_it_names(tmp_path, monkeypatch):
     """Killed in between, a folder has states that nothing names, and no record of states that are gone."""
-    for name in STATES:
+    for name in STATE_FILES:
         (tmp_path / name).write_text("x")
     gone, real = [], Path.unlink
 
@@ -105,4 +113,4 @@ def test_the_record_goes_before_the_states_that_it_names(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "unlink", unlink)
     clear_states(tmp_path)
-    assert sorted(gone) == sorted(STATES) and gone[0] == "commit.json" and not list(tmp_path.iterdir())
+    assert sorted(gone) == sorted(STATE_FILES) and gone[0] == "commit.json" and not list(tmp_path.iterdir())

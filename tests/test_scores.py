@@ -16,7 +16,9 @@ def test_clients_by_their_images_and_each_alike():
 @pytest.mark.parametrize(("control", "heat"), [(False, 0.05), (True, 1.0)])
 def test_the_tempered_loss_is_at_the_temperature_of_training(control, heat):
     """With ``lr_control`` a run is trained at T = 1."""
-    assert scores.heat(SimpleNamespace(lr_control=control, temperature=0.05, schedule=None), 3) == heat
+    assert (
+        scores.evaluation_temperature(SimpleNamespace(lr_control=control, temperature=0.05, schedule=None), 3) == heat
+    )
 
 
 def test_what_participants_say_of_their_training():

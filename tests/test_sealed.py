@@ -12,7 +12,7 @@ import wandb
 
 from knot_runner.cli import main
 from knot_runner.compose import compose_all
-from knot_runner.engine.loop import build
+from knot_runner.engine.loop import build_network
 from knot_runner.engine.requests import Network
 from knot_runner.errors import UserError
 from knot_runner.models.pretrained import load_pretrained
@@ -53,7 +53,7 @@ def test_a_pickle_among_pretrained_weights_is_not_loaded(name, tmp_path):
         with pytest.raises(UserError, match="a folder with config.json and model.safetensors is right"):
             weights_identity(spec, None)
     with pytest.raises(UserError, match="model.weights"):
-        load_pretrained(build(Network(spec, 100, 3)), spec, None)
+        load_pretrained(build_network(Network(spec, 100, 3)), spec, None)
     assert not mark.exists()
     pickle.loads(pickle.dumps(Gadget(mark)))
     assert mark.exists()  # it would have been seen

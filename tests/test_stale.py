@@ -24,7 +24,7 @@ def data(tmp_path: Path) -> tuple[Path, opened.Opened]:
     path = tmp_path / "meld" / "train.csv"
     path.parent.mkdir()
     path.write_bytes(b"text,label\n" + b"a,b\n" * 100)
-    return path, opened.look(path, "meld/train.csv")
+    return path, opened.fingerprint(path, "meld/train.csv")
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
@@ -83,7 +83,7 @@ def test_a_file_that_may_not_be_read(data, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(opened, "sha256", refuse)
     assert stale.reasons(result(was), settings(tmp_path)) == ["data: meld/train.csv cannot be read"]
     with pytest.raises(UserError, match="train.csv: cannot be read: Permission denied"):
-        opened.look(path, "x")
+        opened.fingerprint(path, "x")
 
 
 @pytest.fixture
@@ -93,8 +93,8 @@ def tree(tmp_path: Path) -> tuple[Path, opened.Opened]:
     for name in ("ape/a", "ape/b", "wolf/a"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(name.encode())
-    parts = [opened.read(folder / name, name)[1] for name in opened.members(folder, "*/*")]
-    return folder, opened.together("train", "*/*", parts)
+    parts = [opened.read_fingerprints(folder / name, name)[1] for name in opened.members(folder, "*/*")]
+    return folder, opened.merge_fingerprints("train", "*/*", parts)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_folder_that_is_gone_or_a_file(tree, tmp_path: Path) -> None:
 def test_stale_just_when_the_content_differs(tmp_path_factory, before: bytes, after: bytes | None, later: int) -> None:
     path = tmp_path_factory.mktemp("file") / "x"
     path.write_bytes(before)
-    was = opened.look(path, "x")
+    was = opened.fingerprint(path, "x")
     if after is None:
         path.unlink()
     else:
@@ -181,18 +181,18 @@ def test_set_aside_where_it_cannot(tmp_path: Path) -> None:
 
 
 def test_summary() -> None:
-    assert stale.summary([]) == stale.summary([("a", [])]) == []
-    assert stale.summary([("a", ["code 1, now 2"])]) == [
+    assert stale.staleness_line([]) == stale.staleness_line([("a", [])]) == []
+    assert stale.staleness_line([("a", ["code 1, now 2"])]) == [
         "1 finished run is kept as it is (code 1, now 2); --stale=rerun makes it anew"
     ]
-    assert stale.summary([("a", ["code 1, now 2"]), ("b", []), ("c", ["code 1, now 2"])]) == [
+    assert stale.staleness_line([("a", ["code 1, now 2"]), ("b", []), ("c", ["code 1, now 2"])]) == [
         "2 finished runs are kept as they are (code 1, now 2); --stale=rerun makes them anew"
     ]
 
 
 def test_summary_of_many_reasons() -> None:
     runs = [(f"run {i}", ["code 1, now 2", *([f"data: {i % 6}.csv changed"] if i else [])]) for i in range(12)]
-    lines = stale.summary(runs)
+    lines = stale.staleness_line(runs)
     assert lines[0] == "12 finished runs are kept as they are, though made otherwise; --stale=rerun makes them anew"
     assert lines[1] == "  12: code 1, now 2 (first: run 0)"
     assert lines[2] == "  2: data: 1.csv changed (first: run 1)"

@@ -22,8 +22,8 @@ from tests.test_imports import FLOORS, imported
 def package(tmp_path: Path, monkeypatch) -> Iterator[Path]:
     """A copy of the package's sources, which code versions are then made of."""
     copy = tmp_path / "copy"
-    shutil.copytree(code.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(code, "PACKAGE", copy)
+    shutil.copytree(code.PACKAGE_FOLDER, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(code, "PACKAGE_FOLDER", copy)
     code.code_version.cache_clear()
     yield copy
     code.code_version.cache_clear()
@@ -57,8 +57,8 @@ def test_what_counts_imports_nothing_that_does_not() -> None:
     whatever stands above a run is left out."""
     run = next(level for level, names in enumerate(FLOORS) if "run" in names)
     assert set().union(*FLOORS[run + 1 :]) <= code.NOT_COUNTED
-    for path in code.PACKAGE.rglob("*.py"):
-        own = path.relative_to(code.PACKAGE).parts[0].removesuffix(".py")
+    for path in code.PACKAGE_FOLDER.rglob("*.py"):
+        own = path.relative_to(code.PACKAGE_FOLDER).parts[0].removesuffix(".py")
         if own not in code.NOT_COUNTED:
             assert not set(imported(path)) & (code.NOT_COUNTED - {"tracker", "stale"}), path
 

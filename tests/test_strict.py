@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from knot_runner.errors import UserError
-from knot_runner.strict import build, digest, rule
+from knot_runner.strict import build, digest, require
 
 
 @dataclass
@@ -14,7 +14,7 @@ class Inner:
     rate: float
 
     def __post_init__(self):
-        rule(self.rate > 0, "rate", f"{self.rate} is not above 0")
+        require(self.rate > 0, "rate", f"{self.rate} is not above 0")
 
 
 @dataclass

@@ -5,14 +5,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.errors import UserError
-from knot_runner.overrides import parse
+from knot_runner.overrides import parse_overrides
 from knot_runner.swept import Base
 
 
 def put(config, *overrides):
     made = OmegaConf.create(config)
     OmegaConf.set_struct(made, True)
-    return Base(made).with_values(parse(overrides))
+    return Base(made).with_values(parse_overrides(overrides))
 
 
 @pytest.mark.parametrize(
@@ -46,5 +46,5 @@ def test_what_cannot_be_is_said():
 
 def test_a_mapping_of_one_job_is_not_merged_into_the_next():
     base = Base(OmegaConf.create({"a": {"x": 1, "y": 2}, "seed": 0}))
-    assert base.with_values(parse(["a={x:5}"])) == {"a": {"x": 5, "y": 2}, "seed": 0}
-    assert base.with_values(parse(["a={y:7}"])) == {"a": {"x": 1, "y": 7}, "seed": 0}
+    assert base.with_values(parse_overrides(["a={x:5}"])) == {"a": {"x": 5, "y": 2}, "seed": 0}
+    assert base.with_values(parse_overrides(["a={y:7}"])) == {"a": {"x": 1, "y": 7}, "seed": 0}

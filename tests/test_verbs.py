@@ -20,8 +20,8 @@ def test_each_verb_has_help_of_its_own(verb, words, capsys):
 
 
 def test_help_of_compare_and_check_has_every_flag(capsys):
-    assert all(f"  {flag}" in compare.HELP for flag in compare.FLAGS)
-    assert all(f"  {flag}" in check.HELP for flag in check.FLAGS)
+    assert all(f"  {flag}" in compare.COMPARE_HELP for flag in compare.COMPARE_FLAGS)
+    assert all(f"  {flag}" in check.CHECK_HELP for flag in check.CHECK_FLAGS)
 
 
 def test_ls_shows_what_config_dir_and_plugins_bring(tmp_path, capsys, monkeypatch):

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from knot_runner.errors import UserError
 from knot_runner.files import append_synced, remove_temporaries, set_aside_files, write_atomic
-from knot_runner.records import STATES, clear_states, read_sealed, write_sealed
+from knot_runner.records import STATE_FILES, clear_states, read_sealed, write_sealed
 
-RECORD, LOG = STATES[0], "rounds.jsonl"
+RECORD, LOG_FILE = STATE_FILES[0], "rounds.jsonl"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Checkpoint:
         try:
             record, state, log = self._verified()
         except _DoesNotMatch as problem:
-            place = set_aside_files(self.folder, [*STATES, LOG])
+            place = set_aside_files(self.folder, [*STATE_FILES, LOG_FILE])
             self._cut_log(b"")
             return Commit(-1, problem=f"{problem}; set aside in {place}, and the work begins again from the start")
         self._cut_log(log)
@@ -67,13 +67,15 @@ class Checkpoint:
     def save(self, step: int, tensors: dict[str, Tensor], values: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         """Commit the state after ``step`` with the ``rows`` logged since the last commit. Values, rows: plain JSON."""
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
-        length = append_synced(self.folder / LOG, text)
+        length = append_synced(self.folder / LOG_FILE, text)
         self._hash.update(text.encode() + b"\n")
         self._logged += len(text.encode()) + 1
         if length != self._logged:
-            raise UserError(f"{self.folder / LOG}: was changed while this work wrote it; the same command begins again")
+            raise UserError(
+                f"{self.folder / LOG_FILE}: was changed while this work wrote it; the same command begins again"
+            )
         content = save_bytes(tensors)
-        state = self.folder / STATES[1 + self._slot]
+        state = self.folder / STATE_FILES[1 + self._slot]
         write_atomic(state, content)
         record = {
             "work": self._work,
@@ -89,7 +91,7 @@ class Checkpoint:
 
     def log(self) -> list[dict[str, Any]]:
         """The rows logged so far."""
-        path = self.folder / LOG
+        path = self.folder / LOG_FILE
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
     def clear(self) -> None:
@@ -112,9 +114,9 @@ class Checkpoint:
         state = self._read(record["file"])
         if hashlib.sha256(state).hexdigest() != record["sha256"]:
             raise _DoesNotMatch(f"{self.folder / record['file']}: does not match its digest in {RECORD}")
-        log = self._read(LOG)[: record["log_bytes"]]  # what follows was logged, and not committed
+        log = self._read(LOG_FILE)[: record["log_bytes"]]  # what follows was logged, and not committed
         if hashlib.sha256(log).hexdigest() != record["log_sha256"]:
-            raise _DoesNotMatch(f"{self.folder / LOG}: does not match its digest in {RECORD}")
+            raise _DoesNotMatch(f"{self.folder / LOG_FILE}: does not match its digest in {RECORD}")
         return record, state, log
 
     def _read(self, name: str) -> bytes:
@@ -127,7 +129,7 @@ class Checkpoint:
 
     def _cut_log(self, committed: bytes) -> None:
         """Cut the log, which begins with ``committed``, back to that; it is never made longer."""
-        path = self.folder / LOG
+        path = self.folder / LOG_FILE
         self._logged, self._hash = len(committed), hashlib.sha256(committed)
         if path.exists() and path.stat().st_size > len(committed):
             with path.open("rb+") as file:

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from knot_runner.engine.hardware import prepare
+from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.loop import Place
-from knot_runner.engine.requests import Request, Train
-from knot_runner.engine.stages import Key, Watch, key_of, missing_of, run_each
+from knot_runner.engine.requests import TextRequest, Train
+from knot_runner.engine.stages import ProgressCallback, StageKey, key_of, missing_of, run_each
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.engine.worker import Worker
 from knot_runner.engine.worker_pool import WorkerPool
@@ -26,9 +26,14 @@ class Executor:
     """
 
     def __init__(
-        self, store: Store, hardware: HardwareSettings, data_root: Path | None, plugins: list[str], watch: Watch
+        self,
+        store: Store,
+        hardware: HardwareSettings,
+        data_root: Path | None,
+        plugins: list[str],
+        watch: ProgressCallback,
     ) -> None:
-        self.place = Place(store, prepare(hardware), data_root)
+        self.place = Place(store, prepare_device(hardware), data_root)
         self._hardware, self._plugins, self._watch = hardware, plugins, watch
         self._pool: WorkerPool | None = None
 
@@ -41,14 +46,14 @@ class Executor:
         if self._pool is not None:  # after an exception nobody will use what is under way; at most an epoch is lost
             self._pool.close()
 
-    def __call__(self, requests: list[Request]) -> list[Artefact]:
+    def __call__(self, requests: list[TextRequest]) -> list[Artefact]:
         """The artefact of every request, in order."""
         missing = missing_of(requests, self.place.store)
         if missing:
             self._carry_out(missing)
         return [self.place.store.get(*key_of(request)) for request in requests]
 
-    def _carry_out(self, missing: dict[Key, Request]) -> None:
+    def _carry_out(self, missing: dict[StageKey, TextRequest]) -> None:
         if not self._use_workers(missing):
             run_each(missing.values(), self.place, self._watch)
             return
@@ -56,7 +61,7 @@ class Executor:
             self._pool = new_pool(self.place, self._hardware, self._plugins)
         self._pool.carry_out(missing, self._watch)
 
-    def _use_workers(self, missing: dict[Key, Request]) -> bool:
+    def _use_workers(self, missing: dict[StageKey, TextRequest]) -> bool:
         if self.place.device.type != "cpu" or worker_count(self._hardware) < 2 or len(missing) < 2:
             return False
         # starting processes costs seconds, so short predictions do not start them, but use them when they are there

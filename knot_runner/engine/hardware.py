@@ -31,7 +31,7 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def prepare(hardware: HardwareSettings) -> torch.device:
+def prepare_device(hardware: HardwareSettings) -> torch.device:
     """Set threads and deterministic kernels for this process and return the device.
 
     Threads come from the config, because results change with their number (summation order).
@@ -48,8 +48,8 @@ def prepare(hardware: HardwareSettings) -> torch.device:
     return device
 
 
-def prepare_cpu(hardware: HardwareSettings, say: Callable[[str], None]) -> torch.device:
-    """:func:`prepare` for work that runs on the CPU whatever device is asked for, which is then said."""
-    if prepare(hardware).type != "cpu":
+def prepare_cpu_device(hardware: HardwareSettings, say: Callable[[str], None]) -> torch.device:
+    """:func:`prepare_device` for work that runs on the CPU whatever device is asked for, which is then said."""
+    if prepare_device(hardware).type != "cpu":
         say(f"hardware.device={hardware.device}: optimal transport and encoders run on the CPU")
     return torch.device("cpu")

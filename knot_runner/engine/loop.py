@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from knot_runner import measures
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.diverged import DivergedError
-from knot_runner.engine.requests import Network, Part, Predict, SampleLoss, Train
+from knot_runner.engine.requests import EncodedPart, Network, Predict, SampleLoss, Train
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
 from knot_runner.models.bert import TextClassifier
@@ -45,12 +45,12 @@ class _Rows:
     loss: SampleLoss
 
 
-def build(network: Network) -> TextClassifier:
+def build_network(network: Network) -> TextClassifier:
     """The model, randomly initialised from torch's current seed."""
     return TextClassifier(network.spec, network.vocabulary, network.classes)
 
 
-def train(request: Train, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def train_network(request: Train, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Train ``request`` in folder ``work``, going on from the last finished epoch. Returns weights and facts.
 
     The commits stay until the result is in the store, so that a kill in between costs nothing.
@@ -94,18 +94,18 @@ def train(request: Train, place: Place, work: Path, report: Report) -> tuple[dic
 
 
 @torch.no_grad()
-def predict(request: Predict, place: Place, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def predict_network(request: Predict, place: Place, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Logits (or features) of every text, in the texts' order."""
     began = time.monotonic()
     texts = Encoded(**_token_tensors(place.store.get(*request.tokens).tensors()))
     with torch.device(place.device):
-        model = build(request.network)
+        model = build_network(request.network)
     model.load_state_dict(place.store.get(*request.weights).tensors())
     output = _forward_all(model, texts, place.device, request.output, report)
     return {request.output: output}, {"seconds": time.monotonic() - began}
 
 
-def _load_part(request: Train, part: Part, place: Place) -> _Rows:
+def _load_part(request: Train, part: EncodedPart, place: Place) -> _Rows:
     tokens = place.store.get(*part.tokens).tensors()
     inputs = {name: place.store.get(*ref).tensors() for name, ref in part.inputs.items()}
     rows, loss = request.objective.make(request.objective.settings, {"tokens": tokens, **inputs})
@@ -118,7 +118,7 @@ def _token_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _start_model(request: Train, place: Place) -> TextClassifier:
     torch.manual_seed(keyed(request.seed, "init", request.party))
-    model = build(request.network)
+    model = build_network(request.network)
     if request.start is not None:
         model.load_state_dict(place.store.get(*request.start).tensors())
     elif request.network.spec.weights != "scratch":

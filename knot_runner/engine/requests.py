@@ -14,7 +14,7 @@ from knot_runner.settings.run_id import used_of_stage
 from knot_runner.strict import digest
 
 #: Bump when a change of code changes what a stage computes: older artefacts are then not found any more.
-FORMAT = 1
+REQUEST_FORMAT = 1
 #: (stage, key) of an artefact in the store.
 Ref = tuple[str, str]
 #: name -> tensors of that artefact
@@ -41,7 +41,7 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Part:
+class EncodedPart:
     """Encoded texts, and what else the objective reads for them (the teachers' soft labels)."""
 
     tokens: Ref
@@ -56,8 +56,8 @@ class Train:
     party: str
     network: Network
     start: Ref | None
-    train: Part
-    valid: Part
+    train: EncodedPart
+    valid: EncodedPart
     objective: Objective
     training: StageSettings
     #: what the best epoch is best in, on the valid part: macro-F1 or loss (``training.select``: whether it is kept)
@@ -79,15 +79,15 @@ class Predict:
     output: Literal["logits", "features"] = "logits"
 
 
-Request = Train | Predict
+TextRequest = Train | Predict
 
 
-def title(request: Request) -> str:
+def request_title(request: TextRequest) -> str:
     """What a person reads in the progress bar."""
     return f"{request.stage} {request.party}".strip()
 
 
-def request_key(request: Request) -> str:
+def request_key(request: TextRequest) -> str:
     """Content address of a request's result: everything that decides it, and nothing else."""
     plain = {}
     for spec in dataclasses.fields(request):
@@ -101,7 +101,7 @@ def request_key(request: Request) -> str:
         plain[spec.name] = value
     if isinstance(request, Predict):  # whose model it is follows from the weights; two roles may share one prediction
         del plain["party"], plain["stage"]
-    return digest({"format": FORMAT, **plain})
+    return digest({"format": REQUEST_FORMAT, **plain})
 
 
 def _architecture(spec: ModelSettings) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from pathlib import Path
 from types import TracebackType
 
 from knot_runner.engine.execute import Executor, new_pool
-from knot_runner.engine.hardware import prepare
+from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.loop import Place
-from knot_runner.engine.requests import Request
+from knot_runner.engine.requests import TextRequest
 from knot_runner.engine.seeds import seeded
-from knot_runner.engine.stages import Key, Watch, run_one
+from knot_runner.engine.stages import ProgressCallback, StageKey, run_one
 from knot_runner.engine.store import Store
 from knot_runner.engine.worker import Event
 from knot_runner.engine.worker_pool import ENDED, WorkerPool
@@ -26,19 +26,24 @@ from knot_runner.settings import HardwareSettings
 from knot_runner.strict import digest
 
 #: (store, digest of hardware, data root, plug-ins): jobs that agree in these share a pool
-Group = tuple[Store, str, Path | None, tuple[str, ...]]
+ExecutorGroup = tuple[Store, str, Path | None, tuple[str, ...]]
 
 
-class ExecutorDesk:
+class ExecutorPool:
     """Executors for jobs that are threads of one process; all with the same hardware, store and data share workers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pools: dict[Group, WorkerPool] = {}
+        self._pools: dict[ExecutorGroup, WorkerPool] = {}
         self._closed = False
 
     def executor(
-        self, store: Store, hardware: HardwareSettings, data_root: Path | None, plugins: list[str], watch: Watch
+        self,
+        store: Store,
+        hardware: HardwareSettings,
+        data_root: Path | None,
+        plugins: list[str],
+        watch: ProgressCallback,
     ) -> Executor:
         """What :class:`Executor` is for a job that runs by itself, with the same results, bit for bit.
 
@@ -72,7 +77,7 @@ class _SharedExecutor(Executor):
 
     def __init__(
         self, pool_of: Callable[[Place, HardwareSettings, list[str]], WorkerPool], store: Store,
-        hardware: HardwareSettings, data_root: Path | None, plugins: list[str], watch: Watch,
+        hardware: HardwareSettings, data_root: Path | None, plugins: list[str], watch: ProgressCallback,
     ) -> None:  # fmt: skip
         super().__init__(store, hardware, data_root, plugins, watch)
         self._pool_of = pool_of
@@ -82,7 +87,7 @@ class _SharedExecutor(Executor):
     ) -> None:
         return
 
-    def _carry_out(self, missing: dict[Key, Request]) -> None:
+    def _carry_out(self, missing: dict[StageKey, TextRequest]) -> None:
         self._pool_of(self.place, self._hardware, self._plugins).carry_out(missing, self._watch)
 
 
@@ -90,10 +95,10 @@ class _InThread:
     """A worker that is no process: the pool's thread trains by itself, on a GPU."""
 
     def __init__(self, place: Place, hardware: HardwareSettings) -> None:
-        prepare(hardware)  # threads are set per thread
+        prepare_device(hardware)  # threads are set per thread
         self._place, self._killed = place, False
 
-    def carry_out(self, request: Request, tell: Callable[[Event], None]) -> BaseException | None:
+    def carry_out(self, request: TextRequest, tell: Callable[[Event], None]) -> BaseException | None:
         """See :meth:`knot_runner.engine.worker.Worker.carry_out`."""
 
         def watch(title: str, done: int, total: int, text: str) -> None:

@@ -9,28 +9,28 @@ from collections.abc import Callable, Iterable
 import torch
 
 from knot_runner.engine import loop
-from knot_runner.engine.requests import Request, Train, request_key, title
+from knot_runner.engine.requests import TextRequest, Train, request_key, request_title
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.files import BusyError
 
 #: (title, finished steps, all steps, short text) -> None
-Watch = Callable[[str, int, int, str], None]
+ProgressCallback = Callable[[str, int, int, str], None]
 #: (folder of the store, key): what tells requests apart
-Key = tuple[str, str]
+StageKey = tuple[str, str]
 #: Seconds until a request that another process is at is looked at again.
 RETRY = 0.2
 #: What is said of it meanwhile.
 BUSY = "another process is at it"
 
 
-def key_of(request: Request) -> Key:
+def key_of(request: TextRequest) -> StageKey:
     """Where the store keeps this request's result."""
     return (request.stage if isinstance(request, Train) else "predictions"), request_key(request)
 
 
-def missing_of(requests: Iterable[Request], store: Store) -> dict[Key, Request]:
+def missing_of(requests: Iterable[TextRequest], store: Store) -> dict[StageKey, TextRequest]:
     """The requests whose results are not in ``store``, each once, in order."""
-    missing: dict[Key, Request] = {}
+    missing: dict[StageKey, TextRequest] = {}
     for request in requests:
         key = key_of(request)
         if key not in missing and store.find(*key) is None:
@@ -38,12 +38,12 @@ def missing_of(requests: Iterable[Request], store: Store) -> dict[Key, Request]:
     return missing
 
 
-def run_one(request: Request, place: loop.Place, watch: Watch) -> Artefact:
+def run_one(request: TextRequest, place: loop.Place, watch: ProgressCallback) -> Artefact:
     """Compute one request under its lock, unless it is finished by now.
 
     Raises :class:`BusyError` at once when another process (or thread) is at it.
     """
-    key, name = key_of(request), title(request)
+    key, name = key_of(request), request_title(request)
 
     def report(done: int, total: int, text: str) -> None:
         watch(name, done, total, text)
@@ -53,15 +53,15 @@ def run_one(request: Request, place: loop.Place, watch: Watch) -> Artefact:
         if found is not None:
             return found
         if isinstance(request, Train):
-            tensors, facts = loop.train(request, place, place.store.folder(*key), report)
+            tensors, facts = loop.train_network(request, place, place.store.folder(*key), report)
         else:
-            tensors, facts = loop.predict(request, place, report)
+            tensors, facts = loop.predict_network(request, place, report)
         watch(name, 1, 1, "done")
         facts |= {"device": str(place.device), "torch": torch.__version__, "threads": torch.get_num_threads()}
         return place.store.put(*key, tensors, {"title": name, **facts})
 
 
-def run_each(requests: Iterable[Request], place: loop.Place, watch: Watch) -> None:
+def run_each(requests: Iterable[TextRequest], place: loop.Place, watch: ProgressCallback) -> None:
     """:func:`run_one` of every request in order; those that another process is at come last, and are waited for."""
     waiting, busy = deque(requests), 0
     while waiting:
@@ -70,7 +70,7 @@ def run_each(requests: Iterable[Request], place: loop.Place, watch: Watch) -> No
             run_one(request, place, watch)
             busy = 0
         except BusyError:
-            watch(title(request), 0, 1, BUSY)
+            watch(request_title(request), 0, 1, BUSY)
             waiting.append(request)
             busy += 1
             if busy >= len(waiting):  # all that are left

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from knot_runner.engine.diverged import DivergedError
-from knot_runner.engine.hardware import prepare
+from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.loop import Place
 from knot_runner.engine.plugins import load_plugins
-from knot_runner.engine.requests import Request
-from knot_runner.engine.stages import Watch, run_one
+from knot_runner.engine.requests import TextRequest
+from knot_runner.engine.stages import ProgressCallback, run_one
 from knot_runner.errors import UserError
 from knot_runner.files import BusyError
 from knot_runner.processes import die_with_parent, prepared
@@ -26,12 +26,12 @@ from knot_runner.settings import HardwareSettings
 #: Seconds between two events of one worker.
 EVENTS_EVERY = 0.2
 #: What a worker imports before its first step: torch's optimisers import torch._dynamo. Seconds in all.
-PRELOADED = ["knot_runner.engine.worker", "torch._dynamo", "transformers.models.bert.modeling_bert"]
+_PRELOADED = ["knot_runner.engine.worker", "torch._dynamo", "transformers.models.bert.modeling_bert"]
 
 
 @dataclass(frozen=True)
 class Event:
-    """How far a request is; for a :data:`Watch`."""
+    """How far a request is; for a :data:`ProgressCallback`."""
 
     title: str
     done: int
@@ -50,13 +50,13 @@ class Worker:
     """A process with ``hardware.threads`` threads, seen from its parent; it dies with that."""
 
     def __init__(self, place: Place, hardware: HardwareSettings, plugins: list[str]) -> None:
-        context = prepared(PRELOADED)
+        context = prepared(_PRELOADED)
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, place, hardware, plugins), daemon=True)
         self._process.start()
         theirs.close()  # so that a worker's death ends our end
 
-    def carry_out(self, request: Request, tell: Callable[[Event], None]) -> BaseException | None:
+    def carry_out(self, request: TextRequest, tell: Callable[[Event], None]) -> BaseException | None:
         """Have ``request`` carried out; None, or what went wrong with it.
 
         Raises ``EOFError`` or ``ConnectionError`` when the process died.
@@ -94,11 +94,11 @@ def serve(pipe: Connection, place: Place, hardware: HardwareSettings, plugins: l
 
 
 def _set_up(hardware: HardwareSettings, plugins: list[str]) -> None:
-    prepare(hardware)
+    prepare_device(hardware)
     load_plugins(plugins)
 
 
-def _events(pipe: Connection) -> Watch:
+def _events(pipe: Connection) -> ProgressCallback:
     last = 0.0
 
     def watch(title: str, done: int, total: int, text: str) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Protocol
 
-from knot_runner.engine.requests import Request, Train, title
-from knot_runner.engine.stages import BUSY, RETRY, Key, Watch
+from knot_runner.engine.requests import TextRequest, Train, request_title
+from knot_runner.engine.stages import BUSY, RETRY, ProgressCallback, StageKey
 from knot_runner.engine.worker import Event
 from knot_runner.errors import UserError
 from knot_runner.files import BusyError
@@ -33,7 +33,7 @@ ENDED = "the worker processes have ended"
 class AnyWorker(Protocol):
     """What carries out one request at a time, see :class:`knot_runner.engine.worker.Worker`."""
 
-    def carry_out(self, request: Request, tell: Callable[[Event], None]) -> BaseException | None: ...
+    def carry_out(self, request: TextRequest, tell: Callable[[Event], None]) -> BaseException | None: ...
 
     def kill(self) -> None: ...
 
@@ -44,7 +44,7 @@ class AnyWorker(Protocol):
 class _Over:
     """What those who wait for a request hear last."""
 
-    key: Key
+    key: StageKey
     problem: BaseException | None
 
 
@@ -55,8 +55,8 @@ Inbox = SimpleQueue[Event | _Over]
 class _Ticket:
     """A request on its way. ``inboxes``: of those who wait for it; ``not_before``: another process is at it."""
 
-    key: Key
-    request: Request
+    key: StageKey
+    request: TextRequest
     inboxes: list[Inbox] = field(default_factory=list)
     deaths: int = 0
     not_before: float = 0.0
@@ -81,13 +81,13 @@ class WorkerPool:
     def __init__(self, start: Callable[[], AnyWorker], count: int) -> None:
         self._start, self._count = start, count
         self._changed = threading.Condition()
-        self._tickets: dict[Key, _Ticket] = {}  # all that has not ended, in order of arrival
+        self._tickets: dict[StageKey, _Ticket] = {}  # all that has not ended, in order of arrival
         self._begun: set[_Ticket] = set()
         self._workers: list[AnyWorker] = []
         self._threads: list[threading.Thread] = []
         self._closed = False
 
-    def carry_out(self, requests: dict[Key, Request], watch: Watch) -> None:
+    def carry_out(self, requests: dict[StageKey, TextRequest], watch: ProgressCallback) -> None:
         """Return when all ``requests`` are in the store; from any thread, ``watch`` is called in that.
 
         A request that somebody else has asked for is waited for, not repeated. Raises what went wrong with the first
@@ -121,7 +121,7 @@ class WorkerPool:
         for thread in self._threads:
             thread.join(timeout=5)
 
-    def _ask(self, requests: dict[Key, Request], inbox: Inbox) -> None:
+    def _ask(self, requests: dict[StageKey, TextRequest], inbox: Inbox) -> None:
         with self._changed:
             if self._closed:
                 raise Ended(ENDED)
@@ -208,7 +208,7 @@ class WorkerPool:
             self._begun.discard(ticket)
             if isinstance(problem, BusyError):
                 ticket.not_before = time.monotonic() + RETRY
-                ticket.tell(Event(title(ticket.request), 0, 1, BUSY))
+                ticket.tell(Event(request_title(ticket.request), 0, 1, BUSY))
             if not again:
                 ticket.tell(_Over(ticket.key, problem))
             if not (again and ticket.inboxes):

@@ -22,15 +22,15 @@ from knot_runner.errors import UserError
 from knot_runner.estimate.processes import Sample, sample
 
 #: (moment, *what was told); moments are of ``time.monotonic``, which all processes of a machine share
-Message = tuple[Any, ...]
+ChildMessage = tuple[Any, ...]
 #: Called by the work with what it has to tell.
 Tell = Callable[..., None]
 #: (tell, an empty folder, *arguments) -> None
-Work = Callable[..., None]
+TimedWork = Callable[..., None]
 #: Seconds between two looks at the processes.
-EVERY = 0.2
+POLL_SECONDS = 0.2
 #: Letters of an exception that are kept.
-LONGEST = 200
+MAX_MESSAGE = 200
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Seen:
     what else went wrong; ``disk``: what the caller found in its folder."""
 
     began: float
-    messages: list[Message] = field(default_factory=list)
+    messages: list[ChildMessage] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     ended: bool = False
     problem: str | None = None
@@ -58,13 +58,13 @@ class Seen:
             return 1.0
         return max(1.0, (window[-1].cpu - window[0].cpu) / (window[-1].at - window[0].at))
 
-    def told(self, *what: Any) -> list[Message]:
+    def told(self, *what: Any) -> list[ChildMessage]:
         """All messages that begin with ``what``."""
         return [message for message in self.messages if message[1 : 1 + len(what)] == what]
 
 
 def watch(
-    work: Work,
+    work: TimedWork,
     arguments: tuple[Any, ...],
     seconds: float,
     enough: Callable[[Seen], bool],
@@ -95,10 +95,10 @@ def watch(
 def _look(seen: Seen, ours: Connection, pid: int, seconds: float, enough: Callable[[Seen], bool]) -> None:
     last = 0.0
     while time.monotonic() - seen.began < seconds and not enough(seen):
-        if time.monotonic() - last >= EVERY:
+        if time.monotonic() - last >= POLL_SECONDS:
             seen.samples.append(sample(pid))
             last = time.monotonic()
-        if not ours.poll(EVERY / 4):
+        if not ours.poll(POLL_SECONDS / 4):
             continue
         try:
             message = ours.recv()
@@ -123,7 +123,7 @@ def _end(process: multiprocessing.process.BaseProcess) -> None:
 # ------------------------------------------------------------------------------------------------- in that process
 
 
-def _serve(work: Work, arguments: tuple[Any, ...], folder: str, connection: Connection) -> None:
+def _serve(work: TimedWork, arguments: tuple[Any, ...], folder: str, connection: Connection) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever watches decides
     _leave_with_parent(folder)
@@ -141,7 +141,7 @@ def _serve(work: Work, arguments: tuple[Any, ...], folder: str, connection: Conn
         tell("ended", False, str(problem), None)
     except Exception as problem:
         text = " ".join(f"{type(problem).__name__}: {problem}".split())
-        tell("ended", False, None, text[:LONGEST])
+        tell("ended", False, None, text[:MAX_MESSAGE])
 
 
 def _leave_with_parent(folder: str) -> None:

@@ -22,7 +22,7 @@ TEACHER = "teacher"
 #: Kind of starting worker processes, each of which loads what the timed process had to.
 WORKERS = "worker processes"
 #: What jobs share: the stages of clustering, and reading data (once only where they run in one program).
-DISTANCES, CLUSTERINGS, DATA_SETS = "distance matrices", "clusterings", "data sets"
+DISTANCE_MATRICES, CLUSTERING_KIND, DATA_SETS_KIND = "distance matrices", "clusterings", "data sets"
 
 
 def on_texts(job: ComposedJob) -> bool:
@@ -42,7 +42,7 @@ def load_of(job: ComposedJob) -> Load:
         pieces = [*_clustering(job), Piece("runs", name, job.run_id, round_kind(job.config), left, step=1)]
     if job.settings.on_images:
         read = digest({"task": job.config["task"], "data": job.config["paths"]["data"]})
-        pieces.insert(0, Piece(DATA_SETS, "data set", read, None))
+        pieces.insert(0, Piece(DATA_SETS_KIND, "data set", read, None))
     return Load(tuple(pieces))
 
 
@@ -65,8 +65,8 @@ def _clustering(job: ComposedJob) -> list[Piece]:
     clusters = digest([between, {key: value for key, value in spec.items() if key != "otdd"}])
     name = f"{job.settings.task.name} distances, {job.config['partition']['kind']}"
     return [
-        Piece(DISTANCES, name, between, kind),
-        Piece(CLUSTERINGS, "clustering", clusters, None),
+        Piece(DISTANCE_MATRICES, name, between, kind),
+        Piece(CLUSTERING_KIND, "clustering", clusters, None),
     ]
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from knot_runner.estimate.kinds import DATA_SETS, WORKERS
+from knot_runner.estimate.kinds import DATA_SETS_KIND, WORKERS
 from knot_runner.estimate.pieces import Cost, Load, at_once, disk_space, in_turn, peak_memory, to_do
-from knot_runner.estimate.whole import Estimate
+from knot_runner.estimate.whole import SweepEstimate
 from knot_runner.report.text import duration
 
 #: Kinds of work that get a line of their own, at most.
-MOST = 12
+MAX_LINES = 12
 #: name, how many, each, in all, from
 Row = tuple[str, str, str, str, str]
 GIB = 2**30
@@ -27,13 +27,13 @@ def shared_lines(loads: Iterable[Load]) -> list[str]:
         if len(own) == asked and not there:
             continue
         text = f"{len(own)} {_plural(stage, len(own))} in all, {asked} if no job shared"
-        if stage == DATA_SETS:
+        if stage == DATA_SETS_KIND:
             text = f"{len(own)} {_plural(stage, len(own))}: read once by the fused launcher, {asked} times by others"
         lines.append(text + (f"; {there} there already, {len(own) - there} to do" if there else ""))
     return lines
 
 
-def kind_rows(estimate: Estimate) -> list[Row]:
+def kind_rows(estimate: SweepEstimate) -> list[Row]:
     """What each kind of work takes, those that take longest in all first."""
     left = [piece for load in to_do(estimate.known) for piece in load.pieces if piece.kind]
     count = Counter(piece.name for piece in left)
@@ -43,8 +43,8 @@ def kind_rows(estimate: Estimate) -> list[Row]:
         cost = source[piece.name] = estimate.costs[piece.kind]
         total[piece.name] = total.get(piece.name, 0.0) + cost.seconds(piece)
     names = sorted(total, key=lambda name: -total[name])
-    rows = [_row(name, count[name], total[name], source[name].source) for name in names[:MOST]]
-    if more := names[MOST:]:
+    rows = [_row(name, count[name], total[name], source[name].source) for name in names[:MAX_LINES]]
+    if more := names[MAX_LINES:]:
         rows.append(_row(f"{len(more)} others", sum(count[n] for n in more), sum(total[n] for n in more), ""))
     return rows
 
@@ -53,7 +53,7 @@ def _row(name: str, count: int, seconds: float, source: str) -> Row:
     return name, str(count), duration(seconds / count), duration(seconds), source
 
 
-def total_lines(estimate: Estimate, cores: int, memory: int | None, disk: int) -> list[str]:
+def total_lines(estimate: SweepEstimate, cores: int, memory: int | None, disk: int) -> list[str]:
     """What all jobs with a known cost take. ``memory``, ``disk``: bytes that are free."""
     loads, costs = estimate.known, estimate.costs
     lines = []
@@ -81,11 +81,11 @@ def _untimed_lines(untimed: dict[str, str]) -> list[str]:
         alike.setdefault(reason, []).append(name)
     return [
         f"not timed: {names[0]}{f' and {len(names) - 1} more kinds of work' * (len(names) > 1)}: {reason}"
-        for reason, names in list(alike.items())[:MOST]
+        for reason, names in list(alike.items())[:MAX_LINES]
     ]
 
 
-def _memory_lines(loads: list[Load], estimate: Estimate, cores: int, free: int | None) -> list[str]:
+def _memory_lines(loads: list[Load], estimate: SweepEstimate, cores: int, free: int | None) -> list[str]:
     each = max((peak_memory(load, estimate.costs) or 0 for load in loads), default=0)
     if not each:
         return ["memory: not measured (times are from records)"]
@@ -97,7 +97,7 @@ def _memory_lines(loads: list[Load], estimate: Estimate, cores: int, free: int |
     return [line, f"memory: {free // each} at once would fit, not {many}"] if free and many * each > free else [line]
 
 
-def _disk_lines(loads: list[Load], estimate: Estimate, free: int) -> list[str]:
+def _disk_lines(loads: list[Load], estimate: SweepEstimate, free: int) -> list[str]:
     needed = disk_space(loads, estimate.costs)
     if not needed:
         return []

@@ -1,5 +1,5 @@
 """What runs would say before they train, and how many examples of each class their parties have: read in a process
-apart, by the pipelines' own ``look``."""
+apart, by the pipelines' own ``inspect``."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Foreseen:
         return told
 
 
-def foresee(jobs: list[ComposedJob], seconds: float) -> Foreseen:
+def preview_notes(jobs: list[ComposedJob], seconds: float) -> Foreseen:
     """What ``jobs`` would say, in at most about ``seconds``. Jobs that read and deal alike are looked at once."""
     groups = grouped(jobs)
     first = [(group[0].settings, group[0].method) for group in groups]
-    seen = watch(look, (first,), seconds, lambda seen: False)
+    seen = watch(inspect_job, (first,), seconds, lambda seen: False)
     looks = [(notes, counts) for _, _, notes, counts in seen.told("look")]
     why = seen.broken or f"they were not read in {seconds:.0f} s"
     return dataclasses.replace(gathered(groups, looks), why=why, problem=seen.problem)
@@ -94,19 +94,18 @@ def _alike(job: ComposedJob) -> str:
 # ------------------------------------------------------------------------------------------------- in its own process
 
 
-def look(tell: Tell, folder: Path, jobs: list[tuple[Settings, Any]]) -> None:
-    import importlib
+def inspect_job(tell: Tell, folder: Path, jobs: list[tuple[Settings, Any]]) -> None:
 
     from knot_runner.engine.plugins import load_plugins
-    from knot_runner.pipelines.errand import Errand, Means
-    from knot_runner.run import pipeline_of
+    from knot_runner.pipelines.errand import RunContext, Services
+    from knot_runner.run import pipeline_function
     from knot_runner.tasks.shared import SharedTasks
 
     tasks = SharedTasks()
-    means = Means(images=tasks.images, texts=tasks.texts)
+    means = Services(images=tasks.images, texts=tasks.texts)
     for settings, hp in jobs:
         load_plugins(settings.plugins)
         own = dataclasses.replace(settings, paths=dataclasses.replace(settings.paths, out=str(folder)))
-        errand = Errand(own, hp, folder / "run", "", "look", lambda *_: None, lambda _: None, means)
-        seen = importlib.import_module(pipeline_of(hp)).look(errand)
+        errand = RunContext(own, hp, folder / "run", "", "look", lambda *_: None, lambda _: None, means)
+        seen = pipeline_function("inspect", hp)(errand)
         tell("look", seen.notes, seen.counts.lines() if seen.counts else [])

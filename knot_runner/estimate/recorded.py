@@ -14,14 +14,14 @@ from knot_runner.composed import ComposedJob
 from knot_runner.errors import UserError
 from knot_runner.estimate import kinds
 from knot_runner.estimate.pieces import Cost
-from knot_runner.records import NAME, read_record, read_result
+from knot_runner.records import RESULT_FILE, read_record, read_result
 
 #: Runs of a task, of no job of the command, that are read at most.
-MOST = 60
+MAX_RUNS = 60
 #: Runs of a kind that are counted, at most.
-ENOUGH = 12
+ENOUGH_RUNS = 12
 #: (kind, seconds at the start, seconds a unit, bytes)
-Found = tuple[str, float, float, int]
+RecordedCosts = tuple[str, float, float, int]
 
 
 def recorded_costs(jobs: list[ComposedJob], cores: int) -> dict[str, Cost]:
@@ -35,7 +35,7 @@ def recorded_costs(jobs: list[ComposedJob], cores: int) -> dict[str, Cost]:
     for root in sorted({_task_folder(job) for job in jobs}):
         for folder, config, result in _finished(root, {job.run_id: job.config for job in jobs}):
             for kind, *seconds in _costs_of(folder, config, result):
-                if len(found[kind]) < ENOUGH:
+                if len(found[kind]) < ENOUGH_RUNS:
                     found[kind].append(tuple(seconds))
                     busy[kind] = 1.0 if result.get("engine") == "loop" else _most_busy(config, cores)
     return {
@@ -63,10 +63,10 @@ def _finished(root: Path, known: dict[str, dict[str, Any]]) -> Iterator[tuple[Pa
     """(Folder, settings, result) of finished runs below ``root``, newest first: all in ``known`` (by run id), whose
     settings need not be read, and some others."""
     others = 0
-    for path in sorted(root.glob(f"*/*/{NAME}"), key=lambda path: path.stat().st_mtime, reverse=True):
+    for path in sorted(root.glob(f"*/*/{RESULT_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True):
         run_id = path.parent.name
         others += run_id not in known
-        if others > MOST and run_id not in known:
+        if others > MAX_RUNS and run_id not in known:
             continue
         result = read_result(path.parent)
         if result is None or result.get("status") != "done":
@@ -92,7 +92,7 @@ def run_space(folder: Path) -> int:
     return 3 * max(states, default=0) + sum(sizes.values()) - sum(states)
 
 
-def _costs_of(folder: Path, config: dict[str, Any], result: dict[str, Any]) -> list[Found]:
+def _costs_of(folder: Path, config: dict[str, Any], result: dict[str, Any]) -> list[RecordedCosts]:
     """What one run says; nothing where its records are of another version."""
     try:
         seconds = result["seconds"]
@@ -112,7 +112,7 @@ def _costs_of(folder: Path, config: dict[str, Any], result: dict[str, Any]) -> l
         return []
 
 
-def _of_stages(folder: Path, config: dict[str, Any], stages: dict[str, float]) -> list[Found]:
+def _of_stages(folder: Path, config: dict[str, Any], stages: dict[str, float]) -> list[RecordedCosts]:
     """Seconds an epoch of every teacher and of distillation, each of which leaves a model."""
     training, found = config["training"], []
     model = (folder / "model.safetensors").stat().st_size

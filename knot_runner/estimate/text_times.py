@@ -16,7 +16,7 @@ import torch
 from knot_runner.engine import loop
 from knot_runner.engine.commit import Checkpoint, save_bytes
 from knot_runner.engine.execute import Executor
-from knot_runner.engine.hardware import prepare
+from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.requests import Network, Predict, Ref, Train
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.stages import key_of
@@ -24,20 +24,20 @@ from knot_runner.engine.store import Artefact, Store
 from knot_runner.estimate.child import Tell
 from knot_runner.estimate.kinds import distil_kind, teacher_kind
 from knot_runner.models.tokens import Encoded, batches
-from knot_runner.prepare import select
+from knot_runner.prepare import select_texts
 from knot_runner.settings import Settings
 
 #: The kind of all predictions; a unit is a million tokens, padding included.
 PREDICTION = "predictions"
-START = "starts"
+START_KIND = "starts"
 #: A commit of training holds the model, two moments, and often the best weights so far.
 MODELS_PER_COMMIT = 4
 #: What is timed gets so many seconds at least, ...
-LEAST = 1.0
+MIN_SECONDS_TIMED = 1.0
 #: ... and predictions no more than so many.
-MOST_PREDICTING = 2.0
+MAX_PREDICTING = 2.0
 #: Teachers that are timed; their networks are alike but in federations of unlike architectures.
-MOST_TEACHERS = 2
+MAX_TEACHERS = 2
 #: Texts that are predicted.
 SOME = 1280
 #: Where the weights lie that predictions are timed with.
@@ -84,8 +84,8 @@ class Timer:
         """
         teachers = {kind: request for kind, request in requests.items() if request.start is None}
         students = {kind: request for kind, request in requests.items() if request.start is not None}
-        timed = dict([*list(teachers.items())[:MOST_TEACHERS], *students.items()])
-        rates = self._rates(network, tokens, min(_share(deadline, 1 + len(timed)), MOST_PREDICTING))
+        timed = dict([*list(teachers.items())[:MAX_TEACHERS], *students.items()])
+        rates = self._rates(network, tokens, min(_share(deadline, 1 + len(timed)), MAX_PREDICTING))
         self._tell("cost", PREDICTION, rates.predicting * 1e6, None)
         found: dict[str, float] = {}
         for number, (kind, request) in enumerate(timed.items()):
@@ -143,7 +143,7 @@ class Timer:
     def _stand_in(self, request: Train) -> None:
         """Teachers' weights and soft labels for a student, which take as long whatever they say."""
         if request.start is not None and self._store.find(*request.start) is None:
-            self._store.put(*request.start, loop.build(request.network).state_dict(), {})
+            self._store.put(*request.start, loop.build_network(request.network).state_dict(), {})
         for part in (request.train, request.valid):
             texts = len(_lengths(self._store, part.tokens))
             for ref in part.inputs.values():
@@ -152,8 +152,8 @@ class Timer:
 
     def _rates(self, network: Network, tokens: Ref, quota: float) -> Rates:
         """Predict some texts, drawn at random; commit once. The first batch is not counted."""
-        place = loop.Place(self._store, prepare(self._settings.hardware), self._data_root)
-        weights = loop.build(network).state_dict()
+        place = loop.Place(self._store, prepare_device(self._settings.hardware), self._data_root)
+        weights = loop.build_network(network).state_dict()
         model = len(save_bytes(weights))
         self._store.put(*STAND_IN, weights, {})
         some = self._some(tokens)
@@ -166,7 +166,7 @@ class Timer:
 
         seen.append((time.monotonic(), 0))
         with contextlib.suppress(_EnoughError):
-            loop.predict(Predict("probe", "", network, STAND_IN, some), place, report)
+            loop.predict_network(Predict("probe", "", network, STAND_IN, some), place, report)
         seen = seen[1:] if len(seen) > 2 else seen
         predicted = sum(evaluation_batches(self._store, some)[seen[0][1] : seen[-1][1]])
         began = time.monotonic()
@@ -179,11 +179,11 @@ class Timer:
         tensors = self._store.get(*tokens).tensors()
         whole = Encoded(tensors["ids"], tensors["offsets"], tensors["second"])
         rows = np.random.default_rng(0).permutation(len(whole))[:SOME]
-        self._store.put(*SOME_TEXTS, select(whole, rows).tensors(), {})
+        self._store.put(*SOME_TEXTS, select_texts(whole, rows).tensors(), {})
         return SOME_TEXTS
 
 
-def kind_of(request: Train) -> str:
+def training_kind(request: Train) -> str:
     """Trainings of one kind take alike per epoch."""
     if request.stage == "distil":
         return distil_kind(request.training.batch, request.objective.settings["loss"])
@@ -221,7 +221,7 @@ def _lengths(store: Store, tokens: Ref) -> torch.Tensor:
 
 def _share(deadline: float, parts: int) -> float:
     """Seconds for the next of ``parts`` that are to be through by ``deadline``."""
-    return max(LEAST, (deadline - time.monotonic()) / parts)
+    return max(MIN_SECONDS_TIMED, (deadline - time.monotonic()) / parts)
 
 
 def _mean(values: list[float]) -> float | None:

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from knot_runner.engine.plugins import load_plugins
-from knot_runner.engine.requests import Network, Predict, Ref, Request, Train
+from knot_runner.engine.requests import Network, Predict, Ref, TextRequest, Train
 from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.estimate.child import Tell
 from knot_runner.estimate.kinds import WORKERS
 from knot_runner.estimate.pieces import Piece
-from knot_runner.estimate.text_times import PREDICTION, START, Readable, Timer, kind_of, padded_tokens
+from knot_runner.estimate.text_times import PREDICTION, START_KIND, Readable, Timer, padded_tokens, training_kind
 from knot_runner.methods import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
@@ -99,7 +99,7 @@ def plan_and_time(
         for piece, request in planned:
             if isinstance(request, Train) and not piece.there and piece.kind not in known:
                 trainings.setdefault(piece.kind, request)
-    tell("cost", START, planner.begin, None)
+    tell("cost", START_KIND, planner.begin, None)
     timer = Timer(tell, planner.store, first, data_root)
     timer.measure(trainings, *planner.example(), deadline)
 
@@ -121,12 +121,12 @@ class Planner:
             encoded = read
         self.begin = read - began + time.monotonic() - encoded
 
-    def plan(self, job: TextJob) -> list[tuple[Piece, Request | None]]:
+    def plan(self, job: TextJob) -> list[tuple[Piece, TextRequest | None]]:
         """The job's pieces in order, each with its request."""
         hp, federation = job.hp, self._federation_of(job)
         method = METHODS[job.settings.method["algorithm"]]
-        planned: list[tuple[Piece, Request | None]] = [
-            (Piece(START, "texts, reading them", f"start {job.run_id}", START), None)
+        planned: list[tuple[Piece, TextRequest | None]] = [
+            (Piece(START_KIND, "texts, reading them", f"start {job.run_id}", START_KIND), None)
         ]
         state, round = method.init(hp, federation), 0
         while requests := method.plan(hp, state, federation, round):
@@ -161,17 +161,17 @@ class Planner:
         except _AbsentError:
             return ("tokens", f"random {settings.seed} {bias.texts} {bias.tokens} {settings.task.max_length}")
 
-    def _stand_ins(self, requests: list[Request], found: list[Artefact | None]) -> list[Artefact | StandIn]:
+    def _stand_ins(self, requests: list[TextRequest], found: list[Artefact | None]) -> list[Artefact | StandIn]:
         classes = len(self._task.labels.names)
         return [
             artefact or StandIn(*key_of(request), classes) for request, artefact in zip(requests, found, strict=True)
         ]
 
-    def _piece(self, job: TextJob, request: Request, step: int, there: bool) -> Piece:
+    def _piece(self, job: TextJob, request: TextRequest, step: int, there: bool) -> Piece:
         key, shared = "/".join(key_of(request)), SHARED[request.stage]
         if isinstance(request, Predict):
             return Piece(shared, PREDICTION, key, PREDICTION, self._tokens(job, request) / 1e6, step, there)
-        kind, epochs = kind_of(request), request.training.epochs
+        kind, epochs = training_kind(request), request.training.epochs
         return Piece(
             shared,
             f"{kind.partition(', batch')[0]}, {epochs} epoch{'s' * (epochs > 1)}",
@@ -182,7 +182,7 @@ class Planner:
             there,
         )
 
-    def _workers(self, planned: list[tuple[Piece, Request | None]]) -> Piece:
+    def _workers(self, planned: list[tuple[Piece, TextRequest | None]]) -> Piece:
         """Starting the processes that a job's teachers train in; a job that finds its teachers needs none."""
         missing = [piece.key for piece, request in planned if isinstance(request, Train) and piece.step == 1]
         there = all(piece.there for piece, _ in planned if piece.key in missing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import statistics
 import time
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any
 
 from knot_runner.composed import ComposedJob
 from knot_runner.errors import UserError
-from knot_runner.estimate.child import Message, Seen, Tell, watch
-from knot_runner.estimate.kinds import DISTANCES
+from knot_runner.estimate.child import ChildMessage, Seen, Tell, watch
+from knot_runner.estimate.kinds import DISTANCE_MATRICES
 from knot_runner.estimate.pieces import Cost
 from knot_runner.estimate.recorded import run_space
 from knot_runner.settings import FederatedSettings, Settings, TrackerSettings
@@ -25,11 +24,11 @@ STAGES = {
     "coreset_knn": "coresets",
 }
 #: So many steps in so many seconds are enough, whatever time there is.
-ENOUGH = (12, 4.0)
+ENOUGH_ROUNDS = (12, 4.0)
 #: Seconds between two reports of other stages.
 SELDOM = 0.05
 #: Of a run that measures seldom, so that some rounds are seen with measures and some without.
-MOST_BETWEEN_MEASURES = 3
+MAX_BETWEEN_MEASURES = 3
 
 
 def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost | str:
@@ -59,7 +58,7 @@ def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost 
 
 
 def _plenty(steps: int, seconds: float) -> bool:
-    return steps > ENOUGH[0] and seconds >= ENOUGH[1]
+    return steps > ENOUGH_ROUNDS[0] and seconds >= ENOUGH_ROUNDS[1]
 
 
 def _reached(seen: Seen, main: str) -> str:
@@ -74,11 +73,11 @@ def _as_timed(job: ComposedJob, stage: str) -> tuple[str, Settings, Any]:
     A federated run measures in some of the rounds, and has its clients in one cluster, which needs no distance.
     """
     settings, hp = dataclasses.replace(job.settings, tracker=TrackerSettings("none")), job.method
-    if stage == DISTANCES:
+    if stage == DISTANCE_MATRICES:
         return "distances", settings, hp
     if not isinstance(hp, FederatedSettings):
         return STAGES.get(hp.algorithm, ""), settings, hp
-    every = min(settings.training.evaluate_every, MOST_BETWEEN_MEASURES)
+    every = min(settings.training.evaluate_every, MAX_BETWEEN_MEASURES)
     training = dataclasses.replace(settings.training, evaluate_every=every, stop_at_target=False)
     if hp.clustering is not None:
         hp = dataclasses.replace(hp, clustering=dataclasses.replace(hp.clustering, graph="none"))
@@ -111,7 +110,7 @@ def cost_of(seen: Seen, main: str, every: int = 1, wanted: int = 1) -> Cost | No
     return cost(start, unit) if main == "rounds" else cost(0.0, start + unit * steps[0][4])
 
 
-def _per_round(steps: list[Message], every: int, wanted: int) -> float:
+def _per_round(steps: list[ChildMessage], every: int, wanted: int) -> float:
     """Seconds a round: the medians of rounds with and without measures, as often as there will be."""
     groups: dict[bool, list[float]] = {True: [], False: []}
     for before, after in zip(steps, steps[1:], strict=False):
@@ -122,7 +121,7 @@ def _per_round(steps: list[Message], every: int, wanted: int) -> float:
     return bare + (measured - bare) / wanted
 
 
-def _per_step(steps: list[Message]) -> float:
+def _per_step(steps: list[ChildMessage]) -> float:
     """Seconds a step of those between the first and the last report: several may be reported at once."""
     done = steps[-1][3] - steps[0][3]
     return (steps[-1][0] - steps[0][0]) / done if done else 0.0
@@ -134,8 +133,8 @@ def _per_step(steps: list[Message]) -> float:
 def _carry_out(tell: Tell, folder: Path, settings: Settings, hp: Any, main: str) -> None:
     """The run of ``settings``, whole, in ``folder``; every step of stage ``main`` is told."""
     from knot_runner.engine.plugins import load_plugins
-    from knot_runner.pipelines.errand import Errand
-    from knot_runner.run import PIPELINES
+    from knot_runner.pipelines.errand import RunContext
+    from knot_runner.run import pipeline_function
 
     last = 0.0
 
@@ -147,10 +146,9 @@ def _carry_out(tell: Tell, folder: Path, settings: Settings, hp: Any, main: str)
             last = now
 
     load_plugins(settings.plugins)
-    module = "federated" if isinstance(hp, FederatedSettings) else PIPELINES[type(hp)]
-    pipeline = importlib.import_module(f"knot_runner.pipelines.{module}")
+    pipeline = pipeline_function("run", hp)
     tell("ready")
     settings = dataclasses.replace(settings, paths=dataclasses.replace(settings.paths, out=str(folder)))
-    errand = Errand(settings, hp, folder / "run", "", "timed", report, lambda text: None)
-    pipeline.carry_out(errand)
+    errand = RunContext(settings, hp, folder / "run", "", "timed", report, lambda text: None)
+    pipeline(errand)
     tell("through")

@@ -17,15 +17,15 @@ from knot_runner.estimate.recorded import in_family, recorded_costs
 from knot_runner.estimate.timed import time_piece
 
 #: Less time than this shows nothing.
-LEAST = 2.0
+MIN_SECONDS = 2.0
 #: How much more than its share of the time a kind may take before it is given up, as long as there is any.
-PATIENCE = 2.0
+_GRACE_SECONDS = 2.0
 #: What of its share a process on texts plans with: the last step it looks at may be slow.
-PLANNED = 0.85
+PLANNING_SHARE = 0.85
 
 
 @dataclass
-class Estimate:
+class SweepEstimate:
     """What is known: the ``loads`` of the jobs to do, and ``costs`` of kinds.
 
     ``untimed``: name of a kind -> why its cost is not known; ``problems``: what a run of the sweep would stop at;
@@ -60,13 +60,13 @@ def plain_loads(jobs: list[ComposedJob]) -> list[Load]:
     return [kinds.load_of(job) for job in jobs if not kinds.on_texts(job)]
 
 
-def estimate(jobs: list[ComposedJob], done: list[ComposedJob], seconds: float) -> Estimate:
+def estimate_sweep(jobs: list[ComposedJob], done: list[ComposedJob], seconds: float) -> SweepEstimate:
     """What ``jobs`` (all different, to do) will take; ``done``: jobs whose results are there.
 
     At most about ``seconds`` are spent on timing, in processes apart; ``paths.out`` is only read.
     """
     began = time.monotonic()
-    deadline, made = began + seconds, Estimate()
+    deadline, made = began + seconds, SweepEstimate()
     recorded = recorded_costs([*jobs, *done], os.cpu_count() or 1)
     families: dict[str, list[ComposedJob]] = {}
     for job in jobs:
@@ -97,7 +97,7 @@ def _with_what_is_there(loads: list[Load], done: list[ComposedJob]) -> list[Load
         dataclasses.replace(
             load,
             pieces=tuple(
-                dataclasses.replace(p, there=p.key in there and p.stage != kinds.DATA_SETS) for p in load.pieces
+                dataclasses.replace(p, there=p.key in there and p.stage != kinds.DATA_SETS_KIND) for p in load.pieces
             ),
         )
         for load in loads
@@ -116,9 +116,9 @@ def _questions(jobs: list[ComposedJob], loads: list[Load]) -> dict[str, _Questio
     return dict(sorted(found.items(), key=lambda item: -count[item[0]]))
 
 
-def _ask(made: Estimate, question: _Question, deadline: float, rest: int) -> None:
+def _ask(made: SweepEstimate, question: _Question, deadline: float, rest: int) -> None:
     left = deadline - time.monotonic()
-    if left < LEAST:
+    if left < MIN_SECONDS:
         made.untimed[question.name] = "no time was left"
         return
     try:
@@ -134,10 +134,10 @@ def _ask(made: Estimate, question: _Question, deadline: float, rest: int) -> Non
 
 def _most(left: float, rest: int) -> float:
     """Seconds after which one of ``rest`` is given up."""
-    return min(left, PATIENCE * left / rest)
+    return min(left, _GRACE_SECONDS * left / rest)
 
 
-def _problem(made: Estimate, text: str) -> None:
+def _problem(made: SweepEstimate, text: str) -> None:
     if text not in made.problems:
         made.problems.append(text)
 
@@ -145,17 +145,19 @@ def _problem(made: Estimate, text: str) -> None:
 # ------------------------------------------------------------------------------------------------------------- texts
 
 
-def _ask_family(made: Estimate, jobs: list[ComposedJob], recorded: dict[str, Cost], deadline: float, rest: int) -> None:
+def _ask_family(
+    made: SweepEstimate, jobs: list[ComposedJob], recorded: dict[str, Cost], deadline: float, rest: int
+) -> None:
     """Plan jobs that read the same texts, and time what is not on record, in one process."""
     left, config = deadline - time.monotonic(), jobs[0].config
     name = jobs[0].settings.task.name
-    if left < LEAST:
+    if left < MIN_SECONDS:
         made.untimed[f"{name} texts"] = "no time was left"
         made.unplanned += len(jobs)
         return
     prefix = in_family(config, "")
     known = {kind.removeprefix(prefix) for kind in recorded if kind.startswith(prefix)}
-    most, until = _most(left, rest), time.monotonic() + PLANNED * left / rest
+    most, until = _most(left, rest), time.monotonic() + PLANNING_SHARE * left / rest
     seen = watch(_plan_and_time, (jobs, known, until), most, lambda seen: False)
     if seen.problem:
         _problem(made, seen.problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from knot_runner.engine.requests import Network, Part, Ref
+from knot_runner.engine.requests import EncodedPart, Network, Ref
 from knot_runner.settings import Labels, TrainingSettings
 from knot_runner.strict import digest
 
@@ -37,5 +37,5 @@ class Federation:
         texts = sorted([*names, *ref] for names, ref in self.tokens.items())
         return digest([texts, self.random_texts, self.weights], 64)
 
-    def part(self, dataset: str, split: str) -> Part:
-        return Part(self.tokens[dataset, split])
+    def part(self, dataset: str, split: str) -> EncodedPart:
+        return EncodedPart(self.tokens[dataset, split])

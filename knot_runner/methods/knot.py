@@ -11,19 +11,19 @@ from typing import Any
 
 import torch
 
-from knot_runner.engine.requests import Objective, Part, Predict, Request, Train
+from knot_runner.engine.requests import EncodedPart, Objective, Predict, TextRequest, Train
 from knot_runner.engine.store import Artefact
 from knot_runner.errors import UserError, nearest
 from knot_runner.methods.federation import Federation
-from knot_runner.methods.losses import LOSSES, cross_entropy, distillation
+from knot_runner.methods.losses import LOSSES, cross_entropy_objective, distillation
 from knot_runner.methods.weighting import WEIGHTINGS, needs_bias
 from knot_runner.settings import KnotSettings, TeachersSettings, build
 from knot_runner.transport import support
 
-State = dict[str, Any]
+KnotState = dict[str, Any]
 
 
-def init(hp: KnotSettings | TeachersSettings, federation: Federation) -> State:
+def init(hp: KnotSettings | TeachersSettings, federation: Federation) -> KnotState:
     """An empty state, after checking what only the tables of losses and weightings know."""
     if isinstance(hp, KnotSettings):
         if hp.weighting not in WEIGHTINGS:
@@ -37,7 +37,9 @@ def init(hp: KnotSettings | TeachersSettings, federation: Federation) -> State:
     return {}
 
 
-def plan(hp: KnotSettings | TeachersSettings, state: State, federation: Federation, round: int) -> list[Request]:
+def plan(
+    hp: KnotSettings | TeachersSettings, state: KnotState, federation: Federation, round: int
+) -> list[TextRequest]:
     """What has to be trained or predicted in this round; nothing when the method is through."""
     steps = [plan_teachers, plan_soft_labels, plan_distillation]
     if isinstance(hp, TeachersSettings):
@@ -46,9 +48,9 @@ def plan(hp: KnotSettings | TeachersSettings, state: State, federation: Federati
 
 
 def fold(
-    hp: KnotSettings | TeachersSettings, state: State, federation: Federation, round: int,
-    requests: list[Request], artefacts: list[Artefact],
-) -> tuple[State, dict[str, Any]]:  # fmt: skip
+    hp: KnotSettings | TeachersSettings, state: KnotState, federation: Federation, round: int,
+    requests: list[TextRequest], artefacts: list[Artefact],
+) -> tuple[KnotState, dict[str, Any]]:  # fmt: skip
     """The next state, and what there is to say of the round."""
     state, said = dict(state), {}
     for request, artefact in zip(requests, artefacts, strict=True):
@@ -69,7 +71,7 @@ def fold(
     return state, said
 
 
-def plan_teachers(hp: Any, state: State, federation: Federation) -> list[Request]:
+def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[TextRequest]:
     """Cross-entropy training of every local model and of the global one (section 6, "Training local models")."""
     return [
         Train(
@@ -79,7 +81,7 @@ def plan_teachers(hp: Any, state: State, federation: Federation) -> list[Request
             start=None,
             train=federation.part(party, "train"),
             valid=federation.part(party, "valid"),
-            objective=Objective(cross_entropy),
+            objective=Objective(cross_entropy_objective),
             training=federation.training.pretrain if party == federation.server else federation.training.local,
             select="f1",
             seed=federation.seed,
@@ -89,9 +91,9 @@ def plan_teachers(hp: Any, state: State, federation: Federation) -> list[Request
     ]
 
 
-def plan_soft_labels(hp: KnotSettings, state: State, federation: Federation) -> list[Request]:
+def plan_soft_labels(hp: KnotSettings, state: KnotState, federation: Federation) -> list[TextRequest]:
     """Every teacher on the transfer set; its bias too if the weighting reads it."""
-    requests: list[Request] = [
+    requests: list[TextRequest] = [
         _predict("soft_labels", party, state, federation, federation.tokens[federation.transfer, split])
         for party in federation.teachers
         for split in ("train", "valid")
@@ -99,16 +101,16 @@ def plan_soft_labels(hp: KnotSettings, state: State, federation: Federation) -> 
     return requests + (plan_biases(state, federation) if needs_bias(hp.weighting) else [])
 
 
-def plan_biases(state: State, federation: Federation) -> list[Request]:
+def plan_biases(state: KnotState, federation: Federation) -> list[TextRequest]:
     """Every teacher on the random texts (section 5.2, App. D.1)."""
     assert federation.random_texts is not None
     return [_predict("bias", party, state, federation, federation.random_texts) for party in federation.teachers]
 
 
-def plan_distillation(hp: KnotSettings, state: State, federation: Federation) -> list[Request]:
+def plan_distillation(hp: KnotSettings, state: KnotState, federation: Federation) -> list[TextRequest]:
     """The student, from the pretrained global weights, on the soft labels (eq. 3)."""
     parts = [
-        Part(
+        EncodedPart(
             federation.tokens[federation.transfer, split],
             {party: _ref(state[f"soft/{party}/{split}"]) for party in federation.teachers},
         )
@@ -155,7 +157,7 @@ def probability_bias(artefact: Artefact) -> list[float]:
     return (counts / counts.sum()).tolist()
 
 
-def _predict(stage: Any, party: str, state: State, federation: Federation, tokens: tuple[str, str]) -> Predict:
+def _predict(stage: Any, party: str, state: KnotState, federation: Federation, tokens: tuple[str, str]) -> Predict:
     return Predict(stage, party, federation.networks[party], _ref(state[f"weights/{party}"]), tokens)
 
 

@@ -2,7 +2,7 @@
 
 Every tensor of the encoder must be in the file, and every tensor of the file must be the encoder's, of its shape and
 finite; else the run would train from weights that are partly, or wholly, random. Only heads may differ: the file's are
-not used, and the model's begins at random, which :func:`describe` says.
+not used, and the model's begins at random, which :func:`describe_weights` says.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from knot_runner.settings import ModelSettings
 
 KEY = "model.weights"
 #: how names of a file's own heads begin (of pre-training and of fine-tuning); position_ids are 0, 1, 2, ..., no weights
-HEADS = ("pooler.", "cls.", "classifier.", "qa_outputs.")
+HEAD_PREFIXES = ("pooler.", "cls.", "classifier.", "qa_outputs.")
 NO_WEIGHTS = ("embeddings.position_ids",)
 #: what the model builds whatever the settings, as config.json calls it; files with other values are of other networks
-FIXED = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
+FIXED_CONFIG = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
 #: names that a message lists
-MOST_NAMES = 3
+_MAX_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
     )
 
 
-def describe(encoder: Encoder) -> str:
+def describe_weights(encoder: Encoder) -> str:
     """What was loaded and what was not, in one line."""
     unused = f"; unused of the file: {_some(encoder.unused)}" if encoder.unused else ""
     return f"{KEY}: {encoder.source}: {len(encoder.tensors)} tensors of the encoder; the head begins at random{unused}"
@@ -109,7 +109,7 @@ def _from_hub(spec: ModelSettings) -> Encoder:
     _check_config(spec, source, model.config.to_dict())
     _refuse(source, "lacks", "of the encoder", sorted(info["missing_keys"]))
     unused = [_plain(name) for name in sorted(info["unexpected_keys"])]
-    heads = [name for name in unused if name.startswith(HEADS)]
+    heads = [name for name in unused if name.startswith(HEAD_PREFIXES)]
     foreign = [name for name in unused if name not in heads and name not in NO_WEIGHTS]
     _refuse(source, "has", "that the encoder has not", foreign)
     return Encoder(source, dict(model.state_dict()), heads)
@@ -127,7 +127,7 @@ def _from_folder(spec: ModelSettings, folder: Path) -> Encoder:
             if name in tensors:
                 raise UserError(f"{KEY}: {file}: {name} is in another file of {folder} too")
             tensors[name] = tensor
-    heads = sorted(name for name in tensors if name.startswith(HEADS))
+    heads = sorted(name for name in tensors if name.startswith(HEAD_PREFIXES))
     own = {name: tensor for name, tensor in tensors.items() if name not in (*heads, *NO_WEIGHTS)}
     return Encoder(os.fspath(files[0] if len(files) == 1 else folder), own, heads)
 
@@ -166,7 +166,7 @@ def _check_config(spec: ModelSettings, source: str, config: dict[str, Any]) -> N
         raise UserError(f"{KEY}: {source}: model_type is {kind}; bert is the one kind that is read")
     if (heads := config.get("num_attention_heads", spec.heads)) != spec.heads:
         raise UserError(f"{KEY}: {source}: has num_attention_heads {heads}; model.heads={heads} is right for it")
-    for key, value in FIXED.items():
+    for key, value in FIXED_CONFIG.items():
         if config.get(key, value) != value:
             raise UserError(f"{KEY}: {source}: has {key} {config[key]}; the model's is {value}")
 
@@ -177,8 +177,8 @@ def _refuse(source: str, verb: str, what: str, names: list[str]) -> None:
 
 
 def _some(names: list[str]) -> str:
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _sides(tensor: Tensor) -> str:

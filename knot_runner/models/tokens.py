@@ -21,7 +21,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 #: What any text may hold, seen in training or not; the capitals are lowered before.
 ASCII = "".join(chr(code) for code in range(33, 127) if not chr(code).isupper())
 #: Above this share of [UNK] the vocabulary does not fit the texts, and training would learn little but that.
-MOST_UNKNOWN = 0.2
+MAX_UNKNOWN = 0.2
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def make_tokenizer(vocabulary: list[str], max_length: int) -> Tokenizer:
 def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = None) -> Encoded:
     """Encode ``texts`` (with their second sentences ``pairs``).
 
-    Raises :class:`UserError` when more than ``MOST_UNKNOWN`` of the tokens are [UNK]: the vocabulary does not fit.
+    Raises :class:`UserError` when more than ``MAX_UNKNOWN`` of the tokens are [UNK]: the vocabulary does not fit.
     """
     inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
     encodings = tokenizer.encode_batch(inputs)
@@ -115,7 +115,7 @@ def encode(tokenizer: Tokenizer, texts: list[str], pairs: list[str] | None = Non
     second = [e.type_ids.index(1) if pairs is not None and 1 in e.type_ids else len(e.ids) for e in encodings]
     ids = torch.tensor([token for e in encodings for token in e.ids], dtype=torch.int32)
     unknown = unknown_share(ids, tokenizer)
-    if unknown > MOST_UNKNOWN:
+    if unknown > MAX_UNKNOWN:
         raise UserError(f"model.vocab: {unknown:.0%} of the tokens are [UNK]; a vocabulary of these texts is right")
     offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]))
     return Encoded(ids, offsets, torch.tensor(second, dtype=torch.int64))

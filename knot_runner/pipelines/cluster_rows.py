@@ -12,34 +12,34 @@ import torch
 
 from knot_runner import measures
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
-from knot_runner.methods.federated.joined import work_of
+from knot_runner.methods.federated.joined import cluster_work
 from knot_runner.methods.federated.population import Population
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.rounds import Row
+from knot_runner.pipelines.rounds import LogRow
 
 #: Of a cluster that is through before others are.
-NO_WORK: Row = {"participants": [], "before": [], "after": [], "train_loss": 0.0, "temperature": 0.0, "steps": 0}
+NO_WORK: LogRow = {"participants": [], "before": [], "after": [], "train_loss": 0.0, "temperature": 0.0, "steps": 0}
 
 
-def local_row(cluster: Population, requests: list[LocalTraining], trained: list[Trained]) -> Row:
+def local_row(cluster: Population, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
     """What the cluster's participants did in a round of several clusters."""
-    asked, came = work_of(cluster, requests, trained)
+    asked, came = cluster_work(cluster, requests, trained)
     return scores.local_facts(asked, came) if asked else dict(NO_WORK)
 
 
 def measured_row(
-    found: scores.Predictions,
+    found: scores.TestPredictions,
     everyone: Population,
     cluster: Population,
     temperature: float,
     coordinates: list[list[float]] | None,
-) -> Row:
+) -> LogRow:
     """The cluster's measures; ``found``: of the clients of ``everyone``, each on its own test images."""
     own = _part(found, everyone, cluster)
     logits, labels = own.logits.double().numpy(), own.labels.numpy()
     classes = logits.shape[1]
     losses = [measures.cross_entropy(logits, labels, heat) if len(labels) else 0.0 for heat in (1.0, temperature)]
-    row: Row = {
+    row: LogRow = {
         "confusion": measures.confusion(logits.argmax(1), labels, classes).tolist(),
         "loss": losses[0],
         "tempered_loss": losses[1],
@@ -50,12 +50,12 @@ def measured_row(
     return row
 
 
-def accuracy(parts: list[Row]) -> float:
+def clusters_accuracy(parts: list[LogRow]) -> float:
     """Of all images of clusters' measured rows."""
     return measures.accuracy(sum(np.array(part["confusion"]) for part in parts))
 
 
-def merged(logs: list[list[Row]], clusters: list[Population]) -> list[Row]:
+def merged(logs: list[list[LogRow]], clusters: list[Population]) -> list[LogRow]:
     """The run's rows (as ``report.sound`` knows them) from the rows of each of ``clusters``, which together hold all
     clients. A cluster that was through earlier keeps its last measures."""
     rows = []
@@ -68,13 +68,13 @@ def merged(logs: list[list[Row]], clusters: list[Population]) -> list[Row]:
     return rows
 
 
-def _part(found: scores.Predictions, everyone: Population, cluster: Population) -> scores.Predictions:
+def _part(found: scores.TestPredictions, everyone: Population, cluster: Population) -> scores.TestPredictions:
     places = {client: place for place, client in enumerate(everyone.clients)}
     at = [places[client] for client in cluster.clients]
     sizes = [len(everyone.test[client]) for client in everyone.clients]
     logits, labels = found.logits.split(sizes), found.labels.split(sizes)
     clients = [found.clients[place] for place in at]
-    return scores.Predictions(torch.cat([logits[i] for i in at]), torch.cat([labels[i] for i in at]), clients)
+    return scores.TestPredictions(torch.cat([logits[i] for i in at]), torch.cat([labels[i] for i in at]), clients)
 
 
 def _distances(probabilities: np.ndarray, labels: np.ndarray, points: np.ndarray) -> list[float]:
@@ -86,7 +86,7 @@ def _distances(probabilities: np.ndarray, labels: np.ndarray, points: np.ndarray
     return found
 
 
-def _work(parts: list[Row]) -> Row:
+def _work(parts: list[LogRow]) -> LogRow:
     work = [zip(part["participants"], part["before"], part["after"], strict=True) for part in parts]
     takers = sorted((taker for own in work for taker in own), key=lambda taker: taker[0])
     counts = [len(part["participants"]) for part in parts]
@@ -95,10 +95,10 @@ def _work(parts: list[Row]) -> Row:
     return {**columns, **means, "steps": sum(part["steps"] for part in parts)}
 
 
-def _measures(parts: list[Row], clusters: list[Population]) -> dict[str, Any]:
+def _measures(parts: list[LogRow], clusters: list[Population]) -> dict[str, Any]:
     tables = [np.array(part["confusion"]) for part in parts]
     images, table = [int(own.sum()) for own in tables], sum(tables)
-    row: Row = {"accuracy": measures.accuracy(table), "f1": measures.macro_f1(table)}
+    row: LogRow = {"accuracy": measures.accuracy(table), "f1": measures.macro_f1(table)}
     row |= {key: _mean([part[key] for part in parts], images) for key in ("loss", "tempered_loss")}
     if all("sd" in part for part in parts):
         row["sd"] = _semantic_distance(tables, [part["sd"] for part in parts])
@@ -112,7 +112,7 @@ def _semantic_distance(tables: list[np.ndarray], within: list[list[float]]) -> f
     return float(np.mean((np.array(within) * counts).sum(0)[present] / counts.sum(0)[present]))
 
 
-def _accuracies(parts: list[Row], clusters: list[Population]) -> Row:
+def _accuracies(parts: list[LogRow], clusters: list[Population]) -> LogRow:
     """Accuracy of each client, and over clients: by images, each alike, and each cluster alike (published tables)."""
     test, found, by_cluster = clusters[0].test, {}, []
     for part, cluster in zip(parts, clusters, strict=True):

@@ -15,31 +15,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from knot_runner.engine.commit import LOG
+from knot_runner.engine.commit import LOG_FILE
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.methods.federated import FederatedMethod
-from knot_runner.methods.federated.joined import joined, part
-from knot_runner.methods.federated.population import Population, State
+from knot_runner.methods.federated.joined import cluster_state, per_cluster
+from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines import cluster_rows, scores
-from knot_runner.pipelines.errand import Errand
-from knot_runner.pipelines.ground import Ground
-from knot_runner.pipelines.rounds import Course, Rounds, Row
+from knot_runner.pipelines.errand import RunContext
+from knot_runner.pipelines.ground import Setup
+from knot_runner.pipelines.rounds import LogRow, RoundLog, RoundLoop
 from knot_runner.strict import digest
 
-STAGE = "clusters"
+CLUSTERS_STAGE = "clusters"
 #: Bump when a change of code changes what a cluster learns: older artefacts are then not found any more.
-FORMAT = 1
+CLUSTERS_FORMAT = 1
 #: Settings of training and method that decide nothing of a cluster's rounds.
 NOT_IN_KEY = ("name", "target", "stop_at_target", "clustering")
 
 
 @dataclass(frozen=True)
-class Work:
+class ClusterWork:
     """What clusters are trained with."""
 
-    errand: Errand
-    ground: Ground
+    errand: RunContext
+    ground: Setup
     method: FederatedMethod
     engine: Engine
 
@@ -58,11 +58,11 @@ class Finished:
     """A cluster after all its rounds."""
 
     key: str
-    state: State
-    rows: list[Row]
+    state: FederatedState
+    rows: list[LogRow]
 
 
-def train(work: Work, clusters: list[Population]) -> list[Finished]:
+def train_clusters(work: ClusterWork, clusters: list[Population]) -> list[Finished]:
     """Every cluster's final state and rows, in order. Raises :class:`DivergedError` and :class:`UserError`.
 
     A cluster learns the same in any company, up to the rounding of engine=stacked, which depends on the stack's width.
@@ -71,18 +71,18 @@ def train(work: Work, clusters: list[Population]) -> list[Finished]:
     store = work.store
     with contextlib.ExitStack() as locks:
         for key in sorted(by_key):  # all take locks in one order, so that no two wait for each other
-            if store.find(STAGE, key) is None:
-                locks.enter_context(store.lock(STAGE, key))
-        missing = {key: cluster for key, cluster in by_key.items() if store.find(STAGE, key) is None}
+            if store.find(CLUSTERS_STAGE, key) is None:
+                locks.enter_context(store.lock(CLUSTERS_STAGE, key))
+        missing = {key: cluster for key, cluster in by_key.items() if store.find(CLUSTERS_STAGE, key) is None}
         if len(missing) < len(by_key):
             work.errand.say(f"{len(by_key) - len(missing)} of {len(by_key)} clusters have been trained before")
         if missing:
             _train_missing(work, missing)
     shutil.rmtree(work.folder, ignore_errors=True)
-    return [_read(store.get(STAGE, key)) for key in by_key]
+    return [_read(store.get(CLUSTERS_STAGE, key)) for key in by_key]
 
 
-def cluster_key(work: Work, cluster: Population) -> str:
+def cluster_key(work: ClusterWork, cluster: Population) -> str:
     """Content address of the cluster's training."""
     settings, task = work.errand.settings, work.ground.task
     hardware, name = settings.hardware, work.engine.name
@@ -91,7 +91,7 @@ def cluster_key(work: Work, cluster: Population) -> str:
         for own in (cluster.train[client], cluster.test[client]):
             rows.update(len(own).to_bytes(8) + own.numpy().tobytes())
     plain = {
-        "format": FORMAT,
+        "format": CLUSTERS_FORMAT,
         "seed": settings.seed,
         "task": [task.digest, task.mean, task.std, task.coordinates, cluster.augment],
         "model": settings.model,
@@ -104,31 +104,33 @@ def cluster_key(work: Work, cluster: Population) -> str:
     return digest({**plain, **used})
 
 
-def _train_missing(work: Work, missing: dict[str, Population]) -> None:
+def _train_missing(work: ClusterWork, missing: dict[str, Population]) -> None:
     """All rounds of clusters that are not finished, and their artefacts; call under their locks."""
     hp, clusters = work.errand.hp, list(missing.values())
-    method = joined(work.method, clusters)
+    method = per_cluster(work.method, clusters)
     everyone = work.ground.population.cluster([client for cluster in clusters for client in cluster.clients])
 
-    def observe(state: State, requests: list[LocalTraining], trained: list[Trained], round: int, measured: bool) -> Row:
+    def observe(
+        state: FederatedState, requests: list[LocalTraining], trained: list[Trained], round: int, measured: bool
+    ) -> LogRow:
         parts = [cluster_rows.local_row(cluster, requests, trained) for cluster in clusters]
         if not measured:
             return {"parts": parts}
-        found = scores.predict(method, hp, state, everyone, work.ground.test.labels, work.engine)
-        scores.check_finite(found, round)
-        heat, points = scores.heat(hp, round), work.ground.task.coordinates
+        found = scores.predict_test(method, hp, state, everyone, work.ground.test.labels, work.engine)
+        scores.check_logits(found, round)
+        heat, points = scores.evaluation_temperature(hp, round), work.ground.task.coordinates
         for row, cluster in zip(parts, clusters, strict=True):
             row |= cluster_rows.measured_row(found, everyone, cluster, heat, points)
-        return {"parts": parts, "accuracy": cluster_rows.accuracy(parts)}
+        return {"parts": parts, "accuracy": cluster_rows.clusters_accuracy(parts)}
 
-    course = Course(method, everyone, digest(list(missing)), work.folder, observe)
-    rounds = Rounds(work.errand, work.engine, course)
+    course = RoundLoop(method, everyone, digest(list(missing)), work.folder, observe)
+    rounds = RoundLog(work.errand, work.engine, course)
     state = rounds.run(method.init(hp, everyone))
     for number, (key, cluster) in enumerate(missing.items()):
-        _write(work.store, key, cluster, part(state, number), _rows_of(rounds.rows, number))
+        _write(work.store, key, cluster, cluster_state(state, number), _rows_of(rounds.rows, number))
 
 
-def _rows_of(rows: list[Row], number: int) -> list[Row]:
+def _rows_of(rows: list[LogRow], number: int) -> list[LogRow]:
     """The rows of one cluster, whose share of a round's seconds is that of its steps."""
     found = []
     for row in rows:
@@ -138,12 +140,14 @@ def _rows_of(rows: list[Row], number: int) -> list[Row]:
     return found
 
 
-def _write(store: Store, key: str, cluster: Population, state: State, rows: list[Row]) -> None:
+def _write(store: Store, key: str, cluster: Population, state: FederatedState, rows: list[LogRow]) -> None:
     log = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
     seconds = round(sum(row["seconds"] for row in rows), 2)
     info: dict[str, Any] = {"members": list(cluster.clients), "seconds": seconds}
-    store.put(STAGE, key, state, info, {LOG: log})
+    store.put(CLUSTERS_STAGE, key, state, info, {LOG_FILE: log})
 
 
 def _read(artefact: Artefact) -> Finished:
-    return Finished(artefact.key, artefact.tensors(), [json.loads(line) for line in artefact.read(LOG).splitlines()])
+    return Finished(
+        artefact.key, artefact.tensors(), [json.loads(line) for line in artefact.read(LOG_FILE).splitlines()]
+    )

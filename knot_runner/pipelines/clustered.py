@@ -12,13 +12,13 @@ from knot_runner.errors import UserError
 from knot_runner.files import write_atomic
 from knot_runner.methods.federated import FederatedMethod, clustering
 from knot_runner.methods.federated.clustering import Clusters
-from knot_runner.methods.federated.joined import joined, together
+from knot_runner.methods.federated.joined import joint_state, per_cluster
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.cluster_rows import merged
-from knot_runner.pipelines.cluster_training import Work, train
-from knot_runner.pipelines.errand import Errand
-from knot_runner.pipelines.ground import Ground
-from knot_runner.pipelines.rounds import Learnt, scalars
+from knot_runner.pipelines.cluster_training import ClusterWork, train_clusters
+from knot_runner.pipelines.errand import RunContext
+from knot_runner.pipelines.ground import Setup
+from knot_runner.pipelines.rounds import TrainingResult, scalars
 from knot_runner.settings import Centralised
 
 
@@ -32,7 +32,7 @@ class Grouping:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def group(errand: Errand, ground: Ground) -> Grouping:
+def group_clients(errand: RunContext, ground: Setup) -> Grouping:
     """Distances and clusters, before anything is trained. Raises :class:`UserError`."""
     settings, spec = errand.settings, errand.hp.clustering
     _check(errand, ground)
@@ -40,11 +40,11 @@ def group(errand: Errand, ground: Ground) -> Grouping:
         found, seconds, notes = clustering.one_cluster(len(ground.population)), {}, []
     else:
         sets = matrix.labelled(errand, spec.otdd, ground.task, ground.partition.train, settings.seed)
-        between = matrix.distances(errand, sets, ground.partition.names, spec.otdd, ground.task.digest)
+        between = matrix.compute_distances(errand, sets, ground.partition.names, spec.otdd, ground.task.digest)
         found = clustering.cluster(between.matrix, spec, keyed(settings.seed, "clustering"))
-        seconds, notes = {"distances": round(between.seconds, 2)}, matrix.cut(spec.otdd, ground.partition)
+        seconds, notes = {"distances": round(between.seconds, 2)}, matrix.subsample_note(spec.otdd, ground.partition)
     sizes = [len(members) for members in found.members]
-    planted = clustering.agreement(found.labels, ground.partition.groups) if spec.graph != "none" else None
+    planted = clustering.adjusted_rand(found.labels, ground.partition.groups) if spec.graph != "none" else None
     facts = {
         "graph": spec.graph,
         "count": len(sizes),
@@ -58,24 +58,24 @@ def group(errand: Errand, ground: Ground) -> Grouping:
 
 def learn(
     grouping: Grouping,
-    errand: Errand,
-    ground: Ground,
+    errand: RunContext,
+    ground: Setup,
     method: FederatedMethod,
     engine: Engine,
-) -> Learnt:
+) -> TrainingResult:
     """The method in each cluster by itself; rows, state and model of all of them together."""
     clusters = [ground.population.cluster(members) for members in grouping.clusters.members]
-    finished = train(Work(errand, ground, method, engine), clusters)
+    finished = train_clusters(ClusterWork(errand, ground, method, engine), clusters)
     rows = merged([one.rows for one in finished], clusters)
     write_atomic(errand.folder / "rounds.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     for row in rows:
         errand.log(scalars(row))
     facts = {"clusters": grouping.facts | {"artefacts": [one.key for one in finished]}}
-    states = together([one.state for one in finished])
-    return Learnt(joined(method, clusters), states, rows, facts, grouping.seconds)
+    states = joint_state([one.state for one in finished])
+    return TrainingResult(per_cluster(method, clusters), states, rows, facts, grouping.seconds)
 
 
-def _check(errand: Errand, ground: Ground) -> None:
+def _check(errand: RunContext, ground: Setup) -> None:
     """Raises :class:`UserError` for settings that no distances can help."""
     if isinstance(errand.settings.partition, Centralised):
         raise UserError(
@@ -87,10 +87,10 @@ def _check(errand: Errand, ground: Ground) -> None:
             "training.stop_at_target: a cluster's rounds do not depend on the other clusters, so none ends early; "
             "false is right"
         )
-    clustering.check(errand.hp.clustering, len(ground.population))
+    clustering.check_clustering(errand.hp.clustering, len(ground.population))
 
 
-def _few(errand: Errand, sizes: list[int]) -> list[str]:
+def _few(errand: RunContext, sizes: list[int]) -> list[str]:
     """A note where a cluster has fewer clients than a round would take."""
     asked = errand.settings.training.participants
     small = sum(size < asked for size in sizes)

@@ -15,7 +15,7 @@ from knot_runner.stale import code_changes, made_by
 #: A commit may take this share of the time since the last one; a kill costs the steps in between, never a number.
 COMMIT_SHARE = 0.1
 #: ... but never more than so many seconds of work.
-MOST_UNCOMMITTED = 60.0
+MAX_UNCOMMITTED = 60.0
 #: What is said where the data of a commit are not those of now.
 OTHER_DATA = "the data changed since this run was interrupted; it begins afresh"
 
@@ -55,7 +55,7 @@ class Commits:
 
     def due(self) -> bool:
         """Whether a commit now would be its share of the time."""
-        return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MOST_UNCOMMITTED)
+        return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 
     def save(self, step: int, state: dict[str, Tensor], rows: list[dict[str, Any]]) -> None:
         """Commit ``state`` after ``step``; ``rows``: the whole log, one row per step."""

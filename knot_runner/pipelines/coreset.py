@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.commit import save_bytes
-from knot_runner.engine.hardware import prepare_cpu
+from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.errors import UserError
 from knot_runner.files import write_atomic
 from knot_runner.pipelines import encoding
 from knot_runner.pipelines.commits import Commits
-from knot_runner.pipelines.errand import Errand, Look
+from knot_runner.pipelines.errand import RunContext, RunInputs
 from knot_runner.settings import CoresetKnnSettings, CoresetSettings
 from knot_runner.tasks.counts import of_images
 from knot_runner.tasks.images import ImageTask, make_partition
@@ -31,7 +31,7 @@ from knot_runner.transport.federated.plan import squared_distances
 #: Training samples, at most, that the finished coreset is compared with.
 COMPARED = 2000
 #: Coordinates that a coreset may have, at most: squares of larger ones overflow.
-LARGEST = 1e150
+MAX_COORDINATE = 1e150
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +42,12 @@ class Clients:
     rows: list[np.ndarray]
 
 
-def carry_out(errand: Errand) -> dict[str, Any]:
+def run_coreset(errand: RunContext) -> dict[str, Any]:
     """The whole run; the result's content. Raises :class:`UserError`."""
     began = time.monotonic()
     settings, hp = errand.settings, errand.hp
-    prepare_cpu(settings.hardware, errand.say)
-    seen = look(errand)
+    prepare_cpu_device(settings.hardware, errand.say)
+    seen = inspect_coreset(errand)
     task, partition = seen.task, seen.partition
     for note in seen.notes:
         errand.say(note)
@@ -61,7 +61,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     keep(errand, space, points, {"labels": torch.from_numpy(labels)})
     descended = round(sum(row["seconds"] for row in course.rows), 2)
     return {
-        **describe(errand, seen),
+        **describe_coresets(errand, seen),
         "kind": "coreset",
         "losses": [row["loss"] for row in course.rows],
         **facts,
@@ -71,7 +71,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     }
 
 
-def look(errand: Errand) -> Look:
+def inspect_coreset(errand: RunContext) -> RunInputs:
     """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
     settings, hp = errand.settings, errand.hp
     task = errand.means.images(settings.task, errand.data_root)
@@ -82,13 +82,13 @@ def look(errand: Errand) -> Look:
             f"{len(partition.train)} is the most"
         )
     counts = of_images(task, partition)
-    return Look(task, partition, counts, [*task.notes, *partition.notes, *counts.warnings()])
+    return RunInputs(task, partition, counts, [*task.notes, *partition.notes, *counts.warnings()])
 
 
 class _Course:
     """The epochs of one run: their log (``rows``) and when to commit."""
 
-    def __init__(self, errand: Errand, clients: Clients, data: str) -> None:
+    def __init__(self, errand: RunContext, clients: Clients, data: str) -> None:
         self.errand, self.clients = errand, clients
         self.commits = Commits(errand.folder, data, errand.say, errand.code)
         self.rows: list[dict[str, Any]] = []
@@ -101,7 +101,7 @@ class _Course:
         state = fresh if commit.step < 0 else _from_tensors(commit.tensors, commit.step + 1)
         for epoch in range(commit.step + 1, hp.epochs):
             began = time.monotonic()
-            state, row = advance(hp, seed, state, self.clients, epoch)
+            state, row = advance_epoch(hp, seed, state, self.clients, epoch)
             self.rows.append(row | {"seconds": time.monotonic() - began})
             self.errand.log({"epoch": epoch, "loss": row["loss"]})
             self.errand.watch("epochs", epoch + 1, hp.epochs, f"distance {row['loss']:.3f}")
@@ -111,35 +111,35 @@ class _Course:
         return state.points
 
 
-def advance(
+def advance_epoch(
     hp: CoresetSettings, seed: int, state: Descent, clients: Clients, epoch: int
 ) -> tuple[Descent, dict[str, Any]]:
     """One epoch: participants are drawn by (seed, epoch), each gives a gradient, the points take one step."""
-    draw = draws(seed, "coreset", "participants", epoch)
+    draw = coreset_draws(seed, "coreset", "participants", epoch)
     chosen = np.sort(draw.choice(len(clients.rows), hp.participants, replace=False)).tolist()
     found = []
     for client in chosen:
-        rows = subsample(clients.rows[client], hp.samples, draws(seed, "coreset", "samples", epoch, client))
-        own = functools.partial(draws, seed, "coreset", "fedwad", epoch, client)
+        rows = subsample(clients.rows[client], hp.samples, coreset_draws(seed, "coreset", "samples", epoch, client))
+        own = functools.partial(coreset_draws, seed, "coreset", "fedwad", epoch, client)
         found.append(pull(hp, state.points, clients.points[rows], own))
     loss = float(np.mean([distance for distance, _ in found]))
     gradient = descent.aggregated([gradient for _, gradient in found], hp.aggregation)
-    state = descent.step(state, gradient, hp.optimiser, hp.lr)
-    check_finite(state.points, hp.lr, f"epoch {epoch}")
+    state = descent.descent_step(state, gradient, hp.optimiser, hp.lr)
+    check_points(state.points, hp.lr, f"epoch {epoch}")
     return state, {"epoch": epoch, "loss": loss, "participants": chosen}
 
 
 # ----------------------------------------------------------------------------------- shared with coreset_knn
 
 
-def draws(seed: int, *names: object) -> np.random.Generator:
+def coreset_draws(seed: int, *names: object) -> np.random.Generator:
     """Random numbers of their own for (seed, *names)."""
     return np.random.default_rng(keyed(seed, *names))
 
 
 def begin(hp: CoresetSettings | CoresetKnnSettings, dimension: int, seed: int, *names: object) -> Descent:
     """The first points, drawn by (seed, *names)."""
-    return descent.start(hp.points, dimension, hp.start_scale, draws(seed, *names, "start"))
+    return descent.first_descent(hp.points, dimension, hp.start_scale, coreset_draws(seed, *names, "start"))
 
 
 def subsample(rows: np.ndarray, most: int | None, rng: np.random.Generator) -> np.ndarray:
@@ -156,9 +156,9 @@ def pull(
     return descent.federated_gradient(points, sample, hp.fedwad, draws)
 
 
-def check_finite(points: np.ndarray, lr: float, where: str) -> None:
+def check_points(points: np.ndarray, lr: float, where: str) -> None:
     """Raises :class:`UserError` when the points have left the numbers whose squares are numbers."""
-    if not np.abs(points).max() < LARGEST:  # true for NaN, too
+    if not np.abs(points).max() < MAX_COORDINATE:  # true for NaN, too
         raise UserError(f"method.lr: {lr} makes the coreset diverge in {where}; a smaller one is right")
 
 
@@ -173,13 +173,13 @@ def as_tensors(state: Descent) -> dict[str, Tensor]:
     return {name: torch.from_numpy(value) for name, value in arrays.items()}
 
 
-def keep(errand: Errand, space: encoding.Space, points: np.ndarray, more: dict[str, Tensor]) -> None:
+def keep(errand: RunContext, space: encoding.Space, points: np.ndarray, more: dict[str, Tensor]) -> None:
     """``coreset.safetensors``: the points as they are and as images, with ``more``."""
     tensors = {"points": torch.from_numpy(space.images(points)).flatten(1), "codes": torch.from_numpy(points)}
     write_atomic(errand.folder / "coreset.safetensors", save_bytes(tensors | more))
 
 
-def describe(errand: Errand, seen: Look) -> dict[str, Any]:
+def describe_coresets(errand: RunContext, seen: RunInputs) -> dict[str, Any]:
     """What the results of both kinds of coreset say."""
     task, partition = seen.task, seen.partition
     return {
@@ -202,6 +202,6 @@ def _from_tensors(tensors: dict[str, Tensor], steps: int) -> Descent:
 
 def _measure(points: np.ndarray, clients: Clients, task: ImageTask, seed: int) -> dict[str, Any]:
     """Exact W2 between the coreset and (a seeded draw of) all clients' samples: what it is to make small."""
-    rows = subsample(np.concatenate(clients.rows), COMPARED, draws(seed, "coreset", "compared"))
+    rows = subsample(np.concatenate(clients.rows), COMPARED, coreset_draws(seed, "coreset", "compared"))
     distance, _ = descent.exact_gradient(points, clients.points[rows])
     return {"metrics": {"distance": {"ALL": distance}}, "compared": len(rows)}

@@ -12,7 +12,7 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier
 
 from knot_runner import measures
-from knot_runner.engine.hardware import prepare_cpu
+from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.errors import UserError
 from knot_runner.files import write_atomic
 from knot_runner.pipelines import encoding
@@ -20,26 +20,26 @@ from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.coreset import (
     Clients,
     begin,
-    check_finite,
-    describe,
-    draws,
+    check_points,
+    coreset_draws,
+    describe_coresets,
     keep,
     nearest_labels,
     pull,
     subsample,
 )
-from knot_runner.pipelines.errand import Errand, Look
+from knot_runner.pipelines.errand import RunContext, RunInputs
 from knot_runner.settings import CoresetKnnSettings
 from knot_runner.tasks.counts import of_images
 from knot_runner.tasks.images import ImageTask, Partition, make_partition
 from knot_runner.transport import coreset as descent
 
 
-def carry_out(errand: Errand) -> dict[str, Any]:
+def run_coreset_knn(errand: RunContext) -> dict[str, Any]:
     """The whole run; the result's content. Raises :class:`UserError`."""
     began = time.monotonic()
     settings, hp = errand.settings, errand.hp
-    prepare_cpu(settings.hardware, errand.say)
+    prepare_cpu_device(settings.hardware, errand.say)
     whole, held, seen = _read(errand)
     task, partition = seen.task, seen.partition
     for note in seen.notes:
@@ -53,7 +53,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
     keep(errand, space, np.concatenate(points), more)
     return {
-        **describe(errand, seen),
+        **describe_coresets(errand, seen),
         "kind": "knn",
         "data": whole.digest,
         **facts,
@@ -66,12 +66,12 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     }
 
 
-def look(errand: Errand) -> Look:
+def inspect_coreset_knn(errand: RunContext) -> RunInputs:
     """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
     return _read(errand)[2]
 
 
-def _read(errand: Errand) -> tuple[ImageTask, np.ndarray, Look]:
+def _read(errand: RunContext) -> tuple[ImageTask, np.ndarray, RunInputs]:
     """All images; the rows (ascending) that the encoder is trained on; and the clients' part."""
     settings, hp = errand.settings, errand.hp
     whole = errand.means.images(settings.task, errand.data_root)
@@ -80,7 +80,7 @@ def _read(errand: Errand) -> tuple[ImageTask, np.ndarray, Look]:
     partition = make_partition(settings.partition, task, settings.seed)
     counts = of_images(task, partition)
     notes = [*whole.notes, *partition.notes, *counts.warnings(), _split_note(hp, held, rest)]
-    return whole, held, Look(task, partition, counts, notes)
+    return whole, held, RunInputs(task, partition, counts, notes)
 
 
 def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +95,7 @@ def split(hp: CoresetKnnSettings, count: int, seed: int) -> tuple[np.ndarray, np
         raise UserError(
             f"method.encoder_share: {hp.encoder_share} of {count} images leaves none to train on; .5 is right"
         )
-    order = draws(seed, "coreset_knn", "split").permutation(count)
+    order = coreset_draws(seed, "coreset_knn", "split").permutation(count)
     return np.sort(order[:taken]), np.sort(order[taken:])
 
 
@@ -105,7 +105,7 @@ def _split_note(hp: CoresetKnnSettings, held: np.ndarray, rest: np.ndarray) -> s
     return f"encoder {hp.encoder.name}: {len(held)} training images are its own, clients get the other {len(rest)}"
 
 
-def _coresets(errand: Errand, clients: Clients, data: str) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+def _coresets(errand: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
     """The coreset [K, d] of each client, from the last commit on; and the log, a row per client."""
     commits, count = Commits(errand.folder, data, errand.say, errand.code), len(clients.rows)
     commit, rows = commits.resume()
@@ -129,11 +129,11 @@ def own_coreset(hp: CoresetKnnSettings, seed: int, clients: Clients, client: int
     state = begin(hp, clients.points.shape[1], seed, "coreset_knn", client)
     loss = 0.0
     for epoch in range(hp.epochs):
-        rows = subsample(clients.rows[client], hp.samples, draws(seed, "coreset_knn", "samples", client, epoch))
-        own = functools.partial(draws, seed, "coreset_knn", "fedwad", client, epoch)
+        rows = subsample(clients.rows[client], hp.samples, coreset_draws(seed, "coreset_knn", "samples", client, epoch))
+        own = functools.partial(coreset_draws, seed, "coreset_knn", "fedwad", client, epoch)
         loss, gradient = pull(hp, state.points, clients.points[rows], own)
-        state = descent.step(state, gradient, hp.optimiser, hp.lr)
-        check_finite(state.points, hp.lr, f"epoch {epoch} of client {client}")
+        state = descent.descent_step(state, gradient, hp.optimiser, hp.lr)
+        check_points(state.points, hp.lr, f"epoch {epoch} of client {client}")
     return state.points, loss
 
 

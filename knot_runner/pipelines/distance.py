@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.commit import save_bytes
-from knot_runner.engine.hardware import prepare_cpu
+from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.files import write_atomic
-from knot_runner.pipelines.errand import Errand, Look, Watch
+from knot_runner.pipelines.errand import Progress, RunContext, RunInputs
 from knot_runner.processes import warnings_apart
 from knot_runner.settings import FedwadSettings
 from knot_runner.tasks.gaussians import Gaussians, draw_gaussians
@@ -26,20 +26,20 @@ from knot_runner.transport.federated.measure import Measure
 
 #: The measure after every iteration is kept up to so many numbers in all (the toy has 8,400); of longer courses the
 #: start, the first iteration and the last.
-MOST_KEPT = 50_000
+MAX_KEPT = 50_000
 Made = TypeVar("Made")
 
 
-def carry_out(errand: Errand) -> dict[str, Any]:
+def run_distance(errand: RunContext) -> dict[str, Any]:
     """Draw the samples, measure their distance both ways, keep the moving measure. Raises :class:`UserError`."""
     began = time.monotonic()
     settings = errand.settings
-    device = prepare_cpu(settings.hardware, errand.say)
+    device = prepare_cpu_device(settings.hardware, errand.say)
     write_atomic(errand.folder / "config.yaml", errand.config_yaml)
     task = draw_gaussians(settings.task, settings.seed)
     with warnings_apart("always", RuntimeWarning) as raised:
         bare, traced, exact, seconds = _measured(errand, task)
-    notes = [*look(errand).notes, *dict.fromkeys(str(warning.message) for warning in raised)]
+    notes = [*inspect_distance(errand).notes, *dict.fromkeys(str(warning.message) for warning in raised)]
     for note in notes:
         errand.say(note)
     for row in _course(traced):
@@ -67,7 +67,9 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     }
 
 
-def _measured(errand: Errand, task: Gaussians) -> tuple[FederatedDistance, FederatedDistance, float, dict[str, float]]:
+def _measured(
+    errand: RunContext, task: Gaussians
+) -> tuple[FederatedDistance, FederatedDistance, float, dict[str, float]]:
     """FedWaD bare and traced, the exact distance, and the seconds of the first and the last.
 
     In approximate mode the course costs as much again as the value, so FedWaD runs twice, on the same draws: once for
@@ -75,7 +77,7 @@ def _measured(errand: Errand, task: Gaussians) -> tuple[FederatedDistance, Feder
     """
     samples = Measure(task.first), Measure(task.second)
     options = started(errand.hp.fedwad, samples[0].size)
-    federated = partial(distance_between, *samples, options, partial(draws, errand.settings.seed))
+    federated = partial(distance_between, *samples, options, partial(distance_draws, errand.settings.seed))
     wasserstein(Measure(task.first[:1]), samples[1])  # a first call is slower, which would count at ten points
     traced, seconds = _timed(errand.watch, "federated distance", partial(federated, trace=True))
     bare = traced
@@ -91,12 +93,12 @@ def started(options: FedwadSettings, samples: int) -> FedwadSettings:
     return replace(options, support=samples) if options.mode == "exact" else options
 
 
-def draws(seed: int, *names: object) -> np.random.Generator:
+def distance_draws(seed: int, *names: object) -> np.random.Generator:
     """A generator of its own for every draw of the algorithm, whatever was drawn before."""
     return np.random.default_rng(keyed(seed, "federated distance", *names))
 
 
-def _timed(watch: Watch, stage: str, work: Callable[[], Made]) -> tuple[Made, float]:
+def _timed(watch: Progress, stage: str, work: Callable[[], Made]) -> tuple[Made, float]:
     watch(stage, 0, 1, "")
     began = time.perf_counter()
     made = work()
@@ -119,16 +121,16 @@ def _course(traced: FederatedDistance) -> list[dict[str, float]]:
     ]
 
 
-def look(errand: Errand) -> Look:
+def inspect_distance(errand: RunContext) -> RunInputs:
     """Nothing is read; what is to be said of the settings."""
     note = "The course is that of a traced run, which releases more than the epsilon of the run itself pays."
-    return Look(None, None, None, [note] if errand.hp.fedwad.privacy is not None else [])
+    return RunInputs(None, None, None, [note] if errand.hp.fedwad.privacy is not None else [])
 
 
 def _kept(task: Gaussians, measures: tuple[Measure, ...]) -> dict[str, Tensor]:
     """``mu``, ``nu`` [n, d], and ``xi/<k>`` [S, d], ``weights/<k>`` [S] of the measure after iteration k."""
     last = len(measures) - 1
-    whole = sum(measure.points.size for measure in measures) <= MOST_KEPT
+    whole = sum(measure.points.size for measure in measures) <= MAX_KEPT
     arrays = {"mu": task.first, "nu": task.second}
     for k in range(last + 1) if whole else sorted({0, 1, last}):
         arrays |= {f"xi/{k}": measures[k].points, f"weights/{k}": measures[k].masses()}

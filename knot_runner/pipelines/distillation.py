@@ -19,15 +19,15 @@ from knot_runner.methods import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.commits import OTHER_DATA, stands
-from knot_runner.pipelines.errand import Errand, Look
+from knot_runner.pipelines.errand import RunContext, RunInputs
 from knot_runner.prepare import make_federation, model_files, weights_notes
 from knot_runner.settings import KnotSettings
 from knot_runner.stale import made_by
-from knot_runner.tasks import Task
+from knot_runner.tasks import TextTask
 from knot_runner.tasks.counts import Counts, of_texts
 
 
-def carry_out(errand: Errand) -> dict[str, Any]:
+def run_distillation(errand: RunContext) -> dict[str, Any]:
     """Teachers, soft labels, distillation, evaluation; the result's content. Raises :class:`UserError`."""
     settings, hp, folder, say = errand.settings, errand.hp, errand.folder, errand.say
     began = time.monotonic()
@@ -48,7 +48,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
         head = _describe(errand, task, counts, executor)
         write_atomic(folder / "config.yaml", errand.config_yaml)
         try:
-            state = advance(errand, federation, executor)
+            state = advance_stages(errand, federation, executor)
         except DivergedError as problem:
             say(str(problem))
             return {**head, "status": "diverged", "metrics": {}, "notes": [*notes, str(problem)]}
@@ -69,18 +69,18 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     }
 
 
-def look(errand: Errand) -> Look:
+def inspect_distillation(errand: RunContext) -> RunInputs:
     """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
     task = errand.means.texts(errand.settings.task, errand.data_root)
     counts, weights = of_texts(task), weights_notes(errand.settings.model, task, errand.data_root)
-    return Look(task, None, counts, _notes(errand, task, counts, weights))
+    return RunInputs(task, None, counts, _notes(errand, task, counts, weights))
 
 
-def _notes(errand: Errand, task: Task, counts: Counts, weights: list[str]) -> list[str]:
+def _notes(errand: RunContext, task: TextTask, counts: Counts, weights: list[str]) -> list[str]:
     return [*task.notes, *counts.warnings(errand.settings.training.local.batch), *weights]
 
 
-def advance(errand: Errand, federation: Federation, executor: Executor) -> dict[str, Any]:
+def advance_stages(errand: RunContext, federation: Federation, executor: Executor) -> dict[str, Any]:
     """Plan, execute, fold and commit, round by round, until the method plans nothing more. Returns its state."""
     hp, method = errand.hp, METHODS[errand.settings.method["algorithm"]]
     checkpoint = Checkpoint(errand.folder)
@@ -114,7 +114,7 @@ def _all_there(values: dict[str, Any], store: Store) -> bool:
     return all(store.find(*name.split("/")) is not None for name in names)
 
 
-def _describe(errand: Errand, task: Task, counts: Counts, executor: Executor) -> dict[str, Any]:
+def _describe(errand: RunContext, task: TextTask, counts: Counts, executor: Executor) -> dict[str, Any]:
     """What a result says about itself, whatever becomes of the run."""
     return {
         **errand.describe(

@@ -15,14 +15,14 @@ from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.store import Artefact
 from knot_runner.errors import UserError
 from knot_runner.models.encoder import Autoencoder, build_encoder
-from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.errand import RunContext
 from knot_runner.settings import EncoderSettings
 from knot_runner.strict import digest
 from knot_runner.tasks.images import Images, ImageTask
 
-STAGE = "encoder"
+ENCODER_STAGE = "encoder"
 #: Images that are encoded at once.
-CHUNK = 512
+IMAGES_AT_ONCE = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +45,8 @@ class Space:
         if self.model is None:
             return self.normalised(images, np.float64).reshape(len(images), -1)
         found = np.empty((len(images), self.dimension))
-        for first in range(0, len(images), CHUNK):
-            rows = np.arange(first, min(first + CHUNK, len(images)))
+        for first in range(0, len(images), IMAGES_AT_ONCE):
+            rows = np.arange(first, min(first + IMAGES_AT_ONCE, len(images)))
             pixels = torch.from_numpy(self.normalised(images.take(rows), np.float32))
             with torch.no_grad():
                 found[rows] = self.model.encode(pixels).numpy()
@@ -74,14 +74,16 @@ class Space:
 
 
 def encoded(
-    errand: Errand, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
+    errand: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Points [N, d] float64 of all training and of all test images, in the :func:`space` of ``spec``."""
     found = space(errand, spec, task, train_rows)
     return found.points(task.train), found.points(task.test)
 
 
-def space(errand: Errand, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None) -> Space:
+def space(
+    errand: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
+) -> Space:
     """Normalised pixels for ``spec`` None; else codes of the autoencoder, trained on ``train_rows`` of the training
     images (None = all) for ``spec.epochs`` epochs of Adam on the mean squared error of normalised pixels, on the CPU.
 
@@ -98,12 +100,17 @@ def space(errand: Errand, spec: EncoderSettings | None, task: ImageTask, train_r
 
 
 def _initial(spec: EncoderSettings, shape: tuple[int, int, int], seed: int) -> Autoencoder:
-    with seeded(seed, STAGE, "weights"):
+    with seeded(seed, ENCODER_STAGE, "weights"):
         return build_encoder(spec, shape)
 
 
 def _trained(
-    errand: Errand, spec: EncoderSettings, task: ImageTask, rows: np.ndarray | None, model: Autoencoder, plain: Space
+    errand: RunContext,
+    spec: EncoderSettings,
+    task: ImageTask,
+    rows: np.ndarray | None,
+    model: Autoencoder,
+    plain: Space,
 ) -> Artefact:
     """The artefact with the trained weights; ``model``: as initialised, trained in place if there is none yet."""
     images = task.train if rows is None else task.train.take(rows)
@@ -111,22 +118,22 @@ def _trained(
     about = {"spec": spec, "data": images.digest, "mean": task.mean, "std": task.std, "seed": settings.seed}
     key = digest({**about, "threads": settings.hardware.threads})
     store = errand.store
-    with store.lock(STAGE, key):
-        found = store.find(STAGE, key)
+    with store.lock(ENCODER_STAGE, key):
+        found = store.find(ENCODER_STAGE, key)
         if found is None:
             began = time.monotonic()
             losses = _train(errand, spec, model, torch.from_numpy(plain.normalised(images, np.float32)))
             info = {"images": len(images), "losses": losses, "seconds": round(time.monotonic() - began, 2)}
-            found = store.put(STAGE, key, model.state_dict(), info)
+            found = store.put(ENCODER_STAGE, key, model.state_dict(), info)
     return found
 
 
-def _train(errand: Errand, spec: EncoderSettings, model: Autoencoder, pixels: Tensor) -> list[float]:
+def _train(errand: RunContext, spec: EncoderSettings, model: Autoencoder, pixels: Tensor) -> list[float]:
     """Train ``model`` in place on ``pixels`` [N, C, H, W] in batches of a keyed order; the mean loss of each epoch."""
     optimiser = torch.optim.Adam(model.parameters(), lr=spec.lr)
     losses = []
     for epoch in range(spec.epochs):
-        order = torch.randperm(len(pixels), generator=generator(errand.settings.seed, STAGE, "order", epoch))
+        order = torch.randperm(len(pixels), generator=generator(errand.settings.seed, ENCODER_STAGE, "order", epoch))
         total = 0.0
         for rows in order.split(spec.batch):
             batch = pixels[rows]

@@ -26,18 +26,18 @@ from knot_runner.settings import (
     KnotSettings,
     Settings,
 )
-from knot_runner.tasks import Task, load_task
+from knot_runner.tasks import TextTask, load_task
 from knot_runner.tasks.counts import Counts
 from knot_runner.tasks.images import ImageTask, Partition, load_images
 
 #: (title, finished steps, all steps, short text) -> None; called often
-Watch = Callable[[str, int, int, str], None]
+Progress = Callable[[str, int, int, str], None]
 #: Methods that solve transport problems by POT
 TRANSPORTS = (CoresetKnnSettings, CoresetSettings, DatasetDistanceSettings, FederatedDistanceSettings)
 #: one row of numbers, for the tracker
 Log = Callable[[dict[str, Any]], None]
 #: one line for the user
-Say = Callable[[str], None]
+_Say = Callable[[str], None]
 
 
 def transport_libraries(hp: Any) -> list[str]:
@@ -51,7 +51,7 @@ def transport_libraries(hp: Any) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Means:
+class Services:
     """What a run reads data and trains with: its own by default; in a fused sweep, what its jobs share.
 
     Each is called as the function or class that stands here by default. ``beside``: how many other jobs may use them
@@ -59,14 +59,14 @@ class Means:
     """
 
     images: Callable[..., ImageTask] = load_images
-    texts: Callable[..., Task] = load_task
+    texts: Callable[..., TextTask] = load_task
     engine: Callable[..., Engine] = make_engine
     executor: Callable[..., Executor] = Executor
     beside: int = 0
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class RunInputs:
     """What a run reads before it trains: ``task``, dealt out by ``partition``, how many examples of each class every
     party has, and what the user should hear of it. Each pipeline's ``look`` makes it, for the run and for ``check``."""
 
@@ -77,7 +77,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Errand:
+class RunContext:
     """One run to carry out: settings, the method's own settings, the run's folder, whom to tell, and its means."""
 
     settings: Settings
@@ -85,9 +85,9 @@ class Errand:
     folder: Path
     config_yaml: str
     run_id: str
-    watch: Watch
-    say: Say
-    means: Means = Means()
+    watch: Progress
+    say: _Say
+    means: Services = Services()
     #: with it, stages in the store that other code made are made anew
     code: str | None = None
     #: a finished run that was made from other data is shown as it is

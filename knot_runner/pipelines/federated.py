@@ -19,17 +19,17 @@ from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.errors import UserError, nearest
 from knot_runner.files import write_atomic, write_json
 from knot_runner.methods.federated import FEDERATED, FederatedMethod
-from knot_runner.methods.federated.population import Population, State
+from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.errand import Errand, Look
-from knot_runner.pipelines.ground import Ground, counts, prepare
-from knot_runner.pipelines.rounds import Course, Learnt, Rounds, Row
+from knot_runner.pipelines.errand import RunContext, RunInputs
+from knot_runner.pipelines.ground import Setup, client_counts, make_setup
+from knot_runner.pipelines.rounds import LogRow, RoundLog, RoundLoop, TrainingResult
 
 #: (errand, ground, method, engine) -> what was learnt
-Learn = Callable[[Errand, Ground, FederatedMethod, Engine], Learnt]
+Learn = Callable[[RunContext, Setup, FederatedMethod, Engine], TrainingResult]
 
 
-def carry_out(errand: Errand) -> dict[str, Any]:
+def run_federated(errand: RunContext) -> dict[str, Any]:
     """The whole federated run, of all clients together or of clusters of them; the result's content.
 
     Raises :class:`UserError`.
@@ -38,7 +38,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     hp = errand.hp
     if hp.algorithm not in FEDERATED:
         raise UserError(f"method.algorithm: no algorithm {hp.algorithm!r}{nearest(hp.algorithm, FEDERATED)}")
-    ground = prepare(errand)
+    ground = make_setup(errand)
     method = FEDERATED[hp.algorithm]
     start = method.init(hp, ground.population)  # whether the method fits is known before anything is measured
     notes = ground.notes
@@ -48,7 +48,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     if hp.clustering is not None:
         from knot_runner.pipelines import clustered  # scikit-learn and the distances, which others do without
 
-        grouping = clustered.group(errand, ground)
+        grouping = clustered.group_clients(errand, ground)
         notes += grouping.notes
         for note in grouping.notes:
             errand.say(note)
@@ -57,13 +57,15 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     return {**result, "seconds": {"total": round(time.monotonic() - began, 2), **result["seconds"]}}
 
 
-def look(errand: Errand) -> Look:
+def inspect_federated(errand: RunContext) -> RunInputs:
     """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
-    ground = prepare(errand)
-    return Look(ground.task, ground.partition, ground.counts, ground.notes)
+    ground = make_setup(errand)
+    return RunInputs(ground.task, ground.partition, ground.counts, ground.notes)
 
 
-def _train(errand: Errand, ground: Ground, method: FederatedMethod, learn: Learn, notes: list[str]) -> dict[str, Any]:
+def _train(
+    errand: RunContext, ground: Setup, method: FederatedMethod, learn: Learn, notes: list[str]
+) -> dict[str, Any]:
     """All that needs the engine; the result's content."""
     settings = errand.settings
     with contextlib.ExitStack() as stack:
@@ -72,7 +74,7 @@ def _train(errand: Errand, ground: Ground, method: FederatedMethod, learn: Learn
         errand.say(f"engine {engine.name}, {settings.hardware.precision}")
         head = _describe(errand, ground, engine)
         write_atomic(errand.folder / "config.yaml", errand.config_yaml)
-        write_json(errand.folder / "partition.json", counts(ground))
+        write_json(errand.folder / "partition.json", client_counts(ground))
         try:
             learnt = learn(errand, ground, method, engine)
         except DivergedError as problem:
@@ -85,31 +87,33 @@ def _train(errand: Errand, ground: Ground, method: FederatedMethod, learn: Learn
     return {**head, "status": "done", **summary, **learnt.facts, "notes": notes, "seconds": seconds}
 
 
-def _learn(start: State, errand: Errand, ground: Ground, method: FederatedMethod, engine: Engine) -> Learnt:
+def _learn(
+    start: FederatedState, errand: RunContext, ground: Setup, method: FederatedMethod, engine: Engine
+) -> TrainingResult:
     """All clients together: one global model."""
     observe = functools.partial(_observe, errand, ground, method, engine)
-    course = Course(method, ground.population, ground.task.digest, errand.folder, observe, errand.log)
-    rounds = Rounds(errand, engine, course)
-    return Learnt(method, rounds.run(start), rounds.rows)
+    course = RoundLoop(method, ground.population, ground.task.digest, errand.folder, observe, errand.log)
+    rounds = RoundLog(errand, engine, course)
+    return TrainingResult(method, rounds.run(start), rounds.rows)
 
 
 def _observe(
-    errand: Errand,
-    ground: Ground,
+    errand: RunContext,
+    ground: Setup,
     method: FederatedMethod,
     engine: Engine,
-    state: State,
+    state: FederatedState,
     requests: list[LocalTraining],
     trained: list[Trained],
     round: int,
     measured: bool,
-) -> Row:
+) -> LogRow:
     row = scores.local_facts(requests, trained)
     if not measured:
         return row
-    found = scores.predict(method, errand.hp, state, ground.population, ground.test.labels, engine)
-    scores.check_finite(found, round)
-    heat = scores.heat(errand.hp, round)
+    found = scores.predict_test(method, errand.hp, state, ground.population, ground.test.labels, engine)
+    scores.check_logits(found, round)
+    heat = scores.evaluation_temperature(errand.hp, round)
     return row | scores.score(found, ground.population, heat, ground.task.coordinates)
 
 
@@ -130,7 +134,7 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
     }
 
 
-def _describe(errand: Errand, ground: Ground, engine: Engine) -> dict[str, Any]:
+def _describe(errand: RunContext, ground: Setup, engine: Engine) -> dict[str, Any]:
     return {
         **errand.describe(ground.task.digest, ground.task.source, engine.device, ground.task.files),
         "kind": "federated",
@@ -145,16 +149,16 @@ def _describe(errand: Errand, ground: Ground, engine: Engine) -> dict[str, Any]:
     }
 
 
-def _keep(errand: Errand, ground: Ground, learnt: Learnt, engine: Engine) -> None:
+def _keep(errand: RunContext, ground: Setup, learnt: TrainingResult, engine: Engine) -> None:
     """The last predictions on all test images, and the final state, into the run's folder."""
-    found = scores.predict(learnt.method, errand.hp, learnt.state, ground.population, ground.test.labels, engine)
+    found = scores.predict_test(learnt.method, errand.hp, learnt.state, ground.population, ground.test.labels, engine)
     probabilities = torch.softmax(found.logits.double(), 1).float()
     arrays = {"test.probabilities": probabilities, "test.labels": found.labels}
     write_atomic(errand.folder / "predictions.safetensors", save_bytes(arrays))
     write_atomic(errand.folder / "model.safetensors", save_bytes(named(ground.population, learnt.state)))
 
 
-def named(population: Population, state: State) -> dict[str, Tensor]:
+def named(population: Population, state: FederatedState) -> dict[str, Tensor]:
     """Each global model by parameter names, with what clients keep of their own; ``cluster/<c>/`` before each of
     several."""
     layout, tensors = population.layout, {}

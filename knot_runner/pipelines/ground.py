@@ -12,15 +12,15 @@ import torch
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import DTYPES
 from knot_runner.engine.federated.cohort import Blueprint, ImageData
-from knot_runner.methods.federated.population import Model, Population
-from knot_runner.pipelines.errand import Errand
+from knot_runner.methods.federated.population import ClientModel, Population
+from knot_runner.pipelines.errand import RunContext
 from knot_runner.settings import Centralised
 from knot_runner.tasks.counts import Counts, of_images
 from knot_runner.tasks.images import Images, ImageTask, Partition, make_partition
 
 
 @dataclass(frozen=True)
-class Ground:
+class Setup:
     """What a run stands on: images, their partition, the clients, the model."""
 
     task: ImageTask
@@ -41,7 +41,7 @@ class Ground:
         return [*self.task.notes, *self.partition.notes, *self.population.check(), *self.counts.warnings()]
 
 
-def prepare(errand: Errand) -> Ground:
+def make_setup(errand: RunContext) -> Setup:
     """Read the images, deal them out, describe the model. Raises :class:`UserError`."""
     settings = errand.settings
     task = errand.means.images(settings.task, errand.data_root)
@@ -60,12 +60,12 @@ def prepare(errand: Errand) -> Ground:
         train=[torch.from_numpy(rows) for rows in partition.train],
         test=[torch.from_numpy(rows) for rows in partition.test],
         layout=flat.layout_of(blueprint),
-        start=Model(weights.to(dtype), buffers.to(dtype)),
+        start=ClientModel(weights.to(dtype), buffers.to(dtype)),
         training=training,
         augment=settings.task.augment,
         seed=settings.seed,
     )
-    return Ground(task, partition, population, blueprint, resident(task, task.train), resident(task, task.test))
+    return Setup(task, partition, population, blueprint, resident(task, task.train), resident(task, task.test))
 
 
 def resident(task: ImageTask, images: Images) -> ImageData:
@@ -74,7 +74,7 @@ def resident(task: ImageTask, images: Images) -> ImageData:
     return ImageData(torch.from_numpy(images.pixels), torch.from_numpy(images.labels), mean, std)
 
 
-def counts(ground: Ground) -> dict[str, Any]:
+def client_counts(ground: Setup) -> dict[str, Any]:
     """Images per client and class, for the record."""
     labels, classes = ground.task.train.labels, len(ground.task.classes)
     return {

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from knot_runner.engine.hardware import prepare_cpu
+from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.errors import UserError
 from knot_runner.files import remove_temporaries, write_atomic
 from knot_runner.pipelines.encoding import space
-from knot_runner.pipelines.errand import Errand, Look
-from knot_runner.pipelines.pair_log import Pair, PairLog
-from knot_runner.records import PAIRS
+from knot_runner.pipelines.errand import RunContext, RunInputs
+from knot_runner.pipelines.pair_log import IndexPair, PairLog
+from knot_runner.records import PAIRS_FILE
 from knot_runner.settings import OtddSettings
 from knot_runner.strict import digest as digest_of
 from knot_runner.tasks.counts import of_images
@@ -31,12 +31,12 @@ from knot_runner.tasks.images.sets import load_image_sets
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabelledSamples
 
-STAGE = "distances"
+DISTANCES_STAGE = "distances"
 #: Bump when a change of code changes what a distance is: older artefacts are then not found any more. (2: float32 is
 #: right for features with a common offset, exact distances are float64 whatever ``precision`` says.)
-FORMAT = 2
+DISTANCES_FORMAT = 2
 #: Data sets of one record; more pairs than that belong to no table or figure (clustering has no such limit).
-MOST = 500
+MAX_LABELS = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,18 +50,18 @@ class Distances:
     digest: str
 
 
-def carry_out(errand: Errand) -> dict[str, Any]:
+def run_matrix(errand: RunContext) -> dict[str, Any]:
     """Read the images, measure every pair of clients or data sets. Raises :class:`UserError`."""
     began = time.monotonic()
-    device = prepare_cpu(errand.settings.hardware, errand.say)
+    device = prepare_cpu_device(errand.settings.hardware, errand.say)
     otdd = errand.hp.otdd
-    seen = look(errand)
+    seen = inspect_matrix(errand)
     task, partition = seen.task, seen.partition
     for note in seen.notes:
         errand.say(note)
     write_atomic(errand.folder / "config.yaml", errand.config_yaml)
     sets = labelled(errand, otdd, task, partition.train, errand.settings.seed)
-    found = distances(errand, sets, partition.names, otdd, task.digest)
+    found = compute_distances(errand, sets, partition.names, otdd, task.digest)
     for first, second in itertools.combinations(range(len(sets)), 2):
         errand.log({"first": first, "second": second, "distance": float(found.matrix[first, second])})
     return {
@@ -81,17 +81,19 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     }
 
 
-def look(errand: Errand) -> Look:
+def inspect_matrix(errand: RunContext) -> RunInputs:
     """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
     task, partition = clients_data(errand)
-    if len(partition.names) > MOST:
-        raise UserError(f"partition.clients: {len(partition.names)} are too many for method=dataset_distance; {MOST}")
+    if len(partition.names) > MAX_LABELS:
+        raise UserError(
+            f"partition.clients: {len(partition.names)} are too many for method=dataset_distance; {MAX_LABELS}"
+        )
     counts = of_images(task, partition, alike=errand.settings.on_images)
-    notes = [*task.notes, *partition.notes, *counts.warnings(), *cut(errand.hp.otdd, partition)]
-    return Look(task, partition, counts, notes)
+    notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(errand.hp.otdd, partition)]
+    return RunInputs(task, partition, counts, notes)
 
 
-def clients_data(errand: Errand) -> tuple[ImageTask, Partition]:
+def clients_data(errand: RunContext) -> tuple[ImageTask, Partition]:
     """The images and which rows are whose: clients of the partition, or data sets. Raises :class:`UserError`."""
     settings = errand.settings
     if not settings.on_images:
@@ -101,7 +103,7 @@ def clients_data(errand: Errand) -> tuple[ImageTask, Partition]:
 
 
 def labelled(
-    errand: Errand, otdd: OtddSettings, task: ImageTask, rows: list[np.ndarray], seed: int
+    errand: RunContext, otdd: OtddSettings, task: ImageTask, rows: list[np.ndarray], seed: int
 ) -> list[LabelledSamples]:
     """Each client's training images (``rows``: int [n] of ``task.train``) as points [n, d] float64 with labels.
 
@@ -125,8 +127,8 @@ def labelled(
     return made
 
 
-def distances(
-    errand: Errand, sets: list[LabelledSamples], names: list[str], otdd: OtddSettings, digest: str
+def compute_distances(
+    errand: RunContext, sets: list[LabelledSamples], names: list[str], otdd: OtddSettings, digest: str
 ) -> Distances:
     """All pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed.
 
@@ -135,35 +137,35 @@ def distances(
     """
     key = _key(sets, otdd, digest, errand.settings.seed)
     store = errand.store
-    with store.lock(STAGE, key):
-        found = store.find(STAGE, key) or _measured(errand, store, key, sets, names, otdd)
+    with store.lock(DISTANCES_STAGE, key):
+        found = store.find(DISTANCES_STAGE, key) or _measured(errand, store, key, sets, names, otdd)
     return Distances(found.tensors()["matrix"].numpy(), found.folder, found.info["seconds"], key)
 
 
 def _measured(
-    errand: Errand, store: Store, key: str, sets: list[LabelledSamples], names: list[str], otdd: OtddSettings
+    errand: RunContext, store: Store, key: str, sets: list[LabelledSamples], names: list[str], otdd: OtddSettings
 ) -> Artefact:
-    folder, settings = store.folder(STAGE, key), errand.settings
+    folder, settings = store.folder(DISTANCES_STAGE, key), errand.settings
     folder.mkdir(parents=True, exist_ok=True)
     remove_temporaries(folder)
-    log = PairLog(folder / PAIRS, len(sets), errand.say)
+    log = PairLog(folder / PAIRS_FILE, len(sets), errand.say)
     pairs = len(sets) * (len(sets) - 1) // 2
 
-    def progress(finished: list[Pair], values: list[float]) -> None:
+    def progress(finished: list[IndexPair], values: list[float]) -> None:
         for (i, j), value in zip(finished, values, strict=True):
             if not np.isfinite(value):
                 raise UserError(f"{names[i]}, {names[j]}: their distance is {value}; constant or huge pixels?")
         log.add(finished, values)
-        errand.watch(STAGE, len(log.done), pairs, "")
+        errand.watch(DISTANCES_STAGE, len(log.done), pairs, "")
 
     try:
         workers = settings.hardware.workers or os.cpu_count() or 1
         matrix = distance_matrix(sets, otdd, settings.seed, workers, dict(log.done), progress)
     finally:  # an interrupt loses nothing that is finished
         log.flush()
-    errand.watch(STAGE, pairs, pairs, "done")
+    errand.watch(DISTANCES_STAGE, pairs, pairs, "done")
     info = {"names": names, "pairs": pairs, "seconds": log.seconds}
-    made = store.put(STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
+    made = store.put(DISTANCES_STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
     log.path.unlink(missing_ok=True)
     return made
 
@@ -177,10 +179,12 @@ def _key(sets: list[LabelledSamples], otdd: OtddSettings, data: str, seed: int) 
             content.update(np.ascontiguousarray(array))
     unused = {"encoder", "samples"} | ({"fedwad", "precision"} if otdd.solver == "exact" else set())
     used = {name: value for name, value in dataclasses.asdict(otdd).items() if name not in unused}
-    return digest_of({"format": FORMAT, "otdd": used, "data": data, "samples": content.hexdigest(), "seed": seed})
+    return digest_of(
+        {"format": DISTANCES_FORMAT, "otdd": used, "data": data, "samples": content.hexdigest(), "seed": seed}
+    )
 
 
-def cut(otdd: OtddSettings, partition: Partition) -> list[str]:
+def subsample_note(otdd: OtddSettings, partition: Partition) -> list[str]:
     """A line where a draw stands for a client's or data set's images."""
     larger = sum(len(rows) > otdd.samples for rows in partition.train)
     if not larger:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from knot_runner.memory import require
+from knot_runner.memory import require_memory
 from knot_runner.models.bert import party_model
 from knot_runner.settings import (
     CoresetKnnSettings,
@@ -27,14 +27,14 @@ from knot_runner.settings import (
 #: Bytes of a float32, and of a float64 or int64.
 SHORT, LONG = 4, 8
 #: Images of scikit-learn's handwritten digits.
-DIGITS = 1797
+MAX_DIGITS = 1797
 #: A model in training. AdamW: weights, gradients, two moments; federated SGD: the server's, a client's, its gradients.
 TRAINED_TEXTS, TRAINED_IMAGES = 4, 3
 #: Bytes of a generated or random text of one token or row, at the least.
 TEXT = 16
 
 
-def check(settings: Settings, hp: Any) -> None:
+def check_memory(settings: Settings, hp: Any) -> None:
     """Raises :class:`UserError` naming the key that asks for more memory than this machine has."""
     task = settings.task
     if isinstance(task, GaussiansSettings):
@@ -49,26 +49,28 @@ def check(settings: Settings, hp: Any) -> None:
 
 def _gaussians(task: GaussiansSettings, fedwad: FedwadSettings) -> None:
     second = task.samples // task.ratio
-    require(
+    require_memory(
         (task.samples + second) * task.dimension * LONG,
         "task.dimension",
         f"{task.samples} samples of {task.dimension} numbers",
     )
-    require(task.samples * second * LONG, "task.samples", f"distances between {task.samples} and {second} samples")
+    require_memory(
+        task.samples * second * LONG, "task.samples", f"distances between {task.samples} and {second} samples"
+    )
     if fedwad.mode == "approximate":
         _support("method.fedwad.support", fedwad, task.dimension, task.samples)
 
 
 def _support(key: str, fedwad: FedwadSettings, dimension: int, samples: int = 1) -> None:
     size = fedwad.support * (dimension + samples) * LONG
-    require(size, key, f"a measure of {fedwad.support} points of {dimension} numbers")
+    require_memory(size, key, f"a measure of {fedwad.support} points of {dimension} numbers")
 
 
 def _images(task: ImageTaskSettings | ImageSetsSettings) -> None:
     if task.source == "embedded":
         channels, height, width = task.shape
-        size = DIGITS * height * width * (LONG + channels)
-        require(size, "task.shape", f"{DIGITS} images of {channels}x{height}x{width}")
+        size = MAX_DIGITS * height * width * (LONG + channels)
+        require_memory(size, "task.shape", f"{MAX_DIGITS} images of {channels}x{height}x{width}")
 
 
 def _image_model(settings: Settings) -> None:
@@ -85,7 +87,7 @@ def _image_model(settings: Settings) -> None:
     if any(field.name.startswith("convs.") and prod(field.shape) * 2 > layout.size for field in layout.parameters):
         key = "convs"
     trained = TRAINED_IMAGES * SHORT * layout.size
-    require(trained, f"model.{key}", f"a model of {layout.size:,} parameters")
+    require_memory(trained, f"model.{key}", f"a model of {layout.size:,} parameters")
 
 
 def _points(hp: Any, pixels: int) -> None:
@@ -93,7 +95,7 @@ def _points(hp: Any, pixels: int) -> None:
     encoder = getattr(hp, "encoder", None)
     if isinstance(hp, CoresetSettings | CoresetKnnSettings):
         dimension = _encoder("method.encoder", encoder, pixels)
-        require(
+        require_memory(
             hp.points * dimension * 2 * LONG, "method.points", f"a coreset of {hp.points} points of {dimension} numbers"
         )
         _support("method.fedwad.support", hp.fedwad, dimension)
@@ -111,7 +113,7 @@ def _encoder(key: str, spec: EncoderSettings | None, pixels: int) -> int:
     inputs = 1 if spec.kind == "conv" else pixels
     pairs = zip([inputs, *spec.sizes], spec.sizes, strict=False)
     weights = (16 if spec.kind == "conv" else 1) * sum(a * b for a, b in pairs)
-    require(2 * weights * SHORT, f"{key}.sizes", f"an autoencoder of {2 * weights:,} parameters or more")
+    require_memory(2 * weights * SHORT, f"{key}.sizes", f"an autoencoder of {2 * weights:,} parameters or more")
     return spec.sizes[-1]
 
 
@@ -120,15 +122,17 @@ def _texts(settings: Settings, bias: Any) -> None:
     for name, data in task.datasets.items() if task.source == "embedded" else ():
         if data.embedded is not None:
             rows = data.embedded.rows
-            require(rows * TEXT, f"task.datasets.{name}.embedded.rows", f"{rows} generated texts")
+            require_memory(rows * TEXT, f"task.datasets.{name}.embedded.rows", f"{rows} generated texts")
     if bias is not None:
-        require(bias.texts * bias.tokens * LONG, "method.bias.texts", f"{bias.texts} texts of {bias.tokens} pieces")
+        require_memory(
+            bias.texts * bias.tokens * LONG, "method.bias.texts", f"{bias.texts} texts of {bias.tokens} pieces"
+        )
     for name in task.datasets:
         own = party_model(model, name)
         changed = [key for key in ("hidden", "intermediate", "layers") if getattr(own, key) != getattr(model, key)]
         where = f"model.per_party.{name}.{changed[0]}" if changed else f"model.{_largest(own)}"
         size = parameters(own)
-        require(TRAINED_TEXTS * SHORT * size, where, f"a model of more than {size:,} parameters")
+        require_memory(TRAINED_TEXTS * SHORT * size, where, f"a model of more than {size:,} parameters")
 
 
 def parameters(spec: ModelSettings) -> int:

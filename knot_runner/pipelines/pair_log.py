@@ -13,8 +13,8 @@ from knot_runner.files import append_synced, set_aside_files
 from knot_runner.strict import digest
 
 #: Seconds between two entries of the log; a pair is logged by the first that is due after it.
-EVERY = 1.0
-Pair = tuple[int, int]
+SYNC_SECONDS = 1.0
+IndexPair = tuple[int, int]
 
 
 class PairLog:
@@ -36,12 +36,12 @@ class PairLog:
             self._begin()
         self._since = time.monotonic()
 
-    def add(self, pairs: list[Pair], values: list[float]) -> None:
+    def add(self, pairs: list[IndexPair], values: list[float]) -> None:
         """Take finished pairs; written when an entry is due."""
         found = {(min(pair), max(pair)): float(value) for pair, value in zip(pairs, values, strict=True)}
         self.done |= found
         self._waiting |= found
-        if time.monotonic() - self._since >= EVERY:
+        if time.monotonic() - self._since >= SYNC_SECONDS:
             self.flush()
 
     def flush(self) -> None:
@@ -57,10 +57,10 @@ class PairLog:
 
     def _begin(self) -> None:
         #: every pair so far, logged or not
-        self.done: dict[Pair, float] = {}
+        self.done: dict[IndexPair, float] = {}
         #: of work, in all entries
         self.seconds = 0.0
-        self._waiting: dict[Pair, float] = {}
+        self._waiting: dict[IndexPair, float] = {}
         self._seal = self.path.parent.name
 
     def _sealed(self, entry: dict[str, Any]) -> str:

@@ -9,19 +9,19 @@ from torch import Tensor
 
 from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.federated.cohort import Blueprint
-from knot_runner.engine.hardware import prepare as prepare_device
+from knot_runner.engine.hardware import prepare_device as prepare_device
 from knot_runner.files import write_atomic
-from knot_runner.pipelines.errand import Errand, Look
+from knot_runner.pipelines.errand import RunContext, RunInputs
 from knot_runner.pipelines.ground import resident
 from knot_runner.tasks.counts import of_all_images
-from knot_runner.temperature import probe
+from knot_runner.temperature import probe_arrays
 
 
-def carry_out(errand: Errand) -> dict[str, Any]:
+def run_probing(errand: RunContext) -> dict[str, Any]:
     """Read the images, probe, keep the arrays. Raises :class:`UserError`."""
     began = time.monotonic()
     settings = errand.settings
-    seen = look(errand)
+    seen = inspect_probing(errand)
     task = seen.task
     for note in seen.notes:
         errand.say(note)
@@ -29,7 +29,7 @@ def carry_out(errand: Errand) -> dict[str, Any]:
     blueprint = Blueprint(settings.model, task.shape, len(task.classes))
     write_atomic(errand.folder / "config.yaml", errand.config_yaml)
     data, test = resident(task, task.train), resident(task, task.test)
-    arrays = probe(errand.hp, settings, data, test, blueprint, device, errand.watch, errand.say)
+    arrays = probe_arrays(errand.hp, settings, data, test, blueprint, device, errand.watch, errand.say)
     write_atomic(errand.folder / "probe.safetensors", save_bytes(arrays))
     for place, temperature in enumerate(errand.hp.temperatures):
         errand.log({"temperature": temperature} | _means(arrays, place, len(errand.hp.temperatures)))
@@ -52,8 +52,8 @@ def _means(arrays: dict[str, Tensor], place: int, temperatures: int) -> dict[str
     return {name: float(row.double().mean()) for name, row in rows.items() if name != "temperatures"}
 
 
-def look(errand: Errand) -> Look:
+def inspect_probing(errand: RunContext) -> RunInputs:
     """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
     task = errand.means.images(errand.settings.task, errand.data_root)
     counts = of_all_images(task)
-    return Look(task, None, counts, [*task.notes, *counts.warnings()])
+    return RunInputs(task, None, counts, [*task.notes, *counts.warnings()])

@@ -12,18 +12,18 @@ from typing import Any
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.methods.federated import FederatedMethod
-from knot_runner.methods.federated.population import Population, State
+from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines.commits import Commits
-from knot_runner.pipelines.errand import Errand
+from knot_runner.pipelines.errand import RunContext
 
 #: One row of a round's log.
-Row = dict[str, Any]
+LogRow = dict[str, Any]
 #: (state, requests, trained, round, whether to measure) -> the round's row, without its number and seconds
-Observe = Callable[[State, list[LocalTraining], list[Trained], int, bool], Row]
+Observe = Callable[[FederatedState, list[LocalTraining], list[Trained], int, bool], LogRow]
 
 
 @dataclass(frozen=True)
-class Course:
+class RoundLoop:
     """What goes through rounds. ``data``: what a commit must have been made with to be gone on from (a digest);
     ``folder``: where commits and the log lie; ``log``: is given the numbers of every row."""
 
@@ -32,32 +32,32 @@ class Course:
     data: str
     folder: Path
     observe: Observe
-    log: Callable[[Row], None] | None = None
+    log: Callable[[LogRow], None] | None = None
 
 
 @dataclass(frozen=True)
-class Learnt:
+class TrainingResult:
     """What rounds came to: the method and state that are deployed, all rows, and what else the result holds.
 
     ``seconds``: of what came before the rounds.
     """
 
     method: FederatedMethod
-    state: State
-    rows: list[Row]
+    state: FederatedState
+    rows: list[LogRow]
     facts: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-class Rounds:
+class RoundLog:
     """The rounds of one course: their log (``rows``) and when to commit."""
 
-    def __init__(self, errand: Errand, engine: Engine, course: Course) -> None:
+    def __init__(self, errand: RunContext, engine: Engine, course: RoundLoop) -> None:
         self.errand, self.engine, self.course = errand, engine, course
         self.commits = Commits(course.folder, course.data, errand.say, errand.code)
-        self.rows: list[Row] = []
+        self.rows: list[LogRow] = []
 
-    def run(self, start: State) -> State:
+    def run(self, start: FederatedState) -> FederatedState:
         """All rounds from the last commit on; ``start`` is the state before round 0. Raises :class:`DivergedError`."""
         hp, training = self.errand.hp, self.errand.settings.training
         method, population = self.course.method, self.course.population
@@ -66,7 +66,7 @@ class Rounds:
         while not self._stops() and (requests := method.plan(hp, state, population, round)):
             began = time.monotonic()
             trained = self.engine.train(requests)
-            check_finite(round, trained, population)
+            check_outcomes(round, trained, population)
             state = method.fold(hp, state, population, requests, trained)
             last = round + 1 >= training.rounds
             measured = last or (round + 1) % training.evaluate_every == 0
@@ -94,12 +94,12 @@ class Rounds:
         self.errand.watch("rounds", round + 1, self.errand.settings.training.rounds, text)
 
 
-def scalars(row: Row) -> Row:
+def scalars(row: LogRow) -> LogRow:
     """What of a row is one number."""
     return {key: value for key, value in row.items() if isinstance(value, int | float)}
 
 
-def check_finite(round: int, trained: list[Trained], population: Population) -> None:
+def check_outcomes(round: int, trained: list[Trained], population: Population) -> None:
     """Raises :class:`DivergedError` naming round and client for a loss or weight that is not finite."""
     for result in trained:
         if not (math.isfinite(result.loss) and result.finite):

@@ -14,11 +14,11 @@ from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.federated import FederatedMethod
 from knot_runner.methods.federated.chilling import scheduled
-from knot_runner.methods.federated.population import Population, State
+from knot_runner.methods.federated.population import FederatedState, Population
 
 
 @dataclass(frozen=True)
-class Predictions:
+class TestPredictions:
     """What the deployed models say: ``logits`` [M, C] and ``labels`` [M] of all test images, and the accuracy of each
     client's model on its own (None for a client without test images)."""
 
@@ -27,9 +27,9 @@ class Predictions:
     clients: list[float | None]
 
 
-def predict(
-    method: FederatedMethod, hp: Any, state: State, population: Population, labels: Tensor, engine: Engine
-) -> Predictions:
+def predict_test(
+    method: FederatedMethod, hp: Any, state: FederatedState, population: Population, labels: Tensor, engine: Engine
+) -> TestPredictions:
     """One global model is asked about every test image once; models of the clients' own about their own images.
 
     ``labels`` [N]: of all test images.
@@ -47,11 +47,11 @@ def predict(
         parts = engine.logits([Inference(model.weights, model.buffers, rows) for model, rows in asked])
         hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, own, strict=True)]
         logits, labels = torch.cat(parts), labels[torch.cat(own)]
-    return Predictions(logits, labels, [float(hit.double().mean()) if len(hit) else None for hit in hits])
+    return TestPredictions(logits, labels, [float(hit.double().mean()) if len(hit) else None for hit in hits])
 
 
 def score(
-    predictions: Predictions, population: Population, temperature: float, coordinates: list[list[float]] | None
+    predictions: TestPredictions, population: Population, temperature: float, coordinates: list[list[float]] | None
 ) -> dict[str, Any]:
     """Accuracy, macro-F1, loss at T=1 and at ``temperature``, semantic distance where classes have coordinates, and the
     clients' accuracies: over all test images (weighted), over clients (unweighted), and of each."""
@@ -80,13 +80,13 @@ def over_clients(accuracies: list[float | None], sizes: list[int]) -> dict[str, 
     }
 
 
-def check_finite(predictions: Predictions, round: int) -> None:
+def check_logits(predictions: TestPredictions, round: int) -> None:
     """Raises :class:`DivergedError` for logits that are not finite."""
     if not bool(torch.isfinite(predictions.logits).all()):
         raise DivergedError(f"diverged in round {round}: the averaged model's logits are not finite", round=round)
 
 
-def heat(hp: Any, round: int) -> float:
+def evaluation_temperature(hp: Any, round: int) -> float:
     """The temperature that ``tempered_loss`` is measured at."""
     return 1.0 if hp.lr_control else scheduled(hp.temperature, hp.schedule, round)
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knot_runner.report.cells import Cell
+from knot_runner.report.cells import TableCell
 from knot_runner.report.records_view import Run
 from knot_runner.report.stats import mean_interval
 
 
-def averaged(
+def aggregate(
     ours: Sequence[float | None],
     members: Sequence[Run],
     paper: float | None,
     comparable: bool,
     top: float | None = None,
-) -> Cell:
+) -> TableCell:
     """The mean of ``ours`` (None: not measured) over the seeds of ``members``, beside the ``paper``'s number; without a
     gap to it where the two are not ``comparable``; ``top``: the most that a share can be, 1 or 100."""
     values = [value for value in ours if value is not None]
     planned = len({run.job.seed for run in members})
     diverged = len({run.job.seed for run in members if run.status == "diverged"})
     if not values:
-        return Cell(planned=planned, diverged=diverged, paper=paper)
+        return TableCell(planned=planned, diverged=diverged, paper=paper)
     mean, half = mean_interval(values)
     gap = mean - paper if paper is not None and comparable else None
-    return Cell(mean, half, len(values), planned, diverged, paper, gap, top=top)
+    return TableCell(mean, half, len(values), planned, diverged, paper, gap, top=top)

@@ -6,21 +6,21 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from knot_runner.report.cases import Grid, Setting
-from knot_runner.report.cells import Group, Row
-from knot_runner.report.chilling import Sweep
+from knot_runner.report.cases import Grid, RowSetting
+from knot_runner.report.cells import ColumnGroup, TableRow
+from knot_runner.report.chilling import CaseRuns
 from knot_runner.report.footlines import absences, finished, sources
 from knot_runner.report.records_view import Run
 from knot_runner.report.stats import mean_interval
 from knot_runner.report.text import number
 
 #: Fewer training images than this share of the paper's make a run of another size, not to be compared by digits.
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 #: Mark -> case, T, columns and text of what is wrong with a printed number.
 Slips = dict[str, dict[str, Any]]
 
 
-def printed_row(table: dict[str, Any] | None, case: str, key: Setting) -> list[float] | None:
+def printed_row(table: dict[str, Any] | None, case: str, key: RowSetting) -> list[float] | None:
     """The printed row; None where the paper has none, as for rate controls."""
     if table is None or key.control or key.other:
         return None
@@ -28,7 +28,7 @@ def printed_row(table: dict[str, Any] | None, case: str, key: Setting) -> list[f
 
 
 def paper_number(
-    table: dict[str, Any] | None, case: str, key: Setting, name: str, slips: Slips
+    table: dict[str, Any] | None, case: str, key: RowSetting, name: str, slips: Slips
 ) -> tuple[float | None, str]:
     """The printed number and the marks of its ``slips``."""
     row = printed_row(table, case, key)
@@ -42,14 +42,14 @@ def paper_number(
     return row[table["columns"].index(name)], "".join(marks)
 
 
-def slips_of(table: dict[str, Any] | None, cases: Iterable[str], names: Iterable[str]) -> Slips:
+def errata_of(table: dict[str, Any] | None, cases: Iterable[str], names: Iterable[str]) -> Slips:
     """Printed numbers of these ``cases`` and columns that need a word, by the letter that marks them."""
     known, shown_cases, columns = table["slips"] if table else [], set(cases), set(names)
     there = [slip for slip in known if slip["case"] in shown_cases and columns & set(slip["columns"])]
     return dict(zip("abcdefgh", there, strict=False))
 
 
-def told(slips: Slips) -> list[str]:
+def errata_lines(slips: Slips) -> list[str]:
     """One line per mark."""
     return [f"{mark}: {slip['case']}, T={slip['T']:g}: {slip['text']}." for mark, slip in slips.items()]
 
@@ -59,7 +59,7 @@ def same_data(runs: Iterable[Run], table: dict[str, Any] | None, case: str) -> b
     facts = table["cases"].get(case) if table else None
     return facts is None or all(
         len(run.result["labels"]["names"]) == facts["classes"]
-        and run.result["datasets"]["train"] >= LEAST_SHARE * facts["images"]
+        and run.result["datasets"]["train"] >= MIN_SHARE * facts["images"]
         for run in finished(runs)
     )
 
@@ -67,7 +67,7 @@ def same_data(runs: Iterable[Run], table: dict[str, Any] | None, case: str) -> b
 # --------------------------------------------------------------------------------------------------- lines below
 
 
-def shown(select: str) -> str:
+def shown_round(select: str) -> str:
     """Which round accuracy and losses are of."""
     return "Shown: the last round." if select == "final" else "Shown: the round of best accuracy."
 
@@ -81,11 +81,11 @@ def goal(target: float | str) -> str:
     )
 
 
-def controlled(case: str, sweep: Sweep) -> list[str]:
+def controlled(case: str, sweep: CaseRuns) -> list[str]:
     """What of a chilled run's rounds a larger rate alone explains: estimates, paired by seed."""
     lines = []
     for twin in (key for key in sweep.courses if key.control):
-        key = Setting(twin.temperature, other=twin.other)
+        key = RowSetting(twin.temperature, other=twin.other)
         pairs = [(sweep.rounds(twin, seed), sweep.rounds(key, seed)) for seed in sweep.courses.get(key, {})]
         gaps = [float(one - other) for one, other in pairs if one is not None and other is not None]
         if gaps:
@@ -101,7 +101,7 @@ def controlled(case: str, sweep: Sweep) -> list[str]:
     return lines
 
 
-def unreached(case: str, sweep: Sweep) -> list[str]:
+def unreached(case: str, sweep: CaseRuns) -> list[str]:
     """Seeds that are in no mean of rounds or speed-up, and why."""
     reasons: dict[str, list[str]] = {}
     for key, seeds in sweep.courses.items():
@@ -117,11 +117,11 @@ def unreached(case: str, sweep: Sweep) -> list[str]:
     return lines + ([f"{case}: not every round was measured, so rounds are upper bounds."] if sparse else [])
 
 
-def _of_seeds(key: Setting, seeds: list[int]) -> str:
+def _of_seeds(key: RowSetting, seeds: list[int]) -> str:
     return f"{key.name}, seed {', '.join(map(str, sorted(seeds)))}"
 
 
-def under(runs: list[Run], found: Grid, table: dict[str, Any] | None) -> list[str]:
+def paper_lines(runs: list[Run], found: Grid, table: dict[str, Any] | None) -> list[str]:
     """What is missing, and where the data are not the paper's."""
     rows = {f"{case} {key.name}": list(seeds.values()) for case, r in found.items() for key, seeds in r.items()}
     lines = [*absences(rows), *sources(runs)]
@@ -142,7 +142,7 @@ def other_data(case: str, members: Iterable[Run], table: dict[str, Any] | None) 
     ]
 
 
-def ordering(case: str, groups: Sequence[Group], rows: list[Row]) -> list[str]:
+def ordering(case: str, groups: Sequence[ColumnGroup], rows: list[TableRow]) -> list[str]:
     """How many pairs of temperatures come in the paper's order: orderings and ratios say more here than digits."""
     counts = []
     for group in groups:

@@ -27,7 +27,7 @@ SPREADS = (np.arange(100) + 0.5) / 100
 
 
 @dataclass(frozen=True)
-class Estimate:
+class EffectEstimate:
     """A mean ``effect`` over ``seeds``. ``spread``: standard deviation over seeds, None of one; ``shared``: the part of
     the mean's variance that more seeds leave (their common test items); ``items``: the variance that items alone
     make."""
@@ -56,7 +56,7 @@ class Estimate:
         return math.sqrt(max(t**2 + z**2 * self.shared, z**2 * least))
 
 
-def interval(estimate: Estimate) -> tuple[float, float] | None:
+def interval(estimate: EffectEstimate) -> tuple[float, float] | None:
     """The 95% interval; None where nothing varies."""
     if estimate.flat:
         return None
@@ -64,7 +64,7 @@ def interval(estimate: Estimate) -> tuple[float, float] | None:
     return estimate.effect - half, estimate.effect + half
 
 
-def p_value(estimate: Estimate, threshold: float) -> float | None:
+def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
     """Two-sided: the least alpha whose interval leaves ``threshold`` out; None of one seed.
 
     Where no seed differs from another: that of the sign test, 2^(1 - seeds).
@@ -91,7 +91,7 @@ def holm(values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def power(estimate: Estimate, gap: float, alpha: float, seeds: int) -> float:
+def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> float:
     """The chance that ``seeds`` seeds leave a threshold at a distance of ``gap`` out of their interval of level
     1 - ``alpha``, were effect and spread as they are; of two seeds or more. The test items stay as they are."""
     if estimate.flat:
@@ -106,7 +106,7 @@ def power(estimate: Estimate, gap: float, alpha: float, seeds: int) -> float:
     return float(ndtr((gap - halves) / noise).mean())
 
 
-def estimate(effects: Sequence[float], replicates: np.ndarray | None) -> Estimate:
+def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> EffectEstimate:
     """Of the ``effects`` of n seeds, and their ``replicates`` [B, n] when test items are resampled: the same items in
     one row for all seeds that share them, others drawn apart. None: over seeds alone."""
     count, effect = len(effects), math.fsum(effects) / len(effects)
@@ -114,11 +114,11 @@ def estimate(effects: Sequence[float], replicates: np.ndarray | None) -> Estimat
     if spread is not None and spread <= 1e-12 * abs(effect):  # rounding
         spread = 0.0
     if replicates is None:
-        return Estimate(effect, count, spread)
+        return EffectEstimate(effect, count, spread)
     items = float(np.var(replicates.mean(1), ddof=1))
     own = float(np.var(replicates, axis=0, ddof=1).sum()) / count**2
     shared = max(items - own, 0.0) * count / (count - 1) if count > 1 else 0.0  # mean covariance of two seeds
-    return Estimate(effect, count, spread, shared, items)
+    return EffectEstimate(effect, count, spread, shared, items)
 
 
 def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:

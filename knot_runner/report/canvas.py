@@ -40,7 +40,7 @@ STYLE = {
 }
 
 
-def drawn(
+def figure_of(
     function: Callable[..., list[str]], one_task: bool = True, reads: Sequence[str] = ()
 ) -> Callable[..., list[str]]:
     """Make ``function(runs, path, notes, command)``, which draws finished runs, a figure of ``jobs``.

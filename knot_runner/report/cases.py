@@ -11,13 +11,13 @@ from knot_runner.errors import UserError
 from knot_runner.report.records_view import Job, Run
 
 #: Settings that a row shows in words of its own.
-SHOWN = ("method.temperature", "method.lr_control")
+SHOWN_KEYS = ("method.temperature", "method.lr_control")
 #: Case -> dotted setting -> its value, or a list of them.
 Cases = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, order=True)
-class Setting:
+class RowSetting:
     """What a row is of. ``control``: trained at T=1, rate lr / ``temperature``; ``other``: more settings, as text."""
 
     temperature: float
@@ -43,10 +43,10 @@ class Setting:
 
 
 #: Case -> row -> seed -> run.
-Grid = dict[str, dict[Setting, dict[int, Run]]]
+Grid = dict[str, dict[RowSetting, dict[int, Run]]]
 
 
-def grid(runs: Sequence[Run], cases: Cases) -> Grid:
+def runs_by_case(runs: Sequence[Run], cases: Cases) -> Grid:
     """``runs`` by case, in the order of ``cases`` (others after them, in the order asked for), row and seed.
 
     A rate control at T=1 is the T=1 run itself, so it counts once. Raises :class:`UserError` for runs that are not
@@ -59,8 +59,8 @@ def grid(runs: Sequence[Run], cases: Cases) -> Grid:
     for case, found in members.items():
         if not found:
             continue
-        rows: dict[Setting, dict[int, Run]] = defaultdict(dict)
-        for run, other in zip(found, others([run.job for run in found], SHOWN), strict=True):
+        rows: dict[RowSetting, dict[int, Run]] = defaultdict(dict)
+        for run, other in zip(found, others([run.job for run in found], SHOWN_KEYS), strict=True):
             seeds = rows[_setting(run.job, other)]
             if seeds.setdefault(run.job.seed, run).job.run_id != run.job.run_id:
                 raise ValueError(f"two runs share {case}, {_setting(run.job, other).name} and seed {run.job.seed}")
@@ -69,18 +69,18 @@ def grid(runs: Sequence[Run], cases: Cases) -> Grid:
     return made
 
 
-def ordered(found: Grid) -> list[Setting]:
+def ordered(found: Grid) -> list[RowSetting]:
     """Every row of any case: hottest first, each rate control below its temperature."""
     keys = {key for rows in found.values() for key in rows}
     return sorted(keys, key=lambda key: (key.other, -key.temperature, key.control))
 
 
-def heads(keys: Sequence[Setting]) -> tuple[str, ...]:
+def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
     """Heads of the columns that name the rows ``keys``; each row's names are the first so many of head and settings."""
     return ("T", "settings") if any(key.settings for key in keys) else ("T",)
 
 
-def cases_of(options: Mapping[str, Any], table: dict[str, Any] | None) -> Cases:
+def preset_cases(options: Mapping[str, Any], table: dict[str, Any] | None) -> Cases:
     """What tells cases apart: the preset's ``report.cases``, else those of the printed table.
 
     Raises :class:`UserError` unless each is a table of settings.
@@ -113,12 +113,12 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _setting(job: Job, other: str) -> Setting:
+def _setting(job: Job, other: str) -> RowSetting:
     method = job.config.get("method", {})
     if "lr_control" not in method:
         raise UserError(f"{job.task} {job.method}: is not federated, so it has no training temperature to show")
     temperature = float(method["temperature"])
-    return Setting(temperature, bool(method["lr_control"]) and temperature != 1, other)
+    return RowSetting(temperature, bool(method["lr_control"]) and temperature != 1, other)
 
 
 def others(jobs: Sequence[Job], shown: Container[str]) -> list[str]:

@@ -13,17 +13,17 @@ from typing import Any, Literal
 from knot_runner.errors import UserError
 from knot_runner.measures import rounds_to_target
 from knot_runner.report import records_view
-from knot_runner.report.cases import Setting
+from knot_runner.report.cases import RowSetting
 from knot_runner.report.records_view import Run
 
-PLAIN = Setting(1.0)
+UNCHILLED = RowSetting(1.0)
 #: The target of ``best_of_T4``: the best accuracy that this temperature reaches in its rounds.
 WARM = 4.0
 Select = Literal["final", "best"]
 
 
 @dataclass(frozen=True)
-class Course:
+class LearningCurve:
     """How one finished run went. ``rows``: its measured rounds; ``rounds``: how many it ran; ``shown``: the row whose
     accuracy and losses a table shows."""
 
@@ -41,7 +41,7 @@ class Course:
         return rounds_to_target([(row["round"], row["accuracy"]) for row in self.rows], target)
 
 
-def course(run: Run, select: Select, command: str = "") -> Course:
+def learning_curve(run: Run, select: Select, command: str = "") -> LearningCurve:
     """The course of a finished run; ``select``: show the last round, or the (first) one of best accuracy.
 
     Raises :class:`UserError` naming ``rounds.jsonl`` when it is absent or damaged.
@@ -49,16 +49,16 @@ def course(run: Run, select: Select, command: str = "") -> Course:
     rows = records_view.rounds(run, command)
     measured = tuple(row for row in rows if "accuracy" in row)
     shown = measured[-1] if select == "final" else max(measured, key=lambda row: row["accuracy"])
-    return Course(measured, len(rows), shown)
+    return LearningCurve(measured, len(rows), shown)
 
 
-def with_courses(runs: list[Run], select: Select, command: str) -> tuple[list[Run], dict[str, Course]]:
+def with_learning_curves(runs: list[Run], select: Select, command: str) -> tuple[list[Run], dict[str, LearningCurve]]:
     """``runs``, those with a damaged ``rounds.jsonl`` as corrupt, and the courses of the finished ones by run id."""
     made, courses = [], {}
     for run in runs:
         if run.status == "done":
             try:
-                courses[run.job.run_id] = course(run, select, command)
+                courses[run.job.run_id] = learning_curve(run, select, command)
             except UserError as problem:
                 run = Run(run.job, "corrupt", str(problem))
         made.append(run)
@@ -66,55 +66,55 @@ def with_courses(runs: list[Run], select: Select, command: str) -> tuple[list[Ru
 
 
 @dataclass(frozen=True)
-class Sweep:
+class CaseRuns:
     """One case: the courses of its finished runs by row and seed. ``target``: an accuracy (fraction), or that of the
     T=4 run of the same seed and other settings."""
 
-    courses: dict[Setting, dict[int, Course]]
+    courses: dict[RowSetting, dict[int, LearningCurve]]
     target: float | Literal["best_of_T4"]
 
-    def course(self, key: Setting, seed: int) -> Course | None:
+    def course(self, key: RowSetting, seed: int) -> LearningCurve | None:
         return self.courses.get(key, {}).get(seed)
 
-    def plain(self, key: Setting) -> Setting:
+    def plain(self, key: RowSetting) -> RowSetting:
         """The row of T=1 that ``key`` is compared with."""
-        return Setting(PLAIN.temperature, other=key.other)
+        return RowSetting(UNCHILLED.temperature, other=key.other)
 
-    def goal(self, key: Setting, seed: int) -> float | None:
+    def goal(self, key: RowSetting, seed: int) -> float | None:
         """The accuracy to reach; None where the T=4 run that sets it is not there."""
         if self.target != "best_of_T4":
             return self.target
-        warm = self.course(Setting(WARM, other=key.other), seed)
+        warm = self.course(RowSetting(WARM, other=key.other), seed)
         return warm.best if warm else None
 
-    def shown(self, key: Setting, seed: int, measure: str) -> float | None:
+    def shown(self, key: RowSetting, seed: int, measure: str) -> float | None:
         """``measure`` of the row that the table shows."""
         own = self.course(key, seed)
         return own.shown.get(measure) if own else None
 
-    def delta(self, key: Setting, seed: int) -> float | None:
+    def delta(self, key: RowSetting, seed: int) -> float | None:
         """Accuracy less that of T=1 at the same seed."""
         own, plain = self.shown(key, seed, "accuracy"), self.shown(self.plain(key), seed, "accuracy")
         return own - plain if own is not None and plain is not None else None
 
-    def rounds(self, key: Setting, seed: int) -> int | None:
+    def rounds(self, key: RowSetting, seed: int) -> int | None:
         """Rounds trained until the target is met; None where it is not, or there is none."""
         own, goal = self.course(key, seed), self.goal(key, seed)
         return own.reaches(goal) if own and goal is not None else None
 
-    def short(self, key: Setting) -> list[int]:
+    def short(self, key: RowSetting) -> list[int]:
         """Seeds whose run does not reach its target."""
         seeds = self.courses.get(key, {})
         return [seed for seed in seeds if self.goal(key, seed) is not None and self.rounds(key, seed) is None]
 
-    def speedup(self, key: Setting, seed: int) -> float | None:
+    def speedup(self, key: RowSetting, seed: int) -> float | None:
         """rounds(T=1) / rounds(T) at the same seed; None where one is not known."""
         own, plain = self.rounds(key, seed), self.rounds(self.plain(key), seed)
         return plain / own if own and plain else None
 
 
 @dataclass(frozen=True)
-class Measure:
+class ChillingColumn:
     """A column. ``read(sweep, row, seed)``; ``unit``: what CSV files add to the name; ``paper``: digits it prints;
     ``top``: the most that a share can be."""
 
@@ -122,36 +122,40 @@ class Measure:
     title: str
     digits: int
     paper: int
-    read: Callable[[Sweep, Setting, int], float | None]
+    read: Callable[[CaseRuns, RowSetting, int], float | None]
     signed: bool = False
     unit: str = ""
     top: float | None = None
 
 
-def _of_row(measure: str, scale: float = 1.0) -> Callable[[Sweep, Setting, int], float | None]:
-    def read(sweep: Sweep, key: Setting, seed: int) -> float | None:
+def _of_row(measure: str, scale: float = 1.0) -> Callable[[CaseRuns, RowSetting, int], float | None]:
+    def read(sweep: CaseRuns, key: RowSetting, seed: int) -> float | None:
         value = sweep.shown(key, seed, measure)
         return value * scale if value is not None else None
 
     return read
 
 
-def _points(sweep: Sweep, key: Setting, seed: int) -> float | None:
+def _points(sweep: CaseRuns, key: RowSetting, seed: int) -> float | None:
     value = sweep.delta(key, seed)
     return value * 100 if value is not None else None
 
 
 #: Column -> what it is. Losses at T cannot be ranked over temperatures: each T has a loss of its own.
-MEASURES = {
-    "accuracy": Measure(
+CHILLING_COLUMNS = {
+    "accuracy": ChillingColumn(
         "accuracy", "of the global model, in percent", 2, 2, _of_row("accuracy", 100), unit="percent", top=100.0
     ),
-    "delta": Measure("vs T=1", "accuracy less that of T=1 at the same seed, in points", 2, 2, _points, True, "points"),
-    "f1": Measure("macro F1", "of the global model", 3, 3, _of_row("f1"), top=1.0),
-    "loss": Measure("loss at T", "test loss of logits / T, not comparable over T", 3, 3, _of_row("tempered_loss")),
-    "plain_loss": Measure("loss", "of the logits as they are", 3, 3, _of_row("loss")),
-    "rounds": Measure("rounds", "rounds trained until the target is met", 1, 0, Sweep.rounds),
-    "speedup": Measure("speed-up", "rounds of T=1 / rounds at the same seed", 2, 2, Sweep.speedup),
+    "delta": ChillingColumn(
+        "vs T=1", "accuracy less that of T=1 at the same seed, in points", 2, 2, _points, True, "points"
+    ),
+    "f1": ChillingColumn("macro F1", "of the global model", 3, 3, _of_row("f1"), top=1.0),
+    "loss": ChillingColumn(
+        "loss at T", "test loss of logits / T, not comparable over T", 3, 3, _of_row("tempered_loss")
+    ),
+    "plain_loss": ChillingColumn("loss", "of the logits as they are", 3, 3, _of_row("loss")),
+    "rounds": ChillingColumn("rounds", "rounds trained until the target is met", 1, 0, CaseRuns.rounds),
+    "speedup": ChillingColumn("speed-up", "rounds of T=1 / rounds at the same seed", 2, 2, CaseRuns.speedup),
 }
 #: Columns that need a target.
 OF_TARGET = {"rounds", "speedup"}

@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from knot_runner.report.bootstrap import Estimate, holm, interval, p_value
+from knot_runner.report.bootstrap import EffectEstimate, holm, interval, p_value
 from knot_runner.report.claims_evidence import Basis, Evidence, gather
 from knot_runner.report.claims_looks import seeds_suggested
 from knot_runner.report.claims_measures import measure_of
 from knot_runner.report.claims_spec import Claim, check_settings, planned_seeds, read_claims
-from knot_runner.report.records_view import Job, load
-from knot_runner.report.stats import ALPHA, clipped
+from knot_runner.report.records_view import Job, load_runs
+from knot_runner.report.stats import ALPHA, clipped_interval
 
 Decision = Literal["holds", "does not hold", "undecided", "no runs"]
 
@@ -74,7 +74,7 @@ def judge(jobs: Sequence[Job], spec: Mapping[str, Any], command: str = "") -> li
     check_settings(claims, jobs)
     for claim in claims:
         measure_of(claim)
-    found = gather(claims, load(jobs), spec, command)
+    found = gather(claims, load_runs(jobs), spec, command)
     ps = [_p(claim, one) for claim, one in zip(claims, found, strict=True)]
     asked = [i for i, one in enumerate(found) if one.runs]  # with those that have no p yet: the family stays the same
     adjusted = dict(zip(asked, holm([_spent(ps[i], found[i]) for i in asked]), strict=True))
@@ -163,7 +163,7 @@ def _claimed(claim: Claim) -> str:
     return f"{'>' if side > 0 else '<'} {value + 0.0:g}"
 
 
-def _scaled(claim: Claim, estimate: Estimate) -> dict[str, float | None]:
+def _scaled(claim: Claim, estimate: EffectEstimate) -> dict[str, float | None]:
     """Effect and interval as they are shown."""
     measure, level = measure_of(claim), not (claim.against or claim.trend)
     band = interval(estimate) or (None, None)
@@ -172,5 +172,5 @@ def _scaled(claim: Claim, estimate: Estimate) -> dict[str, float | None]:
         for value in (estimate.effect, *band)
     )
     if level and low is not None and high is not None:
-        low, high = clipped(low, high, measure.top)
+        low, high = clipped_interval(low, high, measure.top)
     return {"effect": effect, "low": low, "high": high}

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from knot_runner.report.bootstrap import Estimate, estimate
+from knot_runner.report.bootstrap import EffectEstimate, estimate_effect
 from knot_runner.report.claims_items import Problems, Want, replicates
-from knot_runner.report.claims_looks import Look, looks, reached
-from knot_runner.report.claims_measures import MISSING, Reading, Rounds, measure_of, read, rounds_of
-from knot_runner.report.claims_pairs import Part, Unit, units
+from knot_runner.report.claims_looks import Look, last_look, looks
+from knot_runner.report.claims_measures import MISSING, Reading, TargetRounds, measure_of, read_measure, rounds_of
+from knot_runner.report.claims_pairs import EffectPart, Unit, units
 from knot_runner.report.claims_spec import Claim, planned_seeds
 from knot_runner.report.records_view import Run
 
@@ -29,7 +29,7 @@ class Evidence:
     seeds whose true effect is that shown or less, or more (targets not reached); ``one_sided``: whether runs diverged
     on one side alone."""
 
-    estimate: Estimate | None
+    estimate: EffectEstimate | None
     runs: int
     seeds: int = 0
     look: Look | None = None
@@ -50,7 +50,7 @@ class Effect:
 
 
 @dataclass
-class Found:
+class FoundEffects:
     """The effects of a claim that the records hold; ``reasons``: how many they do not, and why; ``lost``: seeds with
     records that are not there, or damaged."""
 
@@ -81,15 +81,15 @@ def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Mapping[str, A
     return [_evidence(claim, own, one, bank, seeds) for claim, own, one in zip(claims, planned, found, strict=True)]
 
 
-def _want(claim: Claim, part: Part) -> Want:
+def _want(claim: Claim, part: EffectPart) -> Want:
     return Want(part.run.job.run_id, part.side, claim.measure, claim.dataset, claim.over)
 
 
-def _effects(claim: Claim, planned: Sequence[Unit], rounds: Rounds | None) -> Found:
+def _effects(claim: Claim, planned: Sequence[Unit], rounds: TargetRounds | None) -> FoundEffects:
     """What the records of the ``planned`` units hold."""
-    found = Found([], Counter(), set())
+    found = FoundEffects([], Counter(), set())
     for unit in planned:
-        readings = [read(claim, part.run, part.side, rounds) for part in unit.parts]
+        readings = [read_measure(claim, part.run, part.side, rounds) for part in unit.parts]
         effect, why = _effect(claim, unit, readings)
         if effect:
             found.effects.append(effect)
@@ -116,12 +116,12 @@ def _effect(claim: Claim, unit: Unit, readings: Sequence[Reading]) -> tuple[Effe
 
 
 def _evidence(
-    claim: Claim, planned: Sequence[Unit], found: Found, bank: Mapping[Want, np.ndarray], seeds: int
+    claim: Claim, planned: Sequence[Unit], found: FoundEffects, bank: Mapping[Want, np.ndarray], seeds: int
 ) -> Evidence:
     """Of ``found`` among the ``planned`` units; ``seeds``: how many the claims are planned on."""
     there = {unit.seed for unit in planned} - found.lost
     whole = next(seed for seed in itertools.count() if seed not in there)
-    look = reached(seeds, whole)
+    look = last_look(seeds, whole)
     counted = [effect for effect in found.effects if look is None or effect.unit.seed < look.seeds]
     cells, reasons = _balanced(counted), found.reasons
     if len(counted) > len(cells):
@@ -137,7 +137,9 @@ def _evidence(
     return Evidence(made, runs, whole, look, tuple(notes), bounds[-1], bounds[1], apart, basis)
 
 
-def _leave_out_unreadable(claim: Claim, found: Found, bank: Mapping[Want, np.ndarray], problems: Problems) -> None:
+def _leave_out_unreadable(
+    claim: Claim, found: FoundEffects, bank: Mapping[Want, np.ndarray], problems: Problems
+) -> None:
     """Leave out the effects whose runs' test items are not on record, and say why."""
     kept = []
     for effect in found.effects:
@@ -150,16 +152,16 @@ def _leave_out_unreadable(claim: Claim, found: Found, bank: Mapping[Want, np.nda
     found.effects = kept
 
 
-def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Mapping[Want, np.ndarray]) -> tuple[Estimate, Basis]:
+def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Mapping[Want, np.ndarray]) -> tuple[EffectEstimate, Basis]:
     """The estimate over each seed's mean effect, and what it is over."""
     seeds = sorted({effect.unit.seed for effect in cells})
     by_seed = [[effect for effect in cells if effect.unit.seed == seed] for seed in seeds]
     made = [math.fsum(effect.value for effect in own) / len(own) for own in by_seed]
     if not measure_of(claim).items:
         alone: Basis = "seeds, not the test items that they share" if measure_of(claim).tested else "seeds"
-        return estimate(made, None), alone
+        return estimate_effect(made, None), alone
     again = np.stack([_again(claim, own, bank) for own in by_seed], axis=1)
-    return estimate(made, again), "seeds and test items" if len(seeds) > 1 else "test items"
+    return estimate_effect(made, again), "seeds and test items" if len(seeds) > 1 else "test items"
 
 
 def _again(claim: Claim, effects: Sequence[Effect], bank: Mapping[Want, np.ndarray]) -> np.ndarray:

@@ -20,8 +20,8 @@ import numpy as np
 from knot_runner.errors import UserError
 from knot_runner.report.bootstrap import RESAMPLES, resampled_sums
 from knot_runner.report.checks import is_count
-from knot_runner.report.claims_pairs import Side
-from knot_runner.report.records_view import Run, damaged, kept, predictions, rounds
+from knot_runner.report.claims_pairs import ModelSide
+from knot_runner.report.records_view import Run, damaged, kept_file, predictions, rounds
 
 #: Run id -> what is wrong with its records.
 Problems = dict[str, str]
@@ -35,7 +35,7 @@ class Want:
     """A measure of a run: accuracy, f1 or sd ``on`` a data set or ALL, or accuracy ``over`` its clients."""
 
     run_id: str
-    side: Side
+    side: ModelSide
     measure: str
     on: str = "ALL"
     over: str | None = None
@@ -94,20 +94,20 @@ def _semantic_distance(part: _Sums) -> np.ndarray:
 # --------------------------------------------------------------------------------------------------- from predictions
 
 #: A model: run id and side.
-Model = tuple[str, Side]
+PredictionModel = tuple[str, ModelSide]
 #: A test set: its name, and the digest of its labels.
 Test = tuple[str, bytes]
 
 
 def _sums(
     wanted: Sequence[Want], runs: Mapping[str, Run], command: str, problems: Problems
-) -> dict[Model, dict[str, _Sums]]:
+) -> dict[PredictionModel, dict[str, _Sums]]:
     """Of every model asked for, by data set; ``problems`` of damaged records are added."""
     measures: dict[str, set[str]] = defaultdict(set)
     for want in wanted:
         measures[want.run_id].add(want.measure)
     models = {(want.run_id, want.side) for want in wanted}
-    tests: dict[Test, list[tuple[Model, np.ndarray]]] = defaultdict(list)
+    tests: dict[Test, list[tuple[PredictionModel, np.ndarray]]] = defaultdict(list)
     for run_id, asked in measures.items():
         try:
             stored = predictions(runs[run_id], command)
@@ -115,12 +115,12 @@ def _sums(
             problems[run_id] = str(problem)
             continue
         for key, (probabilities, labels) in stored.items():
-            model: Model = (run_id, "before" if key.startswith("before/") else "after")
+            model: PredictionModel = (run_id, "before" if key.startswith("before/") else "after")
             if model in models:
                 test = (key.removeprefix("before/"), hashlib.sha256(labels.tobytes()).digest())
                 points = runs[run_id].result["labels"].get("coordinates") if "sd" in asked else None
                 tests[test].append((model, _columns(probabilities, labels, points, asked == {"accuracy"})))
-    found: dict[Model, dict[str, _Sums]] = defaultdict(dict)
+    found: dict[PredictionModel, dict[str, _Sums]] = defaultdict(dict)
     for (name, digest), columns in tests.items():
         for model, sums in _of_test(columns, int.from_bytes(digest[:8], "big")):
             found[model][name] = sums
@@ -143,7 +143,7 @@ def _columns(probabilities: np.ndarray, labels: np.ndarray, coordinates: Any, po
     return np.stack(kept, axis=1)
 
 
-def _of_test(models: list[tuple[Model, np.ndarray]], seed: int) -> Iterator[tuple[Model, _Sums]]:
+def _of_test(models: list[tuple[PredictionModel, np.ndarray]], seed: int) -> Iterator[tuple[PredictionModel, _Sums]]:
     """The sums of all ``models`` on one test set; their columns side by side, so that items are drawn few times."""
     flat = [(model, columns.shape[1:], columns.reshape(len(columns), -1)) for model, columns in models]
     step = max(1, WIDEST // max(columns.shape[1] for _, _, columns in flat))
@@ -181,7 +181,7 @@ def _groups(run: Run, over: str | None, clients: int) -> np.ndarray:
 def _test_sizes(run: Run, clients: int, command: str) -> np.ndarray:
     path = run.job.folder / PARTITION
     try:
-        found = json.loads(kept(run, PARTITION, command))
+        found = json.loads(kept_file(run, PARTITION, command))
     except (ValueError, RecursionError):
         damaged(path, command)
     sizes = found.get("test") if isinstance(found, dict) else None

@@ -13,13 +13,13 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from knot_runner.report.bootstrap import Estimate, power
+from knot_runner.report.bootstrap import EffectEstimate, power
 from knot_runner.report.stats import ALPHA
 
 #: The chance of a verdict that a suggested number of seeds has.
 POWER = 0.8
 #: More further seeds than this are not suggested.
-MOST_SEEDS = 100
+MAX_SEEDS = 100
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def looks(planned: int) -> Iterator[Look]:
     return (Look(planned * 2**k, 2 / 3 ** (k + 1)) for k in itertools.count())
 
 
-def reached(planned: int, seeds: int) -> Look | None:
+def last_look(planned: int, seeds: int) -> Look | None:
     """The last look at ``seeds`` or fewer; None before the first."""
     return max(looks_up_to(planned, seeds), key=lambda look: look.seeds, default=None)
 
@@ -45,16 +45,16 @@ def looks_up_to(planned: int, seeds: int) -> Iterable[Look]:
     return itertools.takewhile(lambda look: look.seeds <= seeds, looks(planned))
 
 
-def seeds_suggested(estimate: Estimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:
+def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:
     """How many seeds beyond these ``seeds`` lead to the first look that finds the effect with 80% power, were effect
     and spread as they are estimated; ``gap``: from the effect to the threshold, ``claims``: to decide at once.
 
-    None: of one seed, whose spread is not known; ``MOST_SEEDS + 1``: more than that, or never, since the test items
+    None: of one seed, whose spread is not known; ``MAX_SEEDS + 1``: more than that, or never, since the test items
     are too few.
     """
     if estimate.spread is None:
         return None
-    for look in looks_up_to(planned, seeds + MOST_SEEDS):
+    for look in looks_up_to(planned, seeds + MAX_SEEDS):
         if look.seeds > seeds and power(estimate, gap, ALPHA * look.share / claims, look.seeds) >= POWER:
             return look.seeds - seeds
-    return MOST_SEEDS + 1
+    return MAX_SEEDS + 1

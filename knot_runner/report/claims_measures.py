@@ -8,14 +8,14 @@ from typing import Any
 
 from knot_runner.errors import UserError, nearest
 from knot_runner.report.cases import lookup
-from knot_runner.report.chilling import WARM, Course, check_target, course
-from knot_runner.report.claims_pairs import Side, unread
-from knot_runner.report.claims_spec import BEFORE, Claim, leaves
+from knot_runner.report.chilling import WARM, LearningCurve, check_target, learning_curve
+from knot_runner.report.claims_pairs import ModelSide, unread
+from knot_runner.report.claims_spec import BEFORE, Claim, config_leaves
 from knot_runner.report.records_view import Run
 
 
 @dataclass(frozen=True)
-class Measure:
+class ClaimMeasure:
     """``key``: in ``metrics`` of ``result.json``, "" elsewhere; ``items``: whether stored predictions give it anew;
     ``tested``: whether it is measured on test items; ``top``: the most that it can be, in its ``unit``."""
 
@@ -29,15 +29,15 @@ class Measure:
 
 
 #: ``result.a.b`` besides: a number of ``result.json``.
-MEASURES = {
-    "accuracy": Measure("points", 2, 100.0, "accuracy", items=True, tested=True, top=100.0),
-    "f1": Measure("F1", 3, 1.0, "f1", items=True, tested=True, top=1.0),
-    "sd": Measure("SD", 3, 1.0, "sd", items=True, tested=True),
-    "loss": Measure("nats", 3, 1.0, "tempered_loss", tested=True),
-    "plain_loss": Measure("nats", 3, 1.0, "loss", tested=True),
-    "rounds": Measure("rounds", 2, tested=True),
-    "ari": Measure("ARI", 3),
-    "gap": Measure("%", 3, 100.0),
+CLAIM_MEASURES = {
+    "accuracy": ClaimMeasure("points", 2, 100.0, "accuracy", items=True, tested=True, top=100.0),
+    "f1": ClaimMeasure("F1", 3, 1.0, "f1", items=True, tested=True, top=1.0),
+    "sd": ClaimMeasure("SD", 3, 1.0, "sd", items=True, tested=True),
+    "loss": ClaimMeasure("nats", 3, 1.0, "tempered_loss", tested=True),
+    "plain_loss": ClaimMeasure("nats", 3, 1.0, "loss", tested=True),
+    "rounds": ClaimMeasure("rounds", 2, tested=True),
+    "ari": ClaimMeasure("ARI", 3),
+    "gap": ClaimMeasure("%", 3, 100.0),
 }
 #: How clients are averaged; see ``clustered.WEIGHTINGS``.
 OVER = ("clusters", "weighted", "unweighted")
@@ -57,26 +57,26 @@ class Reading:
     lost: bool = False
 
 
-def measure_of(claim: Claim) -> Measure:
+def measure_of(claim: Claim) -> ClaimMeasure:
     """What ``claim`` measures. Raises :class:`UserError` for one that there is not."""
     if claim.measure.startswith(RESULT):
-        return Measure("", 3)
-    if claim.measure not in MEASURES:
-        known = [*MEASURES, "result.KEY"]
+        return ClaimMeasure("", 3)
+    if claim.measure not in CLAIM_MEASURES:
+        known = [*CLAIM_MEASURES, "result.KEY"]
         raise UserError(f"claim {claim.text!r}: there is no measure {claim.measure!r}{nearest(claim.measure, known)}")
     if claim.over is not None and (claim.measure != "accuracy" or claim.over not in OVER):
         raise UserError(f"claim {claim.text!r}: over is of accuracy, and one of {', '.join(OVER)}")
     if claim.against == BEFORE and claim.measure not in ("f1", "accuracy", "sd"):
         raise UserError(f"claim {claim.text!r}: before distillation there are f1, accuracy and sd")
-    return MEASURES[claim.measure]
+    return CLAIM_MEASURES[claim.measure]
 
 
 @dataclass(frozen=True)
-class Rounds:
+class TargetRounds:
     """Rounds to target. ``courses``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4, which is in
     ``warm`` by the settings of the run; ``problems``: of damaged records, by run id."""
 
-    courses: Mapping[str, Course]
+    courses: Mapping[str, LearningCurve]
     target: float | str
     warm: Mapping[Any, float]
     problems: Mapping[str, str]
@@ -94,7 +94,7 @@ class Rounds:
         return Reading((ran or 0) + 1, bound=True)
 
 
-def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> Rounds:
+def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> TargetRounds:
     """Of the federated ones among ``runs``. Raises :class:`UserError` for a ``report.target`` that cannot be."""
     target = check_target(options.get("target", "best_of_T4"))
     courses, warm, problems = {}, {}, {}
@@ -102,24 +102,24 @@ def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> 
         if run.status != "done" or run.result.get("kind") != "federated":
             continue
         try:
-            own = courses[run.job.run_id] = course(run, "final", command)
+            own = courses[run.job.run_id] = learning_curve(run, "final", command)
         except UserError as problem:
             problems[run.job.run_id] = str(problem)
             continue
         config = run.job.config
         if lookup(config, "method.temperature") == WARM and not lookup(config, "method.lr_control"):
             warm[_other_settings(run)] = own.best
-    return Rounds(courses, target, warm, problems)
+    return TargetRounds(courses, target, warm, problems)
 
 
 def _other_settings(run: Run) -> Any:
     """All settings but how warm the run trains."""
     free = ("method.temperature", "method.lr_control", "method.name")
-    kept = {(key, repr(value)) for key, value in leaves(run.job.config) if not (unread(key) or key in free)}
+    kept = {(key, repr(value)) for key, value in config_leaves(run.job.config) if not (unread(key) or key in free)}
     return frozenset(kept | {("seed", str(run.job.seed))})
 
 
-def read(claim: Claim, run: Run, side: Side, rounds: Rounds | None) -> Reading:
+def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds | None) -> Reading:
     """The claim's measure of ``run``, in its own unit, fractions for accuracy.
 
     Raises :class:`UserError` for a measure that runs of its kind do not have.
@@ -141,7 +141,7 @@ def read(claim: Claim, run: Run, side: Side, rounds: Rounds | None) -> Reading:
     if claim.over:
         means = run.result.get("metrics", {}).get("client_accuracy", {})
         return _number(claim, means.get(claim.over, means.get("weighted") if claim.over == "clusters" else None))
-    own = run.result.get("before" if side == "before" else "metrics", {}).get(MEASURES[claim.measure].key)
+    own = run.result.get("before" if side == "before" else "metrics", {}).get(CLAIM_MEASURES[claim.measure].key)
     if not own:
         raise _unmeasured(claim)
     return Reading(own[claim.dataset]) if claim.dataset in own else Reading(None, f"no data set {claim.dataset}")

@@ -10,10 +10,10 @@ import numpy as np
 
 from knot_runner.errors import UserError
 from knot_runner.report.cases import lookup
-from knot_runner.report.claims_spec import BEFORE, Claim, leaves
+from knot_runner.report.claims_spec import BEFORE, Claim, config_leaves
 from knot_runner.report.records_view import Run
 
-Side = Literal["after", "before"]
+ModelSide = Literal["after", "before"]
 #: Settings that do not tell one run's numbers from another's, and the seed.
 UNREAD = ("paths", "tracker", "sweep", "report", "seed")
 #: The rest of a run's settings, as text.
@@ -21,12 +21,12 @@ Rest = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Part:
+class EffectPart:
     """``weight`` times the measure of a run; ``side``: of the model before distillation, or after."""
 
     weight: float
     run: Run
-    side: Side = "after"
+    side: ModelSide = "after"
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Unit:
 
     cell: Any
     seed: int
-    parts: tuple[Part, ...]
+    parts: tuple[EffectPart, ...]
 
 
 def units(claim: Claim, runs: Sequence[Run]) -> list[Unit]:
@@ -51,8 +51,8 @@ def units(claim: Claim, runs: Sequence[Run]) -> list[Unit]:
         return _pairs(claim, ours, chosen(runs, claim.where, claim.against), rest)
     one = _by_place(claim, ours, lambda run: (rest(run), _values(claim, run)))
     sign = _sign(claim)
-    before = (lambda run: (Part(-sign, run, "before"),)) if claim.against == BEFORE else (lambda run: ())
-    return [Unit(cell, seed, (Part(sign, run), *before(run))) for (cell, seed), run in one.items()]
+    before = (lambda run: (EffectPart(-sign, run, "before"),)) if claim.against == BEFORE else (lambda run: ())
+    return [Unit(cell, seed, (EffectPart(sign, run), *before(run))) for (cell, seed), run in one.items()]
 
 
 def chosen(runs: Iterable[Run], *wanted: Mapping[str, Any]) -> list[Run]:
@@ -77,7 +77,7 @@ def _pairs(claim: Claim, ours: list[Run], theirs: list[Run], rest: Callable[[Run
     for (cell, seed), run in _by_place(claim, ours, lambda run: (rest(run), _values(claim, run))).items():
         other = others.get((cell[0], seed))
         if other is not None:
-            found.append(Unit(cell, seed, (Part(sign, run), Part(-sign, other))))
+            found.append(Unit(cell, seed, (EffectPart(sign, run), EffectPart(-sign, other))))
     return found
 
 
@@ -94,7 +94,7 @@ def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[U
     for cell, seed in cells:
         members = [places.get(((cell, level), seed)) for level in levels.tolist()]
         if all(members):
-            parts = tuple(Part(float(w), run) for w, run in zip(weights, members, strict=True))
+            parts = tuple(EffectPart(float(w), run) for w, run in zip(weights, members, strict=True))
             found.append(Unit(cell, seed, parts))
     return found
 
@@ -112,7 +112,7 @@ def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) ->
     for run in runs:
         first = found.setdefault((place(run), run.job.seed), run)
         if first.job.run_id != run.job.run_id:
-            a, b = dict(leaves(first.job.config)), dict(leaves(run.job.config))
+            a, b = dict(config_leaves(first.job.config)), dict(config_leaves(run.job.config))
             unlike = sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key) and not unread(key))
             raise UserError(f"claim {claim.text!r}: two runs fit one place; say which by {', '.join(unlike[:4])}")
     return found
@@ -133,7 +133,7 @@ def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
     def rest(run: Run) -> Rest:
         kept = (
             (key, repr(value))
-            for key, value in leaves(run.job.config)
+            for key, value in config_leaves(run.job.config)
             if not (unread(key) or key in free or (key.startswith(groups) and key not in swept))
         )
         return tuple(sorted(kept))

@@ -9,14 +9,14 @@ from typing import Any
 from knot_runner.errors import UserError, nearest
 from knot_runner.report.cases import lookup
 from knot_runner.report.records_view import Job
-from knot_runner.strict import build, rule
+from knot_runner.strict import build, require
 
 #: Where ``against`` is this word: the same run's model before distillation.
 BEFORE = "before"
-WORDS = ("higher", "lower", "rises", "falls")
+EXPECTATIONS = ("higher", "lower", "rises", "falls")
 #: Planned number of seeds where a preset names none; and the largest that one can name.
-SEEDS, MOST_PLANNED = 3, 1000
-NUMBERS = ("ratio", "above", "below")
+SEEDS, MAX_PLANNED = 3, 1000
+NUMBER_KEYS = ("ratio", "above", "below")
 
 
 @dataclass(frozen=True)
@@ -44,28 +44,32 @@ class Claim:
     paper: float | None = None
 
     def __post_init__(self) -> None:
-        rule(bool(self.text.strip()), "text", "is empty; it says what is claimed")
+        require(bool(self.text.strip()), "text", "is empty; it says what is claimed")
         if isinstance(self.expect, dict):
-            known = len(self.expect) == 1 and set(self.expect) <= set(NUMBERS)
-            rule(known, "expect", f"{self.expect} is none of {', '.join(NUMBERS)} with a number")
-            rule(min(self.expect.values()) > 0 or not self.logs, "expect", "ratios and rounds are above 0")
-            rule(not self.by, "by", "goes with expect=higher and the like, not with a number")
+            known = len(self.expect) == 1 and set(self.expect) <= set(NUMBER_KEYS)
+            require(known, "expect", f"{self.expect} is none of {', '.join(NUMBER_KEYS)} with a number")
+            require(min(self.expect.values()) > 0 or not self.logs, "expect", "ratios and rounds are above 0")
+            require(not self.by, "by", "goes with expect=higher and the like, not with a number")
         else:
-            rule(self.expect in WORDS, "expect", f"{self.expect!r} is none of {', '.join((*WORDS, *NUMBERS))}")
+            require(
+                self.expect in EXPECTATIONS,
+                "expect",
+                f"{self.expect!r} is none of {', '.join((*EXPECTATIONS, *NUMBER_KEYS))}",
+            )
         word = self.expect if isinstance(self.expect, str) else next(iter(self.expect))
         alone, against = self.against is None, self.against
-        rule(
+        require(
             isinstance(against, dict | None) or against == BEFORE, "against", f"{against!r} is not settings, nor before"
         )
-        rule(
+        require(
             (word in ("rises", "falls")) == bool(self.trend),
             "expect",
             "rises and falls go with trend, and it with them",
         )
         fits = (word in ("above", "below")) == (alone and not self.trend)
-        rule(fits, "expect", "above and below go without against, all others but rises and falls with it")
-        rule(alone or not self.trend, "trend", "is over the runs of one kind; leave out against")
-        rule(not (self.by and self.logs), "by", "is of differences; rounds take expect={ratio: r}")
+        require(fits, "expect", "above and below go without against, all others but rises and falls with it")
+        require(alone or not self.trend, "trend", "is over the runs of one kind; leave out against")
+        require(not (self.by and self.logs), "by", "is of differences; rounds take expect={ratio: r}")
 
     @property
     def logs(self) -> bool:
@@ -93,8 +97,8 @@ def read_claims(options: Mapping[str, Any]) -> tuple[Claim, ...]:
 def planned_seeds(options: Mapping[str, Any]) -> int:
     """The preset's ``report.seeds``: how many seeds its claims are planned on. Raises :class:`UserError`."""
     seeds = options.get("seeds", SEEDS)
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= MOST_PLANNED:
-        raise UserError(f"report.seeds: {seeds!r} is no number of seeds to plan; 2 to {MOST_PLANNED} would be")
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= MAX_PLANNED:
+        raise UserError(f"report.seeds: {seeds!r} is no number of seeds to plan; 2 to {MAX_PLANNED} would be")
     return seeds
 
 
@@ -102,17 +106,17 @@ def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
     """Raises :class:`UserError` for a setting that no job has, with the nearest that some have."""
     known: set[str] = set()
     for job in {job.method: job for job in jobs}.values():
-        known |= {key for key, _ in leaves(job.config)}
+        known |= {key for key, _ in config_leaves(job.config)}
     for i, claim in enumerate(claims):
         for key in sorted(claim.touched | set(claim.where)):
             if key not in known and all(lookup(job.config, key) is None for job in jobs):
                 raise UserError(f"report.claims[{i}]: there is no setting {key}{nearest(key, known)}")
 
 
-def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def config_leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every dotted setting of a composed config and its value."""
     for key, value in config.items():
         if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}{key}.")
+            yield from config_leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

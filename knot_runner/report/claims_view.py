@@ -18,15 +18,26 @@ from knot_runner.errors import UserError
 from knot_runner.files import write_atomic, write_json
 from knot_runner.report.bootstrap import RESAMPLES
 from knot_runner.report.claims import Verdict
-from knot_runner.report.claims_looks import MOST_SEEDS, POWER
+from knot_runner.report.claims_looks import MAX_SEEDS, POWER
 from knot_runner.report.stats import ALPHA
 from knot_runner.report.text import escape_csv, escape_markdown, number, plain
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow", "no runs": "dim"}
-HEADS = ("", "claim", "verdict", "effect", "95% interval", "claimed", "paper", "seeds", "more seeds, about", "source")
-NUMBERS = ("effect", "low", "high", "paper", "seeds", "more_seeds", "planned", "look", "share", "p", "adjusted")
-WORDS = ("text", "source", "verdict", "unit", "claimed", "basis", "note")
-READING = (
+CLAIM_HEADS = (
+    "",
+    "claim",
+    "verdict",
+    "effect",
+    "95% interval",
+    "claimed",
+    "paper",
+    "seeds",
+    "more seeds, about",
+    "source",
+)
+NUMBER_COLUMNS = ("effect", "low", "high", "paper", "seeds", "more_seeds", "planned", "look", "share", "p", "adjusted")
+TEXT_COLUMNS = ("text", "source", "verdict", "unit", "claimed", "basis", "note")
+HOW_TO_READ = (
     "Effects are means over seeds of runs that differ in nothing else; intervals are of 95%, each by itself: "
     f"Student's t over seeds, and {RESAMPLES:,} bootstrap resamples of the test items, the same for both runs."
 )
@@ -54,7 +65,7 @@ def interval_text(verdict: Verdict) -> str:
     return f"[{_signed(verdict, verdict.low)}, {_signed(verdict, verdict.high)}]"
 
 
-def paper_text(verdict: Verdict) -> str:
+def claimed_text(verdict: Verdict) -> str:
     """The paper's effect, or ""."""
     return _signed(verdict, verdict.paper)
 
@@ -63,7 +74,7 @@ def more_text(verdict: Verdict) -> str:
     """About how many more seeds would decide it: ``4``, ``more than 100``, or ""."""
     if verdict.more_seeds is None:
         return ""
-    return f"more than {MOST_SEEDS}" if verdict.more_seeds > MOST_SEEDS else str(verdict.more_seeds)
+    return f"more than {MAX_SEEDS}" if verdict.more_seeds > MAX_SEEDS else str(verdict.more_seeds)
 
 
 def _signed(verdict: Verdict, value: float | None) -> str:
@@ -76,7 +87,7 @@ def _signed(verdict: Verdict, value: float | None) -> str:
 def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
     """What one must know to read ``verdicts``; claims are named by their place in the list, from 1."""
     judged = [verdict for verdict in verdicts if verdict.seeds]
-    lines = [READING] if judged else []
+    lines = [HOW_TO_READ] if judged else []
     for basis, said in OVER_SEEDS.items():
         alone = [i for i, verdict in enumerate(verdicts, 1) if verdict.basis == basis and verdict.seeds]
         lines += [f"{said}: {_claims(alone)}."] if alone else []
@@ -130,7 +141,7 @@ def _claims(places: Sequence[int]) -> str:
 # --------------------------------------------------------------------------------------------------------------- forms
 
 
-def to_terminal(title: str, verdicts: Sequence[Verdict]) -> Group:
+def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
     """A table that fits 80 columns, of the claims whose runs are asked for, and its footnotes."""
     grid = Table(box=None, padding=(0, 1, 1, 0), pad_edge=False, header_style="")
     grid.add_column("", justify="right", no_wrap=True, style="dim")
@@ -147,7 +158,7 @@ def to_terminal(title: str, verdicts: Sequence[Verdict]) -> Group:
 
 def _numbers(verdict: Verdict) -> Text:
     text = Text(effect_text(verdict))
-    for line in (interval_text(verdict), f"paper {paper_text(verdict)}" if verdict.paper is not None else ""):
+    for line in (interval_text(verdict), f"paper {claimed_text(verdict)}" if verdict.paper is not None else ""):
         text.append(f"\n{line}" if line else "", style="dim")
     return text
 
@@ -158,12 +169,12 @@ def _decision(verdict: Verdict) -> Text:
     return text.append(f"\n~ {more.replace('more than', '>')} more" if more else "", style="not bold dim")
 
 
-def to_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
+def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
     """GitHub Markdown: a table of the claims whose runs are asked for, and the footnotes as a list."""
-    rows = ["| " + " | ".join(HEADS) + " |", "|--:|---|---|--:|---|---|--:|--:|--:|---|"]
+    rows = ["| " + " | ".join(CLAIM_HEADS) + " |", "|--:|---|---|--:|---|---|--:|--:|--:|---|"]
     for i, one in _asked(verdicts):
         cells = (
-            str(i), one.text, one.verdict, effect_text(one), interval_text(one), one.claimed, paper_text(one),
+            str(i), one.text, one.verdict, effect_text(one), interval_text(one), one.claimed, claimed_text(one),
             str(one.seeds), more_text(one), one.source,
         )  # fmt: skip
         rows.append("| " + " | ".join(map(escape_markdown, cells)) + " |")
@@ -171,14 +182,16 @@ def to_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
     return "\n".join([f"### {escape_markdown(title)}", "", *rows, "", *notes]) + "\n"
 
 
-def to_csv(verdicts: Sequence[Verdict]) -> str:
+def claims_csv(verdicts: Sequence[Verdict]) -> str:
     """One line per claim, all of them; absent numbers are empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["claim", *WORDS, *NUMBERS])
+    writer.writerow(["claim", *TEXT_COLUMNS, *NUMBER_COLUMNS])
     for i, one in enumerate(verdicts, 1):
-        numbers = ["" if value is None else f"{value:.10g}" for value in (getattr(one, name) for name in NUMBERS)]
-        writer.writerow([i, *(escape_csv(getattr(one, name)) for name in WORDS), *numbers])
+        numbers = [
+            "" if value is None else f"{value:.10g}" for value in (getattr(one, name) for name in NUMBER_COLUMNS)
+        ]
+        writer.writerow([i, *(escape_csv(getattr(one, name)) for name in TEXT_COLUMNS), *numbers])
     return out.getvalue()
 
 
@@ -186,7 +199,7 @@ def _asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
     return [(i, verdict) for i, verdict in enumerate(verdicts, 1) if verdict.runs]
 
 
-def write_all(title: str, verdicts: Sequence[Verdict], folder: Path, name: str) -> list[Path]:
+def write_claims(title: str, verdicts: Sequence[Verdict], folder: Path, name: str) -> list[Path]:
     """Write ``name``.md, .csv and .json into ``folder``, each whole or not at all; return the three paths.
 
     Raises :class:`UserError` for a name that is not a plain file name, and when the folder cannot be written.
@@ -194,8 +207,8 @@ def write_all(title: str, verdicts: Sequence[Verdict], folder: Path, name: str) 
     if not re.fullmatch(r"[\w][\w.-]*", name):
         raise UserError(f"{name!r} is not a file name; letters, digits, '_', '-' and '.' are right")
     paths = [folder / f"{name}.{ending}" for ending in ("md", "csv", "json")]
-    write_atomic(paths[0], to_markdown(title, verdicts))
-    write_atomic(paths[1], to_csv(verdicts))
+    write_atomic(paths[0], claims_markdown(title, verdicts))
+    write_atomic(paths[1], claims_csv(verdicts))
     whole = {"title": title, "claims": [dataclasses.asdict(one) for one in verdicts], "notes": footnotes(verdicts)}
     write_json(paths[2], whole)
     return paths

@@ -18,7 +18,7 @@ from knot_runner.report.records_view import Job, Run
 #: ``partition.kind`` -> structure, as the paper calls it; another partition is named as it is.
 STRUCTURES = {"pairs": "strong", "shards": "none"}
 #: How accuracies of clients are averaged -> what the table says of it.
-WEIGHTINGS = {
+ACCURACY_WEIGHTINGS = {
     "clusters": "clusters alike, clients in them by test images",
     "weighted": "all clients by test images",
     "unweighted": "all clients alike",
@@ -27,12 +27,12 @@ WEIGHTINGS = {
 PRINTED, BY_IMAGES = "clusters", "weighted"
 GRAPH, SUPPORT = "method.clustering.graph", "method.clustering.otdd.fedwad.support"
 #: Settings that rows and columns show in words of their own.
-SHOWN = ("task.name", "method.algorithm", "partition", "partition.kind", "partition.clients", GRAPH, SUPPORT)
+GRID_KEYS = ("task.name", "method.algorithm", "partition", "partition.kind", "partition.clients", GRAPH, SUPPORT)
 VANILLA = "vanilla"
 
 
 @dataclass(frozen=True)
-class Line:
+class GridRow:
     """A row. ``other``: more settings in which the runs differ, as text."""
 
     data: str
@@ -48,7 +48,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Place:
+class GridColumn:
     """A column. ``graph`` none: no clusters; ``support``: S, None without clusters."""
 
     structure: str
@@ -66,9 +66,9 @@ class Place:
         return f"{self.structure}_" + (VANILLA if self.graph == "none" else f"{self.graph}_S{self.support}")
 
     @property
-    def vanilla(self) -> Place:
+    def vanilla(self) -> GridColumn:
         """The column that this one is compared with."""
-        return Place(self.structure, "none", None)
+        return GridColumn(self.structure, "none", None)
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -77,18 +77,18 @@ class Place:
 
 
 #: Row -> column -> seed -> run.
-Placed = dict[Line, dict[Place, dict[int, Run]]]
+Placed = dict[GridRow, dict[GridColumn, dict[int, Run]]]
 
 
-def placed(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, str]) -> Placed:
+def grid_of(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, str]) -> Placed:
     """``runs`` by row and column. ``algorithms``: method -> how the paper names it; others keep their names.
 
     A vanilla run that is asked for once per support size counts once. Rows are ordered by ``cases`` and
     ``algorithms``, then by clients. Raises :class:`UserError` for runs that this table has no row for, ValueError for
     two unlike runs of one cell.
     """
-    found: dict[Line, dict[Place, dict[int, Run]]] = defaultdict(lambda: defaultdict(dict))
-    for run, other in zip(runs, others([run.job for run in runs], SHOWN), strict=True):
+    found: dict[GridRow, dict[GridColumn, dict[int, Run]]] = defaultdict(lambda: defaultdict(dict))
+    for run, other in zip(runs, others([run.job for run in runs], GRID_KEYS), strict=True):
         line, place = _line(run.job, cases, algorithms, other), _place(run.job)
         seeds = found[line][place]
         if seeds.setdefault(run.job.seed, run).job.run_id != run.job.run_id:
@@ -99,14 +99,14 @@ def placed(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, str]) -> 
     return {line: dict(found[line]) for line in ordered}
 
 
-def places(found: Placed) -> list[Place]:
-    """The columns of any row: the strong structure first, then none, then others; see :attr:`Place.order`."""
+def grid_columns(found: Placed) -> list[GridColumn]:
+    """The columns of any row: the strong structure first, then none, then others; see :attr:`GridColumn.order`."""
     unlike = {place for columns in found.values() for place in columns}
     rank = _ranks([*STRUCTURES.values(), *sorted(place.structure for place in unlike)])
     return sorted(unlike, key=lambda place: (rank[place.structure], place.order))
 
 
-def accuracy(run: Run, weighting: str) -> float | None:
+def weighted_accuracy(run: Run, weighting: str) -> float | None:
     """Accuracy over clients in percent, averaged by ``weighting``; None of a run that has none.
 
     Where all clients are one cluster, the mean over clusters is that by images.
@@ -119,13 +119,15 @@ def accuracy(run: Run, weighting: str) -> float | None:
     return None if value is None else 100 * value
 
 
-def over_seeds(found: Placed, line: Line, place: Place, read: Callable[[Run], float | None]) -> dict[int, float]:
+def over_seeds(
+    found: Placed, line: GridRow, place: GridColumn, read: Callable[[Run], float | None]
+) -> dict[int, float]:
     """What ``read`` finds in the finished runs of one cell, by seed."""
     values = {seed: read(run) for seed, run in found.get(line, {}).get(place, {}).items() if run.status == "done"}
     return {seed: value for seed, value in values.items() if value is not None}
 
 
-def printed_pair(table: dict[str, Any] | None, line: Line, place: Place) -> list[float] | None:
+def printed_pair(table: dict[str, Any] | None, line: GridRow, place: GridColumn) -> list[float] | None:
     """The paper's mean and standard deviation of a cell, in percent; None where it prints none."""
     if table is None or line.other:
         return None
@@ -134,7 +136,7 @@ def printed_pair(table: dict[str, Any] | None, line: Line, place: Place) -> list
     return row[column] if row and column is not None else None
 
 
-def printed_uplift(table: dict[str, Any] | None, line: Line, place: Place) -> list[float] | None:
+def printed_uplift(table: dict[str, Any] | None, line: GridRow, place: GridColumn) -> list[float] | None:
     """The paper's mean gain of a column over the rows of ``line``'s data set, and its standard deviation, in points."""
     if table is None or line.other:
         return None
@@ -149,7 +151,7 @@ def in_words(structure: str) -> str:
     return "no structure" if structure == "none" else f"{structure} structure"
 
 
-def _column(table: dict[str, Any], place: Place) -> int | None:
+def _column(table: dict[str, Any], place: GridColumn) -> int | None:
     wanted = [place.structure, place.graph, place.support]
     return table["columns"].index(wanted) if wanted in table["columns"] else None
 
@@ -157,20 +159,20 @@ def _column(table: dict[str, Any], place: Place) -> int | None:
 # ------------------------------------------------------------------------------------------------------- from settings
 
 
-def _line(job: Job, cases: Cases, algorithms: Mapping[str, str], other: str) -> Line:
+def _line(job: Job, cases: Cases, algorithms: Mapping[str, str], other: str) -> GridRow:
     clients = lookup(job.config, "partition.clients")
     if "clustering" not in job.config.get("method", {}):
         raise UserError(f"{job.task} {job.method}: is not federated, so it has no row in a table of clustered runs")
     if not isinstance(clients, int):
         kind = lookup(job.config, "partition.kind")
         raise UserError(f"partition={kind}: has no partition.clients to name a row; pairs and shards have")
-    return Line(case_of(job, cases), algorithms.get(job.method, job.method), clients, other)
+    return GridRow(case_of(job, cases), algorithms.get(job.method, job.method), clients, other)
 
 
-def _place(job: Job) -> Place:
+def _place(job: Job) -> GridColumn:
     kind = str(lookup(job.config, "partition.kind"))
     graph = lookup(job.config, GRAPH) or "none"
-    return Place(STRUCTURES.get(kind, kind), graph, lookup(job.config, SUPPORT) if graph != "none" else None)
+    return GridColumn(STRUCTURES.get(kind, kind), graph, lookup(job.config, SUPPORT) if graph != "none" else None)
 
 
 def _ranks(names: Sequence[str]) -> dict[str, int]:

@@ -9,12 +9,12 @@ from pathlib import Path
 from knot_runner.errors import UserError, nearest
 from knot_runner.report import compare_best, compare_measures
 from knot_runner.report.compare_axes import Keys, apart, searched
-from knot_runner.report.compare_best import Choice, Rule, Split
-from knot_runner.report.compare_filters import Filter, select
-from knot_runner.report.compare_groups import group
-from knot_runner.report.compare_records import Record, doubtful, read_all
-from knot_runner.report.compare_settings import resolve, sort_key
-from knot_runner.report.compare_sheet import Cell, Estimate, Sheet
+from knot_runner.report.compare_best import Choice, HalfSelection, Rule
+from knot_runner.report.compare_filters import Filter, select_records
+from knot_runner.report.compare_groups import group_runs
+from knot_runner.report.compare_records import RunRecord, doubtful, read_all
+from knot_runner.report.compare_settings import resolve_key, sort_key
+from knot_runner.report.compare_sheet import MeanEstimate, Sheet, SheetCell
 from knot_runner.report.compare_tables import of_choices, of_groups, of_runs
 
 
@@ -30,19 +30,19 @@ class Question:
     measures: Keys = ()
     best: str = ""
     over: Keys = ()
-    select: Split = "test"
+    select: HalfSelection = "test"
     sort: str = ""
     runs: bool = False
     data: str | None = None
 
 
-def compare(asked: Question) -> Sheet:
+def compare_runs(asked: Question) -> Sheet:
     """The answer, one row per group of runs (or per run). Raises :class:`UserError`."""
     archive = read_all(asked.out, asked.data)
-    records, absent = select(archive.records, asked.filters)
+    records, absent = select_records(archive.records, asked.filters)
     known = {key for record in records for key in record.names()}
-    by = None if asked.by is None else tuple(dict.fromkeys(resolve(key, known) for key in asked.by))
-    over = tuple(dict.fromkeys(resolve(key, known) for key in asked.over))
+    by = None if asked.by is None else tuple(dict.fromkeys(resolve_key(key, known) for key in asked.by))
+    over = tuple(dict.fromkeys(resolve_key(key, known) for key in asked.over))
     sheet = _best(records, asked, by, over) if asked.best else _plain(records, asked, by)
     done = sum(record.state == "done" for record in records)
     filters = f", {' '.join(one.text for one in asked.filters)}" if asked.filters else ""
@@ -51,26 +51,26 @@ def compare(asked: Question) -> Sheet:
     return _sorted(replace(sheet, title=title, lines=lines), asked.sort)
 
 
-def _plain(records: Sequence[Record], asked: Question, by: Keys | None) -> Sheet:
+def _plain(records: Sequence[RunRecord], asked: Question, by: Keys | None) -> Sheet:
     keys, measures = apart(records) if by is None else by, _measures(records, asked)
-    return of_runs(records, keys, measures) if asked.runs else of_groups(group(records, keys), keys, measures)
+    return of_runs(records, keys, measures) if asked.runs else of_groups(group_runs(records, keys), keys, measures)
 
 
-def _best(records: Sequence[Record], asked: Question, by: Keys | None, over: Keys) -> Sheet:
+def _best(records: Sequence[RunRecord], asked: Question, by: Keys | None, over: Keys) -> Sheet:
     keys, over = searched(records, by, over)
-    rule = compare_best.rule(asked.best, over, asked.select, compare_measures.known(records))
-    choices = compare_best.choose(group(records, keys), rule)
+    rule = compare_best.selection_rule(asked.best, over, asked.select, compare_measures.known_measures(records))
+    choices = compare_best.choose(group_runs(records, keys), rule)
     return of_choices(choices, rule, keys, _best_measures(choices, rule, asked, records))
 
 
-def _measures(records: Sequence[Record], asked: Question) -> list[str]:
+def _measures(records: Sequence[RunRecord], asked: Question) -> list[str]:
     if not asked.measures:
         return compare_measures.defaults(records)
-    known = compare_measures.known(records)
-    return list(dict.fromkeys(compare_measures.resolve(name, known) for name in asked.measures))
+    known = compare_measures.known_measures(records)
+    return list(dict.fromkeys(compare_measures.resolve_measure(name, known) for name in asked.measures))
 
 
-def _best_measures(choices: Sequence[Choice], rule: Rule, asked: Question, records: Sequence[Record]) -> list[str]:
+def _best_measures(choices: Sequence[Choice], rule: Rule, asked: Question, records: Sequence[RunRecord]) -> list[str]:
     """The measure selected by and those asked for; with halves, what predictions give: their numbers are of a half."""
     reported = [record for choice in choices for record in choice.reported] if rule.split == "half" else records
     return list(dict.fromkeys([rule.measure, *_measures(reported, asked)]))
@@ -87,11 +87,11 @@ def _sorted(sheet: Sheet, by: str) -> Sheet:
     column = sheet.columns[index]
     upwards = column.kind == "key" or compare_measures.direction(column.name) == "lower"
 
-    def place(row: tuple[Cell, ...]) -> tuple[bool, tuple[int, float, str] | float]:
+    def place(row: tuple[SheetCell, ...]) -> tuple[bool, tuple[int, float, str] | float]:
         cell = row[index]
         if column.kind == "key":
             return False, sort_key(None if cell is None else str(cell))
-        value = cell.mean if isinstance(cell, Estimate) else cell
+        value = cell.mean if isinstance(cell, MeanEstimate) else cell
         return value is None, 0.0 if value is None else float(value) * (1 if upwards else -1)
 
     return replace(sheet, rows=tuple(sorted(sheet.rows, key=place)))

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from knot_runner.errors import UserError
-from knot_runner.report.compare_groups import SEED, group
-from knot_runner.report.compare_records import Record, differing
+from knot_runner.report.compare_groups import SEED, group_runs
+from knot_runner.report.compare_records import RunRecord, differing
 from knot_runner.report.compare_settings import telling
 
 Keys = tuple[str, ...]
 
 
-def apart(records: Sequence[Record], less: Sequence[str] = ()) -> Keys:
+def apart(records: Sequence[RunRecord], less: Sequence[str] = ()) -> Keys:
     """The few settings that tell ``records`` apart; not the seed, not ``less``, nor what ``less`` names as a whole."""
     keys, rows = differing(records)
     return tuple(telling(rows, [key for key in keys if key != SEED and key not in less and not _inside(key, less)]))
 
 
-def searched(records: Sequence[Record], by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
+def searched(records: Sequence[RunRecord], by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     """(Settings of a row, settings searched in it) of a best-of; what is not given is all that tells runs apart else.
 
     With ``method.name`` searched, other settings of the method in which runs of one name differ are searched as well.
@@ -31,12 +31,12 @@ def searched(records: Sequence[Record], by: Keys | None, over: Keys) -> tuple[Ke
         raise UserError("--over=seed: means are over seeds; --over=KEY, another setting, would be right")
     over = _with_their_groups(records, over) if over else apart(records, by or ())
     rows = apart(records, over) if by is None else by
-    if set(over) & set(rows) or all(len(group(one.records, over)) == 1 for one in group(records, rows)):
+    if set(over) & set(rows) or all(len(group_runs(one.records, over)) == 1 for one in group_runs(records, rows)):
         raise UserError("--over: in no row is there more than one value of it to select from")
     return rows, over
 
 
-def _with_their_groups(records: Sequence[Record], over: Keys) -> Keys:
+def _with_their_groups(records: Sequence[RunRecord], over: Keys) -> Keys:
     keys, rows = differing(records)
     inside = [key for key in keys if key not in over and _inside(key, over)]
     return tuple(dict.fromkeys((*over, *telling(rows, [*over, *inside], kept=over))))

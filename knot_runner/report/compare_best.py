@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from knot_runner.errors import UserError
-from knot_runner.report.compare_groups import Group, group
-from knot_runner.report.compare_half import Halves, halve
-from knot_runner.report.compare_measures import Direction, direction, resolve, title
-from knot_runner.report.compare_records import Record
+from knot_runner.report.compare_groups import RunGroup, group_runs
+from knot_runner.report.compare_half import HalfMeasures, halve
+from knot_runner.report.compare_measures import Direction, direction, measure_title, resolve_measure
+from knot_runner.report.compare_records import RunRecord
 
-Split = Literal["test", "half"]
+HalfSelection = Literal["test", "half"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Rule:
     measure: str
     better: Direction
     over: tuple[str, ...]
-    split: Split
+    split: HalfSelection
 
 
 @dataclass(frozen=True)
@@ -33,36 +33,36 @@ class Choice:
 
     ``selected``: the runs with the numbers that they were selected by, ``reported``: with those to report."""
 
-    outer: Group
+    outer: RunGroup
     values: tuple[str | None, ...]
-    selected: tuple[Record, ...]
-    reported: tuple[Record, ...]
+    selected: tuple[RunRecord, ...]
+    reported: tuple[RunRecord, ...]
     fit: int
     candidates: int
 
 
-def rule(text: str, over: tuple[str, ...], split: Split, measures: Sequence[str]) -> Rule:
+def selection_rule(text: str, over: tuple[str, ...], split: HalfSelection, measures: Sequence[str]) -> Rule:
     """``accuracy``, ``min:KEY`` or ``max:KEY``. Raises :class:`UserError` where the better way is not known."""
     asked, colon, name = text.partition(":")
     if not colon:
         asked, name = "", text
     elif asked not in ("min", "max"):
         raise UserError(f"--best={text}: min:KEY or max:KEY would be right")
-    key = resolve(name, measures, "--best")
+    key = resolve_measure(name, measures, "--best")
     better = {"min": "lower", "max": "higher"}.get(asked) or direction(key)
     if better is None:
         raise UserError(f"--best={text}: which is better? --best=max:{name} or --best=min:{name}")
     return Rule(key, better, over, split)
 
 
-def choose(groups: Sequence[Group], asked: Rule) -> list[Choice]:
+def choose(groups: Sequence[RunGroup], asked: Rule) -> list[Choice]:
     """The choice in each of ``groups``. Raises :class:`UserError` when halves are asked for that cannot be had."""
     return [_choose(one, asked) for one in groups]
 
 
-def _choose(outer: Group, asked: Rule) -> Choice:
+def _choose(outer: RunGroup, asked: Rule) -> Choice:
     selecting, reporting = _views(outer, asked)
-    candidates = group(selecting, asked.over)
+    candidates = group_runs(selecting, asked.over)
     seeds = [_seeds(one, asked.measure) for one in candidates]
     compared = _most_common([own for own in seeds if own])
     fit = [one for one, own in zip(candidates, seeds, strict=True) if own and own >= compared]
@@ -75,7 +75,7 @@ def _choose(outer: Group, asked: Rule) -> Choice:
     return Choice(outer, best.key, chosen, tuple(reporting[f] for f in folders), len(fit), len(candidates))
 
 
-def _views(outer: Group, asked: Rule) -> tuple[list[Record], Mapping[object, Record]]:
+def _views(outer: RunGroup, asked: Rule) -> tuple[list[RunRecord], Mapping[object, RunRecord]]:
     """The runs as they are selected by, and, by folder, as they are reported."""
     if asked.split == "test":
         return list(outer.records), {record.folder: record for record in outer.records}
@@ -88,7 +88,7 @@ def _views(outer: Group, asked: Rule) -> tuple[list[Record], Mapping[object, Rec
     return selecting, {r.folder: replace(r, numbers=halves[r.folder].reporting) for r in outer.finished}
 
 
-def _check(outer: Group, asked: Rule, halves: Mapping[object, Halves]) -> None:
+def _check(outer: RunGroup, asked: Rule, halves: Mapping[object, HalfMeasures]) -> None:
     first = next(iter(halves.values()), None)
     other = next((folder for folder, own in halves.items() if first and own.items != first.items), None)
     if other is not None:
@@ -97,11 +97,11 @@ def _check(outer: Group, asked: Rule, halves: Mapping[object, Halves]) -> None:
             "so halves would overlap; a filter that leaves runs of one test set is right"
         )
     if first and asked.measure not in first.selecting:
-        there = ", ".join(map(title, first.selecting))
-        raise UserError(f"--best={title(asked.measure)}: --select=half can measure {there}")
+        there = ", ".join(map(measure_title, first.selecting))
+        raise UserError(f"--best={measure_title(asked.measure)}: --select=half can measure {there}")
 
 
-def _seeds(one: Group, measure: str) -> frozenset[int]:
+def _seeds(one: RunGroup, measure: str) -> frozenset[int]:
     """Seeds at which a candidate has the number."""
     return frozenset(record.seed for record in one.finished if record.numbers.get(measure) is not None)
 
@@ -114,23 +114,23 @@ def _most_common(seeds: list[frozenset[int]]) -> frozenset[int]:
     return max(counted, key=lambda own: (counted[own], len(own), sorted(own, reverse=True)))
 
 
-def _at(records: Sequence[Record], seeds: frozenset[int]) -> tuple[Record, ...]:
+def _at(records: Sequence[RunRecord], seeds: frozenset[int]) -> tuple[RunRecord, ...]:
     return tuple(record for record in records if record.seed in seeds)
 
 
-def _mean(records: Sequence[Record], measure: str) -> float:
+def _mean(records: Sequence[RunRecord], measure: str) -> float:
     values = [float(v) for record in records if (v := record.numbers.get(measure)) is not None]
     return sum(values) / len(values)
 
 
-def told(asked: Rule, choices: Sequence[Choice], keys: Sequence[str]) -> list[str]:
+def selection_line(asked: Rule, choices: Sequence[Choice], keys: Sequence[str]) -> list[str]:
     """How it was selected, in words, and what that does to the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
     tried = sorted({choice.candidates for choice in choices})
     number = f"{tried[0]}" if len(tried) == 1 else f"{tried[0]} to {tried[-1]}"
     lines = [
         f"Selected{per}: of {number} settings of {', '.join(asked.over)}, the one with the {_most(asked)} mean of "
-        f"{title(asked.measure)} over the seeds that most of them have; of equals the first. "
+        f"{measure_title(asked.measure)} over the seeds that most of them have; of equals the first. "
         "Whether it is better than the next is not judged."
     ]
     short = sum(choice.candidates - choice.fit for choice in choices)

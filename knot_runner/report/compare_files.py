@@ -15,10 +15,10 @@ from rich.text import Text
 from knot_runner.errors import UserError, nearest
 from knot_runner.files import write_atomic
 from knot_runner.report.compare_settings import KEPT, as_number
-from knot_runner.report.compare_sheet import Sheet, frame, printed
+from knot_runner.report.compare_sheet import Sheet, frame, printed_rows
 from knot_runner.report.text import escape_csv, escape_latex, escape_markdown, plain
 
-DIM = "dim"
+DIM_STYLE = "dim"
 
 
 # ------------------------------------------------------------------------------------------------------------ terminal
@@ -46,7 +46,7 @@ class TerminalSheet:
             yield from (Text(""), _grid(block))
         yield Text("")
         for line in self.sheet.lines:
-            yield Text(plain(line), style=DIM)
+            yield Text(plain(line), style=DIM_STYLE)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _Shown:
 
 
 def _shown(sheet: Sheet) -> list[_Shown]:
-    texts = [[plain(text) for text in row] for row in printed(sheet)]
+    texts = [[plain(text) for text in row] for row in printed_rows(sheet)]
     return [
         _Shown(
             plain(column.head).replace(".", "\n"),
@@ -98,7 +98,7 @@ def _blocks(lead: list[_Shown], measures: list[_Shown], fits: Callable[[list[_Sh
 
 
 def _grid(columns: list[_Shown]) -> Grid:
-    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style=DIM)
+    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style=DIM_STYLE)
     for one in columns:
         grid.add_column(
             Text(one.head), justify="right" if one.right else "left", no_wrap=not one.wraps, overflow="fold"
@@ -115,20 +115,20 @@ def _all_numbers(texts: list[str]) -> bool:
 # --------------------------------------------------------------------------------------------------------------- files
 
 
-def to_markdown(sheet: Sheet) -> str:
+def sheet_markdown(sheet: Sheet) -> str:
     """GitHub Markdown: the table, then the lines as a list."""
     rows = [[escape_markdown(column.head) for column in sheet.columns]]
-    rows += [[escape_markdown(text) for text in row] for row in printed(sheet)]
+    rows += [[escape_markdown(text) for text in row] for row in printed_rows(sheet)]
     grid = ["| " + " | ".join(row) + " |" for row in rows]
     rule = "|" + "".join("---|" if column.kind == "key" else "--:|" for column in sheet.columns)
     under = "\n".join(f"- {escape_markdown(line)}" for line in sheet.lines)
     return "\n\n".join([f"### {escape_markdown(sheet.title)}", "\n".join([grid[0], rule, *grid[1:]]), under]) + "\n"
 
 
-def to_latex(sheet: Sheet) -> str:
+def sheet_latex(sheet: Sheet) -> str:
     """A ``table`` environment for booktabs, the lines below."""
     layout = "".join("l" if column.kind == "key" else "r" for column in sheet.columns)
-    rows = [" & ".join(map(escape_latex, row)) + " \\\\" for row in printed(sheet)]
+    rows = [" & ".join(map(escape_latex, row)) + " \\\\" for row in printed_rows(sheet)]
     heads = " & ".join(escape_latex(column.head) for column in sheet.columns) + " \\\\"
     small = " ".join(map(escape_latex, sheet.lines))
     parts = ["% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}", "\\begin{table}[t]", "\\centering"]
@@ -138,7 +138,7 @@ def to_latex(sheet: Sheet) -> str:
     return "\n".join([*parts, "\\end{table}"]) + "\n"
 
 
-def to_csv(sheet: Sheet) -> str:
+def sheet_csv(sheet: Sheet) -> str:
     """One line per row, nothing rounded, what is absent empty; no text is a formula to a spreadsheet."""
     columns = frame(sheet)
     out = io.StringIO()
@@ -170,7 +170,7 @@ def _arrow_type(values: list[str | int | float | None], pa: object) -> object:
 
 
 FORMS: dict[str, Callable[[Sheet], str | bytes]] = {
-    "csv": to_csv, "md": to_markdown, "parquet": to_parquet, "tex": to_latex,
+    "csv": sheet_csv, "md": sheet_markdown, "parquet": to_parquet, "tex": sheet_latex,
 }  # fmt: skip
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from knot_runner.errors import UserError
-from knot_runner.report.compare_records import Record
-from knot_runner.report.compare_settings import as_number, resolve, sort_key, typed
+from knot_runner.report.compare_records import RunRecord
+from knot_runner.report.compare_settings import as_number, resolve_key, sort_key, typed
 
 #: Values that an error lists; of more it gives the number.
-MOST_VALUES = 12
+MAX_VALUES = 12
 _FORM = re.compile(r"(?s)(.+?)(!=|>=|<=|=|>|<)(.*)")
 _COMPARED: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
@@ -36,7 +36,7 @@ class Filter:
         return own is not None and bound is not None and _COMPARED[self.sign](own, bound)
 
 
-def parse(text: str) -> Filter:
+def parse_filter(text: str) -> Filter:
     """One filter of the command line. Raises :class:`UserError`."""
     form = _FORM.fullmatch(text)
     if not form:
@@ -62,7 +62,7 @@ def split_commas(text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def select(records: Sequence[Record], filters: Sequence[Filter]) -> tuple[list[Record], list[str]]:
+def select_records(records: Sequence[RunRecord], filters: Sequence[Filter]) -> tuple[list[RunRecord], list[str]]:
     """The records that pass all ``filters``, and a line for every asked value that none of them has.
 
     Raises :class:`UserError` for a key that no run has, and, where nothing is left, naming the filter that left none.
@@ -70,7 +70,7 @@ def select(records: Sequence[Record], filters: Sequence[Filter]) -> tuple[list[R
     known = {key for record in records for key in record.names()}
     left, lines = list(records), []
     for asked in filters:
-        key = resolve(asked.key, known)
+        key = resolve_key(asked.key, known)
         before, left = left, [record for record in left if asked.holds(record.value(key))]
         there = {record.value(key) for record in before}
         if not left:
@@ -82,5 +82,5 @@ def select(records: Sequence[Record], filters: Sequence[Filter]) -> tuple[list[R
 
 def _values(key: str, values: set[str | None]) -> str:
     shown = ["(absent)" if value is None else value for value in sorted(values, key=sort_key)]
-    more = f" and {len(shown) - MOST_VALUES} more" if len(shown) > MOST_VALUES else ""
-    return f"{key} is {', '.join(shown[:MOST_VALUES])}{more}"
+    more = f" and {len(shown) - MAX_VALUES} more" if len(shown) > MAX_VALUES else ""
+    return f"{key} is {', '.join(shown[:MAX_VALUES])}{more}"

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from knot_runner.errors import UserError
-from knot_runner.measures import MEASURES, measure_all
-from knot_runner.report.compare_records import Record
+from knot_runner.measures import METRICS, measure_all
+from knot_runner.report.compare_records import RunRecord
 from knot_runner.report.records_view import PREDICTIONS, predictions
 
 #: Predictions are kept in float32, so a run's measures are met but for ties.
-ROUNDING = 2e-3
-Predictions = dict[str, tuple[np.ndarray, np.ndarray]]
+TOLERANCE = 2e-3
+StoredPredictions = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Halves:
+class HalfMeasures:
     """Dotted key (as in the result) -> value, on each half; ``items``: the same for runs tested on the same items in
     the same order, as far as labels tell."""
 
@@ -27,7 +27,7 @@ class Halves:
     items: int
 
 
-def halve(record: Record) -> Halves:
+def halve(record: RunRecord) -> HalfMeasures:
     """A finished run's F1, accuracy and semantic distance on the two halves, from its stored predictions.
 
     Each data set is halved by a draw that depends on its name and size alone, so it is the same for all runs. Raises
@@ -38,7 +38,7 @@ def halve(record: Record) -> Halves:
     coordinates = _coordinates(record)
     whole = _flat(measure_all(kept, coordinates))
     measured = {key for key in whole if record.numbers.get(key) is not None}
-    off = [key for key in measured if abs(whole[key] - float(record.numbers[key] or 0)) > ROUNDING]
+    off = [key for key in measured if abs(whole[key] - float(record.numbers[key] or 0)) > TOLERANCE]
     if off or not measured:
         path = record.folder / PREDICTIONS
         raise UserError(f"{path}: does not give the result's {min(off, default='measures')}; --select=half needs it")
@@ -47,10 +47,10 @@ def halve(record: Record) -> Halves:
     items = 0
     for name in sorted(kept):
         items = zlib.crc32(kept[name][1].tobytes(), zlib.crc32(name.encode(), items))
-    return Halves(first, second, items)
+    return HalfMeasures(first, second, items)
 
 
-def _coordinates(record: Record) -> np.ndarray:
+def _coordinates(record: RunRecord) -> np.ndarray:
     """Of the labels; where they have none, zeros [C, 1], with which no distance is a measure of the result."""
     labels = record.run.result["labels"]
     if labels.get("coordinates") is None:
@@ -58,7 +58,7 @@ def _coordinates(record: Record) -> np.ndarray:
     return np.asarray(labels["coordinates"], dtype=np.float64)
 
 
-def _part(found: Predictions, side: int) -> Predictions:
+def _part(found: StoredPredictions, side: int) -> StoredPredictions:
     """Half of the rows of each data set: the first of two (``side`` 0 or 1) has one less where the number is odd."""
     part = {}
     for name, (probabilities, labels) in found.items():
@@ -72,8 +72,5 @@ def _part(found: Predictions, side: int) -> Predictions:
 def _flat(table: dict[str, dict[str, float]]) -> dict[str, float]:
     """Keys as in a result. One data set under the name ``test``, as federated runs have it, is ALL alone."""
     return {
-        f"metrics.{name}.{data}": value
-        for name, row in table.items()
-        if name in MEASURES
-        for data, value in row.items()
+        f"metrics.{name}.{data}": value for name, row in table.items() if name in METRICS for data, value in row.items()
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from knot_runner.errors import UserError, nearest
-from knot_runner.report.compare_records import Record
+from knot_runner.report.compare_records import RunRecord
 from knot_runner.report.sound import TOP
 
 Direction = Literal["higher", "lower"]
@@ -20,12 +20,12 @@ HIGHER = frozenset({"accuracy", "client_accuracy", "f1", "ari", "classes_covered
 LOWER = frozenset({"sd", "loss", "tempered_loss", "distance", "seconds", "rounds_to_target"})
 
 
-def known(records: Iterable[Record]) -> list[str]:
+def known_measures(records: Iterable[RunRecord]) -> list[str]:
     """Every dotted key that is a number, or null, in the result of one of ``records``."""
     return sorted({key for record in records if record.state == "done" for key in record.numbers})
 
 
-def resolve(name: str, keys: Sequence[str], flag: str = "--measure") -> str:
+def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> str:
     """The dotted key that ``name`` means: ``f1`` is ``metrics.f1.ALL``, ``f1.MELD`` ``metrics.f1.MELD``, ``seconds``
     ``seconds.total``. Raises :class:`UserError`, which names the ``flag`` it was asked with."""
     there = set(keys)
@@ -39,11 +39,11 @@ def resolve(name: str, keys: Sequence[str], flag: str = "--measure") -> str:
     if not keys:
         raise UserError(f"{flag}={name}: none of the runs has finished, so there is nothing to measure")
     hint = nearest(name, short)
-    usual = ", ".join(title(key) for key in defaults_of(there) if key in there)
+    usual = ", ".join(measure_title(key) for key in defaults_of(there) if key in there)
     raise UserError(f"{flag}={name}: no result has it{hint if 'did you mean' in hint else f' (there is: {usual})'}")
 
 
-def defaults(records: Sequence[Record]) -> list[str]:
+def defaults(records: Sequence[RunRecord]) -> list[str]:
     """The measures of :data:`PREFERRED` that all finished runs have; else the first that any has; [] without any."""
     finished = [record.numbers for record in records if record.state == "done"]
     there = [{key for key, value in numbers.items() if value is not None} for numbers in finished]
@@ -71,7 +71,7 @@ def is_share(key: str) -> bool:
     return any(TOP.get(part) == 1.0 for part in key.split("."))
 
 
-def title(key: str) -> str:
+def measure_title(key: str) -> str:
     """``key`` as one would type it: ``metrics.f1.ALL`` is ``f1``."""
     return key.removeprefix("metrics.").removesuffix(".ALL")
 

@@ -11,12 +11,12 @@ from typing import Any, Literal
 from knot_runner import stale
 from knot_runner.errors import UserError
 from knot_runner.records import BEFORE_SEALS, is_sealed
-from knot_runner.report.compare_settings import flatten, varying
+from knot_runner.report.compare_settings import flatten_settings, varying
 from knot_runner.report.compare_yaml import read_config
-from knot_runner.report.records_view import UNUSED, Job, Run, load, with_files
+from knot_runner.report.records_view import UNUSED, Job, Run, load_runs, with_files
 from knot_runner.settings.run_id import HARDWARE_IN_RUN_ID, NOT_IN_RUN_ID, USED, kind_of, run_id
 
-State = Literal["done", "diverged", "failed", "damaged", "other data", "unfinished"]
+RunState = Literal["done", "diverged", "failed", "damaged", "other data", "unfinished"]
 CONFIG = "config.yaml"
 #: Not settings of a run but of the command that made it.
 OF_THE_PRESET = ("sweep", "report")
@@ -25,16 +25,16 @@ MADE_WITH = ("data", "code", "versions.knot_runner", "versions.torch", "device")
 #: Numbers in a result that measure nothing.
 NO_MEASURES = ("seed", "threads")
 #: Folders that a line names; of more it gives the number.
-MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """One run. ``settings``: those that can change its numbers, as ``written``; ``facts``: all else one can filter by
     (hardware, paths, status, run_id, versions). ``numbers``: dotted key of its result -> number, or None for null."""
 
     run: Run
-    state: State
+    state: RunState
     settings: dict[str, str]
     facts: dict[str, str]
     numbers: dict[str, float | None] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Record:
 class Archive:
     """``records``: every run whose settings can be read; ``lines``: what was left out, and why."""
 
-    records: tuple[Record, ...]
+    records: tuple[RunRecord, ...]
     lines: tuple[str, ...]
 
 
@@ -82,14 +82,14 @@ def read_all(out: Path, data: str | None = None) -> Archive:
         except (ValueError, OSError, RecursionError) as problem:
             foreign.append(f"{folder.relative_to(out)} ({problem})")
     memo: dict[str, dict[str, str]] = {}
-    records = [_record(with_files(run, [CONFIG]), memo) for run in load(jobs)]
+    records = [_record(with_files(run, [CONFIG]), memo) for run in load_runs(jobs)]
     if not records:
         raise UserError(f"--out: {out}: holds no runs (<task>/<method>/<run id>/config.yaml){_named(': ', foreign)}")
     lines = [f"Left out: {len(foreign)} folders that are not runs{_named(': ', foreign)}."] if foreign else []
     return Archive(tuple(records), tuple(lines))
 
 
-def differing(records: Sequence[Record]) -> tuple[list[str], list[dict[str, str]]]:
+def differing(records: Sequence[RunRecord]) -> tuple[list[str], list[dict[str, str]]]:
     """Settings in which ``records`` differ, and their values in each; one that a run does not use, such as the
     number of clusters where nothing is clustered, counts as its config has it."""
     keys = varying([record.settings for record in records])
@@ -129,7 +129,7 @@ def _name(config: Mapping[str, Any], group: str) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _record(run: Run, memo: dict[str, dict[str, str]]) -> Record:
+def _record(run: Run, memo: dict[str, dict[str, str]]) -> RunRecord:
     config = run.job.config
     settings = _flat(_counted(config), memo)
     rest = _flat({key: value for key, value in config.items() if key not in OF_THE_PRESET}, memo)
@@ -137,16 +137,16 @@ def _record(run: Run, memo: dict[str, dict[str, str]]) -> Record:
     facts = {key: value for key, value in rest.items() if key not in settings}
     facts |= {"run_id": _printable(run.job.run_id), "status": state}
     facts |= {key: value for key, value in _texts(run.result) if key in MADE_WITH}
-    return Record(run, state, settings, facts, dict(_numbers(run.result)), _named_right(run.job))
+    return RunRecord(run, state, settings, facts, dict(_numbers(run.result)), _named_right(run.job))
 
 
 def _flat(config: Mapping[str, Any], memo: dict[str, dict[str, str]]) -> dict[str, str]:
-    """:func:`flatten`, group by group: most runs of a sweep share most groups, kept in ``memo``."""
+    """:func:`flatten_settings`, group by group: most runs of a sweep share most groups, kept in ``memo``."""
     flat: dict[str, str] = {}
     for key, value in config.items():
         token = f"{key}: {value!r}"
         if token not in memo:
-            memo[token] = flatten({key: value})
+            memo[token] = flatten_settings({key: value})
         flat |= memo[token]
     return flat
 
@@ -169,7 +169,7 @@ def _named_right(job: Job) -> bool:
         return False
 
 
-def _state(run: Run) -> State:
+def _state(run: Run) -> RunState:
     if run.status == "missing":
         return "failed" if (run.job.folder / "failed.json").is_file() else "unfinished"
     return UNUSED.get(run.status, run.status)
@@ -199,7 +199,7 @@ def _texts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 # ------------------------------------------------------------------------------------------------------- what is wrong
 
 
-def doubtful(records: Sequence[Record], out: Path) -> list[str]:
+def doubtful(records: Sequence[RunRecord], out: Path) -> list[str]:
     """A line each on results among ``records`` that are not used, on those that say nothing of their other files, and
     on settings that do not hash to their folder's name."""
     lines = []
@@ -223,8 +223,8 @@ def _short(run: Run, out: Path) -> str:
 
 def _named(lead: str, items: Iterable[str]) -> str:
     names = list(items)
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{lead}{_printable('; '.join(names[:MOST_NAMED]))}{more}" if names else ""
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"{lead}{_printable('; '.join(names[:_MAX_NAMED]))}{more}" if names else ""
 
 
 def _printable(text: str) -> str:

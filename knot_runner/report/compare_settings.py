@@ -10,14 +10,14 @@ from typing import Any
 from knot_runner.errors import UserError, nearest
 
 #: Dotted key -> value as :func:`written`; a key that a run does not have is absent.
-Settings = Mapping[str, str]
+SettingsText = Mapping[str, str]
 #: What names a choice is the first answer to how runs differ; the rest by group, the shallower key first.
-NAMES = ("task.name", "method.name", "model.name", "partition.kind", "training.name", "task.source")
+GROUP_NAMES = ("task.name", "method.name", "model.name", "partition.kind", "training.name", "task.source")
 #: Shown wherever they differ, even if other settings say the same.
-KEPT = NAMES[:2]
+KEPT = GROUP_NAMES[:2]
 ORDER = ("method", "training", "partition", "model", "task")
 #: Numbers from here on are compared as words, infinity among them.
-LARGEST = 1e300
+MAX_PLAIN = 1e300
 # numbers that YAML 1.1 takes for words
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 
@@ -25,12 +25,12 @@ _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 # -------------------------------------------------------------------------------------------------------------- values
 
 
-def flatten(values: Mapping[Any, Any], before: str = "") -> dict[str, str]:
+def flatten_settings(values: Mapping[Any, Any], before: str = "") -> dict[str, str]:
     """Dotted key -> :func:`written` value, of all leaves of nested ``values``; an empty mapping is a leaf."""
     flat: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            flat |= flatten(value, f"{before}{key}.")
+            flat |= flatten_settings(value, f"{before}{key}.")
         else:
             flat[f"{before}{key}"] = written(value)
     return flat
@@ -75,7 +75,7 @@ def as_number(text: str | None) -> float | int | None:
             value = kind(text)
         except (ValueError, TypeError):
             continue
-        return value if abs(value) < LARGEST and written(value) == text else None  # not nan
+        return value if abs(value) < MAX_PLAIN and written(value) == text else None  # not nan
     return None
 
 
@@ -90,7 +90,7 @@ def sort_key(text: str | None) -> tuple[int, float, str]:
 # ---------------------------------------------------------------------------------------------------------------- keys
 
 
-def resolve(key: str, known: Iterable[str]) -> str:
+def resolve_key(key: str, known: Iterable[str]) -> str:
     """The dotted key that ``key`` means: itself, or for a group its name (``task`` is ``task.name``).
 
     Raises :class:`UserError` with the keys that end like it, or the nearest one.
@@ -123,7 +123,7 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 # ------------------------------------------------------------------------------------------------------- differences
 
 
-def varying(rows: Sequence[Settings]) -> list[str]:
+def varying(rows: Sequence[SettingsText]) -> list[str]:
     """Keys in which ``rows`` differ, a key that only some have among them, in the order of :data:`ORDER`."""
     if not rows:
         return []
@@ -131,7 +131,7 @@ def varying(rows: Sequence[Settings]) -> list[str]:
     return sorted((key for key in keys if any(row.get(key) != first.get(key) for row in rows)), key=_preference)
 
 
-def telling(rows: Sequence[Settings], keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
+def telling(rows: Sequence[SettingsText], keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
     """The few of ``keys`` that set ``rows`` apart as finely as all of them do, earlier ones first; of ``kept`` each
     that tells rows apart which those before it do not."""
     wanted = len({tuple(row.get(key) for key in keys) for row in rows})
@@ -152,7 +152,7 @@ def telling(rows: Sequence[Settings], keys: Sequence[str], kept: Sequence[str] =
 
 
 def _preference(key: str) -> tuple[int, int, int, str]:
-    if key in NAMES:
-        return 0, NAMES.index(key), 0, key
+    if key in GROUP_NAMES:
+        return 0, GROUP_NAMES.index(key), 0, key
     group = key.partition(".")[0]
     return 1, ORDER.index(group) if group in ORDER else len(ORDER), key.count("."), key

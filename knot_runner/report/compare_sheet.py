@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from knot_runner.report.compare_settings import as_number
-from knot_runner.report.stats import clipped, mean_interval
+from knot_runner.report.stats import clipped_interval, mean_interval
 from knot_runner.report.text import number, spread_text
 
 #: A cell longer than this is cut in the terminal, in Markdown and in LaTeX; CSV and Parquet have all of it.
@@ -15,7 +15,7 @@ LONGEST_CELL = 40
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanEstimate:
     """``mean`` over ``n`` runs, ``half`` of its 95% interval (None under two runs); ``top``: the most that a share can
     be, where the interval is cut, as at 0."""
 
@@ -27,7 +27,11 @@ class Estimate:
     @property
     def band(self) -> tuple[float | None, float | None]:
         """The interval."""
-        return (None, None) if self.half is None else clipped(self.mean - self.half, self.mean + self.half, self.top)
+        return (
+            (None, None)
+            if self.half is None
+            else clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
+        )
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Column:
     digits: int = 0
 
 
-Cell = str | int | float | Estimate | None
+SheetCell = str | int | float | MeanEstimate | None
 
 
 @dataclass(frozen=True)
@@ -50,21 +54,21 @@ class Sheet:
 
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[SheetCell, ...], ...]
     lines: tuple[str, ...]
 
-    def column(self, index: int) -> list[Cell]:
+    def column(self, index: int) -> list[SheetCell]:
         return [row[index] for row in self.rows]
 
 
-def estimate(values: Sequence[float], top: float | None = None) -> Estimate | None:
+def mean_estimate(values: Sequence[float], top: float | None = None) -> MeanEstimate | None:
     """Mean and 95% t interval of ``values``; None of none."""
-    return Estimate(*mean_interval(values), len(values), top) if values else None
+    return MeanEstimate(*mean_interval(values), len(values), top) if values else None
 
 
-def cell_text(cell: Cell, column: Column, runs: int | None = None) -> str:
+def cell_text(cell: SheetCell, column: Column, runs: int | None = None) -> str:
     """``cell`` as printed; an estimate over fewer values than its row has finished ``runs`` says over how many."""
-    if isinstance(cell, Estimate):
+    if isinstance(cell, MeanEstimate):
         half = "" if cell.half is None else spread_text(cell.mean, cell.half, column.digits, cell.top)
         return number(cell.mean, column.digits) + half + (f" ({cell.n})" if runs is not None and cell.n < runs else "")
     if column.kind == "value" and isinstance(cell, int | float):
@@ -75,7 +79,7 @@ def cell_text(cell: Cell, column: Column, runs: int | None = None) -> str:
     return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 3]}..."
 
 
-def printed(sheet: Sheet) -> list[list[str]]:
+def printed_rows(sheet: Sheet) -> list[list[str]]:
     """Every cell of ``sheet`` as text, row by row."""
     runs = next((i for i, column in enumerate(sheet.columns) if column.name == "n"), None)
     texts = []
@@ -103,9 +107,9 @@ def frame(sheet: Sheet) -> dict[str, list[str | int | float | None]]:
     return made
 
 
-def _spread(name: str, cells: list[Cell]) -> dict[str, list[str | int | float | None]]:
+def _spread(name: str, cells: list[SheetCell]) -> dict[str, list[str | int | float | None]]:
     """Mean, low and high of the interval, and the number of runs."""
-    found = [cell if isinstance(cell, Estimate) else None for cell in cells]
+    found = [cell if isinstance(cell, MeanEstimate) else None for cell in cells]
     return {
         f"{name}.mean": [None if e is None else float(e.mean) for e in found],
         f"{name}.low": [None if e is None else e.band[0] for e in found],
@@ -114,7 +118,7 @@ def _spread(name: str, cells: list[Cell]) -> dict[str, list[str | int | float | 
     }
 
 
-def _typed(cells: list[Cell]) -> list[str | int | float | None]:
+def _typed(cells: list[SheetCell]) -> list[str | int | float | None]:
     numbers = [None if cell is None else as_number(str(cell)) for cell in cells]
     if any(value is None and cell is not None for value, cell in zip(numbers, cells, strict=True)):
         return [None if cell is None else str(cell) for cell in cells]

@@ -13,7 +13,7 @@ from knot_runner.files import write_atomic
 from knot_runner.report.canvas import PALETTE
 from knot_runner.report.records_view import Run
 from knot_runner.report.series import Band
-from knot_runner.report.terminal import short
+from knot_runner.report.terminal import short_line
 from knot_runner.report.text import escape_csv, plain
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: As the paper calls them: exact interpolating measures; all samples at one place.
 EXACT_MODE, CENTRAL = "FedWaD-e", "WD"
-FIXED = {CENTRAL: PALETTE[6], EXACT_MODE: PALETTE[2]}
-FREE = [colour for colour in PALETTE if colour not in FIXED.values()]
+FIXED_COLOURS = {CENTRAL: PALETTE[6], EXACT_MODE: PALETTE[2]}
+FREE = [colour for colour in PALETTE if colour not in FIXED_COLOURS.values()]
 #: Axes that span less than this have labels between powers of ten, too.
 NARROW = 100
 #: Settings that a method's name says in its own words.
@@ -40,7 +40,7 @@ def methods_of(runs: Iterable[Run], said: Collection[str] = OF_METHOD) -> dict[s
     for run in sorted(once.values(), key=lambda run: (run.result["mode"] != "exact", _start(run), run.job.seed)):
         others = [part for part in run.job.label.split(", ") if part and part.split("=", 1)[0] not in said]
         name = EXACT_MODE if run.result["mode"] == "exact" else f"FedWaD-a, S={_start(run)}"
-        found[plain(", ".join([name, *map(short, others)]))].append(run)
+        found[plain(", ".join([name, *map(short_line, others)]))].append(run)
     return dict(found)
 
 
@@ -49,9 +49,9 @@ def _start(run: Run) -> int:
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """Name -> colour: those of ``FIXED`` keep theirs in every figure."""
-    others = [name for name in names if name not in FIXED]
-    return FIXED | {name: FREE[i % len(FREE)] for i, name in enumerate(others)}
+    """Name -> colour: those of ``FIXED_COLOURS`` keep theirs in every figure."""
+    others = [name for name in names if name not in FIXED_COLOURS]
+    return FIXED_COLOURS | {name: FREE[i % len(FREE)] for i, name in enumerate(others)}
 
 
 def draw_band(axes: Axes, one: Band, colour: str, name: str, marker: str = "") -> None:

@@ -17,14 +17,14 @@ import numpy as np
 from knot_runner.errors import UserError
 from knot_runner.files import write_atomic
 from knot_runner.report import printed, records_view
-from knot_runner.report.canvas import GREY, PALETTE, drawn, label_colours, label_text, panels, save
+from knot_runner.report.canvas import GREY, PALETTE, figure_of, label_colours, label_text, panels, save
 from knot_runner.report.figure_labels import by_name
 from knot_runner.report.records_view import Run
 from knot_runner.report.text import escape_csv, plain
 
 
-@drawn
-def bias(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+@figure_of
+def bias_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Bars of B_k, the share of random texts that teacher k gives each label (App. D.1); returns the shares.
 
     Means over seeds, each seed a dot; beside them the constants in the authors' code, where the teacher has its name
@@ -37,7 +37,9 @@ def bias(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) ->
     for run in {run.job.seed: run for run in runs}.values():  # methods of one seed share their teachers
         for name, row in run.result["bias"].items():
             shares[name].append(row)
-    known = {} if runs[0].result.get("source") == "embedded" else printed.read("knot_bias")["shares"].get(task, {})
+    known = (
+        {} if runs[0].result.get("source") == "embedded" else printed.read_printed("knot_bias")["shares"].get(task, {})
+    )
     made, grid = panels(len(shares), 3.4, 2.6, sharey=True)
     for axes, (name, rows) in zip(grid, shares.items(), strict=True):
         _bars(axes, name, np.array(rows), labels, known.get(name))
@@ -96,8 +98,8 @@ class Move:
     flips: float
 
 
-@functools.partial(drawn, reads=(records_view.PROBE,))
-def probe(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+@functools.partial(figure_of, reads=(records_view.PROBE,))
+def probe_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Dot plot of how far predictions move when one word of a sentence changes (App. D.2).
 
     The numbers go into a CSV beside the PNG and come back as lines.

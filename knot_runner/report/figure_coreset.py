@@ -16,7 +16,7 @@ import numpy as np
 from knot_runner.errors import UserError
 from knot_runner.files import write_atomic
 from knot_runner.report import records_view
-from knot_runner.report.canvas import GREY, PALETTE, drawn, panels, save
+from knot_runner.report.canvas import GREY, PALETTE, figure_of, panels, save
 from knot_runner.report.cases import lookup
 from knot_runner.report.records_view import Run
 from knot_runner.report.series import Band, band
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: Methods that Fig. 5 has beside the coresets, as the paper spells them.
-NAMES = {"fedavg": "FedAvg", "fedrep_final": "FedRep", "fedper_final": "FedPer"}
-CORESET = "coreset.safetensors"
+ALGORITHM_NAMES = {"fedavg": "FedAvg", "fedrep_final": "FedRep", "fedper_final": "FedPer"}
+OWN_CORESET = "coreset.safetensors"
 #: White pixels between images.
 GAP = 2
 #: Of a panel, in inches: width, and height for each row of images.
-WIDE, ROW = 5.6, 0.62
-COURSE_NOTE = (
+PANEL_WIDTH, ROW_HEIGHT = 5.6, 0.62
+_COURSE_NOTE = (
     "Right: mean over the participants of the distance between coreset and samples before each step, as the run "
     "itself knows it; FedWaD's is an upper bound. Images are in order of their labels, which are those of the nearest "
     "training samples."
@@ -43,7 +43,7 @@ NEIGHBOUR_NOTE = (
 )
 
 
-@functools.partial(drawn, one_task=False, reads=(CORESET,))
+@functools.partial(figure_of, one_task=False, reads=(OWN_CORESET,))
 def coreset_images(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """One row of images per run, a pair of panels per task and partition (Fig. 4, 10, 11): the coresets, and the
     distance by epoch. The course goes into a CSV beside the PNG; what is left of the distance comes back as lines.
@@ -52,12 +52,14 @@ def coreset_images(runs: Sequence[Run], path: Path, notes: Sequence[str], comman
     """
     found = _by_case(runs)
     tallest = max(len(rows) for rows in found.values())
-    made, grid = panels(2 * len(found), WIDE, max(2.4, ROW * tallest + 1.2), across=2, width_ratios=[3, 2])
+    made, grid = panels(
+        2 * len(found), PANEL_WIDTH, max(2.4, ROW_HEIGHT * tallest + 1.2), across=2, width_ratios=[3, 2]
+    )
     for i, (case, rows) in enumerate(found.items()):
         pictures = {name: _strip(run, command) for name, run in rows.items()}
         _draw_images(grid[2 * i], pictures, case)
         _draw_course(grid[2 * i + 1], rows)
-    save(made, path, "Wasserstein coresets", [COURSE_NOTE, *notes])
+    save(made, path, "Wasserstein coresets", [_COURSE_NOTE, *notes])
     write_atomic(path.with_suffix(".csv"), _course_csv(found))
     return [
         f"{case}, {name}: distance to all clients' samples {run.result['metrics']['distance']['ALL']:.4g}, "
@@ -67,7 +69,7 @@ def coreset_images(runs: Sequence[Run], path: Path, notes: Sequence[str], comman
     ]
 
 
-@drawn
+@figure_of
 def coreset_accuracy(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Accuracy on the test images against the number of clients, a line per size of coreset and per other method
     (Fig. 5, 12). Bands reach from the lowest to the highest seed; the numbers are in a CSV beside the PNG."""
@@ -149,7 +151,7 @@ def _by_size(item: tuple[str, Any]) -> tuple[bool, int]:
 
 def _method(run: Run) -> str:
     if run.result["kind"] != "knn":
-        return NAMES.get(run.job.method, run.job.method)
+        return ALGORITHM_NAMES.get(run.job.method, run.job.method)
     exact = " (exact distance)" if run.result["distance"] == "exact" else ""
     return f"nearest neighbour, {run.result['points']} points{exact}"
 
@@ -159,8 +161,8 @@ def _method(run: Run) -> str:
 
 def _strip(run: Run, command: str) -> np.ndarray:
     """One run's coreset as one row of images [H, K * (W + gap), C], in order of their labels."""
-    path = run.job.folder / CORESET
-    kept = records_view.arrays(run, CORESET, command)
+    path = run.job.folder / OWN_CORESET
+    kept = records_view.arrays(run, OWN_CORESET, command)
     channels, height, width = run.result["shape"]
     points, labels = kept.get("points"), kept.get("labels")
     count = run.result["points"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from knot_runner.errors import UserError
 from knot_runner.files import write_atomic
-from knot_runner.report.canvas import GREY, PALETTE, drawn, panels, save
+from knot_runner.report.canvas import GREY, PALETTE, figure_of, panels, save
 from knot_runner.report.cases import lookup
 from knot_runner.report.matrix_view import matrix_of, only_matrices
 from knot_runner.report.records_view import Run
@@ -26,8 +26,10 @@ ALONG = {
     "method.otdd.fedwad.support": ("S", "points of the interpolating measure (S)"),
 }
 #: Pairs drawn one by one; of more, their mean.
-MOST_PAIRS = 6
-NOTE = "Means over seeds. Seconds: of the whole matrix, over its pairs; runs that shared an artefact share its seconds."
+MAX_PAIRS = 6
+_COURSE_NOTE = (
+    "Means over seeds. Seconds: of the whole matrix, over its pairs; runs that shared an artefact share its seconds."
+)
 EXACT, SECONDS = "exact", "seconds"
 #: Place on the axis -> seed -> value.
 Course = dict[float, dict[int, float]]
@@ -35,7 +37,7 @@ Course = dict[float, dict[int, float]]
 Courses = dict[tuple[str, str], Course]
 
 
-@drawn
+@figure_of
 def distance_course(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Squared distances (left) and seconds per pair (right) along the first setting of :data:`ALONG` that varies.
 
@@ -53,7 +55,7 @@ def distance_course(runs: Sequence[Run], path: Path, notes: Sequence[str], comma
     right.set_yscale("log")
     _scales(left, right, sorted({place for course in distances.values() for place in course}), ALONG[varied[0]][1])
     _legend(made, distances)
-    save(made, path, "Distances between data sets and their time", [NOTE, *notes])
+    save(made, path, "Distances between data sets and their time", [_COURSE_NOTE, *notes])
     write_atomic(path.with_suffix(".csv"), _to_csv({**distances, **seconds}, ALONG[varied[0]][0]))
     return [_line(name, course, ALONG[varied[0]][0]) for name, course in {**distances, **seconds}.items()]
 
@@ -80,7 +82,7 @@ def _how(run: Run, others: list[str]) -> str:
 def _pairs(run: Run) -> dict[str, float]:
     names, matrix = run.result["names"], matrix_of(run)
     rows, columns = np.triu_indices(len(names), 1)
-    if len(rows) > MOST_PAIRS:
+    if len(rows) > MAX_PAIRS:
         return {f"mean of {len(rows)} pairs": float(matrix[rows, columns].mean())}
     return {f"{names[i]} - {names[j]}": float(matrix[i, j]) for i, j in zip(rows, columns, strict=True)}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from knot_runner.report import records_view
-from knot_runner.report.canvas import GREY, drawn, panels, save
+from knot_runner.report.canvas import GREY, figure_of, panels, save
 from knot_runner.report.distance_view import (
     colours_of,
     csv_rows,
@@ -33,8 +33,8 @@ COURSES = {
     "server_only": "server alone (Theorem 3)",
     "sums": "sum A (Theorem 2)",
 }
-MEASURES = "measures.safetensors"
-NOTE = (
+MEASURE_NAMES = "measures.safetensors"
+MOVING_NOTE = (
     "Crosses: the two samples, mu and nu. Dots: the server's measure xi, from its random start (iteration 0) on. "
     "Curves: relative excess over the exact distance, that of the network simplex on all samples at one place: of "
     "FedWaD's value; of what the server knows without any distance from the clients, which may fall short and has no "
@@ -42,7 +42,7 @@ NOTE = (
 )
 
 
-@functools.partial(drawn, reads=(MEASURES,))
+@functools.partial(figure_of, reads=(MEASURE_NAMES,))
 def moving_measure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """A panel per method: the measure's points, coloured by iteration, in their first two dimensions. Then a panel
     per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server knows alone,
@@ -72,7 +72,7 @@ def moving_measure(runs: Sequence[Run], path: Path, notes: Sequence[str], comman
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         log_scale(axes, "y")
     side_legend(made, colours, methods)
-    said = [f"{NOTE} Points: seed {min(run.job.seed for run in runs)}. {seeds_note(runs)}"]
+    said = [f"{MOVING_NOTE} Points: seed {min(run.job.seed for run in runs)}. {seeds_note(runs)}"]
     save(made, path, "The federated distance of two samples: its measure on the way, and its error", [*said, *notes])
     rows = [row for name, of in courses.items() for key, one in of.items() for row in csv_rows((name, key), one)]
     write_csv(path, ("method", "quantity", "iteration"), rows)
@@ -97,7 +97,7 @@ def _spread(one: Band) -> str:
 
 def _scatter(axes: Axes, run: Run, command: str) -> Any:
     """Both samples, and the measure after each iteration that was kept; returns what has the scale of colours."""
-    path, stored = run.job.folder / MEASURES, records_view.arrays(run, MEASURES, command)
+    path, stored = run.job.folder / MEASURE_NAMES, records_view.arrays(run, MEASURE_NAMES, command)
     kept = {key: _flat(points) for key, points in stored.items() if "weights" not in key}
     steps = sorted(int(key.removeprefix("xi/")) for key in kept if key.startswith("xi/"))
     if not steps or {"mu", "nu"} - set(kept) or any(points is None for points in kept.values()):

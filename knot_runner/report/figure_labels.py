@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report import records_view
-from knot_runner.report.canvas import GREY, PALETTE, drawn, label_text, panels, save
+from knot_runner.report.canvas import GREY, PALETTE, figure_of, label_text, panels, save
 from knot_runner.report.cells import display
 from knot_runner.report.records_view import Run
-from knot_runner.report.terminal import short
+from knot_runner.report.terminal import short_line
 from knot_runner.report.text import plain
 
 
-@functools.partial(drawn, reads=(records_view.PREDICTIONS,))
+@functools.partial(figure_of, reads=(records_view.PREDICTIONS,))
 def expected_label(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2); returns the numbers.
 
@@ -58,7 +58,9 @@ def by_name(runs: Sequence[Run]) -> dict[str, list[Run]]:
     for run in runs:
         groups.setdefault((run.job.method, run.job.label), []).append(run)
     several = len({method for method, _ in groups}) > 1
-    brief = short if len({short(label) for _, label in groups}) == len({label for _, label in groups}) else str
+    brief = (
+        short_line if len({short_line(label) for _, label in groups}) == len({label for _, label in groups}) else str
+    )
     return {
         plain(" ".join(filter(None, (display(method) if several or not label else "", brief(label))))): members
         for (method, label), members in groups.items()

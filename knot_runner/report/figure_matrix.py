@@ -13,21 +13,28 @@ from typing import Any
 import numpy as np
 
 from knot_runner.files import write_atomic
-from knot_runner.report.canvas import drawn, panels, save
+from knot_runner.report.canvas import figure_of, panels, save
 from knot_runner.report.kind_matrix import kinds_of_pairs
-from knot_runner.report.matrix_view import Settings, agreement, by_setting, exact_ones, matrix_of, samples_of
+from knot_runner.report.matrix_view import (
+    RunsBySetting,
+    by_setting,
+    exact_ones,
+    matrix_agreement,
+    matrix_of,
+    samples_of,
+)
 from knot_runner.report.records_view import Run
 from knot_runner.report.text import escape_csv, plain
 
 #: Data sets whose names and distances are written into the map; of more, only planted groups are named.
-MOST_NAMED = 8
+_MAX_NAMED = 8
 #: FedWaD's public code makes affinities (5000 - D) / 5000 of client distances D.
 PUBLISHED_SCALE = 5000
-NOTE = "Squared distances, each map with its own colours; the diagonal, which is 0, is left blank."
+MATRIX_NOTE = "Squared distances, each map with its own colours; the diagonal, which is 0, is left blank."
 
 
-@functools.partial(drawn, one_task=False)
-def distance_matrix(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+@functools.partial(figure_of, one_task=False)
+def matrix_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """A heat map per setting: of data sets, the mean over seeds; of clients, sorted by planted group, the first seed.
 
     Returns, for each setting, the range of its distances, and where exact distances of the same samples are there: the
@@ -41,7 +48,7 @@ def distance_matrix(runs: Sequence[Run], path: Path, notes: Sequence[str], comma
         axes.set_title(re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize=10)  # settings above, if any
     seeds = sorted({run.job.seed for run in runs})
     which = "means over seeds " + ", ".join(map(str, seeds)) if _fixed(runs[0]) else f"of seed {seeds[0]}"
-    save(made, path, "Distances between data sets", [f"{NOTE} Drawn: {which}.", *notes])
+    save(made, path, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}.", *notes])
     write_atomic(path.with_suffix(".csv"), _to_csv(found))
     exact = exact_ones(runs)
     return [line for title, members in found.items() for line in _lines(title, list(members.values()), exact)]
@@ -56,7 +63,7 @@ def _lines(title: str, runs: list[Run], exact: dict[str, Run]) -> list[str]:
     parts = [f"{kind} {_range([of[kind] for of in kinds if kind in of])}" for kind in kinds[0]]
     lines = [f"{title}: {'; '.join(parts)}{_scale(runs)}"]
     there = [run for run in runs if run.result["solver"] != "exact" and samples_of(run) in exact]
-    compared = [agreement(matrix_of(run), matrix_of(exact[samples_of(run)])) for run in there]
+    compared = [matrix_agreement(matrix_of(run), matrix_of(exact[samples_of(run)])) for run in there]
     found = [one for one in compared if one is not None]
     if not found:
         return lines
@@ -89,7 +96,7 @@ def _fixed(run: Run) -> bool:
     return (run.job.config.get("task") or {}).get("kind") == "image_sets"
 
 
-def _to_csv(found: Settings) -> str:
+def _to_csv(found: RunsBySetting) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["setting", "seed", "first", "second", "distance"])
@@ -116,7 +123,7 @@ def _draw(made: Any, axes: Any, runs: list[Run]) -> None:
     made.colorbar(image, ax=axes, shrink=0.75)
     for side in axes.spines.values():
         side.set_visible(False)
-    if len(matrix) <= MOST_NAMED:
+    if len(matrix) <= _MAX_NAMED:
         _write_numbers(axes, image, result["names"])
     elif groups is None:
         axes.set(xlabel="client", ylabel="client")

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: So many names fit along an axis.
-MOST_NAMES = 30
+_MAX_NAMES = 30
 #: Of the whole figure, and of one client's row; inches.
-WIDTH, LEAST_HEIGHT, MOST_HEIGHT, ROW = 9.5, 3.4, 8.5, 0.17
+WIDTH, MIN_HEIGHT, MAX_HEIGHT, ROW = 9.5, 3.4, 8.5, 0.17
 
 
 def draw_partition(
@@ -39,16 +39,16 @@ def draw_partition(
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
-        height = min(MOST_HEIGHT, max(LEAST_HEIGHT, ROW * len(counts) + 1.6))
+        height = min(MAX_HEIGHT, max(MIN_HEIGHT, ROW * len(counts) + 1.6))
         made, (shares, sizes) = panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
         _shares(shares, counts[:, drawn], names, [classes[k] for k in drawn])
         _sizes(sizes, counts.sum(1))
         save(made, path, title, [*notes, *said])
     write_atomic(path.with_suffix(".csv"), _csv(counts, names, classes))
-    return [*summary(counts), *said]
+    return [*partition_lines(counts), *said]
 
 
-def summary(counts: np.ndarray) -> list[str]:
+def partition_lines(counts: np.ndarray) -> list[str]:
     """What a partition is like, from its ``counts`` [clients, classes], in two lines; clients without images count in
     their number and sizes only."""
     sizes = counts.sum(1)
@@ -83,7 +83,7 @@ def _shares(axes: Axes, counts: np.ndarray, names: Sequence[str], classes: Seque
 
 def _ticks(put: Callable[..., object], names: Sequence[str], prefix: str, **options: object) -> None:
     """Every name where they fit, else every 2nd, 5th, 10th, ..."""
-    step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= MOST_NAMES * k)
+    step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= _MAX_NAMES * k)
     places = range(0, len(names), step)
     put(places, [plain(names[k]).removeprefix(prefix) for k in places], **options)
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from knot_runner.files import write_atomic
 from knot_runner.report import printed, records_view
-from knot_runner.report.canvas import GREY, drawn, panels, save
-from knot_runner.report.cases import Cases, Grid, Setting, case_of, grid, lookup
-from knot_runner.report.figure_temperature import heat_colours
+from knot_runner.report.canvas import GREY, figure_of, panels, save
+from knot_runner.report.cases import Cases, Grid, RowSetting, case_of, lookup, runs_by_case
+from knot_runner.report.figure_temperature import temperature_colours
 from knot_runner.report.records_view import Job, Run
-from knot_runner.report.series import Band, band, smoothed, to_csv
+from knot_runner.report.series import Band, band, series_csv, smoothed
 from knot_runner.report.text import plain
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 #: A value per round of one run, where there is one; by how many rounds were trained.
 Series = dict[int, float]
-Rows = list[dict[str, Any]]
+RoundRows = list[dict[str, Any]]
 #: Panel (case, and other settings in which its runs differ) -> row of it -> quantity -> mean over seeds and its band.
-Bands = dict[str, dict[Setting, dict[str, Band]]]
+Bands = dict[str, dict[RowSetting, dict[str, Band]]]
 #: Fig. 6 is smoothed over this share of the rounds; per round it is mostly noise.
 WINDOW = 1 / 20
 #: A loss that spans more than this is drawn on a logarithmic axis.
-WIDE = 8.0
+PANEL_WIDTH_INCHES = 8.0
 
 
-@functools.partial(drawn, one_task=False, reads=(records_view.ROUNDS,))
+@functools.partial(figure_of, one_task=False, reads=(records_view.ROUNDS,))
 def curves(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Accuracy of the global model on the test set, and its loss at T, after each round (Fig. 4, 5).
 
@@ -56,7 +56,7 @@ def curves(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) 
     _legend(made, found)
     said = _band_note(runs, found)
     save(made, path, "Global model after each round, by training temperature", [*said, *notes])
-    write_atomic(path.with_suffix(".csv"), to_csv(_flat(found)))
+    write_atomic(path.with_suffix(".csv"), series_csv(_flat(found)))
     return [
         f"{name}, {key.name}: after {bands['accuracy'].rounds[-1]} rounds accuracy "
         f"{bands['accuracy'].mean[-1]:.2f}%, loss at T {bands['loss at T'].mean[-1]:.3f}"
@@ -66,7 +66,7 @@ def curves(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) 
     ]
 
 
-@functools.partial(drawn, one_task=False, reads=(records_view.ROUNDS,))
+@functools.partial(figure_of, one_task=False, reads=(records_view.ROUNDS,))
 def aggregation(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Change of clients' accuracy on their own test images when the server aggregates (Fig. 6), in points.
 
@@ -90,7 +90,7 @@ def aggregation(runs: Sequence[Run], path: Path, notes: Sequence[str], command: 
     said = [f"Running means over {window} rounds. " + _band_note(runs, found)[0]]
     said.append("Participants: new model less the one just trained; others: less the previous model of the server.")
     save(made, path, "Change of clients' accuracy at aggregation, by training temperature", [*said, *notes])
-    write_atomic(path.with_suffix(".csv"), to_csv(_flat(found)))
+    write_atomic(path.with_suffix(".csv"), series_csv(_flat(found)))
     return [
         f"{name}, {key.name}: " + ", ".join(f"{what} {_mean(bands[what])}" for what in read)
         for name, rows in found.items()
@@ -101,7 +101,7 @@ def aggregation(runs: Sequence[Run], path: Path, notes: Sequence[str], command: 
 # ------------------------------------------------------------------------------------------------------- numbers
 
 
-def participants_change(rows: Rows) -> Series:
+def participants_change(rows: RoundRows) -> Series:
     """Rounds trained -> mean over participants of accuracy(aggregated) - accuracy(own, just trained), in points."""
     made = {}
     for row in rows:
@@ -111,7 +111,7 @@ def participants_change(rows: Rows) -> Series:
     return made
 
 
-def others_change(rows: Rows) -> Series:
+def others_change(rows: RoundRows) -> Series:
     """Rounds trained -> mean over the other clients of accuracy(aggregated) - accuracy(previous model), in points; from
     the second on, and only where the round before was measured."""
     made = {}
@@ -122,7 +122,7 @@ def others_change(rows: Rows) -> Series:
     return made
 
 
-def _smoothed_change(read: Callable[[Rows], Series], window: int, rows: Rows) -> Series:
+def _smoothed_change(read: Callable[[RoundRows], Series], window: int, rows: RoundRows) -> Series:
     return smoothed(read(rows), window)
 
 
@@ -131,13 +131,13 @@ def _mean_change(row: dict[str, Any], pairs: Iterable[tuple[float | None, float 
     return {row["round"] + 1: float(np.mean(changes))} if changes else {}
 
 
-def _of_row(measure: str, scale: float) -> Callable[[Rows], Series]:
+def _of_row(measure: str, scale: float) -> Callable[[RoundRows], Series]:
     return lambda rows: {row["round"] + 1: scale * row[measure] for row in rows if measure in row}
 
 
-def _bands(runs: Sequence[Run], read: dict[str, Callable[[Rows], Series]], command: str) -> Bands:
+def _bands(runs: Sequence[Run], read: dict[str, Callable[[RoundRows], Series]], command: str) -> Bands:
     made: Bands = defaultdict(dict)
-    found: Grid = grid(runs, cases_of([run.job for run in runs]))
+    found: Grid = runs_by_case(runs, figure_cases([run.job for run in runs]))
     for case, rows in found.items():
         for key, seeds in rows.items():
             logs = [records_view.rounds(run, command) for run in seeds.values()]
@@ -146,10 +146,10 @@ def _bands(runs: Sequence[Run], read: dict[str, Callable[[Rows], Series]], comma
     return dict(made)
 
 
-def cases_of(jobs: Sequence[Job]) -> Cases:
+def figure_cases(jobs: Sequence[Job]) -> Cases:
     """Cases of FLex&Chill's Table 1 by their names, others by task and model; told apart by partition where a case has
     several."""
-    known = {name: facts["settings"] for name, facts in printed.read("chill_table1")["cases"].items()}
+    known = {name: facts["settings"] for name, facts in printed.read_printed("chill_table1")["cases"].items()}
     kinds: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
     for job in jobs:
         facts = {"task.name": job.task, "model.name": lookup(job.config, "model.name")}
@@ -178,8 +178,8 @@ def _mean(one: Band) -> str:
 # ------------------------------------------------------------------------------------------------------- drawing
 
 
-def _draw(axes: Axes, rows: dict[Setting, dict[str, Band]], quantity: str) -> None:
-    colours = heat_colours(key.temperature for key in rows)
+def _draw(axes: Axes, rows: dict[RowSetting, dict[str, Band]], quantity: str) -> None:
+    colours = temperature_colours(key.temperature for key in rows)
     for key, bands in rows.items():
         one, colour = bands[quantity], colours[key.temperature]
         axes.plot(one.rounds, one.mean, color=colour, lw=1.1 if key.control else 1.6, ls="--" if key.control else "-")
@@ -189,11 +189,11 @@ def _draw(axes: Axes, rows: dict[Setting, dict[str, Band]], quantity: str) -> No
     axes.margins(x=0.01)
 
 
-def _scale(axes: Axes, rows: dict[Setting, dict[str, Band]]) -> None:
+def _scale(axes: Axes, rows: dict[RowSetting, dict[str, Band]]) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     values = np.concatenate([bands["loss at T"].mean for bands in rows.values()])
-    if len(values) and values.min() > 0 and values.max() / values.min() > WIDE:
+    if len(values) and values.min() > 0 and values.max() / values.min() > PANEL_WIDTH_INCHES:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(10, (1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -204,7 +204,7 @@ def _legend(made: Figure, found: Bands) -> None:
     from matplotlib.lines import Line2D
 
     keys = {key for rows in found.values() for key in rows}
-    colours = heat_colours(key.temperature for key in keys)
+    colours = temperature_colours(key.temperature for key in keys)
     hottest_first = sorted(colours, reverse=True)
     handles = [Line2D([], [], color=colours[value], lw=2, label=f"T={value:g}") for value in hottest_first]
     if any(key.control for key in keys):

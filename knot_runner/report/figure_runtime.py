@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from knot_runner.errors import UserError
-from knot_runner.report.canvas import drawn, panels, save
+from knot_runner.report.canvas import figure_of, panels, save
 from knot_runner.report.distance_view import (
     CENTRAL,
     EXACT_MODE,
@@ -29,7 +29,7 @@ from knot_runner.report.series import Band, band
 #: Settings that names of panels, or the axes, say in their own words.
 OF_SAMPLES = ("task.samples", "task.ratio", "task.dimension")
 QUANTITIES = {"seconds": "seconds", "error": "relative error"}
-NOTE = (
+RUNTIME_NOTE = (
     "WD: network simplex on all samples at one place. FedWaD-e: exact interpolating measures (eq. 5), started with as "
     "many points as the first sample has; FedWaD-a: approximate ones of S points (eq. 10). Error: relative to the "
     "distance of the distributions in closed form, so it is the samples' as well as the method's. n: size of the first "
@@ -39,7 +39,7 @@ NOTE = (
 Curves = dict[str, Band]
 
 
-@drawn
+@figure_of
 def distance_runtime(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Seconds, and error relative to the closed form, by the first sample's size: two panels per dimension and ratio
     of the samples (Fig. 2, 8, 9). Returns both at each method's largest size.
@@ -61,7 +61,7 @@ def distance_runtime(runs: Sequence[Run], path: Path, notes: Sequence[str], comm
         axes.set_title(case)
         log_scale(axes, "xy")
     side_legend(made, colours, names)
-    save(made, path, "The federated distance: running time and error", [f"{NOTE} {seeds_note(runs)}", *notes])
+    save(made, path, "The federated distance: running time and error", [f"{RUNTIME_NOTE} {seeds_note(runs)}", *notes])
     rows = [row for case, found in cases.items() for name, of in found.items() for what, one in of.items()
             for row in csv_rows((case, name, what), one)]  # fmt: skip
     write_csv(path, ("case", "method", "quantity", "n"), rows)

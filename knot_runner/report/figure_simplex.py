@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report import records_view
-from knot_runner.report.canvas import GREY, PALETTE, drawn, label_text, panels, save
+from knot_runner.report.canvas import GREY, PALETTE, figure_of, label_text, panels, save
 from knot_runner.report.figure_bias import with_bias
 from knot_runner.report.records_view import Run
 from knot_runner.report.text import plain
@@ -18,7 +18,7 @@ from knot_runner.report.text import plain
 #: Corners of the triangle as drawn; on the simplex they are sqrt(2) apart.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 ON_FACE = " (those with 95% of their mass on these labels, 800 at most)."
-GREEN, STEP, MOST_POINTS = "#007A3D", 0.1, 800
+GREEN, STEP, _MAX_POINTS = "#007A3D", 0.1, 800
 
 
 def face(share: np.ndarray) -> list[int]:
@@ -33,7 +33,7 @@ def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
     return share[chosen] + (1 - share[chosen].sum()) / 3
 
 
-@functools.partial(drawn, reads=(records_view.PREDICTIONS,))
+@functools.partial(figure_of, reads=(records_view.PREDICTIONS,))
 def confidence(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the most confident corner (Fig. 5).
 
@@ -107,5 +107,5 @@ def _own_predictions(run: Run, teacher: str, chosen: list[int], command: str) ->
         return np.zeros((0, 3)), 0
     shares = before[0][:, chosen].astype(float)
     on_face = shares[shares.sum(1) > 0.95]
-    kept = np.random.default_rng(0).permutation(len(on_face))[:MOST_POINTS]
+    kept = np.random.default_rng(0).permutation(len(on_face))[:_MAX_POINTS]
     return on_face[kept] / on_face[kept].sum(1, keepdims=True), len(shares)

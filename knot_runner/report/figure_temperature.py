@@ -14,15 +14,15 @@ import numpy as np
 from knot_runner.errors import UserError
 from knot_runner.files import write_atomic
 from knot_runner.report import probe_view
-from knot_runner.report.canvas import GREY, drawn, label_text, panels, save
+from knot_runner.report.canvas import GREY, figure_of, label_text, panels, save
 from knot_runner.report.figure_labels import by_name
-from knot_runner.report.probe_view import Probe
+from knot_runner.report.probe_view import ProbeRecord
 from knot_runner.report.records_view import Run
 from knot_runner.report.text import escape_csv, plain
 
 BINS = 70
 #: Of Fig. 1: smallest norm drawn, as a share of the largest.
-LEAST = 1e-5
+MIN_NORM = 1e-5
 #: Of Fig. 2: the axis is linear up to here, logarithmic beyond.
 LINEAR = 0.01
 GRADIENT_NOTE = (
@@ -44,7 +44,7 @@ SOFTMAX_NOTE = (
 )
 
 
-def heat_colours(temperatures: Iterable[float]) -> dict[float, Any]:
+def temperature_colours(temperatures: Iterable[float]) -> dict[float, Any]:
     """A colour per temperature: blue below 1, the colder the darker; grey at 1; orange above, the hotter the darker."""
     from matplotlib import colormaps
 
@@ -64,8 +64,8 @@ def heat_colours(temperatures: Iterable[float]) -> dict[float, Any]:
 # ------------------------------------------------------------------------------------------------------- Fig. 1
 
 
-@functools.partial(drawn, reads=(probe_view.ARRAYS,))
-def gradients(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+@functools.partial(figure_of, reads=(probe_view.ARRAYS,))
+def gradient_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Histograms of gradient norms by temperature, images right and wrong apart (Fig. 1); returns the medians.
 
     A row of two panels per setting; quantiles go into a CSV beside the PNG. Seeds are pooled.
@@ -74,7 +74,7 @@ def gradients(runs: Sequence[Run], path: Path, notes: Sequence[str], command: st
     colours = _colours(probes)
     made, grid = panels(2 * len(probes), 4.4, 3.2, across=2, sharex=True)
     top = max(probe.norm.max() for probe in probes.values())
-    bins = np.geomspace(top * LEAST, top, BINS) if top > 0 else np.linspace(0, 1, BINS)
+    bins = np.geomspace(top * MIN_NORM, top, BINS) if top > 0 else np.linspace(0, 1, BINS)
     lines, rows = [], []
     for i, (name, probe) in enumerate(probes.items()):
         for axes, (text, chosen) in zip(grid[2 * i : 2 * i + 2], _passes(probe), strict=True):
@@ -98,15 +98,15 @@ def gradients(runs: Sequence[Run], path: Path, notes: Sequence[str], command: st
     return lines
 
 
-def _passes(probe: Probe) -> list[tuple[str, np.ndarray]]:
+def _passes(probe: ProbeRecord) -> list[tuple[str, np.ndarray]]:
     return [("right", probe.right), ("wrong", ~probe.right)]
 
 
 # ------------------------------------------------------------------------------------------------------- Fig. 2
 
 
-@functools.partial(drawn, reads=(probe_view.ARRAYS,))
-def boundary(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+@functools.partial(figure_of, reads=(probe_view.ARRAYS,))
+def boundary_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Box plots of distance to the boundary after minus before one step, by temperature (Fig. 2); returns medians.
 
     A panel per setting; quantiles go into a CSV beside the PNG. Seeds are pooled. Raises :class:`UserError` when no
@@ -134,7 +134,7 @@ def boundary(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str
     return lines
 
 
-def _boxes(axes: Any, probe: Probe, colours: dict[float, Any]) -> None:
+def _boxes(axes: Any, probe: ProbeRecord, colours: dict[float, Any]) -> None:
     order = list(colours)  # the hottest on top
     for temperature, moves in zip(probe.temperatures, probe.moves(), strict=True):
         place = order.index(temperature)
@@ -165,8 +165,8 @@ def _boxes(axes: Any, probe: Probe, colours: dict[float, Any]) -> None:
 # ------------------------------------------------------------------------------------------------------- Fig. 3
 
 
-@functools.partial(drawn, reads=(probe_view.ARRAYS,))
-def softmax(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+@functools.partial(figure_of, reads=(probe_view.ARRAYS,))
+def softmax_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3); returns each temperature's top class.
 
     A panel per setting; the probabilities go into a CSV beside the PNG.
@@ -207,19 +207,19 @@ def _quantiles(values: np.ndarray) -> list[str]:
     return [f"{value:.4g}" for value in np.percentile(values, (5, 25, 50, 75, 95))]
 
 
-def _probes(runs: Sequence[Run], command: str) -> dict[str, Probe]:
-    return {name: probe_view.pooled(members, command) for name, members in by_name(runs).items()}
+def _probes(runs: Sequence[Run], command: str) -> dict[str, ProbeRecord]:
+    return {name: probe_view.pool_probes(members, command) for name, members in by_name(runs).items()}
 
 
-def _colours(probes: dict[str, Probe]) -> dict[float, Any]:
-    return heat_colours(t for probe in probes.values() for t in probe.temperatures.tolist())
+def _colours(probes: dict[str, ProbeRecord]) -> dict[float, Any]:
+    return temperature_colours(t for probe in probes.values() for t in probe.temperatures.tolist())
 
 
-def _titled(probes: dict[str, Probe], name: str, text: str) -> str:
+def _titled(probes: dict[str, ProbeRecord], name: str, text: str) -> str:
     return f"{name}\n{text}" if len(probes) > 1 else text
 
 
-def _prefix(probes: dict[str, Probe], name: str) -> str:
+def _prefix(probes: dict[str, ProbeRecord], name: str) -> str:
     return f"{name}, " if len(probes) > 1 else ""
 
 

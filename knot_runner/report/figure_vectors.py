@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report import records_view
-from knot_runner.report.canvas import GREY, drawn, label_colours, label_text, panels, save
+from knot_runner.report.canvas import GREY, figure_of, label_colours, label_text, panels, save
 from knot_runner.report.cells import display
 from knot_runner.report.figure_labels import by_name
 from knot_runner.report.records_view import Run
@@ -20,7 +20,7 @@ from knot_runner.report.text import number, plain, spread_text
 
 NEIGHBOURS = 10
 #: Points drawn per panel; t-SNE takes minutes for more and the eye sees no more. The numbers use all vectors.
-MOST_POINTS = 2500
+_MAX_POINTS = 2500
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def separation(vectors: np.ndarray, labels: np.ndarray, classes: int) -> Separat
     return Separation(float(same.mean()), by_label, chance, float(silhouette))
 
 
-@functools.partial(drawn, reads=(records_view.VECTORS,))
-def vectors(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+@functools.partial(figure_of, reads=(records_view.VECTORS,))
+def vector_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """A t-SNE panel per method and setting, coloured by label; returns purity and silhouette of each.
 
     Each panel shows the lowest seed there; its number is the mean over the seeds. t-SNE is seeded.
@@ -66,8 +66,8 @@ def vectors(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str)
     lines = []
     for axes, (name, members) in zip(grid, groups.items(), strict=True):
         members = sorted(members, key=lambda run: run.job.seed)
-        found = [separation(*records_view.vectors(run, command), len(colours)) for run in members]
-        _scatter(axes, *_subset(*records_view.vectors(members[0], command)), colours)
+        found = [separation(*records_view.cls_vectors(run, command), len(colours)) for run in members]
+        _scatter(axes, *_subset(*records_view.cls_vectors(members[0], command)), colours)
         axes.set_title(plain(name))
         axes.set_xlabel(_under(found))
         lines.append(f"{name} ({_seeds(members)}): {_text(found, labels['names'])}")
@@ -97,9 +97,9 @@ def _scatter(axes: Any, points: np.ndarray, labels: np.ndarray, colours: list[An
 
 
 def _subset(points: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if len(points) <= MOST_POINTS:
+    if len(points) <= _MAX_POINTS:
         return points, labels
-    chosen = np.sort(np.random.default_rng(0).permutation(len(points))[:MOST_POINTS])
+    chosen = np.sort(np.random.default_rng(0).permutation(len(points))[:_MAX_POINTS])
     return points[chosen], labels[chosen]
 
 

@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from knot_runner.report import printed
-from knot_runner.report.cells import METRICS, Group, Row
+from knot_runner.report.cells import SHOWN_METRICS, ColumnGroup, TableRow
 from knot_runner.report.records_view import UNUSED, Run
 
 #: What ``task.source=embedded`` reads, by kind of run.
 GENERATED = "Generated text (task.source=embedded)"
-DIGITS = "scikit-learn's handwritten digits (task.source=embedded)"
+SHARE_DIGITS = "scikit-learn's handwritten digits (task.source=embedded)"
 #: Two runs of one setting differ by about this much: the paper gives two digits and no spread (our judgement).
 BAND = 0.02
 #: What the published runs of KNOT had.
 PUBLISHED_GEOMLOSS = "0.2.4"
 #: Rows or damaged files that a line names; of more it gives the number.
-MOST_NAMED = 4
+_MAX_NAMED = 4
 
 
 def finished(runs: Iterable[Run]) -> list[Run]:
@@ -45,14 +45,14 @@ def absences(rows: dict[str, list[Run]]) -> list[str]:
 def not_counted(runs: Iterable[Run]) -> list[str]:
     """A line each for results of ``runs`` that are there and not used: damaged ones, and those of other data."""
     problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
-    rest = len(problems) - MOST_NAMED
-    lines = [f"Not counted: {problem}." for problem in problems[:MOST_NAMED]]
+    rest = len(problems) - _MAX_NAMED
+    lines = [f"Not counted: {problem}." for problem in problems[:_MAX_NAMED]]
     return lines + ([f"Not counted: {rest} more results that are damaged or of other data."] if rest > 0 else [])
 
 
 def _listed(names: list[str]) -> str:
-    rest = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more rows, each" if rest > 0 else "")
+    rest = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more rows, each" if rest > 0 else "")
 
 
 def sources(runs: list[Run]) -> list[str]:
@@ -67,7 +67,7 @@ def sources(runs: list[Run]) -> list[str]:
 def protocol(runs: list[Run]) -> list[str]:
     """Which epoch was kept where that is not the best on the valid part, and which geomloss solved the transport."""
     there = finished(runs)
-    stages = {title.split(" ")[0] for run in there for title, one in kept(run.result) if one == "last"}
+    stages = {title.split(" ")[0] for run in there for title, one in kept_epochs(run.result) if one == "last"}
     versions = [run.result.get("versions") for run in there]
     numbers = {str(made["geomloss"]) for made in versions if isinstance(made, dict) and "geomloss" in made}
     last = f"Of {', '.join(sorted(stages))}, the last epoch was kept, not the best on the valid part."
@@ -77,7 +77,7 @@ def protocol(runs: list[Run]) -> list[str]:
     ]
 
 
-def kept(result: dict[str, Any]) -> list[tuple[str, str]]:
+def kept_epochs(result: dict[str, Any]) -> list[tuple[str, str]]:
     """(title, best or last) of each trained model of a distillation's result."""
     return [(title, one["select"]) for title, one in result.get("kept_epochs", {}).items()]
 
@@ -85,7 +85,7 @@ def kept(result: dict[str, Any]) -> list[tuple[str, str]]:
 def embedded(runs: Iterable[Run]) -> str:
     """What the runs with task.source=embedded among ``runs`` read; "" without any."""
     kinds = [run.result.get("kind", "distillation") for run in runs if run.result.get("source") == "embedded"]
-    return (GENERATED if kinds[0] == "distillation" else DIGITS) if kinds else ""
+    return (GENERATED if kinds[0] == "distillation" else SHARE_DIGITS) if kinds else ""
 
 
 def comparable(runs: list[Run]) -> bool:
@@ -105,14 +105,14 @@ def missing_columns(columns: tuple[str, ...], measured: list[frozenset], table: 
     return lines
 
 
-def nearness(groups: Iterable[Group], rows: list[Row]) -> list[str]:
+def nearness(groups: Iterable[ColumnGroup], rows: list[TableRow]) -> list[str]:
     """How many of our means lie within :data:`BAND` of the printed number, per metric."""
     lines = []
     for group in groups:
         gaps = [cell.gap for row in rows for cell in row.cells[group.key] if cell.gap is not None]
         if gaps:
             near = sum(abs(gap) <= BAND + 1e-9 for gap in gaps)
-            name = METRICS[group.key][0]
+            name = SHOWN_METRICS[group.key][0]
             lines.append(f"{name}: {near} of {len(gaps)} means lie within {BAND} of the paper's.")
     return lines
 

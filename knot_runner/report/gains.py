@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from knot_runner.report.clustered import Line, Place, Placed, accuracy, over_seeds, printed_pair
+from knot_runner.report.clustered import GridColumn, GridRow, Placed, over_seeds, printed_pair, weighted_accuracy
 from knot_runner.report.stats import mean_interval
 from knot_runner.report.text import number
 
@@ -42,13 +42,13 @@ def signed(points: float) -> str:
 
 
 def gain(
-    found: Placed, rows: Sequence[Line], place: Place, weighting: str, table: dict[str, Any] | None
+    found: Placed, rows: Sequence[GridRow], place: GridColumn, weighting: str, table: dict[str, Any] | None
 ) -> Gain | None:
     """What ``place`` adds to vanilla over ``rows`` of one algorithm; None without a pair.
 
     Per seed the mean over client numbers, of those with the most seeds, so that each seed is over the same ones.
     """
-    read = functools.partial(accuracy, weighting=weighting)
+    read = functools.partial(weighted_accuracy, weighting=weighting)
     pairs = {}
     for line in rows:
         ours, plain = (over_seeds(found, line, column, read) for column in (place, place.vanilla))
@@ -62,7 +62,7 @@ def gain(
     return Gain(mean, half, tuple(line.clients for line in kept), len(shared), _printed(table, kept, place))
 
 
-def _printed(table: dict[str, Any] | None, rows: Sequence[Line], place: Place) -> float | None:
+def _printed(table: dict[str, Any] | None, rows: Sequence[GridRow], place: GridColumn) -> float | None:
     both = [(printed_pair(table, line, place), printed_pair(table, line, place.vanilla)) for line in rows]
     gains = [ours[0] - plain[0] for ours, plain in both if ours and plain]
     return statistics.fmean(gains) if len(gains) == len(rows) else None

@@ -7,15 +7,15 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from knot_runner.report.clustered import BY_IMAGES, PRINTED, Line, Place, Placed, in_words, over_seeds
+from knot_runner.report.clustered import BY_IMAGES, PRINTED, GridColumn, GridRow, Placed, in_words, over_seeds
 from knot_runner.report.gains import Gain, gain, signed
 from knot_runner.report.records_view import Run
 
 #: A column's gain by the paper's weighting and by images.
-Pair = tuple[Gain, Gain]
+GainPair = tuple[Gain, Gain]
 
 
-def sentences(found: Placed, columns: Sequence[Place], table: dict[str, Any] | None) -> list[str]:
+def sentences(found: Placed, columns: Sequence[GridColumn], table: dict[str, Any] | None) -> list[str]:
     """The sentences of each data set and structure."""
     lines = []
     for data, other in dict.fromkeys((line.data, line.other) for line in found):
@@ -36,11 +36,16 @@ def sentences(found: Placed, columns: Sequence[Place], table: dict[str, Any] | N
 
 
 def _on_gains(
-    title: str, found: Placed, rows: Sequence[Line], own: Sequence[Place], table: dict[str, Any] | None, claim: str
+    title: str,
+    found: Placed,
+    rows: Sequence[GridRow],
+    own: Sequence[GridColumn],
+    table: dict[str, Any] | None,
+    claim: str,
 ) -> list[str]:
     """A line per algorithm, and one on all of them."""
     lines: list[str] = []
-    together: list[Pair] = []
+    together: list[GainPair] = []
     for algorithm in dict.fromkeys(line.algorithm for line in rows):
         members = [line for line in rows if line.algorithm == algorithm]
         both = {place: [gain(found, members, place, how, table) for how in (PRINTED, BY_IMAGES)] for place in own}
@@ -54,14 +59,14 @@ def _on_gains(
     return lines
 
 
-def _first(pairs: dict[Place, Pair]) -> str:
+def _first(pairs: dict[GridColumn, GainPair]) -> str:
     """The gain of the first column: affinity at the smallest support, where that was run."""
     place, (first, second) = next(iter(pairs.items()))
     paper = f"paper {signed(first.paper)}; " if first.paper is not None else ""
     return f"{place.head} {first.band} points on vanilla ({paper}by images {second.band}; {first.basis})."
 
 
-def _left(pairs: Sequence[Pair]) -> str:
+def _left(pairs: Sequence[GainPair]) -> str:
     """The mean gain, and how much of it is left when every image counts alike."""
     first, second = (statistics.fmean(one.mean for one in column) for column in zip(*pairs, strict=True))
     left = f" ({100 * second / first:.0f}% of it)" if first > 0.05 else ""
@@ -83,8 +88,8 @@ def _singles(run: Run) -> float | None:
 def _average(
     title: str,
     found: Placed,
-    rows: Sequence[Line],
-    own: Sequence[Place],
+    rows: Sequence[GridRow],
+    own: Sequence[GridColumn],
     read: Callable[[Run], float | None],
     digits: int,
 ) -> list[str]:

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from knot_runner.report.text import plain
 
-DIM = "dim"
+DIM_TEXT = "dim"
 
 
-def grid(name: str, first: str) -> Grid:
+def summary_grid(name: str, first: str) -> Grid:
     """An empty table titled ``name``, with its first column."""
     made = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True, title_justify="left")
     made.title = Text(plain(name), style="bold")
@@ -22,6 +22,6 @@ def grid(name: str, first: str) -> Grid:
     return made
 
 
-def under(lines: Iterable[str], result: dict[str, Any]) -> list[Text]:
+def summary_lines(lines: Iterable[str], result: dict[str, Any]) -> list[Text]:
     """``lines`` and the run's notes, dim."""
-    return [Text(plain(str(line)), style=DIM) for line in [*lines, *result.get("notes", [])]]
+    return [Text(plain(str(line)), style=DIM_TEXT) for line in [*lines, *result.get("notes", [])]]

@@ -8,7 +8,7 @@ from typing import Any
 from knot_runner.report.text import number
 
 
-def clusters_sound(value: Any, result: dict[str, Any]) -> bool:
+def clusters_valid(value: Any, result: dict[str, Any]) -> bool:
     """Whether ``clusters`` says of every client which of the clusters it is in, and fits itself."""
     if not isinstance(value, dict) or not isinstance(value.get("graph"), str):
         return False

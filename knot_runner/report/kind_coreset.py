@@ -9,10 +9,10 @@ from rich.console import Group
 from rich.text import Text
 
 from knot_runner.report.checks import Check, Checks, is_count, is_number
-from knot_runner.report.glance import grid, under
+from knot_runner.report.glance import summary_grid, summary_lines
 from knot_runner.report.text import number
 
-DISTANCES = {"federated": "the federated distance", "exact": "the exact distance, not federated"}
+DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact distance, not federated"}
 
 
 # ------------------------------------------------------------------------------------------------------------- checks
@@ -40,7 +40,7 @@ def _sizes(value: Any, _: dict[str, Any]) -> bool:
 
 
 def _distance(value: Any, _: dict[str, Any]) -> bool:
-    return value in DISTANCES
+    return value in DISTANCE_NAMES
 
 
 def _remaining(value: Any, result: dict[str, Any]) -> bool:
@@ -75,7 +75,7 @@ _BOTH: dict[str, Check] = {
     "seconds": _seconds,
 }
 #: What records of these kinds must hold, and what they may, as in :data:`sound.KINDS`.
-CORESET: Checks = ({**_BOTH, "metrics": _remaining}, {})
+CORESET_KEYS: Checks = ({**_BOTH, "metrics": _remaining}, {})
 KNN: Checks = ({**_BOTH, "metrics": _scores}, {})
 
 
@@ -107,14 +107,14 @@ def knn_summary(name: str, result: dict[str, Any]) -> Group:
 def _along(result: dict[str, Any]) -> str:
     sizes, seconds = result["datasets"], result["seconds"]
     return (
-        f"{DISTANCES[result['distance']]}; {result['clients']} clients with {sizes['train']:,} training images; "
+        f"{DISTANCE_NAMES[result['distance']]}; {result['clients']} clients with {sizes['train']:,} training images; "
         f"{seconds['total']:,.0f} s"
     )
 
 
 def _table(name: str, head: str, rows: dict[str, str], lines: list[str], result: dict[str, Any]) -> Group:
-    table = grid(name, head)
+    table = summary_grid(name, head)
     table.add_column("", justify="right", no_wrap=True)
     for title, value in rows.items():
         table.add_row(title, Text(value, style="bold"))
-    return Group(table, *under(lines, result))
+    return Group(table, *summary_lines(lines, result))

@@ -8,11 +8,11 @@ from rich.console import Group
 from rich.text import Text
 
 from knot_runner.report.checks import Checks, is_count, is_number
-from knot_runner.report.glance import grid, under
+from knot_runner.report.glance import summary_grid, summary_lines
 
-SECONDS = ("total", "federated", "exact")
+SECONDS_KEYS = ("total", "federated", "exact")
 #: A sum that is larger by less than this share has not risen.
-ROUNDING = 1e-9
+RELATIVE_ROUNDING = 1e-9
 
 
 # ------------------------------------------------------------------------------------------------------------- checks
@@ -49,7 +49,7 @@ def _samples(value: Any, result: dict[str, Any]) -> bool:
 
 
 def _seconds(value: Any, _: dict[str, Any]) -> bool:
-    return isinstance(value, dict) and all(is_number(value.get(key)) for key in SECONDS)
+    return isinstance(value, dict) and all(is_number(value.get(key)) for key in SECONDS_KEYS)
 
 
 #: What a record of this kind must hold, and what it may, as in :data:`sound.KINDS`.
@@ -69,15 +69,15 @@ DISTANCE: Checks = (
 # ------------------------------------------------------------------------------------------------------------ summary
 
 
-def summary(name: str, result: dict[str, Any]) -> Group:
+def distance_summary(name: str, result: dict[str, Any]) -> Group:
     """The federated distance beside the exact one and the closed form, with the gap, and how it came about."""
-    table = grid(name, "2-Wasserstein distance")
+    table = summary_grid(name, "2-Wasserstein distance")
     for heading in ("value", "off the exact one", "time"):
         table.add_column(heading, justify="right", no_wrap=True)
     for title, value, seconds in _rows(result):
         time = "" if seconds is None else f"{seconds:.3g} s"
         table.add_row(title, Text(f"{value:.5g}", style="bold"), _gap(value, result["exact"]), time)
-    return Group(table, *under(_under(result), result))
+    return Group(table, *summary_lines(_under(result), result))
 
 
 def _gap(value: float, exact: float) -> str:
@@ -103,7 +103,7 @@ def _under(result: dict[str, Any]) -> list[str]:
     first, second = result["samples"]
     sizes, sums = result["support"], result["sums"]
     grown = f"{sizes[0]} points" + (f", {sizes[-1]} in the end" if sizes[-1] != sizes[0] else "")
-    rises = sum(after > before * (1 + ROUNDING) for before, after in zip(sums, sums[1:], strict=False))
+    rises = sum(after > before * (1 + RELATIVE_ROUNDING) for before, after in zip(sums, sums[1:], strict=False))
     course = f"rises in {rises} of {len(sums) - 1} iterations" if rises else "never rises"
     spent = result.get("spent")
     return [

@@ -10,12 +10,12 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from knot_runner.report.checks import Checks, is_count, is_number
-from knot_runner.report.glance import grid, under
+from knot_runner.report.glance import summary_grid, summary_lines
 from knot_runner.report.text import plain
 
 #: More data sets than these are told by their range, not by a grid.
-MOST_SHOWN = 6
-SOLVERS = {"federated": "FedWaD, approximate", "exact": "exact optimal transport, centralised"}
+_MAX_SHOWN = 6
+MATRIX_SOLVERS = {"federated": "FedWaD, approximate", "exact": "exact optimal transport, centralised"}
 
 
 # ------------------------------------------------------------------------------------------------------------- checks
@@ -36,7 +36,7 @@ def _matrix(value: Any, result: dict[str, Any]) -> bool:
 
 
 def _solver(value: Any, _: dict[str, Any]) -> bool:
-    return value in SOLVERS
+    return value in MATRIX_SOLVERS
 
 
 def _of_each(value: Any, result: dict[str, Any]) -> bool:
@@ -61,17 +61,17 @@ MATRIX: Checks = (
 # ------------------------------------------------------------------------------------------------------------ summary
 
 
-def summary(name: str, result: dict[str, Any]) -> Group:
+def matrix_summary(name: str, result: dict[str, Any]) -> Group:
     """All distances where data sets are few; else their range, and that within and between planted groups."""
     matrix = np.array(result["matrix"])
-    table = (_all if len(matrix) <= MOST_SHOWN else _ranges)(grid(name, "squared distances"), result, matrix)
+    table = (_all if len(matrix) <= _MAX_SHOWN else _ranges)(summary_grid(name, "squared distances"), result, matrix)
     pairs, sizes = len(matrix) * (len(matrix) - 1) // 2, result["sizes"]
     samples = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
     line = (
-        f"{SOLVERS[result['solver']]}; {pairs} pairs of {len(matrix)} data sets, {samples} samples each; "
+        f"{MATRIX_SOLVERS[result['solver']]}; {pairs} pairs of {len(matrix)} data sets, {samples} samples each; "
         f"{result['seconds']['distances']:.3g} s"
     )
-    return Group(table, *under([line], result))
+    return Group(table, *summary_lines([line], result))
 
 
 def _all(table: Grid, result: dict[str, Any], matrix: np.ndarray) -> Grid:

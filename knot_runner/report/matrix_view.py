@@ -14,9 +14,9 @@ from knot_runner.report.records_view import Run
 
 FEDWAD = {"support": "S", "iterations": "K", "t": "t"}
 #: Settings that a title has in words of its own.
-SHOWN = ("method.otdd.solver", *(f"method.otdd.fedwad.{key}" for key in FEDWAD))
+MATRIX_KEYS = ("method.otdd.solver", *(f"method.otdd.fedwad.{key}" for key in FEDWAD))
 #: Title -> seed -> run.
-Settings = dict[str, dict[int, Run]]
+RunsBySetting = dict[str, dict[int, Run]]
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Agreement:
     inflation: float
 
 
-def by_setting(runs: Sequence[Run]) -> Settings:
+def by_setting(runs: Sequence[Run]) -> RunsBySetting:
     """Runs by title and seed, in their order. An exact distance has neither S, K nor t, so it counts once.
 
     Raises :class:`UserError` for runs that measured no distances.
     """
     only_matrices(runs)
     several = len({run.job.task for run in runs}) > 1
-    found: Settings = {}
-    for run, other in zip(runs, others([run.job for run in runs], SHOWN), strict=True):
+    found: RunsBySetting = {}
+    for run, other in zip(runs, others([run.job for run in runs], MATRIX_KEYS), strict=True):
         title = ", ".join(filter(None, (run.job.task if several else "", other, name_of(run))))
         found.setdefault(title, {}).setdefault(run.job.seed, run)
     return found
@@ -75,7 +75,7 @@ def samples_of(run: Run) -> str:
     return json.dumps([run.job.seed, run.result["names"], kept, data], sort_keys=True)
 
 
-def agreement(matrix: np.ndarray, exact: np.ndarray) -> Agreement | None:
+def matrix_agreement(matrix: np.ndarray, exact: np.ndarray) -> Agreement | None:
     """Of ``matrix`` with ``exact``, both [N, N]; None under three data sets, or where all of one are equal."""
     pairs = np.triu_indices(len(exact), 1)
     ours, true = matrix[pairs], exact[pairs]

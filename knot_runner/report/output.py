@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.console import Console
 
 #: Columns of what is no terminal: no table is wider, so that none is folded inside a word.
-WIDE = 1000
+PIPE_WIDTH = 1000
 
 
 def output() -> Console:
     """A console for stdout."""
     console = Console()
-    return console if console.is_terminal else Console(width=WIDE)
+    return console if console.is_terminal else Console(width=PIPE_WIDTH)

@@ -16,7 +16,7 @@ from knot_runner.report.page_figures import FigureView
 from knot_runner.report.page_runs import RunsView, Standing
 from knot_runner.report.page_settings import SettingsView
 from knot_runner.report.page_table import TableView
-from knot_runner.report.records_view import Job, load, nothing_there
+from knot_runner.report.records_view import Job, load_runs, nothing_there
 from knot_runner.report.tables import preset_table
 from knot_runner.report.text import plain
 
@@ -61,31 +61,31 @@ def write_page(path: Path, asked: Asked, jobs: Sequence[Job], unfinished: Mappin
     as :func:`preset_table` for runs that do not make a table, and when the file cannot be written.
     """
     page = build_page(asked, jobs, unfinished)
-    write_atomic(path, render(page))
+    write_atomic(path, render_page(page))
     return page
 
 
 def build_page(asked: Asked, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
     """What :func:`write_page` writes."""
-    runs = load({job.run_id: job for job in jobs}.values())  # some settings of a grid are one run
+    runs = load_runs({job.run_id: job for job in jobs}.values())  # some settings of a grid are one run
     if not any(run.status in ("done", "diverged") for run in runs):
         raise nothing_there(runs, asked.command)
     spec, command = asked.spec, asked.command
     is_figure = spec.get("kind") in FIGURES
-    table = None if is_figure else page_table.view(preset_table(jobs, spec, command))
+    table = None if is_figure else page_table.view_table(preset_table(jobs, spec, command))
     notes = spec.get("notes", []) if is_figure else []  # a table has them below it
     figures = [page_figures.draw(kind, jobs, notes, command) for kind in page_figures.kinds(spec)]
     return Page(
         asked,
         table,
         tuple(figures),
-        page_claims.view(jobs, spec, command),
-        page_settings.view([job.config for job in jobs]),
-        page_runs.view(runs, unfinished),
+        page_claims.view_claims(jobs, spec, command),
+        page_settings.view_settings([job.config for job in jobs]),
+        page_runs.view_runs(runs, unfinished),
     )
 
 
-def render(page: Page) -> str:
+def render_page(page: Page) -> str:
     """``page`` as HTML. Every text is escaped, with control and invisible characters (ANSI codes) as ``?``."""
     return _template().render(page=page)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from knot_runner.errors import UserError
 from knot_runner.report.claims import Verdict, judge
-from knot_runner.report.claims_view import effect_text, footnotes, interval_text, more_text, paper_text, to_csv
-from knot_runner.report.page_table import csv
+from knot_runner.report.claims_view import claimed_text, claims_csv, effect_text, footnotes, interval_text, more_text
+from knot_runner.report.page_table import csv_address
 from knot_runner.report.records_view import Job
 
 
@@ -46,7 +46,7 @@ class ClaimsView:
         return dict(Counter(row.verdict for row in self.rows))
 
 
-def view(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> ClaimsView:
+def view_claims(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> ClaimsView:
     """The claims of a preset whose ``report:`` is ``spec``; what keeps them from being judged is said in their place,
     since a damaged record of theirs need not cost the page."""
     if not spec.get("claims"):
@@ -56,11 +56,11 @@ def view(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> ClaimsVi
     except UserError as problem:
         return ClaimsView(problem=str(problem))
     rows = tuple(_row(place, one) for place, one in enumerate(verdicts, 1) if one.runs)
-    return ClaimsView(rows, tuple(footnotes(verdicts)), csv(to_csv(verdicts)))
+    return ClaimsView(rows, tuple(footnotes(verdicts)), csv_address(claims_csv(verdicts)))
 
 
 def _row(place: int, one: Verdict) -> ClaimView:
     return ClaimView(
-        place, one.text, one.source, one.verdict, effect_text(one), interval_text(one), one.claimed, paper_text(one),
+        place, one.text, one.source, one.verdict, effect_text(one), interval_text(one), one.claimed, claimed_text(one),
         one.seeds, more_text(one),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 from knot_runner.errors import UserError, nearest
 from knot_runner.report.canvas import DPI
 from knot_runner.report.figures import FIGURES
-from knot_runner.report.page_table import csv
+from knot_runner.report.page_table import csv_address
 from knot_runner.report.records_view import Job
 
 #: Kind of table -> figures that the same runs can be drawn as; ``figures:`` in a preset's ``report:`` replaces them.
@@ -60,7 +60,7 @@ def kinds(spec: Mapping[str, Any]) -> tuple[str, ...]:
 
 def draw(kind: str, jobs: Sequence[Job], notes: Sequence[str], command: str) -> FigureView:
     """Figure ``kind`` of ``jobs``; one that cannot be drawn says why instead."""
-    about = describe(kind)
+    about = describe_figure(kind)
     with tempfile.TemporaryDirectory(prefix="knot-figure-") as folder:
         path = Path(folder) / f"{kind}.png"
         try:
@@ -68,13 +68,13 @@ def draw(kind: str, jobs: Sequence[Job], notes: Sequence[str], command: str) -> 
         except UserError as problem:
             return FigureView(kind, about, problem=str(problem))
         image, numbers = path.read_bytes(), path.with_suffix(".csv")
-        kept = csv(numbers.read_text(encoding="utf-8")) if numbers.is_file() else ""
+        kept = csv_address(numbers.read_text(encoding="utf-8")) if numbers.is_file() else ""
     width, height = _size(image)
     data = "data:image/png;base64," + base64.b64encode(image).decode()
     return FigureView(kind, about, data, width, height, tuple(lines), kept)
 
 
-def describe(kind: str) -> str:
+def describe_figure(kind: str) -> str:
     """What figure ``kind`` shows, from the first paragraph of its function's description."""
     text = inspect.cleandoc(FIGURES[kind].__doc__ or kind).split("\n\n")[0]
     return " ".join(text.split()).partition("; returns")[0].partition(" Returns")[0].rstrip(".").replace("`", "") + "."

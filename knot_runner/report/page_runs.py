@@ -17,12 +17,12 @@ from knot_runner.report.text import duration
 #: What a result says of what made it; results that differ in one of these may differ in rounding or more.
 MADE_BY = ("code", "device", "threads", "engine", "precision")
 #: States of a job, in the order they are shown.
-STATES = ("done", "diverged", "failed", "damaged", "other data", "running", "missing")
+JOB_STATES = ("done", "diverged", "failed", "damaged", "other data", "running", "missing")
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A job's state (one of :data:`STATES`) and, where it is not done, why."""
+    """A job's state (one of :data:`JOB_STATES`) and, where it is not done, why."""
 
     state: str
     cause: str = ""
@@ -72,13 +72,13 @@ class RunsView:
         return list(dict.fromkeys(key for facts, _ in self.versions for key in facts))
 
 
-def view(runs: Sequence[Run], unfinished: Mapping[str, Standing]) -> RunsView:
+def view_runs(runs: Sequence[Run], unfinished: Mapping[str, Standing]) -> RunsView:
     """``runs`` as a page shows them; ``unfinished``: run id -> what is known of a run without a result."""
     found = standings(runs, unfinished)
     made = versions(runs)
     return RunsView(
         tuple(_job(run, standing) for run, standing in zip(runs, found, strict=True)),
-        counts(found),
+        count_states(found),
         len({run.job.seed for run in runs if run.result}),
         tuple(made),
         tuple(mixed(made)),
@@ -106,10 +106,10 @@ def _cause(run: Run) -> str:
     return run.problem
 
 
-def counts(found: Iterable[Standing]) -> dict[str, int]:
+def count_states(found: Iterable[Standing]) -> dict[str, int]:
     """State -> number of jobs, states without any left out."""
     number = Counter(standing.state for standing in found)
-    return {state: number[state] for state in STATES if number[state]}
+    return {state: number[state] for state in JOB_STATES if number[state]}
 
 
 def _job(run: Run, standing: Standing) -> JobView:

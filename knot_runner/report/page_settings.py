@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 #: A setting's key, from the top down.
-Key = tuple[str, ...]
+SettingPath = tuple[str, ...]
 #: Groups that bear on no number of a run: where things lie, who is told, how a preset is shown.
 LEFT_OUT = ("paths", "tracker", "sweep", "report", "fail_fast")
 #: Longer lists are shown by their first values and their length.
@@ -20,7 +20,7 @@ LONGEST_TEXT = 80
 #: Stands for the value of a setting that a job does not have.
 NOT_SET = "(not set)"
 #: Of a group with more settings than this those nearest to the top are shown; all are in the YAML.
-MOST_SHOWN = 40
+MAX_SHOWN = 40
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class SettingsView:
     yaml: tuple[str, ...]
 
 
-def view(configs: Sequence[Mapping[str, Any]]) -> SettingsView:
+def view_settings(configs: Sequence[Mapping[str, Any]]) -> SettingsView:
     """The settings of jobs with these composed ``configs`` (at least one job)."""
-    flat = [leaves(config) for config in configs]
+    flat = [setting_leaves(config) for config in configs]
     keys = dict.fromkeys(key for one in flat for key in one)
     everywhere = [key for key in keys if all(key in one for one in flat)]
     alike = {key: flat[0][key] for key in everywhere if len({_exact(one[key]) for one in flat}) == 1}
-    groups: dict[str, dict[Key, Any]] = defaultdict(dict)
+    groups: dict[str, dict[SettingPath, Any]] = defaultdict(dict)
     for key, value in alike.items():
         if value is not None:
             groups[key[0] if len(key) > 1 else "run"][key[1:] or key] = value
@@ -56,40 +56,40 @@ def view(configs: Sequence[Mapping[str, Any]]) -> SettingsView:
     return SettingsView({name: _shown(group) for name, group in groups.items()}, varying, tuple(text.splitlines()))
 
 
-def _met(key: Key, flat: Sequence[Mapping[Key, Any]]) -> tuple[str, ...]:
+def _met(key: SettingPath, flat: Sequence[Mapping[SettingPath, Any]]) -> tuple[str, ...]:
     """The values of a setting in the order met, then whether some jobs do not have it."""
-    found = {_exact(one[key]): short(one[key]) for one in flat if key in one}
+    found = {_exact(one[key]): short_value(one[key]) for one in flat if key in one}
     return (*found.values(), *([] if all(key in one for one in flat) else [NOT_SET]))
 
 
-def _shown(group: Mapping[Key, Any]) -> GroupView:
-    """As many levels of a group as :data:`MOST_SHOWN` allows, the first whatever its size."""
+def _shown(group: Mapping[SettingPath, Any]) -> GroupView:
+    """As many levels of a group as :data:`MAX_SHOWN` allows, the first whatever its size."""
     depth = max(len(key) for key in group)
-    while depth > 1 and sum(len(key) <= depth for key in group) > MOST_SHOWN:
+    while depth > 1 and sum(len(key) <= depth for key in group) > MAX_SHOWN:
         depth -= 1
-    rows = tuple((".".join(key), short(value)) for key, value in group.items() if len(key) <= depth)
+    rows = tuple((".".join(key), short_value(value)) for key, value in group.items() if len(key) <= depth)
     return GroupView(rows, len(group) - len(rows))
 
 
-def leaves(config: Mapping[str, Any], above: Key = ()) -> dict[Key, Any]:
+def setting_leaves(config: Mapping[str, Any], above: SettingPath = ()) -> dict[SettingPath, Any]:
     """Keys from the top down -> value, less :data:`LEFT_OUT`; lists and empty mappings are values."""
-    found: dict[Key, Any] = {}
+    found: dict[SettingPath, Any] = {}
     for key, value in config.items():
         if not above and key in LEFT_OUT:
             continue
         if isinstance(value, Mapping) and value:
-            found |= leaves(value, (*above, str(key)))
+            found |= setting_leaves(value, (*above, str(key)))
         else:
             found[*above, str(key)] = value
     return found
 
 
-def short(value: Any) -> str:
+def short_value(value: Any) -> str:
     """A setting's value in a few words: long lists by their first values and their length."""
     if isinstance(value, list):
         shown = value if len(value) <= LONGEST_LIST else value[:SHOWN]
         rest = f", ... ({len(value)} values)" if len(value) > len(shown) else ""
-        return f"[{', '.join(map(short, shown))}{rest}]"
+        return f"[{', '.join(map(short_value, shown))}{rest}]"
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     text = f"{value:g}" if isinstance(value, float) else str(value)
@@ -100,7 +100,7 @@ def _exact(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def _nested(flat: Mapping[Key, Any]) -> dict[str, Any]:
+def _nested(flat: Mapping[SettingPath, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for (*parents, last), value in flat.items():
         node = made

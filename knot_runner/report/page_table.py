@@ -6,8 +6,8 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from knot_runner.report.cells import Cell, Group, Row, Table, block_title
-from knot_runner.report.render import to_csv
+from knot_runner.report.cells import ColumnGroup, ResultTable, TableCell, TableRow, block_title
+from knot_runner.report.render import table_csv
 from knot_runner.report.text import caption, half_text, paper_text, value_text
 
 
@@ -43,22 +43,22 @@ class TableView:
     csv: str
 
 
-def view(table: Table) -> TableView:
+def view_table(table: ResultTable) -> TableView:
     """``table`` as a page shows it."""
     grids = tuple(_grid(table, groups) for groups in table.blocks())
-    return TableView(table.title, grids, caption(table), table.lines, csv(to_csv(table)))
+    return TableView(table.title, grids, caption(table), table.lines, csv_address(table_csv(table)))
 
 
-def csv(text: str) -> str:
+def csv_address(text: str) -> str:
     """A ``data:`` address that a browser saves as a file."""
     return "data:text/csv;charset=utf-8;base64," + base64.b64encode(text.encode()).decode()
 
 
-def _grid(table: Table, groups: Sequence[Group]) -> GridView:
+def _grid(table: ResultTable, groups: Sequence[ColumnGroup]) -> GridView:
     columns = [(group, i) for group in groups for i in range(len(group.columns))]
     used = [h for h in range(len(table.heads)) if h == 0 or any(row.heads[h] for row in table.rows)]
 
-    def cells(row: Row) -> tuple[CellView, ...]:
+    def cells(row: TableRow) -> tuple[CellView, ...]:
         return tuple(_cell(row.cells[g.key][i], g) for g, i in columns)
 
     return GridView(
@@ -69,6 +69,6 @@ def _grid(table: Table, groups: Sequence[Group]) -> GridView:
     )
 
 
-def _cell(cell: Cell, group: Group) -> CellView:
+def _cell(cell: TableCell, group: ColumnGroup) -> CellView:
     part = f"{cell.seeds} of {cell.planned}" if cell.mean is not None and 0 < cell.seeds < cell.planned else ""
     return CellView(value_text(cell, group), half_text(cell, group), paper_text(cell, group), part)

@@ -14,8 +14,9 @@ ARRAYS = "probe.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
-class Probe:
-    """Arrays as :func:`knot_runner.temperature.probe` names them: K temperatures, N images of Fig. 1, M of Fig. 2.
+class ProbeRecord:
+    """Arrays as :func:`knot_runner.temperature.probe_arrays` names them: K temperatures, N images of Fig. 1, M of
+    Fig. 2.
 
     ``norm`` [K, N], ``right`` [N]; ``before`` [M], ``after`` [K, M], ``put_right`` [K, M], ``tried`` images were looked
     at for M wrong ones; ``shares`` [K, C] of an image of class ``label``, row ``row`` of the training images.
@@ -38,12 +39,12 @@ class Probe:
         return [self.after[k, found[k]] - self.before[found[k]] for k in range(len(self.temperatures))]
 
 
-def read(run: Run, command: str = "") -> Probe:
+def read_probe(run: Run, command: str = "") -> ProbeRecord:
     """The arrays of one run. Raises :class:`UserError` naming the file when it is absent or damaged."""
     path = run.job.folder / ARRAYS
     arrays = records_view.arrays(run, ARRAYS, command)
     try:
-        made = Probe(
+        made = ProbeRecord(
             arrays["temperatures"],
             arrays["gradients.norm"],
             arrays["gradients.right"].astype(bool),
@@ -62,11 +63,11 @@ def read(run: Run, command: str = "") -> Probe:
     return made
 
 
-def pooled(runs: Sequence[Run], command: str = "") -> Probe:
+def pool_probes(runs: Sequence[Run], command: str = "") -> ProbeRecord:
     """Images of all ``runs`` (seeds of one setting) together; the image of Fig. 3 is that of the lowest seed."""
-    parts = [read(run, command) for run in sorted(runs, key=lambda run: run.job.seed)]
+    parts = [read_probe(run, command) for run in sorted(runs, key=lambda run: run.job.seed)]
     first = parts[0]
-    return Probe(
+    return ProbeRecord(
         first.temperatures,
         *(np.concatenate([getattr(p, key) for p in parts], -1)
           for key in ("norm", "right", "before", "after", "put_right")),
@@ -77,7 +78,7 @@ def pooled(runs: Sequence[Run], command: str = "") -> Probe:
     )  # fmt: skip
 
 
-def _is_sound(probe: Probe) -> bool:
+def _is_sound(probe: ProbeRecord) -> bool:
     count, images, wrong = len(probe.temperatures), len(probe.right), len(probe.before)
     shapes = probe.norm.shape == (count, images) and probe.after.shape == probe.put_right.shape == (count, wrong)
     if not shapes or not count or not images or probe.shares.ndim != 2 or len(probe.shares) != count:

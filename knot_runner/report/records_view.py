@@ -2,7 +2,7 @@
 
 A ``result.json`` that is absent, cut short, altered, of another run or made from other data than ``paths.data`` has
 counts as not there, and the reason is kept so that tables can name it. All other files of a run are read by
-:func:`kept`, which checks them against the digests in ``result.json``.
+:func:`kept_file`, which checks them against the digests in ``result.json``.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ class Run:
         return self.result.get("metrics", {}).get(metric, {}).get(dataset) if self.status == "done" else None
 
 
-def load(jobs: Iterable[Job]) -> list[Run]:
+def load_runs(jobs: Iterable[Job]) -> list[Run]:
     """The runs of ``jobs``, in their order; nothing raises, a run that cannot be used has its reason in ``problem``."""
     return [_load(job) for job in jobs]
 
 
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
-    """As :func:`load`; finished runs of which one of the files ``names`` is absent or damaged count as damaged.
+    """As :func:`load_runs`; finished runs of which one of the files ``names`` is absent or damaged count as damaged.
 
     Raises :class:`UserError` when none is finished, with the ``command`` that makes them.
     """
-    runs = [with_files(run, names, command) for run in load(jobs)]
+    runs = [with_files(run, names, command) for run in load_runs(jobs)]
     if not any(run.status == "done" for run in runs):
         raise nothing_there(runs, command)
     return runs
@@ -83,7 +83,7 @@ def with_files(run: Run, names: Sequence[str], command: str = "") -> Run:
         own = [name for name in names if has_record(run.job.folder, run.result, name)]
         try:
             for name in own:
-                kept(run, name, command)
+                kept_file(run, name, command)
         except UserError as problem:
             return Run(run.job, "corrupt", str(problem))
     return run
@@ -119,7 +119,7 @@ def predictions(run: Run, command: str = "") -> dict[str, tuple[np.ndarray, np.n
     return found
 
 
-def vectors(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray]:
+def cls_vectors(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray]:
     """[CLS] vectors [M, H] float32 of a sample of the global test set, and their labels [M] int64.
 
     Raises :class:`UserError` naming the file when it is absent or damaged.
@@ -141,7 +141,7 @@ def rounds(run: Run, command: str = "") -> list[dict[str, Any]]:
     Raises :class:`UserError` naming the file when it is absent, cut short or damaged.
     """
     path = run.job.folder / ROUNDS
-    content = kept(run, ROUNDS, command)
+    content = kept_file(run, ROUNDS, command)
     try:
         *lines, rest = content.decode().split("\n")
         rows = [_parsed(line) for line in lines]
@@ -159,7 +159,7 @@ def probes(run: Run, command: str = "") -> list[dict[str, Any]]:
     Raises :class:`UserError` naming the file when it is absent or damaged.
     """
     path = run.job.folder / PROBE
-    content = kept(run, PROBE, command)
+    content = kept_file(run, PROBE, command)
     try:
         entries = _parsed(content.decode())
         for entry in entries:
@@ -181,7 +181,7 @@ def _load(job: Job) -> Run:
     except (ValueError, OSError, RecursionError) as problem:
         return Run(job, "corrupt", f"{path} cannot be read ({type(problem).__name__})")
     counted = rounds_trained(result)
-    wrong = sound.problem(counted, job.task, job.method, job.seed)
+    wrong = sound.result_problem(counted, job.task, job.method, job.seed)
     wrong = wrong or problem_of(result, job.folder)
     if wrong:
         return Run(job, "corrupt", f"{path} {wrong}")
@@ -213,7 +213,7 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def kept(run: Run, name: str, command: str = "") -> bytes:
+def kept_file(run: Run, name: str, command: str = "") -> bytes:
     """The bytes of file ``name`` of a finished run. Raises :class:`UserError` naming it when it is absent or not as
     the run's result sealed it."""
     try:
@@ -228,7 +228,7 @@ def arrays(run: Run, name: str, command: str) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    content = kept(run, name, command)
+    content = kept_file(run, name, command)
     try:
         return load(content)
     except (SafetensorError, ValueError, KeyError):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from knot_runner.errors import UserError
 from knot_runner.files import write_atomic
-from knot_runner.report.cells import Cell, Group, Table, block_title
-from knot_runner.report.terminal import summary_table, to_terminal
+from knot_runner.report.cells import ColumnGroup, ResultTable, TableCell, block_title
+from knot_runner.report.terminal import summary_table, terminal_table
 from knot_runner.report.text import (
     caption,
     escape_csv,
@@ -22,7 +22,7 @@ from knot_runner.report.text import (
     value_text,
 )  # fmt: skip
 
-__all__ = ["summary_table", "to_csv", "to_latex", "to_markdown", "to_terminal", "write_all"]
+__all__ = ["summary_table", "terminal_table", "table_csv", "table_latex", "table_markdown", "write_table"]
 
 CSV_NUMBERS = ("mean", "low", "high", "seeds", "planned", "diverged", "paper", "gap")
 CSV_SPREADS = ("std", "paper_std")
@@ -31,7 +31,7 @@ CSV_SPREADS = ("std", "paper_std")
 # ------------------------------------------------------------------------------------------------------------- formats
 
 
-def to_markdown(table: Table) -> str:
+def table_markdown(table: ResultTable) -> str:
     """GitHub Markdown: one table per group of columns, then the lines as a list."""
     parts = [f"### {escape_markdown(table.title)}"]
     for groups in table.blocks():
@@ -48,12 +48,12 @@ def to_markdown(table: Table) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_cell(cell: Cell, group: Group) -> str:
+def _markdown_cell(cell: TableCell, group: ColumnGroup) -> str:
     ours = escape_markdown(value_text(cell, group) + half_text(cell, group))
     return " ".join(filter(None, (ours, paper_text(cell, group))))
 
 
-def to_csv(table: Table) -> str:
+def table_csv(table: ResultTable) -> str:
     """One line per row and column: names, then mean, low and high of the 95% interval, seeds, paper, gap.
 
     Absent numbers are empty; ``seeds`` of ``planned`` runs finished with this number, ``diverged`` did not. Clustered:
@@ -74,7 +74,7 @@ def to_csv(table: Table) -> str:
     return out.getvalue()
 
 
-def _csv_numbers(cell: Cell) -> list[str | int]:
+def _csv_numbers(cell: TableCell) -> list[str | int]:
     low, high = cell.band or (None, None)
     exact = [_exact(value) for value in (cell.mean, low, high)]
     return [*exact, cell.seeds, cell.planned, cell.diverged, _exact(cell.paper), _exact(cell.gap)]
@@ -84,7 +84,7 @@ def _exact(value: float | None) -> str:
     return "" if value is None else f"{round(value, 6):.10g}"
 
 
-def to_latex(table: Table) -> str:
+def table_latex(table: ResultTable) -> str:
     """A ``table`` environment for booktabs: one tabular per group of columns, then the lines."""
     parts = ["% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}", "\\begin{table}[t]", "\\centering"]
     parts.append(f"\\caption{{{escape_latex(table.title)}}}")
@@ -96,7 +96,7 @@ def to_latex(table: Table) -> str:
     return "\n".join([*parts, "\\end{table}"]) + "\n"
 
 
-def _latex_tabular(table: Table, groups: Sequence[Group]) -> list[str]:
+def _latex_tabular(table: ResultTable, groups: Sequence[ColumnGroup]) -> list[str]:
     columns = [(group, i) for group in groups for i in range(len(group.columns))]
     heads = [*table.heads, *(_column_name(group, i) for group, i in columns)]
     first = f"\\multicolumn{{{len(heads)}}}{{l}}{{\\emph{{{escape_latex(block_title(groups))}}}}} \\\\"
@@ -109,27 +109,27 @@ def _latex_tabular(table: Table, groups: Sequence[Group]) -> list[str]:
     return [*lines, "\\bottomrule", "\\end{tabular}"]
 
 
-def _latex_cell(cell: Cell, group: Group) -> str:
+def _latex_cell(cell: TableCell, group: ColumnGroup) -> str:
     mean, half, paper = value_text(cell, group), half_text(cell, group), paper_text(cell, group)
     text = escape_latex(mean) + (f"{{\\scriptsize\\,{escape_latex(half.strip())}}}" if half else "")
     return text + (f" {{\\scriptsize {escape_latex(paper)}}}" if paper else "")
 
 
-def _column_name(group: Group, i: int) -> str:
+def _column_name(group: ColumnGroup, i: int) -> str:
     return group.heading(i) + (" (global)" if group.roles[i] == "global" else "")
 
 
 # --------------------------------------------------------------------------------------------------------------- files
 
 
-def write_all(table: Table, folder: Path, name: str) -> list[Path]:
+def write_table(table: ResultTable, folder: Path, name: str) -> list[Path]:
     """Write ``name``.md, .csv and .tex into ``folder``, each whole or not at all; return the three paths.
 
     Raises :class:`UserError` for a name that is not a plain file name, and when the folder cannot be written.
     """
     if not re.fullmatch(r"[\w][\w.-]*", name):
         raise UserError(f"{name!r} is not a file name; letters, digits, '_', '-' and '.' are right")
-    texts = {"md": to_markdown(table), "csv": to_csv(table), "tex": to_latex(table)}
+    texts = {"md": table_markdown(table), "csv": table_csv(table), "tex": table_latex(table)}
     for ending, text in texts.items():
         write_atomic(folder / f"{name}.{ending}", text)
     return [folder / f"{name}.{ending}" for ending in texts]

@@ -39,7 +39,7 @@ def smoothed(series: dict[int, float], window: int) -> dict[int, float]:
     return dict(zip(series, means.tolist(), strict=True))
 
 
-def to_csv(bands: Sequence[tuple[tuple[str, str, str, str], Band]]) -> str:
+def series_csv(bands: Sequence[tuple[tuple[str, str, str, str], Band]]) -> str:
     """One line per case, temperature, settings, quantity and round: mean, low, high, seeds."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

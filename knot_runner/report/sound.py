@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from knot_runner.report.checks import Checks, is_count, is_number
-from knot_runner.report.kind_clusters import clusters_sound
-from knot_runner.report.kind_coreset import CORESET, KNN
+from knot_runner.report.kind_clusters import clusters_valid
+from knot_runner.report.kind_coreset import CORESET_KEYS, KNN
 from knot_runner.report.kind_distance import DISTANCE
 from knot_runner.report.kind_matrix import MATRIX
 
@@ -24,18 +24,18 @@ TOP = {
 }
 
 
-def problem(result: Any, task: str, method: str, seed: int) -> str:
+def result_problem(result: Any, task: str, method: str, seed: int) -> str:
     """What is wrong with ``result`` as that of this task, method and seed; "" when nothing is."""
     if not isinstance(result, dict) or result.get("status") not in ("done", "diverged"):
         return "has no status done or diverged"
     for key, asked in (("task", task), ("method", method), ("seed", seed)):
         if result.get(key) != asked:
             return f"is of another run ({key} {result.get(key)!r} instead of {asked!r})"
-    if result.get("kind", "distillation") not in KINDS:
+    if result.get("kind", "distillation") not in RESULT_CHECKS:
         return f"is of no known kind ({result['kind']!r})"
     if result["status"] == "diverged":
         return ""
-    needed, optional = KINDS[result.get("kind", "distillation")]
+    needed, optional = RESULT_CHECKS[result.get("kind", "distillation")]
     for key, is_sound in needed.items():
         if not result.get(key) or not is_sound(result[key], result):
             return f"holds no sound {key!r}"
@@ -157,7 +157,7 @@ def _kept_epochs(value: Any, _: dict[str, Any]) -> bool:
 
 
 #: Kind of run -> what its result must hold, and what it may: key -> whether the value can be one.
-KINDS: dict[str, Checks] = {
+RESULT_CHECKS: dict[str, Checks] = {
     "distillation": (
         {"metrics": _scores, "datasets": _sizes, "labels": _labels},
         {"before": _scores, "teachers": _teachers, "bias": _bias, "kept_epochs": _kept_epochs},
@@ -171,11 +171,11 @@ KINDS: dict[str, Checks] = {
             "clients": _count,
             "best": _best,
         },
-        {"target": _target, "rounds_to_target": _reached, "clusters": clusters_sound},
+        {"target": _target, "rounds_to_target": _reached, "clusters": clusters_valid},
     ),
     "probe": ({"temperatures": _temperatures}, {}),
     "distance": DISTANCE,
     "matrix": MATRIX,
-    "coreset": CORESET,
+    "coreset": CORESET_KEYS,
     "knn": KNN,
 }

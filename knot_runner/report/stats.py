@@ -10,7 +10,7 @@ LEVEL = 0.95
 ALPHA = 0.05
 
 
-def clipped(low: float, high: float, top: float | None) -> tuple[float, float]:
+def clipped_interval(low: float, high: float, top: float | None) -> tuple[float, float]:
     """The interval of a share, cut at 0 and ``top``, beyond which no true value lies; None: of anything else, whole."""
     return (low, high) if top is None else (max(low, 0.0), min(high, top))
 

@@ -8,10 +8,10 @@ from rich.console import Group
 from rich.text import Text
 
 from knot_runner.report import kind_coreset, kind_distance, kind_matrix
-from knot_runner.report.cells import METRICS, display
+from knot_runner.report.cells import SHOWN_METRICS, display
 from knot_runner.report.earlier import rounds_trained
-from knot_runner.report.footlines import kept as kept_of
-from knot_runner.report.glance import DIM, grid, under
+from knot_runner.report.footlines import kept_epochs as kept_of
+from knot_runner.report.glance import DIM_TEXT, summary_grid, summary_lines
 from knot_runner.report.kind_clusters import cluster_lines
 from knot_runner.report.text import number, plain
 
@@ -22,7 +22,9 @@ def summary_table(result: dict[str, Any]) -> Group:
     result = rounds_trained(result)
     name = f"{result['task']} · {display(result['method'])} · seed {result['seed']}"
     if result["status"] == "diverged":
-        return Group(Text(plain(f"{name}: diverged, so there are no numbers"), style="bold"), *under([], result))
+        return Group(
+            Text(plain(f"{name}: diverged, so there are no numbers"), style="bold"), *summary_lines([], result)
+        )
     return SUMMARIES[result.get("kind", "distillation")](name, result)
 
 
@@ -31,10 +33,10 @@ def summary_table(result: dict[str, Any]) -> Group:
 
 def _distillation(name: str, result: dict[str, Any]) -> Group:
     epoch = result.get("selected_epoch")
-    table = grid(name, "data set")
-    measures = [metric for metric in METRICS if metric in result["metrics"]]
+    table = summary_grid(name, "data set")
+    measures = [metric for metric in SHOWN_METRICS if metric in result["metrics"]]
     for metric in measures:
-        table.add_column("SD" if metric == "sd" else METRICS[metric][0], justify="right", no_wrap=True)
+        table.add_column("SD" if metric == "sd" else SHOWN_METRICS[metric][0], justify="right", no_wrap=True)
     names = dict.fromkeys(data for metric in measures for data in result["metrics"][metric] if data != "ALL")
     for data in (*names, "ALL"):
         if data == "ALL":
@@ -46,7 +48,7 @@ def _distillation(name: str, result: dict[str, Any]) -> Group:
     what = "each model on its own test set" if epoch is None else "pretrained global model -> after distillation"
     lines = [f"{what}; SD: semantic distance, lower is better"]
     lines += [f"kept: {kept}"] if epoch is not None else []
-    return Group(table, *under(lines + _last_epochs(result), result))
+    return Group(table, *summary_lines(lines + _last_epochs(result), result))
 
 
 def _last_epochs(result: dict[str, Any]) -> list[str]:
@@ -59,7 +61,7 @@ def _change(result: dict[str, Any], metric: str, dataset: str) -> Text:
     distilled = result.get("selected_epoch") is not None
     before = result.get("before", {}).get(metric, {}).get(dataset) if distilled else None
     after = result["metrics"][metric].get(dataset)
-    text = Text(f"{number(before, 3)} -> " if before is not None else "", style=DIM)
+    text = Text(f"{number(before, 3)} -> " if before is not None else "", style=DIM_TEXT)
     text.append(number(after, 3) if after is not None else "-", style="not dim bold")
     return text
 
@@ -77,7 +79,7 @@ OF_ROUND = {
 
 
 def _federated(name: str, result: dict[str, Any]) -> Group:
-    table = grid(name, "after the last round, all test images")
+    table = summary_grid(name, "after the last round, all test images")
     table.add_column("", justify="right", no_wrap=True)
     for metric, title in OF_ROUND.items():
         if metric in result["metrics"]:
@@ -95,7 +97,7 @@ def _federated(name: str, result: dict[str, Any]) -> Group:
         f"{result['model']}, {result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
         f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",
     ]
-    return Group(table, *under(lines, result))
+    return Group(table, *summary_lines(lines, result))
 
 
 def beside(result: dict[str, Any]) -> str:
@@ -120,15 +122,15 @@ def _reached(result: dict[str, Any]) -> list[str]:
 def _probe(name: str, result: dict[str, Any]) -> Group:
     temperatures = ", ".join(f"{value:g}" for value in result["temperatures"])
     line = f"{result['model']} probed at T = {temperatures}; the figures are drawn by knot-runner plot"
-    return Group(Text(plain(name), style="bold"), *under([line], result))
+    return Group(Text(plain(name), style="bold"), *summary_lines([line], result))
 
 
 SUMMARIES = {
     "distillation": _distillation,
     "federated": _federated,
     "probe": _probe,
-    "distance": kind_distance.summary,
-    "matrix": kind_matrix.summary,
+    "distance": kind_distance.distance_summary,
+    "matrix": kind_matrix.matrix_summary,
     "coreset": kind_coreset.coreset_summary,
     "knn": kind_coreset.knn_summary,
 }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from knot_runner.errors import UserError
-from knot_runner.report.averaged import averaged
-from knot_runner.report.beside import printed_row, same_data, under
-from knot_runner.report.cases import Setting, cases_of, grid, heads, ordered
-from knot_runner.report.cells import Cell, Group, Parts, Row
-from knot_runner.report.chilling import Course, with_courses
+from knot_runner.report.averaged import aggregate
+from knot_runner.report.beside import paper_lines, printed_row, same_data
+from knot_runner.report.cases import RowSetting, ordered, preset_cases, row_heads, runs_by_case
+from knot_runner.report.cells import ColumnGroup, Parts, TableCell, TableRow
+from knot_runner.report.chilling import LearningCurve, with_learning_curves
 from knot_runner.report.footlines import cited, comparable
 from knot_runner.report.records_view import Run
 
@@ -19,38 +19,38 @@ def trace(runs: list[Run], table: dict[str, Any], command: str) -> Parts:
 
     Raises :class:`UserError` for runs of several cases.
     """
-    runs, courses = with_courses(runs, "final", command)
-    found = grid(runs, cases_of({}, table))
+    runs, courses = with_learning_curves(runs, "final", command)
+    found = runs_by_case(runs, preset_cases({}, table))
     if len(found) > 1:
         raise UserError(f"a table of rounds is of one task and model; these runs are of {'; '.join(found)}")
     ((case, rows),) = found.items()
     keys, made, split = ordered(found), [], len(table["accuracy_rounds"])
     for key in keys:
         cells = _cells(list(rows[key].values()), courses, table, case, key)
-        names = (key.head, key.settings)[: len(heads(keys))]
-        made.append(Row(names, names, {"accuracy": cells[:split], "loss": cells[split:]}))
-    return made, heads(keys), _groups(table), under(runs, found, table) + cited(table)
+        names = (key.head, key.settings)[: len(row_heads(keys))]
+        made.append(TableRow(names, names, {"accuracy": cells[:split], "loss": cells[split:]}))
+    return made, row_heads(keys), _groups(table), paper_lines(runs, found, table) + cited(table)
 
 
-def _groups(table: dict[str, Any]) -> tuple[Group, ...]:
+def _groups(table: dict[str, Any]) -> tuple[ColumnGroup, ...]:
     acc = tuple(f"acc r{number}" for number in table["accuracy_rounds"])
     loss = tuple(f"loss r{number}" for number in table["loss_rounds"])
     title = "accuracy (%) of the global model after round r, from 1"
     return (
-        Group("accuracy", title, acc, ("",) * len(acc), 2, "accuracy_percent"),
-        Group("loss", "test loss of logits / T", loss, ("",) * len(loss), 4, paper_digits=4),
+        ColumnGroup("accuracy", title, acc, ("",) * len(acc), 2, "accuracy_percent"),
+        ColumnGroup("loss", "test loss of logits / T", loss, ("",) * len(loss), 4, paper_digits=4),
     )
 
 
 def _cells(
-    members: list[Run], courses: dict[str, Course], table: dict[str, Any], case: str, key: Setting
-) -> tuple[Cell, ...]:
+    members: list[Run], courses: dict[str, LearningCurve], table: dict[str, Any], case: str, key: RowSetting
+) -> tuple[TableCell, ...]:
     wanted = [("accuracy", number, 100.0) for number in table["accuracy_rounds"]]
     wanted += [("tempered_loss", number, 1.0) for number in table["loss_rounds"]]
     theirs = printed_row(table, case, key) or [None] * len(wanted)
     like = comparable(members) and same_data(members, table, case)
     return tuple(
-        averaged(
+        aggregate(
             [_at(courses.get(run.job.run_id), *one) for run in members],
             members,
             paper,
@@ -61,7 +61,7 @@ def _cells(
     )
 
 
-def _at(own: Course | None, measure: str, number: int, scale: float) -> float | None:
+def _at(own: LearningCurve | None, measure: str, number: int, scale: float) -> float | None:
     """``measure`` after round ``number``, from 1; None where that round was not run or not measured."""
     rows = own.rows if own else ()
     return next((row[measure] * scale for row in rows if row["round"] == number - 1), None)

@@ -8,9 +8,18 @@ from typing import Any
 
 from knot_runner.errors import UserError, nearest
 from knot_runner.report import printed
-from knot_runner.report.averaged import averaged
-from knot_runner.report.cells import METHODS, METRICS, Cell, Group, Parts, Row, Table, display
-from knot_runner.report.chilling import MEASURES
+from knot_runner.report.averaged import aggregate
+from knot_runner.report.cells import (
+    METHOD_NAMES,
+    SHOWN_METRICS,
+    ColumnGroup,
+    Parts,
+    ResultTable,
+    TableCell,
+    TableRow,
+    display,
+)
+from knot_runner.report.chilling import CHILLING_COLUMNS
 from knot_runner.report.footlines import (
     absences,
     cited,
@@ -22,14 +31,18 @@ from knot_runner.report.footlines import (
     sources,
 )
 from knot_runner.report.made_with import made_with
-from knot_runner.report.records_view import UNUSED, Job, Run, load, nothing_there
+from knot_runner.report.records_view import UNUSED, Job, Run, load_runs, nothing_there
 from knot_runner.report.stats import mean_interval
-from knot_runner.report.table_clustered import WEIGHTINGS, clustered
-from knot_runner.report.table_temperatures import temperatures
+from knot_runner.report.table_clustered import ACCURACY_WEIGHTINGS, clustered
+from knot_runner.report.table_temperatures import temperatures_table
 from knot_runner.report.table_trace import trace
 
 #: Kind of table -> kind of the printed table that can stand beside it.
-KINDS = {"methods": "methods", "grid": "methods", **{k: k for k in ("locals", "temperatures", "trace", "clustered")}}
+TABLE_KINDS = {
+    "methods": "methods",
+    "grid": "methods",
+    **{k: k for k in ("locals", "temperatures", "trace", "clustered")},
+}
 #: Kinds that take their rows or columns from the printed table -> one that fits.
 PRINTED_FIRST = {"locals": "knot_table1", "trace": "chill_mnist_notebook"}
 SIZES = ("train", "valid", "test")
@@ -37,7 +50,7 @@ SIZES = ("train", "valid", "test")
 SHARES = {"f1": 1.0, "accuracy": 1.0}
 
 
-def preset_table(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> Table:
+def preset_table(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> ResultTable:
     """The table of a preset whose ``report:`` is ``spec``. Raises as :func:`build_table`."""
     notes = [*spec.get("notes", []), made_with([job.config for job in jobs])]
     return build_table(
@@ -54,37 +67,39 @@ def build_table(
     notes: Sequence[str] = (),
     command: str = "",
     options: Mapping[str, Any] | None = None,
-) -> Table:
+) -> ResultTable:
     """The table of ``jobs``.
 
     ``kind``: methods (methods x data sets), grid (settings x ALL), locals (data sets, their sizes and local models),
     temperatures (x cases, of federated runs), trace (temperatures x rounds) or clustered (clients x graphs).
     ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, in this order; for
-    temperatures which of ``chilling.MEASURES``, for clustered of ``WEIGHTINGS``; a trace takes its own. ``notes`` go
+    temperatures which of ``CHILLING_COLUMNS``, for clustered of ``ACCURACY_WEIGHTINGS``; a trace has its own. ``notes`` go
     under the table. ``options``: of kind temperatures, see there. Raises :class:`UserError` when no run is there,
     naming the ``command`` that makes them; for an unknown kind, metric or printed table; and for runs or a printed
     table of another task.
     """
     table = _checked(kind, paper, metrics)
-    runs = load(jobs)
+    runs = load_runs(jobs)
     if not any(run.status in ("done", "diverged") for run in runs):
         raise nothing_there(runs, command)
     rows, heads, groups, lines = _parts(runs, kind, table, metrics, options or {}, command)
     if command and any(run.status in ("missing", *UNUSED) for run in runs):
         lines.append(f"The rest is made by: {command}")
     title = table["caption"] if table else f"{', '.join(dict.fromkeys(run.job.task for run in runs))}: {kind}"
-    return Table(kind, title, heads, groups, tuple(rows), (*lines, *notes))
+    return ResultTable(kind, title, heads, groups, tuple(rows), (*lines, *notes))
 
 
 def _checked(kind: str, paper: str | None, metrics: Sequence[str]) -> dict[str, Any] | None:
-    if kind not in KINDS:
-        raise UserError(f"there is no table of kind {kind!r}{nearest(kind, KINDS)}")
-    known = {"temperatures": MEASURES, "trace": metrics, "clustered": WEIGHTINGS}.get(kind, METRICS)
+    if kind not in TABLE_KINDS:
+        raise UserError(f"there is no table of kind {kind!r}{nearest(kind, TABLE_KINDS)}")
+    known = {"temperatures": CHILLING_COLUMNS, "trace": metrics, "clustered": ACCURACY_WEIGHTINGS}.get(
+        kind, SHOWN_METRICS
+    )
     for metric in metrics:
         if metric not in known:
             raise UserError(f"there is no metric {metric!r}{nearest(metric, known)}")
-    table = printed.read(paper) if paper else None
-    if table and table["kind"] != KINDS[kind]:
+    table = printed.read_printed(paper) if paper else None
+    if table and table["kind"] != TABLE_KINDS[kind]:
         raise UserError(f"{paper} cannot stand beside a table of kind {kind}")
     if kind in PRINTED_FIRST and table is None:
         raise UserError(f"a table of kind {kind} needs the printed table beside it ({PRINTED_FIRST[kind]})")
@@ -95,7 +110,7 @@ def _parts(
     runs: list[Run], kind: str, table: Any, metrics: Sequence[str], options: Mapping[str, Any], command: str
 ) -> Parts:
     if kind == "temperatures":
-        return temperatures(runs, table, metrics, options, command)
+        return temperatures_table(runs, table, metrics, options, command)
     if kind == "trace":
         return trace(runs, table, command)
     if kind == "clustered":
@@ -115,17 +130,17 @@ def _methods(runs: list[Run], table: dict[str, Any] | None, metrics: Sequence[st
     all_alike = like and table is not None and all(names == set(table["columns"]) - {"ALL"} for names in measured)
     labelled = any(label for _, label in rows)
 
-    def cell(members: list[Run], metric: str, column: str, method: str) -> Cell:
+    def cell(members: list[Run], metric: str, column: str, method: str) -> TableCell:
         ours = [run.metric(metric, column) for run in members]
-        theirs = printed.value(table, metric, method, column) if table else None
-        return averaged(ours, members, theirs, all_alike if column == "ALL" else like, SHARES.get(metric))
+        theirs = printed.printed_value(table, metric, method, column) if table else None
+        return aggregate(ours, members, theirs, all_alike if column == "ALL" else like, SHARES.get(metric))
 
     groups = tuple(_group(metric, columns, runs) for metric in metrics)
     made = []
     for (method, label), members in rows.items():
         cells = {group.key: tuple(cell(members, group.key, c, method) for c in columns) for group in groups}
         keys, heads = ((method, label), (display(method), label)) if labelled else ((method,), (display(method),))
-        made.append(Row(keys, heads, cells))
+        made.append(TableRow(keys, heads, cells))
     lines = [*absences({_name(key): members for key, members in rows.items()}), *sources(runs), *protocol(runs)]
     lines += missing_columns(columns, measured, table)
     lines += nearness(groups, made) + cited(table)
@@ -148,7 +163,7 @@ def _rows_of_methods(runs: list[Run]) -> dict[tuple[str, str], list[Run]]:
         if seeds.get(run.job.seed, run).job.run_id != run.job.run_id:
             raise ValueError(f"two runs share {run.job.method!r}, {run.job.label!r} and seed {run.job.seed}")
         seeds[run.job.seed] = run
-    place = {method: i for i, method in enumerate(METHODS)}
+    place = {method: i for i, method in enumerate(METHOD_NAMES)}
     ordered = sorted(rows, key=lambda key: place.get(key[0], len(place)))  # stable: equal places keep their order
     return {key: list(rows[key].values()) for key in ordered}
 
@@ -167,10 +182,10 @@ def _roles(runs: list[Run]) -> dict[str, str]:
     return {name: facts.get("role", "") for run in finished(runs) for name, facts in run.result["datasets"].items()}
 
 
-def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> Group:
-    name, better = METRICS[metric]
+def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> ColumnGroup:
+    name, better = SHOWN_METRICS[metric]
     roles = _roles(runs)
-    return Group(metric, f"{name} ({better} is better)", columns, tuple(roles.get(c, "") for c in columns))
+    return ColumnGroup(metric, f"{name} ({better} is better)", columns, tuple(roles.get(c, "") for c in columns))
 
 
 # ------------------------------------------------------------------------------------------------ data sets and locals
@@ -178,8 +193,8 @@ def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> Group:
 
 def _locals(runs: list[Run], table: dict[str, Any], metric: str) -> Parts:
     groups = (
-        Group("sizes", "texts", SIZES, ("",) * 3, digits=0),
-        Group("score", "score of the local model", ("score",), ("",)),
+        ColumnGroup("sizes", "texts", SIZES, ("",) * 3, digits=0),
+        ColumnGroup("score", "score of the local model", ("score",), ("",)),
     )
     by_task: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
@@ -195,7 +210,7 @@ def _locals(runs: list[Run], table: dict[str, Any], metric: str) -> Parts:
                 "sizes": tuple(_local_cell(members, _size(name, part), facts.get(part)) for part in SIZES),
                 "score": (_local_cell(members, _score(name, score), facts.get("score"), SHARES.get(score)),),
             }
-            rows.append(Row((task, name), (task, name), cells))
+            rows.append(TableRow((task, name), (task, name), cells))
     lines = [*absences(dict(by_task)), *sources(runs), *protocol(runs), *cited(table)]
     scores = {facts["metric"] for known in table["datasets"].values() for facts in known.values() if "metric" in facts}
     if scores == {"f1", "accuracy"}:
@@ -218,7 +233,7 @@ def _score(dataset: str, metric: str) -> Callable[[Run], float | None]:
 
 def _local_cell(
     members: list[Run], read: Callable[[Run], float | None], paper: float | None, top: float | None = None
-) -> Cell:
+) -> TableCell:
     """One value per seed: runs of one seed that differ only in the method share their local models."""
     by_seed: dict[int, list[float]] = defaultdict(list)
     for run in finished(members):
@@ -226,7 +241,7 @@ def _local_cell(
         if value is not None:
             by_seed[run.job.seed].append(value)
     per_seed = [mean_interval(values)[0] for values in by_seed.values()]
-    return averaged(per_seed, members, paper, comparable(members), top)
+    return aggregate(per_seed, members, paper, comparable(members), top)
 
 
 def _name(key: tuple[str, str]) -> str:

@@ -8,17 +8,17 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as Grid
 from rich.text import Text
 
-from knot_runner.report.cells import Cell, Table, block_title
-from knot_runner.report.cells import Group as Columns
+from knot_runner.report.cells import ColumnGroup as Columns
+from knot_runner.report.cells import ResultTable, TableCell, block_title
 from knot_runner.report.summary import summary_table
 from knot_runner.report.text import caption, half_text, paper_text, plain, value_text
 
-__all__ = ["TerminalTable", "short", "summary_table", "to_terminal"]
+__all__ = ["TerminalTable", "short_line", "summary_table", "terminal_table"]
 
-DIM = "dim"
+DIM_MARK = "dim"
 
 
-def to_terminal(table: Table) -> TerminalTable:
+def terminal_table(table: ResultTable) -> TerminalTable:
     """Something ``rich`` prints: one block per metric, the paper's number in brackets below ours."""
     return TerminalTable(table)
 
@@ -26,7 +26,7 @@ def to_terminal(table: Table) -> TerminalTable:
 class TerminalTable:
     """Lays a table out for the width it is printed at: mean and interval side by side, or below each other."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: ResultTable) -> None:
         self.table = table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -48,12 +48,12 @@ class TerminalTable:
             else:
                 yield _grid(self.table, groups, stacked=True)
         yield Text("")
-        yield Text(caption(self.table), style=DIM)
+        yield Text(caption(self.table), style=DIM_MARK)
         for line in self.table.lines:
-            yield Text(plain(line), style=DIM)
+            yield Text(plain(line), style=DIM_MARK)
 
 
-def _grid(table: Table, groups: Sequence[Columns], stacked: bool) -> Grid:
+def _grid(table: ResultTable, groups: Sequence[Columns], stacked: bool) -> Grid:
     """Methods: one head column, settings on its second line. Data sets, clustered runs: a column for each head."""
     grid = Grid(box=None, padding=(0, 0, 0, 1), pad_edge=False, header_style="")
     own_column = len(table.heads) if table.kind in ("locals", "clustered") else 1
@@ -66,23 +66,25 @@ def _grid(table: Table, groups: Sequence[Columns], stacked: bool) -> Grid:
         grid.add_column(Text(above + plain(group.heading(i))), justify="right", no_wrap=True)
     for row in table.rows:
         heads = [Text(plain(head)) for head in row.heads[:own_column]]
-        heads[-1].append("".join(f"\n{plain(short(text))}" for text in row.heads[own_column:] if text), style=DIM)
+        heads[-1].append(
+            "".join(f"\n{plain(short_line(text))}" for text in row.heads[own_column:] if text), style=DIM_MARK
+        )
         cells = (_cell(row.cells[g.key][i], g, stacked) for g, i in columns)
         grid.add_row(*heads, *cells)
     return grid
 
 
-def short(label: str) -> str:
+def short_line(label: str) -> str:
     """Settings without their groups, for a narrow column: ``task.labels.support=onehot`` is ``support=onehot``."""
     parts = [part.partition("=") for part in label.split(", ")]
     return ", ".join(key.rpartition(".")[2] + equals + value for key, equals, value in parts)
 
 
-def _cell(cell: Cell, group: Columns, stacked: bool) -> Text:
+def _cell(cell: TableCell, group: Columns, stacked: bool) -> Text:
     text = Text(value_text(cell, group))
     half, paper = half_text(cell, group), paper_text(cell, group)
     if half:
         text.append(f"\n{half.strip()}" if stacked or half.startswith(" ") else half)  # [low, high] is wide
     if paper:
-        text.append("\n" + paper, style=DIM)
+        text.append("\n" + paper, style=DIM_MARK)
     return text

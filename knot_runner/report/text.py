@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from knot_runner.report.cells import Cell, Group, Table
-from knot_runner.report.stats import clipped
+from knot_runner.report.cells import ColumnGroup, ResultTable, TableCell
+from knot_runner.report.stats import clipped_interval
 
 # C0, C1, and the marks that reorder or hide text
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
@@ -49,7 +49,7 @@ def number(value: float, digits: int) -> str:
     return text.replace("0.", ".", 1) if digits > 1 and abs(round(value, digits)) < 1 else text
 
 
-def value_text(cell: Cell, group: Group) -> str:
+def value_text(cell: TableCell, group: ColumnGroup) -> str:
     """Our mean as printed; ``div.`` when runs diverged and none finished, ``-`` when there is nothing."""
     if cell.text:
         return cell.text
@@ -58,7 +58,7 @@ def value_text(cell: Cell, group: Group) -> str:
     return "div." if cell.diverged else "-"
 
 
-def half_text(cell: Cell, group: Group) -> str:
+def half_text(cell: TableCell, group: ColumnGroup) -> str:
     """``±.010``, or "" without an interval (under two seeds, and for counts that agree) and standard deviation."""
     half = cell.std if cell.half is None else cell.half
     if half is None or cell.text or not (group.digits or half):
@@ -69,13 +69,13 @@ def half_text(cell: Cell, group: Group) -> str:
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
     """``±.010``; of a share whose interval is cut at 0 or ``top``, the interval: `` [.905, 1]``."""
     whole = (mean - half, mean + half)
-    low, high = clipped(*whole, top)
+    low, high = clipped_interval(*whole, top)
     if (low, high) == whole:
         return f"±{number(half, digits)}"
     return f" [{number(low, digits) if low else 0}, {number(high, digits) if high != top else f'{high:g}'}]"
 
 
-def paper_text(cell: Cell, group: Group) -> str:
+def paper_text(cell: TableCell, group: ColumnGroup) -> str:
     """The paper's number in brackets, with the digits it prints, its standard deviation and the mark of its slip; "" if
     it prints none."""
     if cell.paper is None:
@@ -89,7 +89,7 @@ def _signed(value: float, digits: int, signed: bool) -> str:
     return ("+" if signed and round(value, digits) > 0 else "") + number(value, digits)
 
 
-def caption(table: Table) -> str:
+def caption(table: ResultTable) -> str:
     """How to read a cell of ``table``, in one line."""
     cells = [cell for row in table.rows for own in row.cells.values() for cell in own]
     has_paper, share = any(cell.paper is not None for cell in cells), any(cell.top for cell in cells)

@@ -57,7 +57,6 @@ from knot_runner.settings.probe import ProbeSettings
 from knot_runner.settings.run import METHOD_SETTINGS, Misfit, Settings, build_run
 from knot_runner.settings.run_id import NOT_IN_RUN_ID, run_id
 from knot_runner.settings.task import (
-    Columns,
     DatasetSettings,
     EmbeddedSource,
     File,
@@ -65,8 +64,9 @@ from knot_runner.settings.task import (
     Labels,
     LocalSource,
     Role,
-    Split,
+    SplitFile,
     TaskSettings,
+    TextColumns,
 )
 from knot_runner.settings.transport import (
     ClusteringSettings,
@@ -75,14 +75,14 @@ from knot_runner.settings.transport import (
     OtddSettings,
     PrivacySettings,
 )
-from knot_runner.strict import build, digest, rule
+from knot_runner.strict import build, digest, require
 
 __all__ = [
     "BiasSettings",
     "Centralised",
     "ClusteringSettings",
     "CnnSettings",
-    "Columns",
+    "TextColumns",
     "ConvSettings",
     "CoresetKnnSettings",
     "CoresetSettings",
@@ -132,7 +132,7 @@ __all__ = [
     "Settings",
     "Shards",
     "SinkhornSettings",
-    "Split",
+    "SplitFile",
     "StageSettings",
     "Stragglers",
     "TaskSettings",
@@ -142,6 +142,6 @@ __all__ = [
     "build",
     "build_run",
     "digest",
-    "rule",
+    "require",
     "run_id",
 ]

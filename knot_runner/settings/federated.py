@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from knot_runner.settings.sizes import Items, Parties, Steps
 from knot_runner.settings.transport import ClusteringSettings
-from knot_runner.strict import rule
+from knot_runner.strict import require
 
 FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedrep", "fedper")
 
@@ -40,15 +40,15 @@ class FederatedTraining:
 
     def __post_init__(self) -> None:
         for key in ("rounds", "epochs", "batch", "evaluate_every"):
-            rule(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
+            require(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
         share = self.participants
         right = share >= 1 if isinstance(share, int) else 0 < share < 1
-        rule(right, "participants", f"{share} is neither a number of clients nor a share between 0 and 1")
-        rule(self.lr > 0, "lr", f"{self.lr} is not above 0")
-        rule(0 <= self.momentum < 1, "momentum", f"{self.momentum} is not in [0, 1)")
-        rule(self.weight_decay >= 0, "weight_decay", f"{self.weight_decay} is negative")
-        rule(self.target is None or 0 < self.target <= 1, "target", f"{self.target} is not in (0, 1]")
-        rule(not self.stop_at_target or self.target is not None, "target", "is not set, but stop_at_target needs it")
+        require(right, "participants", f"{share} is neither a number of clients nor a share between 0 and 1")
+        require(self.lr > 0, "lr", f"{self.lr} is not above 0")
+        require(0 <= self.momentum < 1, "momentum", f"{self.momentum} is not in [0, 1)")
+        require(self.weight_decay >= 0, "weight_decay", f"{self.weight_decay} is negative")
+        require(self.target is None or 0 < self.target <= 1, "target", f"{self.target} is not in (0, 1]")
+        require(not self.stop_at_target or self.target is not None, "target", "is not set, but stop_at_target needs it")
 
 
 @dataclass
@@ -60,8 +60,8 @@ class Schedule:
     rounds: Steps
 
     def __post_init__(self) -> None:
-        rule(self.end > 0, "end", f"{self.end} is not above 0; 1 is ordinary training")
-        rule(self.rounds >= 1, "rounds", f"{self.rounds} is not at least 1")
+        require(self.end > 0, "end", f"{self.end} is not above 0; 1 is ordinary training")
+        require(self.rounds >= 1, "rounds", f"{self.rounds} is not at least 1")
 
 
 @dataclass
@@ -73,9 +73,9 @@ class Stragglers:
     epochs: Steps | None = None
 
     def __post_init__(self) -> None:
-        rule(0 <= self.share <= 1, "share", f"{self.share} is not in [0, 1]")
-        rule(self.temperature > 0, "temperature", f"{self.temperature} is not above 0; 1 is ordinary training")
-        rule(self.epochs is None or self.epochs >= 1, "epochs", f"{self.epochs} is not at least 1")
+        require(0 <= self.share <= 1, "share", f"{self.share} is not in [0, 1]")
+        require(self.temperature > 0, "temperature", f"{self.temperature} is not above 0; 1 is ordinary training")
+        require(self.epochs is None or self.epochs >= 1, "epochs", f"{self.epochs} is not at least 1")
 
 
 @dataclass
@@ -90,10 +90,10 @@ class ServerSettings:
     tau: float
 
     def __post_init__(self) -> None:
-        rule(self.lr > 0, "lr", f"{self.lr} is not above 0")
-        rule(0 <= self.beta1 < 1, "beta1", f"{self.beta1} is not in [0, 1)")
-        rule(0 <= self.beta2 < 1, "beta2", f"{self.beta2} is not in [0, 1)")
-        rule(self.tau > 0, "tau", f"{self.tau} is not above 0")
+        require(self.lr > 0, "lr", f"{self.lr} is not above 0")
+        require(0 <= self.beta1 < 1, "beta1", f"{self.beta1} is not in [0, 1)")
+        require(0 <= self.beta2 < 1, "beta2", f"{self.beta2} is not in [0, 1)")
+        require(self.tau > 0, "tau", f"{self.tau} is not above 0")
 
 
 @dataclass
@@ -130,20 +130,20 @@ class FederatedSettings:
     def __post_init__(self) -> None:
         for key in ("temperature", "hard_temperature"):
             value = getattr(self, key)
-            rule(value is None or value > 0, key, f"{value} is not above 0; 1 is ordinary training")
+            require(value is None or value > 0, key, f"{value} is not above 0; 1 is ordinary training")
         own = self.algorithm not in FEDERATED_ALGORITHMS
-        rule(own or not self.options, "options", f"are of plug-in methods; algorithm={self.algorithm} has none")
+        require(own or not self.options, "options", f"are of plug-in methods; algorithm={self.algorithm} has none")
         if self.algorithm == "fedprox":
-            rule(
+            require(
                 self.mu is not None and self.mu >= 0, "mu", f"{self.mu} is not a weight of 0 or more; fedprox needs it"
             )
         elif not own:
-            rule(self.mu is None, "mu", f"{self.mu} is of fedprox alone; algorithm={self.algorithm} has none")
+            require(self.mu is None, "mu", f"{self.mu} is of fedprox alone; algorithm={self.algorithm} has none")
         if self.algorithm == "fedrep":
             right = self.head_epochs is not None and self.head_epochs >= 1
-            rule(right, "head_epochs", f"{self.head_epochs} is not at least 1; fedrep needs it")
+            require(right, "head_epochs", f"{self.head_epochs} is not at least 1; fedrep needs it")
         elif not own:
-            rule(self.head_epochs is None, "head_epochs", "is of fedrep alone")
-        rule(self.final_head_epochs >= 0, "final_head_epochs", f"{self.final_head_epochs} is negative")
+            require(self.head_epochs is None, "head_epochs", "is of fedrep alone")
+        require(self.final_head_epochs >= 0, "final_head_epochs", f"{self.final_head_epochs} is negative")
         personal = own or self.algorithm in ("fedrep", "fedper")
-        rule(personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")
+        require(personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")

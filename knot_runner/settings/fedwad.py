@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from knot_runner.settings.images import ImageTaskSettings
-from knot_runner.settings.sizes import Items, Parties, Side, Spread, Steps
+from knot_runner.settings.sizes import ImageSide, Items, Parties, Spread, Steps
 from knot_runner.settings.task import check_missing, missing_names
 from knot_runner.settings.transport import EncoderSettings, FedwadSettings, OtddSettings
-from knot_runner.strict import rule
+from knot_runner.strict import require
 
 
 @dataclass
@@ -56,7 +56,7 @@ class CoresetSettings:
 
     def __post_init__(self) -> None:
         _coreset_rules(self)
-        rule(self.participants >= 1, "participants", f"{self.participants} is not at least 1")
+        require(self.participants >= 1, "participants", f"{self.participants} is not at least 1")
 
 
 @dataclass
@@ -81,17 +81,17 @@ class CoresetKnnSettings:
 
     def __post_init__(self) -> None:
         _coreset_rules(self)
-        rule(0 <= self.encoder_share < 1, "encoder_share", f"{self.encoder_share} is not in [0, 1)")
+        require(0 <= self.encoder_share < 1, "encoder_share", f"{self.encoder_share} is not in [0, 1)")
 
 
 def _coreset_rules(spec: CoresetSettings | CoresetKnnSettings) -> None:
     """What both kinds of coreset must keep to."""
     for key in ("points", "epochs"):
-        rule(getattr(spec, key) >= 1, key, f"{getattr(spec, key)} is not at least 1")
-    rule(spec.samples is None or spec.samples >= 1, "samples", f"{spec.samples} is not at least 1")
-    rule(spec.lr > 0, "lr", f"{spec.lr} is not above 0")
-    rule(spec.start_scale >= 0, "start_scale", f"{spec.start_scale} is negative")
-    rule(spec.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
+        require(getattr(spec, key) >= 1, key, f"{getattr(spec, key)} is not at least 1")
+    require(spec.samples is None or spec.samples >= 1, "samples", f"{spec.samples} is not at least 1")
+    require(spec.lr > 0, "lr", f"{spec.lr} is not above 0")
+    require(spec.start_scale >= 0, "start_scale", f"{spec.start_scale} is negative")
+    require(spec.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
 
 
 # --------------------------------------------------------------------------------------------------------------- tasks
@@ -114,10 +114,10 @@ class GaussiansSettings:
 
     def __post_init__(self) -> None:
         for key in ("samples", "ratio", "dimension"):
-            rule(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
-        rule(self.samples // self.ratio >= 1, "samples", f"{self.samples} are fewer than ratio={self.ratio}")
-        rule(self.covariance > 0, "covariance", f"{self.covariance} is not above 0")
-        rule(self.offset >= 0, "offset", f"{self.offset} is negative")
+            require(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
+        require(self.samples // self.ratio >= 1, "samples", f"{self.samples} are fewer than ratio={self.ratio}")
+        require(self.covariance > 0, "covariance", f"{self.covariance} is not above 0")
+        require(self.offset >= 0, "offset", f"{self.offset} is negative")
 
 
 @dataclass
@@ -135,7 +135,7 @@ class ImageSetsSettings:
     #: ``optional``; or a list of names
     missing: list[str] | Literal["stop", "skip"]
     #: [channels, height, width] that all sets are scaled to
-    shape: list[Side]
+    shape: list[ImageSide]
     #: per channel, in units of pixel values 0..1, of all sets
     mean: list[Spread]
     std: list[Spread]
@@ -144,15 +144,17 @@ class ImageSetsSettings:
     optional: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        rule(len(self.shape) == 3 and min(self.shape) >= 1, "shape", f"{self.shape} is not [channels, height, width]")
+        require(
+            len(self.shape) == 3 and min(self.shape) >= 1, "shape", f"{self.shape} is not [channels, height, width]"
+        )
         for key in ("mean", "std"):
             values = getattr(self, key)
-            rule(len(values) == self.shape[0], key, f"{len(values)} values for {self.shape[0]} channels")
-        rule(min(self.std) > 0, "std", f"{self.std} has a value that is not above 0")
-        rule(len(self.sets) >= 2, "sets", "needs at least two data sets")
+            require(len(values) == self.shape[0], key, f"{len(values)} values for {self.shape[0]} channels")
+        require(min(self.std) > 0, "std", f"{self.std} has a value that is not above 0")
+        require(len(self.sets) >= 2, "sets", "needs at least two data sets")
         for name, one in self.sets.items():
             channels = one.shape[0]
-            rule(
+            require(
                 channels == self.shape[0], f"sets.{name}.shape", f"{channels} channels where shape has {self.shape[0]}"
             )
         check_missing(self.missing, self.sets)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from knot_runner.errors import nearest
 from knot_runner.settings.sizes import Depth, Items, Parties, Steps, Width
-from knot_runner.strict import rule
+from knot_runner.strict import require
 
 #: Bytes of one name in a path, on all file systems in use.
 LONGEST_NAME = 255
@@ -38,13 +38,13 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         for key in ("vocab_size", "hidden", "layers", "heads", "intermediate"):
-            rule(getattr(self, key) > 0, key, f"{getattr(self, key)} is not above 0")
-        rule(self.hidden % self.heads == 0, "heads", f"{self.heads} does not divide hidden={self.hidden}")
-        rule(0 <= self.dropout < 1, "dropout", f"{self.dropout} is not in [0, 1)")
+            require(getattr(self, key) > 0, key, f"{getattr(self, key)} is not above 0")
+        require(self.hidden % self.heads == 0, "heads", f"{self.heads} does not divide hidden={self.hidden}")
+        require(0 <= self.dropout < 1, "dropout", f"{self.dropout} is not in [0, 1)")
         allowed = {"hidden", "layers", "heads", "intermediate", "dropout", "head"}
         for party, changes in self.per_party.items():
             for key in changes:
-                rule(key in allowed, f"per_party.{party}.{key}", f"cannot differ per party{nearest(key, allowed)}")
+                require(key in allowed, f"per_party.{party}.{key}", f"cannot differ per party{nearest(key, allowed)}")
 
 
 @dataclass
@@ -62,11 +62,11 @@ class StageSettings:
 
     def __post_init__(self) -> None:
         right = self.max_length is None or 8 <= self.max_length <= 512
-        rule(right, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions); null = task.max_length")
-        rule(self.epochs >= 1, "epochs", f"{self.epochs} is not at least 1")
-        rule(self.batch >= 1, "batch", f"{self.batch} is not at least 1")
-        rule(self.lr > 0, "lr", f"{self.lr} is not above 0")
-        rule(self.weight_decay >= 0, "weight_decay", f"{self.weight_decay} is negative")
+        require(right, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions); null = task.max_length")
+        require(self.epochs >= 1, "epochs", f"{self.epochs} is not at least 1")
+        require(self.batch >= 1, "batch", f"{self.batch} is not at least 1")
+        require(self.lr > 0, "lr", f"{self.lr} is not above 0")
+        require(self.weight_decay >= 0, "weight_decay", f"{self.weight_decay} is negative")
 
 
 @dataclass
@@ -100,9 +100,9 @@ class HardwareSettings:
     devices: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        rule(1 <= self.threads <= 1024, "threads", f"{self.threads} is not in 1..1024")
-        rule(0 <= self.workers <= 1024, "workers", f"{self.workers} is not in 0..1024; 0 = one per core")
-        rule(self.stack >= 0, "stack", f"{self.stack} is negative; 0 = the whole cohort")
+        require(1 <= self.threads <= 1024, "threads", f"{self.threads} is not in 1..1024")
+        require(0 <= self.workers <= 1024, "workers", f"{self.workers} is not in 0..1024; 0 = one per core")
+        require(self.stack >= 0, "stack", f"{self.stack} is negative; 0 = the whole cohort")
 
 
 @dataclass
@@ -115,9 +115,9 @@ class PathSettings:
     def __post_init__(self) -> None:
         for key in ("data", "out"):
             path = Path(getattr(self, key) or "")
-            rule("\0" not in str(path), key, "has a character 0, which no path may have")
+            require("\0" not in str(path), key, "has a character 0, which no path may have")
             longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
-            rule(longest <= LONGEST_NAME, key, f"has a name of {longest} bytes; file systems take {LONGEST_NAME}")
+            require(longest <= LONGEST_NAME, key, f"has a name of {longest} bytes; file systems take {LONGEST_NAME}")
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from knot_runner.settings.sizes import Seed, Side, Spread
-from knot_runner.strict import rule
+from knot_runner.settings.sizes import ImageSide, Seed, Spread
+from knot_runner.strict import require
 
 
 @dataclass
@@ -50,7 +50,7 @@ class ImageTaskSettings:
     #: one coordinate vector per class, for semantic distance; null = none is measured
     coordinates: list[list[Spread]] | None
     #: [channels, height, width]
-    shape: list[Side]
+    shape: list[ImageSide]
     #: per channel, in units of pixel values 0..1
     mean: list[Spread]
     std: list[Spread]
@@ -66,16 +66,18 @@ class ImageTaskSettings:
     cut_seed: Seed = 2021
 
     def __post_init__(self) -> None:
-        rule(len(self.classes) >= 2, "classes", "needs at least two classes")
-        rule(len(set(self.classes)) == len(self.classes), "classes", "names repeat")
-        rule(len(self.shape) == 3 and min(self.shape) >= 1, "shape", f"{self.shape} is not [channels, height, width]")
+        require(len(self.classes) >= 2, "classes", "needs at least two classes")
+        require(len(set(self.classes)) == len(self.classes), "classes", "names repeat")
+        require(
+            len(self.shape) == 3 and min(self.shape) >= 1, "shape", f"{self.shape} is not [channels, height, width]"
+        )
         for key in ("mean", "std"):
             values = getattr(self, key)
-            rule(len(values) == self.shape[0], key, f"{len(values)} values for {self.shape[0]} channels")
-        rule(min(self.std) > 0, "std", f"{self.std} has a value that is not above 0")
-        rule(self.limit is None or self.limit >= 10, "limit", f"{self.limit} images are too few; 10 is the least")
-        rule(0 <= self.cut_seed < 2**32, "cut_seed", f"{self.cut_seed} is not in 0..4294967295")
-        rule(0 < self.holdout < 1, "holdout", f"{self.holdout} is not between 0 and 1")
+            require(len(values) == self.shape[0], key, f"{len(values)} values for {self.shape[0]} channels")
+        require(min(self.std) > 0, "std", f"{self.std} has a value that is not above 0")
+        require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} images are too few; 10 is the least")
+        require(0 <= self.cut_seed < 2**32, "cut_seed", f"{self.cut_seed} is not in 0..4294967295")
+        require(0 < self.holdout < 1, "holdout", f"{self.holdout} is not between 0 and 1")
         if self.coordinates is not None:
             fits = len(self.coordinates) == len(self.classes) and len({len(p) for p in self.coordinates}) == 1
-            rule(fits, "coordinates", f"needs one point of equal length for each of {len(self.classes)} classes")
+            require(fits, "coordinates", f"needs one point of equal length for each of {len(self.classes)} classes")

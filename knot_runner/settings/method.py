@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from knot_runner.settings.sizes import Items, Steps
-from knot_runner.strict import rule
+from knot_runner.strict import require
 
 
 @dataclass
@@ -29,9 +29,9 @@ class SinkhornSettings:
     scaling: float
 
     def __post_init__(self) -> None:
-        rule(self.epsilon >= 1e-4, "epsilon", f"{self.epsilon} is below 1e-4; solver=exact has no regularisation")
-        rule(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"{self.tolerance} is outside 1e-12..1e-3")
-        rule(0 < self.scaling < 1, "scaling", f"{self.scaling} is not between 0 and 1")
+        require(self.epsilon >= 1e-4, "epsilon", f"{self.epsilon} is below 1e-4; solver=exact has no regularisation")
+        require(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"{self.tolerance} is outside 1e-12..1e-3")
+        require(0 < self.scaling < 1, "scaling", f"{self.scaling} is not between 0 and 1")
 
 
 #: Settings of the losses that come with the package; a plug-in's loss brings its own (methods/losses.py).
@@ -46,8 +46,8 @@ class BiasSettings:
     tokens: Steps
 
     def __post_init__(self) -> None:
-        rule(self.texts >= 1, "texts", f"{self.texts} is not at least 1")
-        rule(self.tokens >= 1, "tokens", f"{self.tokens} is not at least 1")
+        require(self.texts >= 1, "texts", f"{self.texts} is not at least 1")
+        require(self.tokens >= 1, "tokens", f"{self.tokens} is not at least 1")
 
 
 @dataclass
@@ -66,7 +66,7 @@ class KnotSettings:
 
     def __post_init__(self) -> None:
         for key in ("student_temperature", "teacher_temperature"):
-            rule(getattr(self, key) > 0, key, f"{getattr(self, key)} is not above 0")
+            require(getattr(self, key) > 0, key, f"{getattr(self, key)} is not above 0")
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from knot_runner.settings.sizes import Depth, Side, Width
-from knot_runner.strict import rule
+from knot_runner.settings.sizes import Depth, ImageSide, Width
+from knot_runner.strict import require
 
 
 @dataclass
@@ -20,7 +20,7 @@ class MlpSettings:
     output: Literal["logits", "softmax"]
 
     def __post_init__(self) -> None:
-        rule(all(size >= 1 for size in self.hidden), "hidden", f"{self.hidden} has a size below 1")
+        require(all(size >= 1 for size in self.hidden), "hidden", f"{self.hidden} has a size below 1")
 
 
 @dataclass
@@ -28,13 +28,13 @@ class ConvSettings:
     """One convolution (stride 1), ReLU, then 2x2 max-pooling."""
 
     channels: Width
-    kernel: Side
-    padding: Side
+    kernel: ImageSide
+    padding: ImageSide
 
     def __post_init__(self) -> None:
-        rule(self.channels >= 1, "channels", f"{self.channels} is not at least 1")
-        rule(self.kernel >= 1, "kernel", f"{self.kernel} is not at least 1")
-        rule(0 <= self.padding < self.kernel, "padding", f"{self.padding} is not in 0..kernel-1")
+        require(self.channels >= 1, "channels", f"{self.channels} is not at least 1")
+        require(self.kernel >= 1, "kernel", f"{self.kernel} is not at least 1")
+        require(0 <= self.padding < self.kernel, "padding", f"{self.padding} is not in 0..kernel-1")
 
 
 @dataclass
@@ -48,8 +48,8 @@ class CnnSettings:
     output: Literal["logits", "softmax"]
 
     def __post_init__(self) -> None:
-        rule(len(self.convs) >= 1, "convs", "needs at least one convolution; model.kind=mlp has none")
-        rule(all(size >= 1 for size in self.hidden), "hidden", f"{self.hidden} has a size below 1")
+        require(len(self.convs) >= 1, "convs", "needs at least one convolution; model.kind=mlp has none")
+        require(all(size >= 1 for size in self.hidden), "hidden", f"{self.hidden} has a size below 1")
 
 
 @dataclass
@@ -67,11 +67,11 @@ class ResnetSettings:
     groups: Width
 
     def __post_init__(self) -> None:
-        rule(len(self.blocks) >= 1 and min(self.blocks) >= 1, "blocks", f"{self.blocks} has a stage without blocks")
-        rule(self.width >= 1, "width", f"{self.width} is not at least 1")
-        rule(self.groups >= 1, "groups", f"{self.groups} is not at least 1")
+        require(len(self.blocks) >= 1 and min(self.blocks) >= 1, "blocks", f"{self.blocks} has a stage without blocks")
+        require(self.width >= 1, "width", f"{self.width} is not at least 1")
+        require(self.groups >= 1, "groups", f"{self.groups} is not at least 1")
         fits = self.norm != "group" or self.width % self.groups == 0
-        rule(fits, "groups", f"{self.groups} does not divide width={self.width}")
+        require(fits, "groups", f"{self.groups} does not divide width={self.width}")
 
 
 ImageModel = MlpSettings | CnnSettings | ResnetSettings

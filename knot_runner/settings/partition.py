@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from knot_runner.settings.sizes import Items, Parties
-from knot_runner.strict import AtMost, rule
+from knot_runner.strict import AtMost, require
 
 
 def _alpha(alpha: float) -> None:
-    rule(0 < alpha <= 1e6, "alpha", f"{alpha} is not in (0, 1e6]; kind=iid is its limit")
+    require(0 < alpha <= 1e6, "alpha", f"{alpha} is not in (0, 1e6]; kind=iid is its limit")
 
 
 def _clients(count: int, key: str = "clients") -> None:
-    rule(count >= 1, key, f"{count} is not at least 1")
+    require(count >= 1, key, f"{count} is not at least 1")
 
 
 @dataclass
@@ -34,8 +34,8 @@ class Natural:
     count: Parties
 
     def __post_init__(self) -> None:
-        rule(self.least >= 1, "least", f"{self.least} is not at least 1")
-        rule(self.clients is None or self.clients >= 1, "clients", f"{self.clients} is not at least 1")
+        require(self.least >= 1, "least", f"{self.least} is not at least 1")
+        require(self.clients is None or self.clients >= 1, "clients", f"{self.clients} is not at least 1")
         _alpha(self.alpha)
         _clients(self.count, "count")
 
@@ -64,7 +64,7 @@ class Dirichlet:
     def __post_init__(self) -> None:
         _clients(self.clients)
         _alpha(self.alpha)
-        rule(self.floor >= 0, "floor", f"{self.floor} is negative")
+        require(self.floor >= 0, "floor", f"{self.floor} is negative")
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Shards:
 
     def __post_init__(self) -> None:
         _clients(self.clients)
-        rule(self.shards_per_client >= 1, "shards_per_client", f"{self.shards_per_client} is not at least 1")
+        require(self.shards_per_client >= 1, "shards_per_client", f"{self.shards_per_client} is not at least 1")
 
 
 @dataclass
@@ -104,10 +104,12 @@ class Pairs:
 
     def __post_init__(self) -> None:
         _clients(self.clients)
-        rule(len(self.groups) >= 2, "groups", "needs at least two groups of classes")
+        require(len(self.groups) >= 2, "groups", "needs at least two groups of classes")
         flat = [label for group in self.groups for label in group]
-        rule(all(self.groups) and len(set(flat)) == len(flat), "groups", "a group is empty or a class is in two groups")
-        rule(self.clients >= 2 * len(self.groups), "clients", f"{self.clients} give no two clients a group")
+        require(
+            all(self.groups) and len(set(flat)) == len(flat), "groups", "a group is empty or a class is in two groups"
+        )
+        require(self.clients >= 2 * len(self.groups), "clients", f"{self.clients} give no two clients a group")
 
 
 @dataclass
@@ -125,9 +127,9 @@ class Manual:
 
     def __post_init__(self) -> None:
         _clients(self.clients)
-        rule(self.classes_per_client >= 1, "classes_per_client", f"{self.classes_per_client} is not at least 1")
-        rule(self.sigma >= 0, "sigma", f"{self.sigma} is negative")
-        rule(self.offset >= 1, "offset", f"{self.offset} is not at least 1")
+        require(self.classes_per_client >= 1, "classes_per_client", f"{self.classes_per_client} is not at least 1")
+        require(self.sigma >= 0, "sigma", f"{self.sigma} is negative")
+        require(self.offset >= 1, "offset", f"{self.offset} is not at least 1")
 
 
 @dataclass

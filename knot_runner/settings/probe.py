@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from knot_runner.settings.sizes import Depth, Items, Steps
-from knot_runner.strict import rule
+from knot_runner.strict import require
 
 
 @dataclass
@@ -38,12 +38,12 @@ class ProbeSettings:
     shown_class: int
 
     def __post_init__(self) -> None:
-        rule(len(self.temperatures) >= 1, "temperatures", "needs at least one")
+        require(len(self.temperatures) >= 1, "temperatures", "needs at least one")
         for value in self.temperatures:
-            rule(value > 0, "temperatures", f"{value} is not above 0; 1 is ordinary training")
-        rule(self.warm_epochs >= 0, "warm_epochs", f"{self.warm_epochs} is negative")
+            require(value > 0, "temperatures", f"{value} is not above 0; 1 is ordinary training")
+        require(self.warm_epochs >= 0, "warm_epochs", f"{self.warm_epochs} is negative")
         for key in ("images", "boundary_images", "attack_steps"):
-            rule(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
+            require(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
         for key in ("step_lr", "attack_temperature", "attack_limit"):
-            rule(getattr(self, key) > 0, key, f"{getattr(self, key)} is not above 0")
-        rule(self.shown_class >= 0, "shown_class", f"{self.shown_class} is negative")
+            require(getattr(self, key) > 0, key, f"{getattr(self, key)} is not above 0")
+        require(self.shown_class >= 0, "shown_class", f"{self.shown_class} is negative")

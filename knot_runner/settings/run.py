@@ -27,7 +27,7 @@ from knot_runner.settings.run_id import kind_of
 from knot_runner.settings.secrets import refuse_secrets
 from knot_runner.settings.sizes import Seed
 from knot_runner.settings.task import TaskSettings
-from knot_runner.strict import build, rule
+from knot_runner.strict import build, require
 
 #: ``method.algorithm`` -> its settings.
 METHOD_SETTINGS: dict[str, type] = {
@@ -88,7 +88,7 @@ class Settings:
     report: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        rule(self.seed >= 0, "seed", f"{self.seed} is negative")
+        require(self.seed >= 0, "seed", f"{self.seed} is negative")
 
     @property
     def on_images(self) -> bool:

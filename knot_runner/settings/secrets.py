@@ -10,14 +10,16 @@ from typing import Any
 from knot_runner.errors import UserError
 
 #: Names of environment variables that hold secrets, and the least length of one that is looked for.
-NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
-LEAST = 8
+SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+MIN_LENGTH = 8
 
 
 def refuse_secrets(config: dict[str, Any]) -> None:
     """Raises :class:`UserError` naming the key of ``config`` (plain) with a value of such a variable, however it came
     there (``${oc.env:WANDB_API_KEY}``): config.yaml and trackers would hold it. The value itself is not said."""
-    secrets = {value: name for name, value in os.environ.items() if NAMES.search(name) and len(value) >= LEAST}
+    secrets = {
+        value: name for name, value in os.environ.items() if SECRET_NAMES.search(name) and len(value) >= MIN_LENGTH
+    }
     if not secrets:
         return
     for key, text in _texts(config, ""):

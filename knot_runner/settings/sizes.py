@@ -1,7 +1,7 @@
 """Numbers of settings by what they count, each with the largest value that can be meant.
 
 What fits the machine's memory is another question, answered where sizes are known (:mod:`knot_runner.memory`); a
-setting that none of these describes is bounded by ``strict.MOST_COUNT`` or ``strict.MOST_NUMBER``.
+setting that none of these describes is bounded by ``strict.MAX_COUNT`` or ``strict.MAX_NUMBER``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ Width = Annotated[int, AtMost(10**7)]
 #: layers, blocks of a stage, attention heads
 Depth = Annotated[int, AtMost(1000)]
 #: pixels along one side, kernels, channels of an image
-Side = Annotated[int, AtMost(4096)]
+ImageSide = Annotated[int, AtMost(4096)]
 #: coordinates, means and standard deviations of samples: their squares are finite in float32
 Spread = Annotated[float, AtMost(1e15)]

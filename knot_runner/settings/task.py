@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from knot_runner.errors import nearest
 from knot_runner.settings.sizes import Depth, Items, Seed, Spread
-from knot_runner.strict import rule
+from knot_runner.strict import require
 
 Role = Literal["local", "global", "transfer"]
 
@@ -23,7 +23,7 @@ def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
 def check_missing(missing: str | list[str], known: Collection[str]) -> None:
     """Names in the setting ``missing`` must be of ``known``, the data sets that may be left out."""
     for name in missing if isinstance(missing, list) else []:
-        rule(name in known, "missing", f"{name!r} is no data set that may be left out{nearest(name, known)}")
+        require(name in known, "missing", f"{name!r} is no data set that may be left out{nearest(name, known)}")
 
 
 @dataclass
@@ -36,17 +36,19 @@ class Labels:
     support: Literal["semantic", "onehot", "hybrid"]
 
     def __post_init__(self) -> None:
-        rule(len(self.names) >= 2, "names", "needs at least two labels")
-        rule(len(set(self.names)) == len(self.names), "names", f"names repeat: {self.names}")
-        rule(
+        require(len(self.names) >= 2, "names", "needs at least two labels")
+        require(len(set(self.names)) == len(self.names), "names", f"names repeat: {self.names}")
+        require(
             len(self.coordinates) == len(self.names),
             "coordinates",
             f"{len(self.coordinates)} coordinates for {len(self.names)} labels; one for each is right",
         )
         sizes = sorted({len(point) for point in self.coordinates})
-        rule(len(sizes) == 1 and sizes[0] > 0, "coordinates", f"points of unequal length {sizes}; all alike is right")
+        require(
+            len(sizes) == 1 and sizes[0] > 0, "coordinates", f"points of unequal length {sizes}; all alike is right"
+        )
         points = {tuple(point) for point in self.coordinates}
-        rule(len(points) == len(self.names), "coordinates", "two labels share one point, so their cost would be 0")
+        require(len(points) == len(self.names), "coordinates", "two labels share one point, so their cost would be 0")
 
 
 @dataclass
@@ -60,7 +62,7 @@ class File:
 
 
 @dataclass
-class Columns:
+class TextColumns:
     """Which columns (or JSON keys) hold what."""
 
     text: str
@@ -78,14 +80,14 @@ class LocalSource:
 
     format: Literal["csv", "jsonl", "dailydialog"]
     files: dict[str, list[File]]
-    columns: Columns
+    columns: TextColumns
     #: of csv: what stands between two fields
     delimiter: str = ","
 
     def __post_init__(self) -> None:
         fits = len(self.delimiter) == 1 and self.delimiter not in '"\r\n '
-        rule(fits, "delimiter", f"{self.delimiter!r} is not one character such as , ; | or a tab")
-        rule(self.format == "csv" or self.delimiter == ",", "delimiter", f"format={self.format} has none; csv has")
+        require(fits, "delimiter", f"{self.delimiter!r} is not one character such as , ; | or a tab")
+        require(self.format == "csv" or self.delimiter == ",", "delimiter", f"format={self.format} has none; csv has")
 
 
 @dataclass
@@ -95,7 +97,7 @@ class HubSource:
     id: str
     revision: str
     splits: dict[str, list[str]]
-    columns: Columns
+    columns: TextColumns
     config: str | None = None
     where: dict[str, Any] = field(default_factory=dict)
 
@@ -112,13 +114,15 @@ class EmbeddedSource:
     seed: Seed = 0
 
     def __post_init__(self) -> None:
-        rule(self.rows >= 20, "rows", f"{self.rows} rows cannot be split into train, valid and test; 20 is the least")
-        rule(all(s >= 0 for s in self.shares), "shares", "a share is negative")
-        rule(abs(sum(self.shares) - 1) < 1e-6, "shares", f"sum to {sum(self.shares):g}; 1 is right")
+        require(
+            self.rows >= 20, "rows", f"{self.rows} rows cannot be split into train, valid and test; 20 is the least"
+        )
+        require(all(s >= 0 for s in self.shares), "shares", "a share is negative")
+        require(abs(sum(self.shares) - 1) < 1e-6, "shares", f"sum to {sum(self.shares):g}; 1 is right")
 
 
 @dataclass
-class Split:
+class SplitFile:
     """Stratified, seeded cut of a pool: shares of valid and test (knot.md 1.6: 70 / 10.2 / 19.8, seed 2021)."""
 
     valid: float
@@ -126,9 +130,9 @@ class Split:
     seed: Seed
 
     def __post_init__(self) -> None:
-        rule(0 < self.valid < 1, "valid", f"{self.valid} is not between 0 and 1")
-        rule(0 <= self.test < 1, "test", f"{self.test} is not between 0 and 1")
-        rule(self.valid + self.test < 1, "test", "valid + test leave nothing to train on")
+        require(0 < self.valid < 1, "valid", f"{self.valid} is not between 0 and 1")
+        require(0 <= self.test < 1, "test", f"{self.test} is not between 0 and 1")
+        require(self.valid + self.test < 1, "test", "valid + test leave nothing to train on")
 
 
 @dataclass
@@ -149,7 +153,7 @@ class DatasetSettings:
     def __post_init__(self) -> None:
         if self.chunk is not None:
             fits = len(self.chunk) == 2 and 0 <= self.chunk[0] < self.chunk[1]
-            rule(fits, "chunk", f"{self.chunk} is not [i, n] with 0 <= i < n")
+            require(fits, "chunk", f"{self.chunk} is not [i, n] with 0 <= i < n")
 
 
 @dataclass
@@ -161,7 +165,7 @@ class TaskSettings:
     source: Literal["embedded", "local", "hub"]
     labels: Labels
     datasets: dict[str, DatasetSettings]
-    split: Split
+    split: SplitFile
     #: tokens a text is cut to, [CLS] and [SEP] included
     max_length: int
     #: previous utterances put behind the current one, newest first (ERC; 0 = utterance only)
@@ -179,13 +183,15 @@ class TaskSettings:
     probe: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        rule(8 <= self.max_length <= 512, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions)")
-        rule(self.context >= 0, "context", f"{self.context} is negative")
-        rule(self.limit is None or self.limit >= 10, "limit", f"{self.limit} rows are too few; 10 is the least")
+        require(8 <= self.max_length <= 512, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions)")
+        require(self.context >= 0, "context", f"{self.context} is negative")
+        require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} rows are too few; 10 is the least")
         roles = [d.role for d in self.datasets.values()]
-        rule(roles.count("global") == 1, "datasets", f"{roles.count('global')} have role global; exactly one is right")
-        rule(roles.count("transfer") == 1, "datasets", f"{roles.count('transfer')} have role transfer; one is right")
-        rule("local" in roles, "datasets", "none has role local")
+        require(
+            roles.count("global") == 1, "datasets", f"{roles.count('global')} have role global; exactly one is right"
+        )
+        require(roles.count("transfer") == 1, "datasets", f"{roles.count('transfer')} have role transfer; one is right")
+        require("local" in roles, "datasets", "none has role local")
         check_missing(self.missing, [name for name, data in self.datasets.items() if data.role == "local"])
 
     @property

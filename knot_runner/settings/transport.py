@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from knot_runner.settings.sizes import Items, Parties, Spread, Steps, Width
-from knot_runner.strict import rule
+from knot_runner.strict import require
 
 
 @dataclass
@@ -21,9 +21,9 @@ class PrivacySettings:
     clip: Spread
 
     def __post_init__(self) -> None:
-        rule(self.epsilon > 0, "epsilon", f"{self.epsilon} is not above 0")
-        rule(0 < self.delta < 1, "delta", f"{self.delta} is not between 0 and 1")
-        rule(self.clip > 0, "clip", f"{self.clip} is not above 0")
+        require(self.epsilon > 0, "epsilon", f"{self.epsilon} is not above 0")
+        require(0 < self.delta < 1, "delta", f"{self.delta} is not between 0 and 1")
+        require(self.clip > 0, "clip", f"{self.clip} is not above 0")
 
 
 @dataclass
@@ -45,12 +45,12 @@ class FedwadSettings:
 
     def __post_init__(self) -> None:
         for key in ("support", "iterations"):
-            rule(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
+            require(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
         right = self.t == "random" or 0 < self.t < 1
-        rule(right, "t", f"{self.t} is neither 'random' nor between 0 and 1")
-        rule(self.start_scale >= 0, "start_scale", f"{self.start_scale} is negative")
+        require(right, "t", f"{self.t} is neither 'random' nor between 0 and 1")
+        require(self.start_scale >= 0, "start_scale", f"{self.start_scale} is negative")
         noised = self.privacy is not None and self.mode == "exact"
-        rule(not noised, "privacy", "exact interpolating measures show every sample; mode=approximate is right")
+        require(not noised, "privacy", "exact interpolating measures show every sample; mode=approximate is right")
 
 
 @dataclass
@@ -67,10 +67,10 @@ class EncoderSettings:
     lr: float
 
     def __post_init__(self) -> None:
-        rule(len(self.sizes) >= 1 and min(self.sizes) >= 1, "sizes", f"{self.sizes} has no layer, or one below 1")
-        rule(self.epochs >= 0, "epochs", f"{self.epochs} is negative")
-        rule(self.batch >= 1, "batch", f"{self.batch} is not at least 1")
-        rule(self.lr > 0, "lr", f"{self.lr} is not above 0")
+        require(len(self.sizes) >= 1 and min(self.sizes) >= 1, "sizes", f"{self.sizes} has no layer, or one below 1")
+        require(self.epochs >= 0, "epochs", f"{self.epochs} is negative")
+        require(self.batch >= 1, "batch", f"{self.batch} is not at least 1")
+        require(self.lr > 0, "lr", f"{self.lr} is not above 0")
 
 
 @dataclass
@@ -92,18 +92,18 @@ class OtddSettings:
     encoder: EncoderSettings | None = None
 
     def __post_init__(self) -> None:
-        rule(self.samples >= 2, "samples", f"{self.samples} is not at least 2")
+        require(self.samples >= 2, "samples", f"{self.samples} is not at least 2")
         bures = self.covariance == "bures"
-        rule(
+        require(
             not (bures and self.solver == "federated"),
             "covariance",
             "bures has no finite vector; solver=exact is right",
         )
-        rule(not bures or self.part == "full", "part", f"{self.part} is not of bures; full is right")
+        require(not bures or self.part == "full", "part", f"{self.part} is not of bures; full is right")
         roots = self.part != "root_diagonal" or self.covariance == "sqrt_frobenius"
-        rule(roots, "part", "root_diagonal is of covariance=sqrt_frobenius alone")
-        rule(self.fedwad.mode == "approximate", "fedwad.mode", "exact is of method=federated_distance alone")
-        rule(self.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
+        require(roots, "part", "root_diagonal is of covariance=sqrt_frobenius alone")
+        require(self.fedwad.mode == "approximate", "fedwad.mode", "exact is of method=federated_distance alone")
+        require(self.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
 
 
 @dataclass
@@ -120,9 +120,9 @@ class ClusteringSettings:
 
     def __post_init__(self) -> None:
         right = re.fullmatch(r"none|affinity|sparse[1-9]\d{0,3}", self.graph)
-        rule(bool(right), "graph", f"{self.graph!r} is not one of none, affinity, sparse3, sparse5 (sparseK)")
-        rule(self.clusters == "eigengap" or self.clusters >= 1, "clusters", f"{self.clusters} is not at least 1")
-        rule(self.scale == "largest" or self.scale > 0, "scale", f"{self.scale} is not above 0")
+        require(bool(right), "graph", f"{self.graph!r} is not one of none, affinity, sparse3, sparse5 (sparseK)")
+        require(self.clusters == "eigengap" or self.clusters >= 1, "clusters", f"{self.clusters} is not at least 1")
+        require(self.scale == "largest" or self.scale > 0, "scale", f"{self.scale} is not above 0")
 
     @property
     def neighbours(self) -> int | None:

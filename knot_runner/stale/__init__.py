@@ -5,11 +5,20 @@ result says them (:func:`made_by`, and the ``files`` of its task), and :func:`re
 """
 
 from knot_runner.stale.code import code_changes, code_version, made_by
-from knot_runner.stale.kept import DATA, CurrentData, data_changes, on_data, reasons, refusal, set_aside, summary
+from knot_runner.stale.kept import (
+    DATA_CHANGE,
+    CurrentData,
+    data_changes,
+    on_data,
+    reasons,
+    refusal,
+    set_aside,
+    staleness_line,
+)
 from knot_runner.stale.opened import Now, Opened
 
 __all__ = [
-    "DATA",
+    "DATA_CHANGE",
     "CurrentData",
     "Now",
     "Opened",
@@ -21,5 +30,5 @@ __all__ = [
     "reasons",
     "refusal",
     "set_aside",
-    "summary",
+    "staleness_line",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 
 import knot_runner
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 #: What of the package cannot change a number: what composes and starts runs, and what shows them. Settings are in the
 #: run id, so conf/ (which a wheel carries inside the package) does not count either.
 NOT_COUNTED = {
@@ -26,12 +26,12 @@ UNKNOWN = "made before code versions were recorded"
 @functools.cache
 def code_version() -> str:
     """``0.1.0+`` and 12 hex digits over the package's source files that can change numbers; once per process."""
-    found = [path for path in PACKAGE.rglob("*.py") if _part(path) not in NOT_COUNTED]
-    return f"{knot_runner.__version__}+{_digest(PACKAGE, found)}"
+    found = [path for path in PACKAGE_FOLDER.rglob("*.py") if _part(path) not in NOT_COUNTED]
+    return f"{knot_runner.__version__}+{_digest(PACKAGE_FOLDER, found)}"
 
 
 def _part(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return path.relative_to(PACKAGE_FOLDER).parts[0].removesuffix(".py")
 
 
 def _digest(folder: Path, files: Iterable[Path]) -> str:
@@ -97,7 +97,7 @@ def code_changes(record: dict[str, Any]) -> list[str]:
     torch = _public(str(_table(record, "versions").get("torch", torch_version())))
     if torch != torch_version():
         found.append(f"torch {torch}, now {torch_version()}")
-    return [shown(line) for line in found]
+    return [version_text(line) for line in found]
 
 
 def _table(record: dict[str, Any], key: str) -> dict[str, Any]:
@@ -105,6 +105,6 @@ def _table(record: dict[str, Any], key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def shown(text: str) -> str:
+def version_text(text: str) -> str:
     """``text`` from a record in one line of printable letters."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

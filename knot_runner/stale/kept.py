@@ -10,14 +10,14 @@ from typing import Any
 
 from knot_runner.errors import UserError
 from knot_runner.settings import Settings
-from knot_runner.stale.code import code_changes, shown
+from knot_runner.stale.code import code_changes, version_text
 from knot_runner.stale.opened import Now, Opened
 from knot_runner.strict import build
 
 #: how a reason that is about files begins
-DATA = "data: "
+DATA_CHANGE = "data: "
 #: lines of a summary that name reasons
-MOST_REASONS = 4
+MAX_REASONS = 4
 
 
 def reasons(result: dict[str, Any], settings: Settings, now: Now | None = None) -> list[str]:
@@ -27,7 +27,7 @@ def reasons(result: dict[str, Any], settings: Settings, now: Now | None = None) 
 
 def on_data(found: Sequence[str]) -> list[str]:
     """Those of :func:`reasons` that are :func:`data_changes`."""
-    return [reason for reason in found if reason.startswith(DATA)]
+    return [reason for reason in found if reason.startswith(DATA_CHANGE)]
 
 
 def data_changes(result: dict[str, Any], data: str | None, now: Now | None = None) -> list[str]:
@@ -43,9 +43,9 @@ def data_changes(result: dict[str, Any], data: str | None, now: Now | None = Non
     try:
         files = [build(Opened, row, "files") for row in result.get("files", [])]
     except UserError:
-        return [f"{DATA}another version of knot_runner recorded what was read"]
+        return [f"{DATA_CHANGE}another version of knot_runner recorded what was read"]
     changes = ((was.path, now.change(root, was)) for was in files)
-    return [shown(f"{DATA}{path} {change}") for path, change in changes if change]
+    return [version_text(f"{DATA_CHANGE}{path} {change}") for path, change in changes if change]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> st
     them, they, are = ("it", "it", "is") if len(changed) == 1 else ("them", "they", "are")
     was = " was made from other data" * (finished == 1)
     return (
-        f"paths.data: {some}{title} ({folder}){was}: {changes[0].removeprefix(DATA)}{more}; "
+        f"paths.data: {some}{title} ({folder}){was}: {changes[0].removeprefix(DATA_CHANGE)}{more}; "
         f"--stale=rerun makes {them} anew, --stale=keep shows {them} as {they} {are}"
     )
 
@@ -92,7 +92,7 @@ def set_aside(folder: Path) -> Path:
         raise UserError(f"{folder}: cannot be set aside in {home}: {problem.strerror or problem}") from None
 
 
-def summary(kept: list[tuple[str, list[str]]]) -> list[str]:
+def staleness_line(kept: list[tuple[str, list[str]]]) -> list[str]:
     """A few lines for a command that keeps finished runs, from (title, reasons) of each; none where there are no
     reasons."""
     kept = [(title, why) for title, why in kept if why]
@@ -102,9 +102,9 @@ def summary(kept: list[tuple[str, list[str]]]) -> list[str]:
     are, them = ("runs are", "them") if len(kept) > 1 else ("run is", "it")
     head = f"{len(kept)} finished {are} kept as {'they are' if len(kept) > 1 else 'it is'}"
     anew = f"--stale=rerun makes {them} anew"
-    if all(count == len(kept) for count in counts.values()) and len(counts) <= MOST_REASONS:
+    if all(count == len(kept) for count in counts.values()) and len(counts) <= MAX_REASONS:
         return [f"{head} ({'; '.join(counts)}); {anew}"]
     first = {reason: title for title, why in reversed(kept) for reason in why}
-    lines = [f"  {count}: {reason} (first: {first[reason]})" for reason, count in counts.most_common(MOST_REASONS)]
-    more = [f"  and {len(counts) - MOST_REASONS} more reasons"] if len(counts) > MOST_REASONS else []
+    lines = [f"  {count}: {reason} (first: {first[reason]})" for reason, count in counts.most_common(MAX_REASONS)]
+    more = [f"  and {len(counts) - MAX_REASONS} more reasons"] if len(counts) > MAX_REASONS else []
     return [f"{head}, though made otherwise; {anew}", *lines, *more]

@@ -59,7 +59,7 @@ def absent(short: str) -> Opened:
     return Opened(short, 0, 0, None)
 
 
-def look(path: Path, short: str) -> Opened:
+def fingerprint(path: Path, short: str) -> Opened:
     """The file ``path`` as it is now, recorded as ``short``; reads it whole. Raises :class:`UserError`."""
     try:
         stat = path.stat()  # before the content: what changes in between then has another time
@@ -68,8 +68,8 @@ def look(path: Path, short: str) -> Opened:
         raise _unreadable(path, problem) from None
 
 
-def read(path: Path, short: str) -> tuple[bytes, Opened]:
-    """The bytes of a small file, read once, and what :func:`look` would say. Raises :class:`UserError`."""
+def read_fingerprints(path: Path, short: str) -> tuple[bytes, Opened]:
+    """The bytes of a small file, read once, and what :func:`fingerprint` would say. Raises :class:`UserError`."""
     try:
         stat = path.stat()
         content = path.read_bytes()
@@ -95,7 +95,7 @@ def members(folder: Path, pattern: str) -> list[str]:
     return sorted(found, key=lambda name: name.split("/"))
 
 
-def together(short: str, pattern: str, parts: list[Opened]) -> Opened:
+def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
     """The files ``parts`` of the folder ``short`` as one; paths from the folder on, in the order of :func:`members`."""
     return Opened(
         short,
@@ -147,14 +147,14 @@ class Now:
 
 def _listing(folder: Path, pattern: str) -> str:
     parts = [_opened(name, (folder / name).stat(), None) for name in members(folder, pattern)]
-    return together("", pattern, parts).listing
+    return merge_fingerprints("", pattern, parts).listing
 
 
 def _content(path: Path, pattern: str) -> str | None:
     if not pattern:
-        return look(path, "").sha256
-    parts = [look(path / name, name) for name in members(path, pattern)]
-    return together("", pattern, parts).sha256
+        return fingerprint(path, "").sha256
+    parts = [fingerprint(path / name, name) for name in members(path, pattern)]
+    return merge_fingerprints("", pattern, parts).sha256
 
 
 def _digest(lines: Iterable[str]) -> str:

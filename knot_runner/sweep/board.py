@@ -19,10 +19,10 @@ from rich.text import Text
 from knot_runner.records import read_result
 from knot_runner.report.text import duration
 from knot_runner.sweep.plan import PlannedJob
-from knot_runner.sweep.state import Progress, read_failure, read_progress
+from knot_runner.sweep.state import JobProgress, read_failure, read_progress
 
 #: Seconds between two looks, and rows of jobs at work that are shown at most.
-EVERY, MOST_ROWS = 1.0, 12
+REFRESH_SECONDS, MAX_ROWS = 1.0, 12
 
 
 class Board:
@@ -33,7 +33,7 @@ class Board:
         self._began = time.monotonic()
         self._since = time.time()
         self._waiting = {job.run_id: job for job in jobs}
-        self._at_work: dict[str, Progress] = {}
+        self._at_work: dict[str, JobProgress] = {}
         self._failed = 0
         self._causes: set[str] = set()
         self._over = threading.Event()
@@ -56,7 +56,7 @@ class Board:
             self._live.stop()
 
     def _watch(self) -> None:
-        while not self._over.wait(EVERY):
+        while not self._over.wait(REFRESH_SECONDS):
             self._look()
             if self._live:
                 self._live.update(self.view(), refresh=True)
@@ -109,9 +109,9 @@ class Board:
         rows = Table.grid(padding=(0, 1))
         rows.add_column(overflow="ellipsis", no_wrap=True)
         rows.add_column(overflow="ellipsis", no_wrap=True, style="dim")
-        for name, one in list(self._at_work.items())[:MOST_ROWS]:
+        for name, one in list(self._at_work.items())[:MAX_ROWS]:
             rows.add_row(Text(self._waiting[name].title), Text(f"{one.stage} {one.done}/{one.total}  {one.text}"))
-        more = len(self._at_work) - MOST_ROWS
+        more = len(self._at_work) - MAX_ROWS
         return Group(head, rows, *([Text(f"and {more} more")] if more > 0 else []))
 
     def _times(self, finished: float) -> str:

@@ -14,19 +14,19 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from knot_runner.engine.federated.shared import EngineDesk
+from knot_runner.engine.federated.shared import EnginePool
 from knot_runner.engine.hardware import choose_device
-from knot_runner.engine.shared_executor import ExecutorDesk
+from knot_runner.engine.shared_executor import ExecutorPool
 from knot_runner.errors import UserError
-from knot_runner.pipelines.errand import Means
+from knot_runner.pipelines.errand import Services
 from knot_runner.processes import die_with_parent, ended_by_sigterm
 from knot_runner.settings import Settings
-from knot_runner.sweep.job import Work, attempt, work_of
+from knot_runner.sweep.job import JobWork, attempt, job_work
 from knot_runner.sweep.plan import Plan, read_plan
 from knot_runner.tasks.shared import SharedTasks
 
 #: Jobs under way at once on a GPU, at most: each merges into the others' stacks, and holds its own state.
-MOST_TOGETHER = 256
+MAX_TOGETHER = 256
 
 
 def drive(configs: list[dict[str, Any]], plan_path: str, together: int, env: dict[str, str], pipe: Connection) -> None:
@@ -37,7 +37,7 @@ def drive(configs: list[dict[str, Any]], plan_path: str, together: int, env: dic
     die_with_parent()
     with ended_by_sigterm():
         plan = read_plan(Path(plan_path))
-        works = [_on_its_device(work_of(config), turn) for turn, config in enumerate(configs)]
+        works = [_on_its_device(job_work(config), turn) for turn, config in enumerate(configs)]
         with (plan.folder / "driver.txt").open("a", encoding="utf-8", errors="replace") as log:
             for stream in (1, 2):
                 os.dup2(log.fileno(), stream)
@@ -47,7 +47,7 @@ def drive(configs: list[dict[str, Any]], plan_path: str, together: int, env: dic
     os._exit(0)
 
 
-def _on_its_device(work: Work, turn: int) -> Work:
+def _on_its_device(work: JobWork, turn: int) -> JobWork:
     """Jobs take ``hardware.devices`` in turn; those of one device share its stacks."""
     hardware = work.settings.hardware
     if not hardware.devices:
@@ -63,16 +63,18 @@ def window(settings: Settings) -> int:
     except UserError:  # each job says so itself
         return 1
     workers = settings.hardware.workers or os.cpu_count() or 1
-    return workers + 2 if device.type == "cpu" else MOST_TOGETHER
+    return workers + 2 if device.type == "cpu" else MAX_TOGETHER
 
 
-def _all(works: list[Work], plan: Plan, together: int, pipe: Connection) -> None:
+def _all(works: list[JobWork], plan: Plan, together: int, pipe: Connection) -> None:
     """Threads take one job after another until none is left; daemons, so that nothing outlives the main thread."""
-    waiting: queue.SimpleQueue[Work] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[JobWork] = queue.SimpleQueue()
     for work in works:
         waiting.put(work)
-    engines, executors, tasks = EngineDesk(_say), ExecutorDesk(), SharedTasks()
-    means = Means(tasks.images, tasks.texts, engines.engine, executors.executor, beside=min(together, len(works)) - 1)
+    engines, executors, tasks = EnginePool(_say), ExecutorPool(), SharedTasks()
+    means = Services(
+        tasks.images, tasks.texts, engines.engine, executors.executor, beside=min(together, len(works)) - 1
+    )
     tell = _teller(pipe)
 
     def worker() -> None:
@@ -94,7 +96,7 @@ def _all(works: list[Work], plan: Plan, together: int, pipe: Connection) -> None
         executors.close()
 
 
-def _one(work: Work, plan: Plan, means: Means, tell: Callable[[str, str, bool], None]) -> None:
+def _one(work: JobWork, plan: Plan, means: Services, tell: Callable[[str, str, bool], None]) -> None:
     resumed = (work.folder / "commit.json").exists()
     tell(work.run_id, "begun", resumed)
     tell(work.run_id, attempt(work, plan, means), resumed)

@@ -32,7 +32,7 @@ from knot_runner.sweep.task import Outcome, cause_of, end, outcome, run_in_proce
 #: Methods whose jobs can be threads of one process.
 FUSES = (FederatedSettings, KnotSettings, TeachersSettings)
 #: Deaths of a driver that a job may have been under way in before it runs by itself.
-MOST_DEATHS = 2
+MAX_DEATHS = 2
 
 
 class Fused(Launcher):
@@ -67,7 +67,7 @@ def fuse(configs: Sequence[dict[str, Any]], plan: Plan, together: int) -> dict[s
         driver = _Driver(fusable, plan, together)
         found |= driver.outcomes()
         deaths.update(driver.under_way)
-        alone |= {name for name, count in deaths.items() if count >= MOST_DEATHS}
+        alone |= {name for name, count in deaths.items() if count >= MAX_DEATHS}
         if not driver.died:
             break
         if not driver.under_way and not driver.ended:  # it does not even begin

@@ -17,18 +17,18 @@ from typing import Any, TextIO
 from knot_runner.composed import as_yaml, run_folder
 from knot_runner.errors import DiskFullError, UserError
 from knot_runner.files import FULL, BusyError, locked, write_atomic
-from knot_runner.pipelines.errand import Errand, Means
+from knot_runner.pipelines.errand import RunContext, Services
 from knot_runner.processes import Ended, die_with_parent, ended_by_sigterm
 from knot_runner.records import lock_of
 from knot_runner.run import finished_result, run_locked
 from knot_runner.settings import Settings, build_run, run_id
 from knot_runner.sweep.devices import leased
 from knot_runner.sweep.plan import STOP, Plan, read_plan
-from knot_runner.sweep.state import EXIT, LOG, Kind, ProgressFile, State, clear_failure, write_failure
+from knot_runner.sweep.state import EXIT, JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
 
 
 @dataclass(frozen=True)
-class Work:
+class JobWork:
     """One job, composed: settings, the method's own, where it lies, and its settings as they were (plain)."""
 
     config: dict[str, Any]
@@ -38,11 +38,11 @@ class Work:
     folder: Path
 
 
-def work_of(config: dict[str, Any]) -> Work:
+def job_work(config: dict[str, Any]) -> JobWork:
     """The job of a composed, plain ``config``. Raises :class:`UserError`."""
     settings, hp = build_run(config)
     name = run_id(config)
-    return Work(config, settings, hp, name, run_folder(settings, name))
+    return JobWork(config, settings, hp, name, run_folder(settings, name))
 
 
 def in_own_process(config: dict[str, Any], plan_path: str, environment: dict[str, str]) -> None:
@@ -52,7 +52,7 @@ def in_own_process(config: dict[str, Any], plan_path: str, environment: dict[str
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides, and ends its jobs itself
     die_with_parent()
     with ended_by_sigterm():
-        plan, work = read_plan(Path(plan_path)), work_of(config)
+        plan, work = read_plan(Path(plan_path)), job_work(config)
         with leased(work.settings) as device:
             hardware = replace(work.settings.hardware, device=device)
             state = attempt(replace(work, settings=replace(work.settings, hardware=hardware)), plan, own_process=True)
@@ -60,7 +60,7 @@ def in_own_process(config: dict[str, Any], plan_path: str, environment: dict[str
     os._exit(EXIT[state])  # a library's thread that lingers must not hold up the sweep
 
 
-def attempt(work: Work, plan: Plan, means: Means | None = None, own_process: bool = False) -> State:
+def attempt(work: JobWork, plan: Plan, means: Services | None = None, own_process: bool = False) -> SweepState:
     """Carry out the job under its lock, or find that it need not be.
 
     What goes wrong is in ``failed.json`` and, with its traceback, in ``log.txt`` of its own folder; only what ends the
@@ -80,15 +80,15 @@ def attempt(work: Work, plan: Plan, means: Means | None = None, own_process: boo
     return state
 
 
-def _finished(work: Work) -> State | None:
+def _finished(work: JobWork) -> SweepState | None:
     """What another command made of the job since this sweep began. Raises :class:`UserError` where that was from other
     data."""
-    errand = Errand(work.settings, work.hp, work.folder, "", work.run_id, lambda *_: None, lambda _: None)
+    errand = RunContext(work.settings, work.hp, work.folder, "", work.run_id, lambda *_: None, lambda _: None)
     result = finished_result(errand)
     return result["status"] if result else None
 
 
-def _unwritten(folder: Path, problem: OSError | UserError) -> State:
+def _unwritten(folder: Path, problem: OSError | UserError) -> SweepState:
     with contextlib.suppress(UserError):
         write_failure(folder, _fault(problem), str(problem))
     return "failed"
@@ -98,22 +98,22 @@ def _fault(problem: OSError | UserError) -> Kind:
     return "disk" if isinstance(problem, DiskFullError) or getattr(problem, "errno", None) in FULL else "user"
 
 
-def _carried_out(work: Work, plan: Plan, means: Means | None, own_process: bool) -> State:
+def _carried_out(work: JobWork, plan: Plan, means: Services | None, own_process: bool) -> SweepState:
     with _log(work.folder, own_process) as log, ProgressFile(work.folder) as progress:
-        return _logged(work, plan, means or Means(), log, progress)
+        return _logged(work, plan, means or Services(), log, progress)
 
 
-def _logged(work: Work, plan: Plan, means: Means, log: TextIO, progress: ProgressFile) -> State:
+def _logged(work: JobWork, plan: Plan, means: Services, log: TextIO, progress: ProgressFile) -> SweepState:
     def say(text: str) -> None:
         with contextlib.suppress(OSError):  # a full disk: the run itself will say so when it commits
             print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
 
     text = as_yaml(work.config)
     write_atomic(work.folder / "config.yaml", text)  # whatever becomes of the job, it is known which one it was
-    errand = Errand(work.settings, work.hp, work.folder, text, work.run_id, progress.watch, say, means, plan.code)
+    errand = RunContext(work.settings, work.hp, work.folder, text, work.run_id, progress.watch, say, means, plan.code)
     say(f"begin {work.run_id} on {work.settings.hardware.device}, process {os.getpid()}")
     try:
-        state: State = run_locked(errand)["status"]
+        state: SweepState = run_locked(errand)["status"]
     except UserError as problem:
         return _failed(work.folder, _fault(problem), str(problem), log)
     except SystemExit as stop:
@@ -128,7 +128,7 @@ def _logged(work: Work, plan: Plan, means: Means, log: TextIO, progress: Progres
     return state
 
 
-def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> State:
+def _failed(folder: Path, kind: Kind, cause: str, log: TextIO) -> SweepState:
     with contextlib.suppress(OSError):
         if kind not in ("user", "disk"):
             traceback.print_exc(file=log)
@@ -145,7 +145,7 @@ def _out_of_memory(problem: Exception) -> bool:
 def _log(folder: Path, own_process: bool) -> Iterator[TextIO]:
     """``log.txt``, to be added to; in a process of its own, all that is printed and a crash's stack go there, too."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOG).open("a", encoding="utf-8", errors="replace") as log:
+    with (folder / JOB_LOG).open("a", encoding="utf-8", errors="replace") as log:
         if own_process:
             for stream in (1, 2):
                 os.dup2(log.fileno(), stream)

@@ -18,7 +18,7 @@ from knot_runner.strict import digest
 STOP, PATIENT = "stop", "patient"
 OUTCOMES = "outcomes.json"
 #: In a job's file: stands for a mapping with keys that are no text, which JSON does not have; its pairs follow.
-PAIRS = "\0pairs"
+PAIRS_KEY = "\0pairs"
 
 
 @dataclass(frozen=True)
@@ -120,12 +120,12 @@ def read_plan(path: Path) -> Plan:
 def _to_json(value: Any) -> Any:
     if isinstance(value, dict):
         made = {key: _to_json(one) for key, one in value.items()}
-        return made if all(isinstance(key, str) for key in made) else {PAIRS: [list(pair) for pair in made.items()]}
+        return made if all(isinstance(key, str) for key in made) else {PAIRS_KEY: [list(pair) for pair in made.items()]}
     return [_to_json(one) for one in value] if isinstance(value, list) else value
 
 
 def _from_json(value: Any) -> Any:
     if isinstance(value, dict):
-        pairs = value[PAIRS] if PAIRS in value else value.items()
+        pairs = value[PAIRS_KEY] if PAIRS_KEY in value else value.items()
         return {key: _from_json(one) for key, one in pairs}
     return [_from_json(one) for one in value] if isinstance(value, list) else value

@@ -24,12 +24,12 @@ from knot_runner.records import read_result
 #: the job's code left.
 Kind = Literal["user", "disk", "error", "memory", "killed", "exit"]
 #: What became of an attempt; busy: another process is at the same run; skipped: the sweep had ended.
-State = Literal["done", "diverged", "failed", "busy", "skipped"]
+SweepState = Literal["done", "diverged", "failed", "busy", "skipped"]
 #: Exit codes of a job's process; the launcher's side records any other one as a failure.
-EXIT: dict[State, int] = {"done": 0, "diverged": 0, "failed": 70, "busy": 75, "skipped": 76}
-PROGRESS, FAILED, LOG = "progress.json", "failed.json", "log.txt"
+EXIT: dict[SweepState, int] = {"done": 0, "diverged": 0, "failed": 70, "busy": 75, "skipped": 76}
+PROGRESS, FAILED, JOB_LOG = "progress.json", "failed.json", "log.txt"
 #: Seconds between two progress files of one run, and after how many one is no longer believed.
-EVERY, FRESH = 1.0, 60.0
+HEARTBEAT_SECONDS, FRESH_SECONDS = 1.0, 60.0
 #: Types of the files' fields, as annotated -> as JSON has them.
 TYPES: dict[Any, Any] = {"str": str, "Kind": str, "int": int, "float": (int, float)}
 
@@ -45,7 +45,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """How far a run is: ``done`` of ``total`` of ``stage``, and what it last measured. ``at``: when (Unix time)."""
 
     stage: str
@@ -77,10 +77,10 @@ def clear_failure(folder: Path) -> None:
         (folder / FAILED).unlink(missing_ok=True)
 
 
-def read_progress(folder: Path) -> Progress | None:
+def read_progress(folder: Path) -> JobProgress | None:
     """How far the run in ``folder`` is; None when it is not at work (or has not said so for a minute)."""
-    progress = _read(Progress, folder / PROGRESS)
-    return progress if progress is not None and time.time() - progress.at < FRESH else None
+    progress = _read(JobProgress, folder / PROGRESS)
+    return progress if progress is not None and time.time() - progress.at < FRESH_SECONDS else None
 
 
 def status(folder: Path) -> str | None:
@@ -110,12 +110,12 @@ class ProgressFile:
         self._path.unlink(missing_ok=True)
 
     def watch(self, stage: str, done: int, total: int, text: str) -> None:
-        """As :data:`knot_runner.pipelines.errand.Watch`; most calls do nothing."""
+        """As :data:`knot_runner.pipelines.errand.Progress`; most calls do nothing."""
         now = time.time()
-        if text == "done" or now - self._last < EVERY:
+        if text == "done" or now - self._last < HEARTBEAT_SECONDS:
             return
         self._last = now
-        progress = Progress(stage, done, total, text, now, socket.gethostname(), os.getpid())
+        progress = JobProgress(stage, done, total, text, now, socket.gethostname(), os.getpid())
         with contextlib.suppress(UserError):  # a full disk: the run itself will say so when it commits
             write_atomic(self._path, json.dumps(asdict(progress)), durable=False)
 

@@ -10,10 +10,10 @@ from knot_runner.sweep.state import read_failure, status
 from knot_runner.sweep.task import Outcome
 
 #: Exit codes of a sweep: a job failed or diverged; or every failure is the user's input.
-FAILED, USER_ERROR = 1, 2
+EXIT_FAILED, EXIT_USER_ERROR = 1, 2
 
 
-def summary(
+def sweep_summary(
     jobs: Sequence[PlannedJob], found_done: int, outcomes: Sequence[Outcome], alike: int = 0
 ) -> tuple[list[str], int]:
     """(lines, exit code). ``jobs``: those that were launched; ``found_done``: how many were done before; ``alike``:
@@ -40,7 +40,7 @@ def summary(
     if not failed and not diverged:
         return lines, 0
     own = [failure for job in failed if (failure := read_failure(job.path)) and failure.kind == "user"]
-    return lines, USER_ERROR if failed and len(own) == len(failed) and not diverged else FAILED
+    return lines, EXIT_USER_ERROR if failed and len(own) == len(failed) and not diverged else EXIT_FAILED
 
 
 def _divergence(job: PlannedJob) -> str:

@@ -44,7 +44,7 @@ def run_in_process(config: dict[str, Any], plan: Plan) -> Outcome:
     if plan.stopped:
         return outcome(name, "skipped", False, began)
     try:
-        code = _ended(start(in_job, (config, str(plan.path), dict(os.environ)), settings))
+        code = _ended(start_job(in_job, (config, str(plan.path), dict(os.environ)), settings))
         state = _STATES.get(code) or _died(folder, code)
     except OSError as problem:  # no process can be had
         state = _failed(folder, "error", f"its process could not be started: {problem}")
@@ -92,7 +92,7 @@ def cause_of(code: int) -> tuple[Kind, str]:
 # ------------------------------------------------------------------------------------------------- the process itself
 
 #: What a job imports by its kind: on images, or on texts (torch's optimisers import torch._dynamo).
-PRELOADED = {
+JOB_MODULES = {
     True: ["knot_runner.sweep.job", "knot_runner.pipelines.federated", "knot_runner.engine.federated.lean_worker"],
     False: [
         "knot_runner.sweep.job",
@@ -105,10 +105,10 @@ PRELOADED = {
 
 def server(settings: Settings) -> multiprocessing.context.BaseContext:
     """Where jobs' processes are forked from; it has imported what the first job (of ``settings``) needs."""
-    return prepared(PRELOADED[settings.on_images])
+    return prepared(JOB_MODULES[settings.on_images])
 
 
-def start(target: Callable[..., None], arguments: tuple[Any, ...], settings: Settings) -> BaseProcess:
+def start_job(target: Callable[..., None], arguments: tuple[Any, ...], settings: Settings) -> BaseProcess:
     """A process of the server's, begun."""
     process = server(settings).Process(target=target, args=arguments)
     process.start()

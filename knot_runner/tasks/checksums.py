@@ -34,7 +34,7 @@ class DataFolder:
         """Note the file ``path``. Raises :class:`UserError` where it has a checksum and does not fit it."""
         short = self.short(path)
         if short not in self.noted:
-            self.noted[short] = opened.look(path, short)
+            self.noted[short] = opened.fingerprint(path, short)
             self._check(path, self.noted[short])
 
     def absent(self, path: Path) -> None:
@@ -47,18 +47,18 @@ class DataFolder:
         parts = []
         for name in opened.members(folder, pattern):
             accept(path := folder / name)
-            content, part = opened.read(path, name)
+            content, part = opened.read_fingerprints(path, name)
             self._check(path, part)
             parts.append(part)
             yield path, content
-        self.noted[self.short(folder)] = opened.together(self.short(folder), pattern, parts)
+        self.noted[self.short(folder)] = opened.merge_fingerprints(self.short(folder), pattern, parts)
 
     def members(self, folder: Path, pattern: str) -> list[Path]:
         """The large files below ``folder`` that fit ``pattern``, sorted; checked each, and noted together."""
-        parts = [opened.look(folder / name, name) for name in opened.members(folder, pattern)]
+        parts = [opened.fingerprint(folder / name, name) for name in opened.members(folder, pattern)]
         for part in parts:
             self._check(folder / part.path, part)
-        self.noted[self.short(folder)] = opened.together(self.short(folder), pattern, parts)
+        self.noted[self.short(folder)] = opened.merge_fingerprints(self.short(folder), pattern, parts)
         return [folder / part.path for part in parts]
 
     def path(self, entry: str) -> Path:

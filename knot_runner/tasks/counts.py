@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.tasks.examples import UNLABELLED, Task
+from knot_runner.tasks.examples import UNLABELLED, TextTask
 from knot_runner.tasks.images.types import ImageTask, Partition
 
 #: parties that a record lists one by one; of more, only the sums (partition.json has all clients)
-MOST_RECORDED = 1000
+MAX_RECORDED = 1000
 #: parties and classes that a line lists one by one
-MOST_LISTED = 12
+MAX_LISTED = 12
 TRAIN = "train"
 
 
@@ -34,7 +34,7 @@ class Counts:
 
     def record(self) -> dict[str, Any]:
         """For ``result.json``: per party and split the examples of each class; unlabelled ones where there are any."""
-        rows = self.parties if len(self.parties) <= MOST_RECORDED else {"ALL": self._sums()}
+        rows = self.parties if len(self.parties) <= MAX_RECORDED else {"ALL": self._sums()}
         made = {"classes": self.classes, "parties": {name: _lists(splits) for name, splits in rows.items()}}
         bare = {name: {split: int(n[-1]) for split, n in splits.items() if n[-1]} for name, splits in rows.items()}
         bare = {name: splits for name, splits in bare.items() if splits}
@@ -66,7 +66,7 @@ class Counts:
 
     def lines(self) -> list[str]:
         """For the terminal: a line per party and split, or one per split on all of them where they are many."""
-        if len(self.parties) > MOST_LISTED:
+        if len(self.parties) > MAX_LISTED:
             return [self._spread(split) for split in next(iter(self.parties.values()))]
         return [
             f"{name} {split} {counts.sum()}: {self._listed(counts)}"
@@ -80,7 +80,7 @@ class Counts:
         there = np.flatnonzero(labels)
         if not len(there):
             return "unlabelled"
-        if len(there) > MOST_LISTED:
+        if len(there) > MAX_LISTED:
             text = f"{len(there)} of {len(labels)} classes, {labels[there].min()} to {labels.max()} each"
         else:
             text = ", ".join(f"{self.classes[k]}={labels[k]}" for k in there)
@@ -99,7 +99,7 @@ class Counts:
         return {split: np.sum([own[split] for own in self.parties.values()], axis=0) for split in splits}
 
 
-def of_texts(task: Task) -> Counts:
+def of_texts(task: TextTask) -> Counts:
     """Per data set and split; a transfer set's examples have no labels."""
     parties = {
         name: {split: _count(part.labels, len(task.labels.names)) for split, part in data.splits.items()}

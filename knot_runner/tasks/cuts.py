@@ -8,8 +8,8 @@ from typing import Protocol, Self, TypeVar
 import numpy as np
 
 from knot_runner.errors import UserError, nearest
-from knot_runner.settings import Role, Split
-from knot_runner.tasks.examples import SPLITS, Examples
+from knot_runner.settings import Role, SplitFile
+from knot_runner.tasks.examples import TEXT_SPLITS, Examples
 from knot_runner.tasks.stratified import random_cut, stratified_cut
 
 
@@ -26,7 +26,7 @@ class Labelled(Protocol):
 Rows = TypeVar("Rows", bound=Labelled)
 
 
-def cut(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def cut_splits(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows (kept, taken) of a cut that takes ``share`` of ``labels`` (int [N]); both sorted.
 
     The cut is scikit-learn's stratified one, as in the public KNOT code; labels with a single row stay in the kept
@@ -55,7 +55,7 @@ def _single(labels: np.ndarray) -> np.ndarray:
     return counts[inverse] == 1
 
 
-Halves = Callable[[Examples, float], tuple[Examples, Examples]]
+HalfSplits = Callable[[Examples, float], tuple[Examples, Examples]]
 
 #: what the files of one data set may be: all rows, or train with valid and test apart, or with both in one
 LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
@@ -73,7 +73,9 @@ def check_layout(where: str, names: set[str]) -> None:
         )
 
 
-def complete(name: str, parts: dict[str, Examples], role: Role, split: Split, notes: list[str]) -> dict[str, Examples]:
+def complete(
+    name: str, parts: dict[str, Examples], role: Role, split: SplitFile, notes: list[str]
+) -> dict[str, Examples]:
     """Train, valid and (but for a transfer set) test from what the files give: official splits as they are, ``pool``
     cut by ``split``, ``heldout`` halved, and a split that is not there cut from train.
 
@@ -85,7 +87,7 @@ def complete(name: str, parts: dict[str, Examples], role: Role, split: Split, no
         share = round(share, 9)  # .102 + .198 is a hair above .3, which would take one row more
         if not can_stratify(rows.labels, share):
             notes.append(f"{name}: too few rows of some labels to cut {len(rows)} rows by label; cut at random")
-        kept, taken = cut(rows.labels, share, split.seed)
+        kept, taken = cut_splits(rows.labels, share, split.seed)
         return rows.take(kept), rows.take(taken)
 
     wants_test = role != "transfer"
@@ -95,10 +97,12 @@ def complete(name: str, parts: dict[str, Examples], role: Role, split: Split, no
         made = _complete(parts, split, wants_test, halves)
     except UserError as problem:
         raise UserError(f"task.datasets.{name}: {problem}") from None
-    return {key: made[key] for key in SPLITS if key in made and (key != "test" or wants_test)}
+    return {key: made[key] for key in TEXT_SPLITS if key in made and (key != "test" or wants_test)}
 
 
-def _complete(parts: dict[str, Examples], split: Split, wants_test: bool, halves: Halves) -> dict[str, Examples]:
+def _complete(
+    parts: dict[str, Examples], split: SplitFile, wants_test: bool, halves: HalfSplits
+) -> dict[str, Examples]:
     made = dict(parts)
     if "heldout" in made:
         made["valid"], made["test"] = halves(made.pop("heldout"), 0.5)

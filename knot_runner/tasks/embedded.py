@@ -11,7 +11,7 @@ import random
 import numpy as np
 
 from knot_runner.errors import UserError, nearest
-from knot_runner.settings import DatasetSettings, EmbeddedSource, Split, TaskSettings
+from knot_runner.settings import DatasetSettings, EmbeddedSource, SplitFile, TaskSettings
 from knot_runner.tasks import words
 from knot_runner.tasks.examples import Examples
 from knot_runner.tasks.rows import CONTEXT_MARK
@@ -52,7 +52,7 @@ def generate(settings: TaskSettings, name: str, data: DatasetSettings) -> dict[s
     return made
 
 
-def split_sizes(rows: int, split: Split) -> dict[str, int]:
+def split_sizes(rows: int, split: SplitFile) -> dict[str, int]:
     """Rows of train, valid and test: ``rows`` shared out by ``split``."""
     held = {"valid": round(rows * split.valid), "test": round(rows * split.test)}
     return {"train": rows - sum(held.values()), **held}
@@ -90,7 +90,7 @@ def _telling(draw: random.Random, own: tuple[str, ...], common: tuple[str, ...])
 def _review(draw: random.Random, domain: str, label: int) -> str:
     """Two or three opinions of the label's level or (30%) a neighbouring one; 15% are said by denying the opposite."""
     things, own = words.SENTIMENT[domain]
-    own = words.pooled(own, [levels for _, levels in words.SENTIMENT.values()])
+    own = words.pooled_words(own, [levels for _, levels in words.SENTIMENT.values()])
     clauses = []
     for thing in draw.sample(things, draw.choice((2, 3))):
         level = label if draw.random() < 0.7 else label + draw.choice((-1, 1))
@@ -128,7 +128,7 @@ def _dialogues(draw: random.Random, domain: str, labels: list[int], context: int
 def _utterance(draw: random.Random, domain: str, label: int) -> str:
     """A thing of the domain with a telling phrase; 15% say nothing telling, 10% what fits another mood."""
     things, own = words.EMOTION[domain]
-    own = words.pooled(own, [feelings for _, feelings in words.EMOTION.values()])
+    own = words.pooled_words(own, [feelings for _, feelings in words.EMOTION.values()])
     about = f"{draw.choice(words.FILLERS)} {draw.choice(('about', 'with', 'and'))} {draw.choice(things)}"
     chance = draw.random()
     if chance < 0.15:
@@ -141,7 +141,7 @@ def _utterance(draw: random.Random, domain: str, label: int) -> str:
 def _pair(draw: random.Random, domain: str, label: int) -> tuple[str, str]:
     """A premise, and a hypothesis that keeps its act or, for a contradiction, mostly turns it round; 70% have a cue."""
     people, places, acts, own = words.INFERENCE[domain]
-    own = words.pooled(own, [entry[3] for entry in words.INFERENCE.values()])
+    own = words.pooled_words(own, [entry[3] for entry in words.INFERENCE.values()])
     who, place, act = draw.choice(people), draw.choice(places), draw.choice(acts)
     done, opposite = act if draw.random() < 0.5 else act[::-1]
     premise = f"{place} {who} {done} {draw.choice(('today', 'again', 'at last', 'that morning'))}"

@@ -12,7 +12,7 @@ import numpy as np
 from knot_runner.settings import Labels, Role
 from knot_runner.stale.opened import Opened
 
-SPLITS = ("train", "valid", "test")
+TEXT_SPLITS = ("train", "valid", "test")
 UNLABELLED = -1
 
 
@@ -57,7 +57,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class TextTask:
     """What is learnt, from which data. ``notes``: one line each that the user should see (left out, generated, ...)."""
 
     name: str

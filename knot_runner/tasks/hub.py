@@ -7,11 +7,11 @@ from typing import Any
 
 from knot_runner.errors import UserError
 from knot_runner.settings import HubSource, ImageHub
-from knot_runner.tasks.readers import Record
-from knot_runner.tasks.rows import Table, read_table
+from knot_runner.tasks.readers import FileRecord
+from knot_runner.tasks.rows import TextTable, read_table
 
 
-def read_hub(name: str, source: HubSource) -> dict[str, list[Table]]:
+def read_hub_texts(name: str, source: HubSource) -> dict[str, list[TextTable]]:
     """Tables per split (train, valid, test, pool, heldout). ``HF_HUB_OFFLINE=1`` uses the hub's cache alone.
 
     Raises :class:`UserError` with the hub's reason in one line.
@@ -19,7 +19,7 @@ def read_hub(name: str, source: HubSource) -> dict[str, list[Table]]:
     return {split: [_table(name, source, theirs) for theirs in names] for split, names in source.splits.items()}
 
 
-def _table(name: str, source: HubSource, split: str) -> Table:
+def _table(name: str, source: HubSource, split: str) -> TextTable:
     label = f"{source.id}{f'[{source.config}]' if source.config else ''} {split}"
     rows = load_split(f"task.datasets.{name}.hub", source, split)
     return read_table(label, _records(rows, source), source.columns, source.where)
@@ -40,7 +40,7 @@ def load_split(where: str, source: HubSource | ImageHub, split: str) -> Any:
         ) from None
 
 
-def _records(rows: Any, source: HubSource) -> Iterator[Record]:
+def _records(rows: Any, source: HubSource) -> Iterator[FileRecord]:
     columns = source.columns
     needed = {columns.text, columns.pair, columns.label, columns.dialogue, *source.where}
     kept = [column for column in rows.column_names if column in needed]

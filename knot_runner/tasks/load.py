@@ -9,13 +9,13 @@ from knot_runner.settings import DatasetSettings, HubSource, LocalSource, TaskSe
 from knot_runner.tasks import cuts
 from knot_runner.tasks.checksums import DataFolder, open_folder
 from knot_runner.tasks.embedded import generate
-from knot_runner.tasks.examples import Dataset, Examples, Task
-from knot_runner.tasks.hub import read_hub
+from knot_runner.tasks.examples import Dataset, Examples, TextTask
+from knot_runner.tasks.hub import read_hub_texts
 from knot_runner.tasks.local import is_absent, read_local
-from knot_runner.tasks.rows import check_labels, dropped_notes, to_examples
+from knot_runner.tasks.rows import check_raw_labels, dropped_notes, to_examples
 
 
-def load_task(settings: TaskSettings, data_root: Path | None) -> Task:
+def load_task(settings: TaskSettings, data_root: Path | None) -> TextTask:
     """The task's data sets from ``settings.source`` (``data_root``: the folder ``local`` reads).
 
     Same settings and files, same task. Raises :class:`UserError` naming the key, or the file and line.
@@ -32,7 +32,9 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> Task:
             notes.extend(_seen_before(datasets[name]))
     if not any(data.role == "local" for data in datasets.values()):
         raise UserError(f"task.datasets: no local data set of {settings.name} is left; its files are missing")
-    return Task(settings.name, settings.labels, datasets, settings.source, notes, folder.files if folder else [], rows)
+    return TextTask(
+        settings.name, settings.labels, datasets, settings.source, notes, folder.files if folder else [], rows
+    )
 
 
 def _seen_before(dataset: Dataset) -> list[str]:
@@ -64,10 +66,10 @@ def _splits(
     file) grow."""
     if settings.source == "embedded":
         return generate(settings, name, data)
-    check_labels(name, data, settings.labels)
+    check_raw_labels(name, data, settings.labels)
     source = _checked_source(settings, name, data)
     if not isinstance(source, LocalSource):
-        tables = read_hub(name, source)
+        tables = read_hub_texts(name, source)
     elif is_absent(name, data, folder, name in settings.may_be_missing):
         entries = dict.fromkeys(file.path for files in source.files.values() for file in files)
         notes.append(f"{name}: left out, {', '.join(entries)} not there")

@@ -7,8 +7,8 @@ from pathlib import Path
 from knot_runner.errors import UserError
 from knot_runner.settings import DatasetSettings, File, LocalSource
 from knot_runner.tasks.checksums import DataFolder
-from knot_runner.tasks.readers import READERS, emotion_file
-from knot_runner.tasks.rows import Table, read_table
+from knot_runner.tasks.readers import TEXT_READERS, emotion_file
+from knot_runner.tasks.rows import TextTable, read_table
 
 
 def is_absent(name: str, data: DatasetSettings, folder: DataFolder, may_be_missing: bool) -> bool:
@@ -37,17 +37,17 @@ def is_absent(name: str, data: DatasetSettings, folder: DataFolder, may_be_missi
     return True
 
 
-def read_local(source: LocalSource, folder: DataFolder) -> dict[str, list[Table]]:
+def read_local(source: LocalSource, folder: DataFolder) -> dict[str, list[TextTable]]:
     """Tables per split (train, valid, test, pool, heldout) of files that are there; ``folder`` notes them."""
     return {split: [_table(source, folder, file) for file in files] for split, files in source.files.items() if files}
 
 
-def _table(source: LocalSource, folder: DataFolder, file: File) -> Table:
+def _table(source: LocalSource, folder: DataFolder, file: File) -> TextTable:
     paths = _paths(folder, source, file)
     for path in paths:
         folder.check(path)
     options = {"delimiter": source.delimiter} if source.format == "csv" else {}
-    records = READERS[source.format](paths[0], **options)
+    records = TEXT_READERS[source.format](paths[0], **options)
     return read_table(str(paths[0]), records, source.columns, file.where, file.rows)
 
 

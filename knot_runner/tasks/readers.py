@@ -17,7 +17,7 @@ from typing import Any
 from knot_runner.errors import UserError
 
 #: line of the file (from 1; of a csv row over several lines, the last), and the row's columns
-Record = tuple[int, dict[str, Any]]
+FileRecord = tuple[int, dict[str, Any]]
 
 #: characters of one line, far above any review; a longer one is a broken or hostile file
 LONGEST_LINE = 1 << 24
@@ -50,7 +50,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}: is empty")
 
 
-def read_csv(path: Path, delimiter: str = ",") -> Iterator[Record]:
+def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
     """Rows of a csv file with a header line; every row must have as many fields as the header."""
     last = ""
 
@@ -100,7 +100,7 @@ def _check_ended(path: Path, number: int, line: str) -> None:
         )
 
 
-def read_jsonl(path: Path) -> Iterator[Record]:
+def read_jsonl(path: Path) -> Iterator[FileRecord]:
     """Objects of a JSON-lines file; blank lines are passed over."""
     for number, line in read_lines(path):
         if not line.strip():
@@ -120,7 +120,7 @@ def emotion_file(path: Path) -> Path:
     return path.with_name(path.name.replace("dialogues_", "dialogues_emotion_", 1))
 
 
-def read_dailydialog(path: Path) -> Iterator[Record]:
+def read_dailydialog(path: Path) -> Iterator[FileRecord]:
     """Utterances (columns text, label, dialogue) of a DailyDialog text file and its emotion file.
 
     One line is one dialogue; ``__eou__`` ends each utterance. Raises where the two files do not match.
@@ -145,7 +145,7 @@ def read_dailydialog(path: Path) -> Iterator[Record]:
         raise UserError(f"{path}: ends before line {extra[0]} of {other.name}; one of the two is cut short")
 
 
-READERS: dict[str, Callable[..., Iterator[Record]]] = {
+TEXT_READERS: dict[str, Callable[..., Iterator[FileRecord]]] = {
     "csv": read_csv,
     "jsonl": read_jsonl,
     "dailydialog": read_dailydialog,

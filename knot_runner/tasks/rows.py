@@ -12,16 +12,16 @@ from typing import Any, NoReturn
 import numpy as np
 
 from knot_runner.errors import UserError, nearest
-from knot_runner.settings import Columns, DatasetSettings, Labels
+from knot_runner.settings import DatasetSettings, Labels, TextColumns
 from knot_runner.tasks.examples import UNLABELLED, Examples
-from knot_runner.tasks.readers import Record
+from knot_runner.tasks.readers import FileRecord
 
 #: between the current utterance and the earlier ones (knot.md 1.6)
 CONTEXT_MARK = " [SEP] "
 
 
 @dataclass(slots=True)
-class Row:
+class TextRow:
     """One row that has its texts. ``label`` is the raw label as text; None when the data set names no label column."""
 
     line: int
@@ -32,19 +32,19 @@ class Row:
 
 
 @dataclass
-class Table:
+class TextTable:
     """The rows of one file (or hub split), in order. ``dropped``: rows left out because a text was missing; ``read``:
     all rows found, also those that ``where`` leaves out."""
 
     source: str
-    rows: list[Row]
+    rows: list[TextRow]
     dropped: int
     read: int
 
 
 def read_table(
-    source: str, records: Iterable[Record], columns: Columns, where: dict[str, Any], expected: int | None = None
-) -> Table:
+    source: str, records: Iterable[FileRecord], columns: TextColumns, where: dict[str, Any], expected: int | None = None
+) -> TextTable:
     """Pick the columns of ``records``, keeping rows that fit ``where``; rows without text are dropped and counted.
 
     Raises :class:`UserError` for a column that no row has, when no row is left, and unless there are ``expected`` rows.
@@ -75,7 +75,7 @@ def read_table(
         raise UserError(f"{source}: has no column '{column}'{nearest(column, known)}")
     if not rows:
         _explain_none(source, read, dropped, allowed, met)
-    return Table(source, rows, dropped, read)
+    return TextTable(source, rows, dropped, read)
 
 
 def _explain_none(
@@ -103,14 +103,14 @@ def _fits(record: dict[str, Any], allowed: dict[str, set[str]], met: dict[str, s
     return fits
 
 
-def _row(source: str, line: int, record: dict[str, Any], columns: Columns) -> Row | None:
+def _row(source: str, line: int, record: dict[str, Any], columns: TextColumns) -> TextRow | None:
     text = _text(source, line, record, columns.text)
     pair = _text(source, line, record, columns.pair) if columns.pair else None
     if text is None or (columns.pair and pair is None):
         return None
     label = raw_label(record.get(columns.label)) if columns.label else None
     dialogue = raw_label(record.get(columns.dialogue)) if columns.dialogue else None
-    return Row(line, text, pair, label, dialogue)
+    return TextRow(line, text, pair, label, dialogue)
 
 
 def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | None:
@@ -129,7 +129,7 @@ def raw_label(value: Any) -> str:
     return re.sub(r"(?<=\d)\.0+$", "", text)
 
 
-def with_context(rows: list[Row], previous: int) -> list[str]:
+def with_context(rows: list[TextRow], previous: int) -> list[str]:
     """Each row's text, then up to ``previous`` earlier texts of its dialogue, newest first, joined by [SEP].
 
     A dialogue is a run of rows with one dialogue id, since ids restart in every file (knot.md 1.6).
@@ -144,7 +144,7 @@ def with_context(rows: list[Row], previous: int) -> list[str]:
     return texts
 
 
-def to_examples(tables: list[Table], name: str, data: DatasetSettings, labels: Labels, context: int) -> Examples:
+def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, labels: Labels, context: int) -> Examples:
     """Label the tables' rows as ``task.datasets.<name>`` says, after contexts are built, and join them in order.
 
     Raises :class:`UserError` naming file, line and label for a raw label that is in neither ``labels`` nor ``drop``.
@@ -164,7 +164,7 @@ def to_examples(tables: list[Table], name: str, data: DatasetSettings, labels: L
     return Examples(texts, pairs if has_pairs else None, np.array(numbers, dtype=np.int64))
 
 
-def _number(table: Table, row: Row, name: str, data: DatasetSettings, labels: Labels) -> int:
+def _number(table: TextTable, row: TextRow, name: str, data: DatasetSettings, labels: Labels) -> int:
     if row.label is None:
         return UNLABELLED
     if row.label not in data.labels:
@@ -175,7 +175,7 @@ def _number(table: Table, row: Row, name: str, data: DatasetSettings, labels: La
     return labels.names.index(data.labels[row.label])
 
 
-def check_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
+def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
     """Every raw label must map to a label of the task, and must not be dropped as well."""
     where = f"task.datasets.{name}"
     for raw, label in data.labels.items():
@@ -185,7 +185,7 @@ def check_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
             raise UserError(f"{where}.drop: '{raw}' is in labels too; one of the two is right")
 
 
-def dropped_notes(name: str, tables: Iterable[Table]) -> Iterator[str]:
+def dropped_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
     """One line for each data set that lost rows without text."""
     counts = Counter({table.source: table.dropped for table in tables if table.dropped})
     if total := counts.total():

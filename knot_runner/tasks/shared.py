@@ -12,10 +12,10 @@ from weakref import WeakValueDictionary
 
 from knot_runner.settings import ImageTaskSettings, TaskSettings
 from knot_runner.strict import digest
-from knot_runner.tasks import Task, load_task
+from knot_runner.tasks import TextTask, load_task
 from knot_runner.tasks.images import ImageTask, load_images
 
-AnyTask = TypeVar("AnyTask", Task, ImageTask)
+AnyTask = TypeVar("AnyTask", TextTask, ImageTask)
 
 
 class SharedTasks:
@@ -36,7 +36,7 @@ class SharedTasks:
         """:func:`load_images`, or what it returned before."""
         return self._get(load_images, settings, data_root)
 
-    def texts(self, settings: TaskSettings, data_root: Path | None) -> Task:
+    def texts(self, settings: TaskSettings, data_root: Path | None) -> TextTask:
         """:func:`load_task`, or what it returned before."""
         return self._get(load_task, settings, data_root)
 
@@ -52,7 +52,7 @@ class SharedTasks:
             self._remember(key, task)
         return task
 
-    def _remember(self, key: str, task: Task | ImageTask) -> None:
+    def _remember(self, key: str, task: TextTask | ImageTask) -> None:
         with self._lock:
             self._known[key] = self._last[key] = task
             self._last.move_to_end(key)

@@ -192,6 +192,8 @@ INFERENCE = {
 }
 
 
-def pooled(own: tuple[tuple[str, ...], ...], others: list[tuple[tuple[str, ...], ...]]) -> tuple[tuple[str, ...], ...]:
+def pooled_words(
+    own: tuple[tuple[str, ...], ...], others: list[tuple[tuple[str, ...], ...]]
+) -> tuple[tuple[str, ...], ...]:
     """``own`` words per label, or, for a domain that has none, those of all ``others``, label by label."""
     return tuple(words or tuple(word for other in others for word in other[label]) for label, words in enumerate(own))

@@ -14,21 +14,21 @@ from knot_runner.engine.federated.cohort import Blueprint, ImageData
 from knot_runner.engine.seeds import generator
 from knot_runner.errors import UserError
 from knot_runner.settings import ProbeSettings, Settings
-from knot_runner.temperature.boundary import boundary
-from knot_runner.temperature.gradients import gradients
-from knot_runner.temperature.probed import Probed, Watch, start
+from knot_runner.temperature.boundary import boundary_arrays
+from knot_runner.temperature.gradients import gradient_arrays
+from knot_runner.temperature.probed import Probed, ProbeProgress, start_probe
 
-__all__ = ["probe"]
+__all__ = ["probe_arrays"]
 
 
-def probe(
+def probe_arrays(
     hp: ProbeSettings,
     settings: Settings,
     data: ImageData,
     test: ImageData,
     blueprint: Blueprint,
     device: torch.device,
-    watch: Watch,
+    watch: ProbeProgress,
     say: Callable[[str], None],
 ) -> dict[str, Tensor]:
     """The arrays of ``probe.safetensors``, on the CPU: K temperatures, N images of Fig. 1, M wrong ones of Fig. 2.
@@ -40,12 +40,12 @@ def probe(
     Raises :class:`UserError` when the central training diverges, or for a ``shown_class`` that is not there.
     """
     of_class = _shown_rows(hp, data, blueprint)
-    probed = Probed(start(hp, settings, data, test, blueprint, device, watch), data, device)
+    probed = Probed(start_probe(hp, settings, data, test, blueprint, device, watch), data, device)
     rows = {key: _draw(settings.seed, key, getattr(hp, key), data, say) for key in ("images", "boundary_images")}
     return {
         "temperatures": torch.tensor(hp.temperatures, dtype=torch.float64),
-        **gradients(hp, probed, rows["images"], watch),
-        **boundary(hp, probed, rows["boundary_images"], watch),
+        **gradient_arrays(hp, probed, rows["images"], watch),
+        **boundary_arrays(hp, probed, rows["boundary_images"], watch),
         **_softmax(hp, probed, of_class, say),
     }
 

@@ -10,29 +10,29 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from knot_runner.settings import ProbeSettings
-from knot_runner.temperature.probed import Probed, Watch
+from knot_runner.temperature.probed import Probed, ProbeProgress
 
 #: Images in a batch; each has weights of its own (2 million, 8 MB, with McMahan's CNN).
-ROWS = 16
+_ROWS = 16
 #: The first interval searched is [0, attack_limit / 2**DOUBLINGS]; then its upper end doubles.
 DOUBLINGS = 12
 
 
 @torch.no_grad()
-def boundary(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: Watch) -> dict[str, Tensor]:
+def boundary_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:
     """``boundary.before`` [M], ``boundary.after`` [K, M], ``boundary.right`` [K, M] and ``boundary.tried`` [1], for the
-    M of ``rows`` that the model has wrong; see :func:`knot_runner.temperature.probe`. On the CPU."""
+    M of ``rows`` that the model has wrong; see :func:`knot_runner.temperature.probe_arrays`. On the CPU."""
     wrong = torch.cat([(probed.model(images).argmax(1) != labels).cpu() for images, labels in probed.batches(rows)])
     chosen, done = rows[wrong], 0
     before, after = torch.empty(len(chosen)), torch.empty(len(hp.temperatures), len(chosen))
     right = torch.empty(after.shape, dtype=torch.uint8)
-    for images, labels in probed.batches(chosen, ROWS) if len(chosen) else ():
+    for images, labels in probed.batches(chosen, _ROWS) if len(chosen) else ():
         watch("boundary distances", done, len(chosen), "")
         here = slice(done, done + len(labels))
-        before[here] = distances(probed.model, images, labels, hp).cpu()
+        before[here] = boundary_distances(probed.model, images, labels, hp).cpu()
         for i, temperature in enumerate(hp.temperatures):
             forward = _each_its_own(probed.model, stepped(probed.model, images, labels, temperature, hp.step_lr))
-            after[i, here] = distances(forward, images, labels, hp).cpu()
+            after[i, here] = boundary_distances(forward, images, labels, hp).cpu()
             right[i, here] = (forward(images).argmax(1) == labels).to(torch.uint8).cpu()
         done += len(labels)
     watch("boundary distances", done, done, "done")
@@ -40,7 +40,9 @@ def boundary(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: Watch) -> d
     return {f"boundary.{name}": array for name, array in found.items()}
 
 
-def distances(forward: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, hp: ProbeSettings) -> Tensor:
+def boundary_distances(
+    forward: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, hp: ProbeSettings
+) -> Tensor:
     """[n]: the epsilon at which ``forward(images + epsilon * sign(gradient))`` first has another argmax (FGSM).
 
     For an image that is wrong already, a change of decision is a change to any other class. The upper end of the

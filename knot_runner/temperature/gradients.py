@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.settings import ProbeSettings
-from knot_runner.temperature.probed import Probed, Watch
+from knot_runner.temperature.probed import Probed, ProbeProgress
 
 
-def gradients(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: Watch) -> dict[str, Tensor]:
+def gradient_arrays(hp: ProbeSettings, probed: Probed, rows: Tensor, watch: ProbeProgress) -> dict[str, Tensor]:
     """``gradients.norm`` float32 [K, N] and ``gradients.right`` uint8 [N] of ``rows`` [N], on the CPU."""
     norms, right, done = [], [], 0
     for images, labels in probed.batches(rows):

@@ -16,9 +16,9 @@ from knot_runner.models.images import build_image_model
 from knot_runner.settings import ProbeSettings, Settings
 
 #: Called with (stage, done, total, text); ``text="done"`` ends a stage.
-Watch = Callable[[str, int, int, str], None]
+ProbeProgress = Callable[[str, int, int, str], None]
 #: Images in a batch.
-ROWS = 256
+_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -29,21 +29,21 @@ class Probed:
     data: ImageData
     device: torch.device
 
-    def batches(self, rows: Tensor, size: int = ROWS) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, rows: Tensor, size: int = _ROWS) -> Iterator[tuple[Tensor, Tensor]]:
         """Normalised images [n, C, H, W] float32 and labels [n] of ``rows``, on the device, ``size`` at a time."""
         for part in rows.to(self.data.labels.device).split(size):
             images = local.normalised(self.data, part, torch.float32)
             yield images.to(self.device), self.data.labels[part].to(self.device)
 
 
-def start(
+def start_probe(
     hp: ProbeSettings,
     settings: Settings,
     data: ImageData,
     test: ImageData,
     blueprint: Blueprint,
     device: torch.device,
-    watch: Watch,
+    watch: ProbeProgress,
 ) -> nn.Module:
     """The model of :class:`Probed`: fresh, or after ``warm_epochs`` of central training at T=1 (the paper says no more
     than "an initial neural network")."""
@@ -59,7 +59,7 @@ def start(
         if not (weights.isfinite().all() and buffers.isfinite().all()):
             raise UserError(f"training.lr: central training at {recipe.lr} diverged; a smaller rate would be right")
     model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
-    flat.load(model, flat.layout_of(blueprint), weights, buffers)
+    flat.load_flat(model, flat.layout_of(blueprint), weights, buffers)
     return model.to(device).eval().requires_grad_(False)
 
 

@@ -35,13 +35,13 @@ class Descent:
     steps: int = 0
 
 
-def start(count: int, dimension: int, scale: float, rng: np.random.Generator) -> Descent:
+def first_descent(count: int, dimension: int, scale: float, rng: np.random.Generator) -> Descent:
     """``count`` points from N(0, scale^2 I) in R^dimension."""
     points = scale * rng.standard_normal((count, dimension))
     return Descent(points, np.zeros_like(points), np.zeros_like(points))
 
 
-def step(state: Descent, gradient: np.ndarray, optimiser: Literal["sgd", "adam"], lr: float) -> Descent:
+def descent_step(state: Descent, gradient: np.ndarray, optimiser: Literal["sgd", "adam"], lr: float) -> Descent:
     """``state`` after one step of size ``lr`` against ``gradient`` [K, d]."""
     if optimiser == "sgd":
         return Descent(state.points - lr * gradient, state.first, state.second, state.steps + 1)

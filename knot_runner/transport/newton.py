@@ -53,9 +53,9 @@ RATIO = 0.35
 CAP = 4.0
 #: a step that would change h by less than this times eps^2 / max(cost), and the exponents by less than 1, lets the row
 #: go on to the next eps: the tangent is off by about the error of the exponents times max(cost) / eps
-NEAR = 2.0
+NEAR_OPTIMUM = 2.0
 #: relative error of an exponential, in units of 1 + max(cost) / eps
-ROUNDING = 1e-15
+NEWTON_ROUNDING = 1e-15
 #: conductance from label j to the ground, times q_j, in the same units: above rounding
 GROUND = 1e-14
 #: the same, where nothing is seen to move: above the smallest numbers that have all digits
@@ -64,9 +64,9 @@ UNSEEN = 1e-290
 NOTHING = 1e-50
 #: p and q that differ by less, relatively, in every label are equal up to the rounding of their sums
 SAME = 2e-15
-ITERATIONS = 400
+MAX_ITERATIONS = 400
 #: bytes of one [labels, labels, rows] tensor: what a core's cache holds, and what a GPU takes at a time
-CHUNK = {"cpu": 2**20, "cuda": 2**28}
+NUMBERS_AT_ONCE = {"cpu": 2**20, "cuda": 2**28}
 
 
 @dataclass
@@ -92,7 +92,7 @@ def semi_dual(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: flo
     look at ``marginal_error`` (rounding alone makes about 1e-16 max(cost) / epsilon of it).
     """
     p, q, cost = (t.detach().to(torch.float64) for t in (p, q, cost))
-    room = CHUNK["cpu" if p.device.type == "cpu" else "cuda"]
+    room = NUMBERS_AT_ONCE["cpu" if p.device.type == "cpu" else "cuda"]
     rows = max(1, room // (8 * cost.numel()))
     parts = [
         _solve(a.T.contiguous(), b.T.contiguous(), cost[..., None], epsilon, tolerance)
@@ -152,7 +152,7 @@ def _climb(p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float)
     none = torch.zeros_like(index)
     rows = _Rows(index, p, q, _excess(p, q), h, start, flat, -torch.ones_like(start), h, start, tangent, none > 0, none)
     best, iterations = torch.empty_like(h), torch.empty_like(index)
-    for _ in range(ITERATIONS):
+    for _ in range(MAX_ITERATIONS):
         _iterate(rows, cost, epsilon, tolerance)
         left = len(rows.done) - int(rows.done.sum())
         if left == 0:
@@ -187,7 +187,7 @@ def _iterate(rows: _Rows, cost: Tensor, epsilon: float, tolerance: float) -> Non
     h = rows.h + step * torch.where(width < CAP, rows.eps, CAP / width * rows.eps)
     eps = rows.eps
     if levels:
-        onward = (width < (NEAR / reach).clamp(max=1)) & ~final & ~back
+        onward = (width < (NEAR_OPTIMUM / reach).clamp(max=1)) & ~final & ~back
         eps = torch.where(onward, (eps * RATIO).clamp(min=epsilon), eps)
         h += tangent * (eps - rows.eps)
 
@@ -213,7 +213,7 @@ def _directions(
     steps = _eliminate(_graph(s, ps), ground, torch.stack(rhs, 1))
     alive = rows.q > 0  # a label without mass stays where it is
     # where every P_j is q_j up to rounding, a step would be noise
-    settled = (residual.abs() <= ROUNDING * (1 + reach) * scale).all(0)
+    settled = (residual.abs() <= NEWTON_ROUNDING * (1 + reach) * scale).all(0)
     step = (steps[:, 0] - (rows.q * steps[:, 0]).sum(0)).where(alive & ~settled, 0.0)
     return step, rows.tangent if z is None else steps[:, 1].where(alive, 0.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from knot_runner.strict import rule
+from knot_runner.strict import require
 
 
 class TransportError(FloatingPointError):
@@ -30,6 +30,8 @@ class Solver:
 
     def __post_init__(self) -> None:
         if self.name in ("newton", "geomloss"):
-            rule(self.epsilon >= 1e-4, "epsilon", f"{self.epsilon} is below 1e-4; solver exact or line takes the limit")
-        rule(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"{self.tolerance} is outside 1e-12..1e-3")
-        rule(0 < self.scaling < 1, "scaling", f"{self.scaling} is not between 0 and 1")
+            require(
+                self.epsilon >= 1e-4, "epsilon", f"{self.epsilon} is below 1e-4; solver exact or line takes the limit"
+            )
+        require(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"{self.tolerance} is outside 1e-12..1e-3")
+        require(0 < self.scaling < 1, "scaling", f"{self.scaling} is not between 0 and 1")

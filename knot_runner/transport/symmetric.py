@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 #: relative error of an exponential, in units of 1 + max(cost) / eps
-ROUNDING = 1e-15
+_ROUNDING = 1e-15
 ITERATIONS = 400
 
 
@@ -20,7 +20,7 @@ def fixed_point(q: Tensor, cost: Tensor, epsilon: float) -> tuple[Tensor, int]:
     """
     masses = epsilon * q.log().clamp(min=-1e4)  # finite, so that 0 times it is 0
     f = (-0.5 * masses).where(q > 0, 0.0)
-    enough, iterations, change = ROUNDING * (epsilon + float(cost.max())), 0, None
+    enough, iterations, change = _ROUNDING * (epsilon + float(cost.max())), 0, None
     while iterations < ITERATIONS and (change is None or bool((change.abs() > enough).any())):
         change = 0.5 * (-epsilon * torch.logsumexp((f + masses - cost) / epsilon, 1) - f)
         f, iterations = f + change, iterations + 1

@@ -17,16 +17,16 @@ from knot_runner import stale
 from knot_runner.errors import UserError, nearest
 from knot_runner.records import read_result
 from knot_runner.report.output import output
-from knot_runner.report.terminal import short
+from knot_runner.report.terminal import short_line
 from knot_runner.report.text import plain
 
 if TYPE_CHECKING:
     from knot_runner.composed import ComposedJob
     from knot_runner.estimate.notes import Foreseen
     from knot_runner.estimate.pieces import Load
-    from knot_runner.estimate.whole import Estimate
+    from knot_runner.estimate.whole import SweepEstimate
 
-HELP = """\
+CHECK_HELP = """\
 knot-runner check [overrides] [flags]: the jobs of a command, what is there, what is to come; runs nothing
 
   --all                every job, also of a large grid
@@ -36,15 +36,15 @@ knot-runner check [overrides] [flags]: the jobs of a command, what is there, wha
   --config-dir=DIR     YAML of your own
 
   knot-runner check experiment=knot_table3 task.missing=skip --no-estimate"""
-FLAGS = ("--all", "--no-estimate", "--seconds=30")
+CHECK_FLAGS = ("--all", "--no-estimate", "--seconds=30")
 #: Hydra's flags, and ours for composing, that may stand here too.
 OTHERS = ("-m", "--multirun", "--config-dir=DIR")
 #: More jobs than that are shown in groups.
-MOST = 30
+MAX_JOBS_LISTED = 30
 #: Jobs that need a look which are shown one by one beside the groups.
 NOTABLE = 10
 TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
-Standing = Literal["done", "diverged", "other data", "running", "failed", "stopped", "to do"]
+_Standing = Literal["done", "diverged", "other data", "running", "failed", "stopped", "to do"]
 
 
 @dataclass(frozen=True)
@@ -58,23 +58,23 @@ class Options:
 
 
 @dataclass(frozen=True)
-class State:
+class JobState:
     """Where a job stands, and in a few words what more there is to say."""
 
-    standing: Standing
+    standing: _Standing
     text: str
 
 
-def check(arguments: list[str]) -> int:
+def check_command(arguments: list[str]) -> int:
     """List the jobs, what they share, and what those to do will take. Returns 2 where the sweep would stop at once."""
     from knot_runner.compose import compose_all
 
-    options = parse(arguments)
+    options = parse_check(arguments)
     jobs, _ = compose_all(options.rest)
     data = stale.CurrentData(jobs[0].settings.paths.data)
     states = [state_of(job, data) for job in jobs]
     console = output()
-    shown = jobs if len(jobs) <= MOST or options.all else []
+    shown = jobs if len(jobs) <= MAX_JOBS_LISTED or options.all else []
     console.print(_listed(shown, states) if shown else _grouped(jobs, states))
     console.print(_summary(states), highlight=False)
     refused = any(state.standing == "other data" for state in states)
@@ -91,7 +91,7 @@ def check(arguments: list[str]) -> int:
 DONE = ("done", "diverged", "other data")
 
 
-def parse(arguments: list[str]) -> Options:
+def parse_check(arguments: list[str]) -> Options:
     """The flags. Raises :class:`UserError` for one that there is not, with the nearest that there is."""
     rest, found = [], Options()
     show_all, estimate, seconds = found.all, found.estimate, found.seconds
@@ -106,7 +106,7 @@ def parse(arguments: list[str]) -> Options:
         elif name in {flag.partition("=")[0] for flag in OTHERS} or not argument.startswith("-"):
             rest.append(argument)
         else:
-            raise UserError(f"{argument}: there is no such flag of check{nearest(argument, [*FLAGS, *OTHERS])}")
+            raise UserError(f"{argument}: there is no such flag of check{nearest(argument, [*CHECK_FLAGS, *OTHERS])}")
     return Options(show_all, estimate, seconds, rest)
 
 
@@ -123,7 +123,7 @@ def _seconds(value: str) -> float:
 # ------------------------------------------------------------------------------------------------------------- states
 
 
-def state_of(job: ComposedJob, data: stale.CurrentData | None = None) -> State:
+def state_of(job: ComposedJob, data: stale.CurrentData | None = None) -> JobState:
     """What the job's folder, and its lock, say of it; ``data``: what it would read, shared by a command's jobs."""
     from knot_runner.sweep.state import read_failure, read_progress
 
@@ -131,27 +131,27 @@ def state_of(job: ComposedJob, data: stale.CurrentData | None = None) -> State:
     if result is not None:
         changes = (data or stale.CurrentData(job.settings.paths.data)).changes(result)
         if changes:
-            return State("other data", f"made from other data: {changes[0].removeprefix(stale.DATA)}")
-        return State("diverged", "diverged") if result["status"] == "diverged" else State("done", "done")
+            return JobState("other data", f"made from other data: {changes[0].removeprefix(stale.DATA_CHANGE)}")
+        return JobState("diverged", "diverged") if result["status"] == "diverged" else JobState("done", "done")
     progress = read_progress(job.folder)
     if progress is not None:
-        return State("running", f"running: {progress.stage} {progress.done} of {progress.total}")
+        return JobState("running", f"running: {progress.stage} {progress.done} of {progress.total}")
     if is_locked(Path(job.settings.paths.out) / ".locks" / job.run_id):
-        return State("running", "running")
+        return JobState("running", "running")
     if (failure := read_failure(job.folder)) is not None:
-        return State("failed", f"failed: {failure.cause}")
-    return _begun(job) or State("to do", "to do")
+        return JobState("failed", f"failed: {failure.cause}")
+    return _begun(job) or JobState("to do", "to do")
 
 
-def _begun(job: ComposedJob) -> State | None:
+def _begun(job: ComposedJob) -> JobState | None:
     """A job that was stopped goes on from its last commit."""
     from knot_runner.estimate.kinds import rounds_done
 
     done = rounds_done(job)
     if done is not None:
         rounds = getattr(job.settings.training, "rounds", None)
-        return State("stopped", f"stopped in round {done} of {rounds}" if rounds else "stopped")
-    return State("stopped", "stopped") if (job.folder / "config.yaml").exists() else None
+        return JobState("stopped", f"stopped in round {done} of {rounds}" if rounds else "stopped")
+    return JobState("stopped", "stopped") if (job.folder / "config.yaml").exists() else None
 
 
 def is_locked(path: Path) -> bool:
@@ -167,18 +167,18 @@ def is_locked(path: Path) -> bool:
 # -------------------------------------------------------------------------------------------------------------- lists
 
 
-def _listed(jobs: list[ComposedJob], states: list[State]) -> Table:
+def _listed(jobs: list[ComposedJob], states: list[JobState]) -> Table:
     rows = _table(TITLES)
     for job, state in zip(jobs, states, strict=True):
         task, name, seed = job.settings.task, job.settings.method["name"], str(job.settings.seed)
-        _add(rows, job.run_id, task.name, task.source, name, seed, short(job.label), state.text)
+        _add(rows, job.run_id, task.name, task.source, name, seed, short_line(job.label), state.text)
     return rows
 
 
-def _grouped(jobs: list[ComposedJob], states: list[State]) -> Table:
+def _grouped(jobs: list[ComposedJob], states: list[JobState]) -> Table:
     """A row per task, source and method; jobs that need a look have one of their own."""
     rows = _table(("task", "source", "method", "jobs", "state"))
-    groups: dict[tuple[str, str, str], list[State]] = {}
+    groups: dict[tuple[str, str, str], list[JobState]] = {}
     for job, state in zip(jobs, states, strict=True):
         task = job.settings.task
         groups.setdefault((task.name, task.source, job.settings.method["name"]), []).append(state)
@@ -205,7 +205,7 @@ def _add(rows: Table, *cells: str) -> None:
     rows.add_row(*(Text(plain(cell)) for cell in cells))
 
 
-def _summary(states: list[State]) -> str:
+def _summary(states: list[JobState]) -> str:
     """``33 jobs, 12 done, 21 to do``, and of those what has been begun."""
     count = Counter(state.standing for state in states)
     left = len(states) - sum(count[name] for name in DONE)
@@ -220,17 +220,17 @@ def _summary(states: list[State]) -> str:
 
 
 def _looked_ahead(console: Console, jobs: list[ComposedJob], done: list[ComposedJob], options: Options) -> int:
-    from knot_runner.estimate.notes import foresee
-    from knot_runner.estimate.whole import estimate, plain_loads
+    from knot_runner.estimate.notes import preview_notes
+    from knot_runner.estimate.whole import estimate_sweep, plain_loads
 
     if not options.estimate:
         _print_shared(console, plain_loads(jobs))
         return 0
     with console.status("reading (--no-estimate leaves it out)"):
-        foreseen = foresee(jobs, options.seconds)
+        foreseen = preview_notes(jobs, options.seconds)
     _print_foreseen(console, foreseen, len(jobs))
     with console.status(f"timing (at most {options.seconds:g} s; --no-estimate leaves it out)"):
-        found = estimate(jobs, done, options.seconds)
+        found = estimate_sweep(jobs, done, options.seconds)
     _print_shared(console, found.loads)
     _print_estimate(console, found, Path(jobs[0].settings.paths.out))
     problems = list(dict.fromkeys([*([foreseen.problem] if foreseen.problem else []), *found.problems]))
@@ -257,7 +257,7 @@ def _print_shared(console: Console, loads: list[Load]) -> None:
             console.print(Text(f"  {plain(line)}"))
 
 
-def _print_estimate(console: Console, found: Estimate, out: Path) -> None:
+def _print_estimate(console: Console, found: SweepEstimate, out: Path) -> None:
     from knot_runner.estimate.lines import kind_rows, total_lines
     from knot_runner.estimate.processes import free_memory
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from knot_runner.errors import UserError
 from knot_runner.verbs.preset import preset_of
 
-HELP = """\
+CLAIMS_HELP = """\
 knot-runner claims PRESET [overrides]: which of the paper's claims hold, with intervals, from the records
 
   --config-dir=DIR     YAML of your own, as when it ran
@@ -14,7 +14,7 @@ knot-runner claims PRESET [overrides]: which of the paper's claims hold, with in
   knot-runner claims chill_table1 task=femnist"""
 
 
-def claims(arguments: list[str]) -> int:
+def claims_command(arguments: list[str]) -> int:
     """Print the verdicts on the preset's claims and write them below ``<out>/claims``.
 
     Raises :class:`UserError`, also for a preset without claims.
@@ -23,13 +23,13 @@ def claims(arguments: list[str]) -> int:
     if not preset.spec.get("claims"):
         raise UserError(f"claims {preset.name}: its YAML has no report.claims; a list of them is what is judged")
     from knot_runner.report.claims import judge
-    from knot_runner.report.claims_view import to_terminal, write_all
+    from knot_runner.report.claims_view import claims_table, write_claims
     from knot_runner.report.output import output
     from knot_runner.show import folder_for, references
 
     verdicts = judge(references(preset.jobs), preset.spec, preset.command)
     title = f"Claims of {preset.name}"
-    output().print(to_terminal(title, verdicts))
-    for path in write_all(title, verdicts, folder_for(preset.out, "claims"), preset.name):
+    output().print(claims_table(title, verdicts))
+    for path in write_claims(title, verdicts, folder_for(preset.out, "claims"), preset.name):
         print(path)
     return 0

@@ -11,7 +11,7 @@ from knot_runner.errors import UserError, nearest
 if TYPE_CHECKING:
     from knot_runner.report.compare import Question
 
-HELP = """\
+COMPARE_HELP = """\
 knot-runner compare [key=value ...] [flags]: any runs side by side, by any setting
 
   key=value, key!=value, key<value ...   runs whose settings are so
@@ -26,18 +26,18 @@ knot-runner compare [key=value ...] [flags]: any runs side by side, by any setti
   --export=FILE        also as .csv, .parquet, .tex or .md; several with commas
 
   knot-runner compare task=femnist --by=method.name --measure=accuracy --export=runs.csv"""
-FLAGS = ("--out", "--by", "--measure", "--best", "--over", "--select", "--sort", "--export", "--runs")
+COMPARE_FLAGS = ("--out", "--by", "--measure", "--best", "--over", "--select", "--sort", "--export", "--runs")
 SPLITS = ("test", "half")
 #: Where runs are by default, and how any other verb is told.
 OUT, PLACE = "outputs", "paths.out="
 #: The data that runs must have been made from.
-DATA = "paths.data="
+DATA_KEY = "paths.data="
 
 
-def compare(arguments: list[str]) -> int:
+def compare_command(arguments: list[str]) -> int:
     """Runs below ``paths.out`` side by side: ``[key=value ...] [--by=KEYS] [--measure=KEYS] [--sort=KEY] [--runs]
     [--best=MEASURE --over=KEYS [--select=half]] [--export=FILE] [--out=DIR]``. Raises :class:`UserError`."""
-    from knot_runner.report.compare import compare as answer
+    from knot_runner.report.compare import compare_runs as answer
     from knot_runner.report.compare_files import TerminalSheet, form_of, write
     from knot_runner.report.compare_filters import split_commas
     from knot_runner.report.output import output
@@ -56,14 +56,14 @@ def compare(arguments: list[str]) -> int:
 
 def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
     from knot_runner.report.compare import Question
-    from knot_runner.report.compare_filters import parse
+    from knot_runner.report.compare_filters import parse_filter
 
     _check(flags)
     one = {name: texts[-1] for name, texts in flags.items()}
     place = [word.partition("=")[2] for word in words if word.startswith(PLACE)]
     return Question(
         out=Path(one.get("--out") or [OUT, *place][-1]).expanduser(),
-        filters=tuple(parse(word) for word in words if not word.startswith((PLACE, DATA))),
+        filters=tuple(parse_filter(word) for word in words if not word.startswith((PLACE, DATA_KEY))),
         by=_names(flags["--by"]) if "--by" in flags else None,
         measures=_names(flags.get("--measure", ())),
         best=one.get("--best", ""),
@@ -71,7 +71,7 @@ def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
         select=one.get("--select", "test"),
         sort=one.get("--sort", ""),
         runs="--runs" in flags,
-        data=next((word.removeprefix(DATA) for word in reversed(words) if word.startswith(DATA)), None),
+        data=next((word.removeprefix(DATA_KEY) for word in reversed(words) if word.startswith(DATA_KEY)), None),
     )
 
 
@@ -80,8 +80,8 @@ def _flags(arguments: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        if name not in FLAGS:
-            raise UserError(f"{name}: there is no such flag{nearest(name, FLAGS)}")
+        if name not in COMPARE_FLAGS:
+            raise UserError(f"{name}: there is no such flag{nearest(name, COMPARE_FLAGS)}")
         if (name == "--runs") == bool(equals) or (not value and name not in ("--runs", "--by")):
             raise UserError(f"{argument}: {'takes no value' if name == '--runs' else f'needs a value, {name}=...'}")
         found.setdefault(name, []).append(value)

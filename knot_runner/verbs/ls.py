@@ -12,7 +12,7 @@ from knot_runner.errors import UserError
 from knot_runner.report.output import output
 from knot_runner.report.text import plain
 
-HELP = """\
+LS_HELP = """\
 knot-runner ls [--config-dir=DIR] [plugins=[FILE.py]]: tasks, models, methods, presets and what they are
 
   --config-dir=DIR     YAML of your own, too
@@ -21,15 +21,17 @@ knot-runner ls [--config-dir=DIR] [plugins=[FILE.py]]: tasks, models, methods, p
   knot-runner ls --config-dir=mine plugins=[mine/losses.py]"""
 
 
-def ls(arguments: list[str]) -> int:
+def ls_command(arguments: list[str]) -> int:
     """Print each group with its choices and what they are. Raises :class:`UserError`."""
-    from knot_runner.overrides import config_dir_of, parse, split_flags
+    from knot_runner.overrides import config_dir_of, parse_overrides, split_flags
 
     flags, words = split_flags(arguments)
     folder = config_dir_of(flags)
-    plugins = [name for override in parse(words) for name in _plugins(override.key_or_group, override.value())]
+    plugins = [
+        name for override in parse_overrides(words) for name in _plugins(override.key_or_group, override.value())
+    ]
     for group in listing.GROUPS:
-        _print(group, [(path.stem, _described(path, folder)) for path in listing.files(group, folder)])
+        _print(group, [(path.stem, _described(path, folder)) for path in listing.yaml_files(group, folder)])
     for path in listing.hidden(folder):
         output().print(Text(plain(f"{path}: is not used, since there is one of that name; another name is right")))
     if plugins:
@@ -46,7 +48,7 @@ def _plugins(key: str, value: object) -> list[str]:
 
 def _described(path: Path, folder: str | None) -> str:
     own = folder is not None and path.is_relative_to(folder)
-    return listing.describe(path) + (f" ({path})" if own else "")
+    return listing.describe_yaml(path) + (f" ({path})" if own else "")
 
 
 def _added(plugins: list[str]) -> list[tuple[str, str]]:

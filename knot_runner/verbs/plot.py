@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from knot_runner.verbs.preset import preset_of
 
-HELP = """\
+PLOT_HELP = """\
 knot-runner plot PRESET [overrides]: its figure, from the records, as PNG below paths.out
 knot-runner plot partition [overrides]: who has which classes; trains nothing
 
@@ -15,7 +15,7 @@ knot-runner plot partition [overrides]: who has which classes; trains nothing
   knot-runner plot partition task=femnist partition=dirichlet partition.alpha=0.1"""
 
 
-def plot(arguments: list[str]) -> int:
+def plot_command(arguments: list[str]) -> int:
     """Draw below ``<out>/figures`` and print the numbers that are drawn. Raises :class:`UserError`."""
     if arguments[:1] == ["partition"]:
         from knot_runner.compose import compose_all

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from knot_runner.composed import ComposedJob
 
 #: Moving the looks at claims after the runs would make them choose their own verdicts.
-PLANNED = "report.seeds"
+SEEDS_KEY = "report.seeds"
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def preset_of(arguments: list[str], verb: str) -> Preset:
     """
     if not arguments or not re.fullmatch(r"\w[\w.-]*", arguments[0]):
         raise UserError(f"{verb}: needs the name of a preset, as in 'knot-runner {verb} knot_table3' (ls lists them)")
-    if any(argument.lstrip("+~").startswith(PLANNED) for argument in arguments[1:]):
-        raise UserError(f"{PLANNED}: is planned before the runs, so it is set in the preset's YAML alone")
+    if any(argument.lstrip("+~").startswith(SEEDS_KEY) for argument in arguments[1:]):
+        raise UserError(f"{SEEDS_KEY}: is planned before the runs, so it is set in the preset's YAML alone")
     if any(word.lstrip("+~").startswith("experiment=") for word in arguments[1:]):
         raise UserError(f"experiment: {verb} {arguments[0]} names the preset already; without experiment=... is right")
     from knot_runner.compose import compose_all

@@ -11,7 +11,7 @@ from knot_runner.verbs.preset import preset_of
 if TYPE_CHECKING:
     from knot_runner.report.page_runs import Standing
 
-HELP = """\
+REPORT_HELP = """\
 knot-runner report PRESET [overrides]: all of a preset on one HTML page below paths.out, from the records
 
   --config-dir=DIR     YAML of your own, as when it ran
@@ -20,7 +20,7 @@ knot-runner report PRESET [overrides]: all of a preset on one HTML page below pa
   knot-runner report knot_table3 task.missing=skip"""
 
 
-def report(arguments: list[str]) -> int:
+def report_command(arguments: list[str]) -> int:
     """Write ``<out>/reports/<preset>.html``; print what it rests on and where it is. Raises :class:`UserError`."""
     preset = preset_of(arguments, "report")
     from knot_runner.report.page import Asked, write_page

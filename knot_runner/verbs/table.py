@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from knot_runner.verbs.preset import preset_of
 
-HELP = """\
+TABLE_HELP = """\
 knot-runner table PRESET [overrides]: ours beside the paper's, from the records; Markdown, CSV and LaTeX below paths.out
 
   --config-dir=DIR     YAML of your own, as when it ran
@@ -13,7 +13,7 @@ knot-runner table PRESET [overrides]: ours beside the paper's, from the records;
   knot-runner table knot_table3 task.missing=skip"""
 
 
-def table(arguments: list[str]) -> int:
+def table_command(arguments: list[str]) -> int:
     """Print the preset's table and write it below ``<out>/tables``. Raises :class:`UserError`."""
     preset = preset_of(arguments, "table")
     from knot_runner.show import show_table

@@ -8,10 +8,10 @@ from torch.nn import functional as F
 
 from knot_runner.engine import loop
 from knot_runner.engine.commit import Checkpoint
-from knot_runner.engine.requests import Network, Objective, Part, Predict, Train, request_key
+from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train, request_key
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
-from knot_runner.methods.losses import cross_entropy
+from knot_runner.methods.losses import cross_entropy_objective
 from knot_runner.models.tokens import Encoded, batches
 from knot_runner.settings import ModelSettings, StageSettings
 
@@ -38,8 +38,9 @@ def place(tmp_path):
 def request_(place):
     return Train(
         stage="local", party="A", network=Network(SPEC, 500, 3), start=None,
-        train=Part(put_texts(place.store, "t", 50, 1)), valid=Part(put_texts(place.store, "v", 20, 2)),
-        objective=Objective(cross_entropy), training=StageSettings(epochs=3, batch=16, lr=1e-2, weight_decay=0.1),
+        train=EncodedPart(put_texts(place.store, "t", 50, 1)), valid=EncodedPart(put_texts(place.store, "v", 20, 2)),
+        objective=Objective(cross_entropy_objective),
+        training=StageSettings(epochs=3, batch=16, lr=1e-2, weight_decay=0.1),
         select="f1", seed=7,
     )  # fmt: skip
 
@@ -51,7 +52,7 @@ def nothing(done, total, text):
 def plain_training(request, place):
     """A textbook loop in the engine's batch order; weights after every epoch."""
     torch.manual_seed(keyed(request.seed, "init", request.party))
-    model = loop.build(request.network)
+    model = loop.build_network(request.network)
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=request.training.lr, weight_decay=request.training.weight_decay
     )
@@ -79,7 +80,7 @@ def float64():
 
 
 def test_equals_a_plain_loop(request_, place, tmp_path, float64):
-    weights, facts = loop.train(request_, place, tmp_path / "work", nothing)
+    weights, facts = loop.train_network(request_, place, tmp_path / "work", nothing)
     expected = plain_training(request_, place)[facts["best_epoch"] - 1]
     assert set(weights) == set(expected)
     for name, tensor in expected.items():
@@ -92,16 +93,16 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("epoch", [1, 2, 3])
 def test_killed_in_any_epoch_it_ends_as_if_left_alone(request_, place, tmp_path, epoch):
-    undisturbed, facts = loop.train(request_, place, tmp_path / "a", nothing)
+    undisturbed, facts = loop.train_network(request_, place, tmp_path / "a", nothing)
 
     def kill(done, total, text):
         if done == total * epoch // 3 - 1:
             raise Killed
 
     with pytest.raises(Killed):
-        loop.train(request_, place, tmp_path / "b", kill)
+        loop.train_network(request_, place, tmp_path / "b", kill)
     assert Checkpoint(tmp_path / "b").load().step == (epoch - 1 or -1)
-    resumed, again = loop.train(request_, place, tmp_path / "b", nothing)
+    resumed, again = loop.train_network(request_, place, tmp_path / "b", nothing)
     assert all(torch.equal(resumed[name], tensor) for name, tensor in undisturbed.items())
     assert (again["best_epoch"], again["best_score"]) == (facts["best_epoch"], facts["best_score"])
     assert [row["loss"] for row in again["epochs"]] == [row["loss"] for row in facts["epochs"]]
@@ -109,11 +110,11 @@ def test_killed_in_any_epoch_it_ends_as_if_left_alone(request_, place, tmp_path,
 
 def test_selecting_by_loss_may_keep_the_start(request_, place, tmp_path):
     """Epoch 0 is a candidate: with a rate that only makes things worse, the start is what comes back."""
-    place.store.put("local", "start", loop.build(request_.network).state_dict(), {})
+    place.store.put("local", "start", loop.build_network(request_.network).state_dict(), {})
     bad = dataclasses.replace(
         request_, start=("local", "start"), select="loss", training=StageSettings(2, 16, 5.0, 0.0)
     )
-    weights, facts = loop.train(bad, place, tmp_path / "work", nothing)
+    weights, facts = loop.train_network(bad, place, tmp_path / "work", nothing)
     assert facts["best_epoch"] == 0
     start = place.store.get("local", "start").tensors()
     assert all(torch.equal(weights[name], tensor) for name, tensor in start.items())
@@ -127,7 +128,7 @@ def test_select_last_keeps_the_last_epoch_whatever_its_score(
     monkeypatch.setattr(loop, "_score", lambda *_: next(scores))
     training = dataclasses.replace(request_.training, select="last")
     asked = dataclasses.replace(request_, select=criterion, training=training)
-    weights, facts = loop.train(asked, place, tmp_path / "work", nothing)
+    weights, facts = loop.train_network(asked, place, tmp_path / "work", nothing)
     assert (facts["best_epoch"], facts["best_score"], facts["kept"]) == (3, 0.6, "last")
     for name, tensor in plain_training(request_, place)[2].items():
         torch.testing.assert_close(weights[name], tensor, rtol=1e-9, atol=1e-11)
@@ -137,13 +138,13 @@ def test_select_last_keeps_the_last_epoch_whatever_its_score(
 def test_select_best_keeps_the_first_of_the_best(request_, place, tmp_path, monkeypatch, scores, kept):
     left = iter(scores)
     monkeypatch.setattr(loop, "_score", lambda *_: next(left))
-    _, facts = loop.train(request_, place, tmp_path / "work", nothing)
+    _, facts = loop.train_network(request_, place, tmp_path / "work", nothing)
     assert (facts["best_epoch"], facts["kept"]) == (kept, "best")
 
 
 def test_what_stages_kept_before_they_had_these_settings_is_found(request_):
     """Stages made by version 0.1.0 have this key; a length is in the key of the texts."""
-    plain = dataclasses.replace(request_, train=Part(("tokens", "t")), valid=Part(("tokens", "v")))
+    plain = dataclasses.replace(request_, train=EncodedPart(("tokens", "t")), valid=EncodedPart(("tokens", "v")))
     assert request_key(plain) == "61911c4791124c85"
     for changes, same in (({"max_length": 64}, True), ({"select": "last"}, False)):
         other = dataclasses.replace(plain, training=dataclasses.replace(plain.training, **changes))
@@ -152,10 +153,10 @@ def test_what_stages_kept_before_they_had_these_settings_is_found(request_):
 
 def test_predictions_keep_the_order_of_texts(request_, place):
     torch.manual_seed(0)
-    model = loop.build(request_.network)
+    model = loop.build_network(request_.network)
     place.store.put("local", "w", model.state_dict(), {})
     ask = Predict("predictions", "A", request_.network, ("local", "w"), request_.valid.tokens)
-    logits = loop.predict(ask, place, nothing)[0]["logits"]
+    logits = loop.predict_network(ask, place, nothing)[0]["logits"]
     tensors = place.store.get(*request_.valid.tokens).tensors()
     texts = Encoded(tensors["ids"], tensors["offsets"], tensors["second"])
     for row in range(len(texts)):
@@ -168,7 +169,7 @@ def test_what_decides_a_result_is_in_its_key(request_):
     changes = [
         {"seed": 8}, {"party": "B"}, {"start": ("local", "x")}, {"select": "loss"}, {"train": request_.valid},
         {"training": dataclasses.replace(request_.training, lr=0.02)}, {"weights": "hub@1"},
-        {"objective": Objective(cross_entropy, {"x": 1})}, {"network": Network(SPEC, 501, 3)},
+        {"objective": Objective(cross_entropy_objective, {"x": 1})}, {"network": Network(SPEC, 501, 3)},
         {"network": Network(dataclasses.replace(SPEC, dropout=0.2), 500, 3)},
     ]  # fmt: skip
     for change in changes:

@@ -13,11 +13,11 @@ from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.loop import Place
 from knot_runner.engine.plugins import load_plugins
-from knot_runner.engine.requests import Network, Objective, Part, Predict, Train
-from knot_runner.engine.shared_executor import ExecutorDesk
+from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train
+from knot_runner.engine.shared_executor import ExecutorPool
 from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Store
-from knot_runner.methods.losses import cross_entropy
+from knot_runner.methods.losses import cross_entropy_objective
 from knot_runner.settings import HardwareSettings, StageSettings
 from tests.engine.test_loop import SPEC, put_texts
 
@@ -26,7 +26,7 @@ PLUGIN = '''
 import os, signal, uuid
 from pathlib import Path
 from knot_runner.engine.diverged import DivergedError
-from knot_runner.methods.losses import cross_entropy
+from knot_runner.methods.losses import cross_entropy_objective
 
 class Odd(Exception):
     """Cannot be made again from its text alone."""
@@ -36,7 +36,7 @@ class Odd(Exception):
 def marked(settings, inputs):
     folder = Path(settings["marks"])
     (folder / uuid.uuid4().hex).touch()
-    rows, plain = cross_entropy({}, inputs)
+    rows, plain = cross_entropy_objective({}, inputs)
     match settings.get("what"):
         case "bug": raise ValueError("a bug")
         case "odd": raise Odd("an odd", "bug")
@@ -65,7 +65,7 @@ def plugin(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def desk():
-    desk = ExecutorDesk()
+    desk = ExecutorPool()
     yield desk
     desk.close()
 
@@ -85,8 +85,8 @@ NETWORK = Network(SPEC, 500, 3)
 
 def training(party, objective=None, epochs=2, seed=7):
     return Train(
-        stage="local", party=party, network=NETWORK, start=None, train=Part(("tokens", "t")),
-        valid=Part(("tokens", "v")), objective=objective or Objective(cross_entropy),
+        stage="local", party=party, network=NETWORK, start=None, train=EncodedPart(("tokens", "t")),
+        valid=EncodedPart(("tokens", "v")), objective=objective or Objective(cross_entropy_objective),
         training=StageSettings(epochs, 16, 1e-2, 0.1), select="f1", seed=seed,
     )  # fmt: skip
 
@@ -186,7 +186,7 @@ def test_on_a_gpu_the_driver_trains_one_request_at_a_time(store, tmp_path, monke
         now.pop()
 
     monkeypatch.setattr(shared_executor, "run_one", run_one)
-    desk = ExecutorDesk()
+    desk = ExecutorPool()
     gpus = [dataclasses.replace(ONE, name=name) for name in ("first", "second")]
     executors = [desk.executor(store, gpu, None, [], nothing) for gpu in (*gpus, gpus[0])]
     for executor in executors:

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from knot_runner.engine import loop, stages
-from knot_runner.engine.requests import Network, Objective, Part, Predict, Train
+from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train
 from knot_runner.engine.stages import key_of, missing_of, run_each, run_one
 from knot_runner.engine.store import Store
 from knot_runner.files import BusyError
-from knot_runner.methods.losses import cross_entropy
+from knot_runner.methods.losses import cross_entropy_objective
 from knot_runner.settings import StageSettings
 from tests.engine.test_loop import SPEC, put_texts
 
@@ -27,8 +27,8 @@ def parties(place):
     """Three trainings that differ by their party."""
     first = Train(
         stage="local", party="A", network=Network(SPEC, 500, 3), start=None,
-        train=Part(put_texts(place.store, "t", 20, 1)), valid=Part(put_texts(place.store, "v", 10, 2)),
-        objective=Objective(cross_entropy), training=StageSettings(1, 16, 1e-2, 0.1), select="f1", seed=7,
+        train=EncodedPart(put_texts(place.store, "t", 20, 1)), valid=EncodedPart(put_texts(place.store, "v", 10, 2)),
+        objective=Objective(cross_entropy_objective), training=StageSettings(1, 16, 1e-2, 0.1), select="f1", seed=7,
     )  # fmt: skip
     return [first, *(dataclasses.replace(first, party=party) for party in "BC")]
 

@@ -9,23 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knot_runner.engine import worker_pool
-from knot_runner.engine.requests import Network, Objective, Part, Predict, Train
+from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train
 from knot_runner.engine.worker import Event
 from knot_runner.engine.worker_pool import DEATHS, WorkerPool
 from knot_runner.errors import UserError
 from knot_runner.files import BusyError
-from knot_runner.methods.losses import cross_entropy
+from knot_runner.methods.losses import cross_entropy_objective
 from knot_runner.settings import StageSettings
 from tests.engine.test_loop import SPEC
 
 NETWORK = Network(SPEC, 500, 3)
-PART = Part(("tokens", "t"))
+PART = EncodedPart(("tokens", "t"))
 
 
 def training(name):
     return Train(
         stage="local", party=name, network=NETWORK, start=None, train=PART, valid=PART,
-        objective=Objective(cross_entropy), training=StageSettings(1, 16, 1e-3, 0.0), select="f1", seed=0,
+        objective=Objective(cross_entropy_objective), training=StageSettings(1, 16, 1e-3, 0.0), select="f1", seed=0,
     )  # fmt: skip
 
 

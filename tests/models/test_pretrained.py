@@ -17,7 +17,7 @@ from knot_runner.engine.loop import _start_model
 from knot_runner.engine.requests import Network
 from knot_runner.errors import UserError
 from knot_runner.models.bert import TextClassifier
-from knot_runner.models.pretrained import describe, load_pretrained, read_encoder, weight_files
+from knot_runner.models.pretrained import describe_weights, load_pretrained, read_encoder, weight_files
 from knot_runner.prepare import _check_weights
 from tests.models.test_bert import SHAPE, SPEC
 
@@ -92,7 +92,7 @@ def test_files_of_whole_models_and_of_old_ones_are_read(saved, tmp_path):
     save_file(old | {"bert.embeddings.position_ids": torch.arange(512)[None]}, file)
     encoder = load_pretrained(model := model_with(0), LOCAL, tmp_path)
     assert all(torch.equal(model.bert.state_dict()[name], tensor) for name, tensor in saved[1].items())
-    assert describe(encoder) == (
+    assert describe_weights(encoder) == (
         f"model.weights: {file}: 37 tensors of the encoder; the head begins at random; unused of the file: "
         "classifier.bias, classifier.weight, pooler.dense.bias and 1 more"
     )

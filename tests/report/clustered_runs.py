@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Console
 
 from knot_runner.report import printed
-from knot_runner.report.cells import Table
+from knot_runner.report.cells import ResultTable
 from knot_runner.report.records_view import Job
-from knot_runner.report.render import to_terminal
 from knot_runner.report.tables import build_table
+from knot_runner.report.terminal import terminal_table
 from knot_runner.strict import digest
 
 BOTH = ["clusters", "weighted"]
@@ -76,23 +76,23 @@ def write(
     return job
 
 
-def build(jobs: list[Job], paper: str | None = "fedwad_table2", metrics: list[str] = BOTH, **more: Any) -> Table:
+def build(jobs: list[Job], paper: str | None = "fedwad_table2", metrics: list[str] = BOTH, **more: Any) -> ResultTable:
     return build_table(jobs, paper, metrics, kind="clustered", **more)
 
 
-def cell(table: Table, row: tuple[str, ...], column: str, weighting: str = "clusters") -> Any:
+def cell(table: ResultTable, row: tuple[str, ...], column: str, weighting: str = "clusters") -> Any:
     found = next(r for r in table.rows if r.keys == row)
     group = next(g for g in table.groups if column in g.columns and g.metric == f"accuracy_{weighting}_percent")
     return found.cells[group.key][group.columns.index(column)]
 
 
-def said(table: Table, start: str) -> str:
+def said(table: ResultTable, start: str) -> str:
     return next(line for line in table.lines if line.startswith(start))
 
 
-def shown(table: Table, width: int) -> list[str]:
+def shown(table: ResultTable, width: int) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(to_terminal(table))
+    Console(file=out, width=width, color_system=None).print(terminal_table(table))
     return out.getvalue().splitlines()
 
 
@@ -108,7 +108,7 @@ def two_seeds(root: Path) -> list[Job]:
 
 def whole(root: Path) -> list[Job]:
     """Every row of Table 2 over two seeds, all columns: what the paper prints, the second seed 1 point lower."""
-    table = printed.read("fedwad_table2")
+    table = printed.read_printed("fedwad_table2")
     return [
         write(job(root, graph, seed, clients, support or 10, method=method), cells[column][0] / 100 - 0.01 * seed)
         for method, algorithm in table["algorithms"].items()

@@ -11,10 +11,10 @@ import numpy as np
 import yaml
 from safetensors.numpy import save_file
 
-from knot_runner.measures import measure
+from knot_runner.measures import measure_data_set
 from knot_runner.records import read_result, write_result
-from knot_runner.report.compare import Question, compare
-from knot_runner.report.compare_filters import parse
+from knot_runner.report.compare import Question, compare_runs
+from knot_runner.report.compare_filters import parse_filter
 from knot_runner.settings.run_id import run_id
 
 CONFIG: dict[str, Any] = {
@@ -89,7 +89,7 @@ def predicted(root: Path, right: np.ndarray, labels: np.ndarray, **changes: Any)
     """A finished run of two classes whose predictions are stored: ``right`` [N] bool, ``labels`` [N] 0 or 1."""
     said = np.where(right, labels, 1 - labels)
     probabilities = np.eye(2, dtype=np.float32)[said] * 0.8 + 0.1
-    found = measure(probabilities, labels, np.zeros((2, 1)))
+    found = measure_data_set(probabilities, labels, np.zeros((2, 1)))
     metrics = {
         "accuracy": {"ALL": found["accuracy"]}, "f1": {"ALL": found["f1"]}, "loss": {"ALL": 1.0},
         "tempered_loss": {"ALL": 1.0}, "client_accuracy": {"weighted": 0.5, "unweighted": 0.5},
@@ -101,7 +101,7 @@ def predicted(root: Path, right: np.ndarray, labels: np.ndarray, **changes: Any)
 
 
 def ask(root, *filters, **rest):
-    return compare(Question(out=root, filters=tuple(map(parse, filters)), **rest))
+    return compare_runs(Question(out=root, filters=tuple(map(parse_filter, filters)), **rest))
 
 
 def heads(sheet):

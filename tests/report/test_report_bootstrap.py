@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from knot_runner.report import bootstrap
-from knot_runner.report.bootstrap import Estimate, estimate, holm, interval, p_value, resampled_sums
+from knot_runner.report.bootstrap import EffectEstimate, estimate_effect, holm, interval, p_value, resampled_sums
 from knot_runner.report.stats import mean_interval
 
 NUMBERS = st.floats(-5, 5).map(lambda value: round(value, 3))
@@ -18,7 +18,7 @@ NUMBERS = st.floats(-5, 5).map(lambda value: round(value, 3))
 @settings(max_examples=40)
 @given(st.lists(NUMBERS, min_size=2, max_size=6, unique=True), NUMBERS)
 def test_over_seeds_alone_it_is_students_t(values, threshold):
-    found = estimate(values, None)
+    found = estimate_effect(values, None)
     mean, half = mean_interval(values)
     assert interval(found) == pytest.approx((mean - half, mean + half), rel=1e-9, abs=1e-12)
     expected = stats.ttest_1samp(values, threshold).pvalue
@@ -27,14 +27,14 @@ def test_over_seeds_alone_it_is_students_t(values, threshold):
 
 def test_one_seed_has_the_interval_of_its_items_and_no_p():
     draws = np.random.default_rng(0).normal(3.0, 0.5, (4000, 1))
-    found = estimate([3.0], draws)
+    found = estimate_effect([3.0], draws)
     low, high = interval(found)
     assert (high - low) / 2 == pytest.approx(1.96 * draws.std(ddof=1), rel=1e-3)
     assert p_value(found, 0.0) is None
 
 
 def test_without_any_spread_only_the_number_of_seeds_counts():
-    found = estimate([1.0, 1.0, 1.0], None)
+    found = estimate_effect([1.0, 1.0, 1.0], None)
     assert found.flat and interval(found) is None
     assert p_value(found, 0.9) == 0.25 and p_value(found, 1.0) == 1.0
 
@@ -42,20 +42,20 @@ def test_without_any_spread_only_the_number_of_seeds_counts():
 def test_what_seeds_share_is_the_covariance_of_their_resampled_effects():
     rng = np.random.default_rng(1)
     common, own = rng.normal(0, 0.3, (200_000, 1)), rng.normal(0, 0.2, (200_000, 4))
-    found = estimate([0.1, 0.2, 0.3, 0.4], common + own)
+    found = estimate_effect([0.1, 0.2, 0.3, 0.4], common + own)
     assert found.shared == pytest.approx(0.09, rel=0.03)
     assert found.items == pytest.approx(0.09 + 0.04 / 4, rel=0.03)
-    apart = estimate([0.1, 0.2, 0.3, 0.4], own)  # every seed with test items of its own
+    apart = estimate_effect([0.1, 0.2, 0.3, 0.4], own)  # every seed with test items of its own
     assert apart.shared < 1e-3
 
 
 def test_items_that_the_seeds_share_are_not_averaged_away():
-    few, many = Estimate(1.0, 3, 0.1, shared=0.04), Estimate(1.0, 300, 0.1, shared=0.04)
+    few, many = EffectEstimate(1.0, 3, 0.1, shared=0.04), EffectEstimate(1.0, 300, 0.1, shared=0.04)
     assert few.half(0.05) > many.half(0.05) > 1.9 * 0.2
 
 
 def test_the_items_are_the_least_width():
-    by_chance = Estimate(1.0, 2, 1e-6, shared=0.0, items=0.01)
+    by_chance = EffectEstimate(1.0, 2, 1e-6, shared=0.0, items=0.01)
     assert by_chance.half(0.05) == pytest.approx(1.96 * 0.1, rel=1e-3)
 
 
@@ -67,7 +67,7 @@ def test_coverage_by_simulation(items, own, seeds):
     effects = rng.normal(size=(count, seeds)) + items * rng.normal(size=(count, 1))
     effects += own * rng.normal(size=(count, seeds))
     share = items**2, items**2 + own**2 / seeds
-    made = [Estimate(e.mean(), seeds, e.std(ddof=1), *share) for e in effects]
+    made = [EffectEstimate(e.mean(), seeds, e.std(ddof=1), *share) for e in effects]
     covered = np.mean([abs(one.effect) <= one.half(0.05) for one in made])
     assert covered >= 0.93  # three standard errors below 95%
 
@@ -75,7 +75,7 @@ def test_coverage_by_simulation(items, own, seeds):
 def test_students_t_over_seeds_alone_takes_shared_items_for_independent():
     rng = np.random.default_rng(5)
     effects = rng.normal(size=(1000, 5)) + rng.normal(size=(1000, 1))
-    covered = np.mean([abs(e.mean()) <= Estimate(0, 5, e.std(ddof=1)).half(0.05) for e in effects])
+    covered = np.mean([abs(e.mean()) <= EffectEstimate(0, 5, e.std(ddof=1)).half(0.05) for e in effects])
     assert covered == pytest.approx(0.67, abs=0.05)  # as bootstrap.py says
 
 
@@ -98,7 +98,7 @@ def test_holm_against_its_definition(values):
 
 @pytest.mark.parametrize(("alpha", "seeds"), [(0.05, 3), (0.05 * 2 / 3, 3), (0.05 * 2 / 9 / 7, 6), (0.01, 24)])
 def test_critical_values_are_scipys(alpha, seeds):
-    over_seeds, items = Estimate(0.0, seeds, 1.0), Estimate(0.0, seeds, 0.0, shared=1.0)
+    over_seeds, items = EffectEstimate(0.0, seeds, 1.0), EffectEstimate(0.0, seeds, 0.0, shared=1.0)
     assert over_seeds.half(alpha) * math.sqrt(seeds) == pytest.approx(stats.t.ppf(1 - alpha / 2, seeds - 1), rel=1e-9)
     assert items.half(alpha) == pytest.approx(stats.norm.ppf(1 - alpha / 2), rel=1e-9)
 
@@ -122,6 +122,6 @@ def test_other_columns_meet_the_same_items(monkeypatch):
 
 
 def test_half_widths_add_in_squares():
-    one = Estimate(0.0, 4, 0.3, shared=0.02)
+    one = EffectEstimate(0.0, 4, 0.3, shared=0.02)
     t, z = stats.t.ppf(0.975, 3) * 0.3 / 2, stats.norm.ppf(0.975) * math.sqrt(0.02)
     assert one.half(0.05) == pytest.approx(math.hypot(t, z), rel=1e-9)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from knot_runner.errors import UserError
-from knot_runner.report.records_view import load
+from knot_runner.report.records_view import load_runs
 from tests.report.claimed import claim, grid, judged, knot, rewrite
 
 
@@ -24,7 +24,7 @@ def test_holds_does_not_hold_and_undecided(factory):
 def test_the_effect_is_the_paired_mean_of_the_recorded_measures(factory):
     jobs = grid(factory)
     found = judged(jobs, claim(measure="accuracy", dataset="MELD"))[0]
-    values = [run.metric("accuracy", "MELD") for run in load(jobs)]
+    values = [run.metric("accuracy", "MELD") for run in load_runs(jobs)]
     expected = [100 * (values[i] - values[i + 3]) for i in range(3)]
     assert found.effect == pytest.approx(np.mean(expected)) and found.unit == "points" and found.seeds == 3
     seeds_alone = stats.t.interval(0.95, 2, np.mean(expected), stats.sem(expected))

@@ -10,13 +10,13 @@ from knot_runner import measures
 from knot_runner.report import claims_items
 from knot_runner.report.bootstrap import RESAMPLES, resampled_sums
 from knot_runner.report.claims_items import Want, replicates
-from knot_runner.report.records_view import load, predictions
+from knot_runner.report.records_view import load_runs, predictions
 from tests.report import clustered_runs
 from tests.report.claimed import knot
 
 
 def made(jobs):
-    return {run.job.run_id: run for run in load(jobs)}
+    return {run.job.run_id: run for run in load_runs(jobs)}
 
 
 def weights_of(labels):
@@ -64,7 +64,7 @@ def test_a_class_that_a_resample_misses_counts_for_nothing(factory):
     found, _ = replicates([Want(run_id, "after", m, "MELD") for m in ("f1", "sd")], runs, "")
     for b in range(30):
         rows = np.repeat(np.arange(4), weights[b])
-        expected = measures.measure(shares[rows], labels[rows], points)
+        expected = measures.measure_data_set(shares[rows], labels[rows], points)
         for measure in ("f1", "sd"):
             assert found[Want(run_id, "after", measure, "MELD")][b] == pytest.approx(expected[measure], abs=1e-5)
 

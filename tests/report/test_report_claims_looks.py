@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from knot_runner.errors import UserError
-from knot_runner.report.bootstrap import Estimate, power
-from knot_runner.report.claims_looks import MOST_SEEDS, looks, reached, seeds_suggested
+from knot_runner.report.bootstrap import EffectEstimate, power
+from knot_runner.report.claims_looks import MAX_SEEDS, last_look, looks, seeds_suggested
 from knot_runner.report.claims_spec import planned_seeds
 from tests.report.claimed import claim, grid, judged, rewrite
 
@@ -26,7 +26,7 @@ def test_looks_double_and_their_shares_add_up_to_one():
 
 
 def test_seeds_between_two_looks_wait_for_the_next():
-    assert [getattr(reached(3, n), "seeds", None) for n in (0, 2, 3, 4, 5, 6, 11, 12)] == [
+    assert [getattr(last_look(3, n), "seeds", None) for n in (0, 2, 3, 4, 5, 6, 11, 12)] == [
         None, None, 3, 3, 3, 6, 6, 12
     ]  # fmt: skip
 
@@ -60,16 +60,16 @@ def test_adding_the_suggested_seeds_up_to_five_times_leaves_false_verdicts_at_5_
     for effects in paths(rng, count, 103):
         seeds = 3
         for _ in range(6):
-            look = reached(3, seeds)
+            look = last_look(3, seeds)
             own = effects[: look.seeds]
-            found = Estimate(own.mean(), look.seeds, own.std(ddof=1))
+            found = EffectEstimate(own.mean(), look.seeds, own.std(ddof=1))
             if found.half(ALPHA * look.share) < abs(found.effect):
                 false += 1
                 break
             more = seeds_suggested(found, abs(found.effect), 3, seeds, 1)
             if seeds + more > 103:
                 break
-            assert reached(3, seeds + more).seeds == seeds + more  # what is suggested leads to a look
+            assert last_look(3, seeds + more).seeds == seeds + more  # what is suggested leads to a look
             seeds += more
     assert false / count <= ALPHA + 3 * np.sqrt(ALPHA * (1 - ALPHA) / count)
     assert false / count >= 0.02
@@ -82,11 +82,11 @@ def test_adding_the_suggested_seeds_up_to_five_times_leaves_false_verdicts_at_5_
 def test_power_is_that_of_the_noncentral_t(gap, seeds, alpha):
     critical = stats.t.ppf(1 - alpha / 2, seeds - 1)
     expected = stats.nct.sf(critical, seeds - 1, gap * np.sqrt(seeds))
-    assert power(Estimate(gap, 3, 1.0), gap, alpha, seeds) == pytest.approx(expected, abs=0.01)
+    assert power(EffectEstimate(gap, 3, 1.0), gap, alpha, seeds) == pytest.approx(expected, abs=0.01)
 
 
 def test_power_with_shared_items_by_simulation():
-    rng, found = np.random.default_rng(0), Estimate(0.8, 3, 0.5, shared=0.02)
+    rng, found = np.random.default_rng(0), EffectEstimate(0.8, 3, 0.5, shared=0.02)
     own = rng.normal(0.8, 0.5, (20_000, 6))
     t, z = stats.t.ppf(0.975, 5), stats.norm.ppf(0.975)
     halves = np.sqrt(t**2 * own.var(1, ddof=1) / 6 + z**2 * 0.02)
@@ -94,22 +94,24 @@ def test_power_with_shared_items_by_simulation():
 
 
 def test_power_where_no_seed_differs_from_another():
-    assert power(Estimate(1.0, 3, 0.0), 0.5, 0.04, 6) == 1  # 2^-5 = .031
-    assert power(Estimate(1.0, 3, 0.0), 0.5, 0.03, 6) == 0 == power(Estimate(1.0, 3, 0.0), 0.0, 0.9, 6)
-    assert power(Estimate(1.0, 3, 0.0, shared=0.01, items=0.01), 0.3, 0.05, 6) == 1
-    assert power(Estimate(1.0, 3, 0.0, shared=0.01, items=0.01), 0.1, 0.05, 6) == 0
+    assert power(EffectEstimate(1.0, 3, 0.0), 0.5, 0.04, 6) == 1  # 2^-5 = .031
+    assert power(EffectEstimate(1.0, 3, 0.0), 0.5, 0.03, 6) == 0 == power(EffectEstimate(1.0, 3, 0.0), 0.0, 0.9, 6)
+    assert power(EffectEstimate(1.0, 3, 0.0, shared=0.01, items=0.01), 0.3, 0.05, 6) == 1
+    assert power(EffectEstimate(1.0, 3, 0.0, shared=0.01, items=0.01), 0.1, 0.05, 6) == 0
 
 
 def test_the_suggestion_is_the_first_look_with_80_percent_power():
-    found = Estimate(1.0, 3, 0.5)
+    found = EffectEstimate(1.0, 3, 0.5)
     more = seeds_suggested(found, 1.0, 3, 3, 2)
     place = [seeds for seeds, _ in first(3, 6)].index(3 + more)
     before, at = (power(found, 1.0, ALPHA * share / 2, seeds) for seeds, share in first(3, 6)[place - 1 : place + 1])
     assert before < 0.8 <= at and more == 9
     assert seeds_suggested(found, 1.0, 3, 5, 2) == 7  # two of the nine are there
-    assert seeds_suggested(Estimate(1.0, 2, 0.01), 1.0, 3, 2, 2) == 1  # to the first look
-    assert seeds_suggested(Estimate(1.0, 1, None), 1.0, 3, 1, 1) is None
-    assert seeds_suggested(Estimate(0.1, 3, 0.01, shared=0.01), 0.1, 3, 3, 1) == MOST_SEEDS + 1  # too few test items
+    assert seeds_suggested(EffectEstimate(1.0, 2, 0.01), 1.0, 3, 2, 2) == 1  # to the first look
+    assert seeds_suggested(EffectEstimate(1.0, 1, None), 1.0, 3, 1, 1) is None
+    assert (
+        seeds_suggested(EffectEstimate(0.1, 3, 0.01, shared=0.01), 0.1, 3, 3, 1) == MAX_SEEDS + 1
+    )  # too few test items
 
 
 # ---------------------------------------------------------------------------------------------------------- verdicts

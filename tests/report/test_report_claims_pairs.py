@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from knot_runner.errors import UserError
-from knot_runner.report.records_view import Job, load
+from knot_runner.report.records_view import Job, load_runs
 from tests.report import clustered_runs
 from tests.report.claimed import ENTROPY, SINKHORN, claim, grid, judged, knot, rewrite
 from tests.report.clustered_runs import job as clustered
@@ -20,7 +20,7 @@ def test_pairs_agree_on_all_other_settings(factory):
     assert weighting.runs == 8  # E with A of its own loss
     loss = judged(jobs, claim(of={"method.loss.name": "sinkhorn"}, against={"method.loss.name": "entropy"}))[0]
     assert loss.runs == 8  # a name takes with it what it selects: epsilon, form
-    f1 = {(job.method, job.seed): run.metric("f1", "ALL") for job, run in zip(jobs, load(jobs), strict=True)}
+    f1 = {(job.method, job.seed): run.metric("f1", "ALL") for job, run in zip(jobs, load_runs(jobs), strict=True)}
     gains = [f1[f"{loss}_e", seed] - f1[f"{loss}_a", seed] for seed in (0, 1) for loss in ("sinkhorn", "entropy")]
     assert weighting.effect == pytest.approx(np.mean(gains))
 

@@ -14,7 +14,7 @@ from knot_runner.report import printed
 from knot_runner.report.claims import judge
 from knot_runner.report.claims_spec import read_claims
 from knot_runner.show import references
-from knot_runner.verbs.claims import claims
+from knot_runner.verbs.claims import claims_command
 
 PRESETS = {path.stem: yaml.safe_load(path.read_text()) for path in (config_folder() / "experiment").glob("*.yaml")}
 CLAIMED = {name: read_claims(preset["report"]) for name, preset in PRESETS.items() if preset["report"].get("claims")}
@@ -42,7 +42,7 @@ def test_every_claim_is_on_runs_of_its_preset(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["knot_table2", "knot_table3", "knot_table4"])
 def test_the_papers_effects_of_knot(name):
-    table = printed.read(name)
+    table = printed.read_printed(name)
     for claim in CLAIMED[name]:
         if claim.against != "before":
             of, against = (_printed(table, claim.measure, side) for side in (claim.of, claim.against))
@@ -54,12 +54,12 @@ def _printed(table, measure, side):
     """The method's number on ALL, or the mean over the methods with its loss."""
     loss = side.get("method.loss.name")
     methods = [f"{loss}_{weighting}" for weighting in "adue"] if loss else [side["method.name"]]
-    return np.mean([printed.value(table, measure, method, "ALL") for method in methods])
+    return np.mean([printed.printed_value(table, measure, method, "ALL") for method in methods])
 
 
 @pytest.mark.parametrize("name", ["chill_table1", "chill_table2"])
 def test_the_papers_effects_of_chilling(name):
-    table = printed.read(name)
+    table = printed.read_printed(name)
     cases = {
         "femnist": "FEMNIST-DNN", "cifar10": "CIFAR10-CNN", "cifar100": "CIFAR100-ResNet18", "iid": "federated iid",
         "centralised": "centralised iid", "['dirichlet', 'dirichlet_clients']": "federated non-iid",
@@ -81,7 +81,7 @@ def test_the_papers_effects_of_chilling(name):
 @pytest.mark.parametrize("name", [f"fedwad_table{i}" for i in range(1, 6)])
 def test_the_papers_effects_of_clustering(name):
     """Mean over numbers of clients (and supports) of what the columns differ by."""
-    table = printed.read(name)
+    table = printed.read_printed(name)
     for claim in CLAIMED[name]:
         if claim.paper is None:
             continue
@@ -104,7 +104,7 @@ def test_the_papers_effects_of_clustering(name):
 
 
 def test_the_verb_prints_and_writes(tmp_path, capsys):
-    assert claims(["chill_mnist_notebook", f"paths.out={tmp_path}", "seed=0"]) == 0
+    assert claims_command(["chill_mnist_notebook", f"paths.out={tmp_path}", "seed=0"]) == 0
     said = capsys.readouterr().out
     assert "Claims of chill_mnist_notebook" in said and "no runs" in said and "experiment=chill_mnist" in said
     assert {path.suffix for path in (tmp_path / "claims").iterdir()} == {".md", ".csv", ".json"}
@@ -113,7 +113,7 @@ def test_the_verb_prints_and_writes(tmp_path, capsys):
 @pytest.mark.parametrize("arguments", [[], ["seed=0"], ["--all"], ["knot_bias"], ["knot_tabel3"]])
 def test_the_verb_says_what_it_needs(arguments):
     with pytest.raises(UserError, match=r"needs the name of a preset|no report.claims|did you mean"):
-        claims(arguments)
+        claims_command(arguments)
 
 
 def test_seeds_are_planned_in_the_preset_and_nowhere_else():
@@ -123,7 +123,7 @@ def test_seeds_are_planned_in_the_preset_and_nowhere_else():
         assert report["seeds"] == len(seeds) or (report["seeds"] > len(seeds) and name in ("knot_table4", "fedwad_knn"))
     for override in ("report.seeds=2", "+report.seeds=2", "++report.seeds=2", "~report.seeds"):
         with pytest.raises(UserError, match=r"report.seeds: is planned before the runs"):
-            claims(["chill_mnist_notebook", override])
+            claims_command(["chill_mnist_notebook", override])
 
 
 def test_claims_are_said_in_plain_words():

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from knot_runner.errors import UserError
 from knot_runner.report.claims import Verdict
-from knot_runner.report.claims_view import footnotes, more_text, to_csv, to_markdown, to_terminal, write_all
+from knot_runner.report.claims_view import claims_csv, claims_markdown, claims_table, footnotes, more_text, write_claims
 
 HELD = Verdict(
     "T=0.05 reaches the target at least twice as fast as T=1 on FEMNIST", "FLex&Chill Table 1", "holds", 2.41, 2.1, 2.8,
@@ -29,7 +29,7 @@ ALL = [HELD, OPEN, UNASKED, BAD]
 
 def shown(verdicts, width=80):
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(to_terminal("Claims of x", verdicts))
+    Console(file=out, width=width, color_system=None).print(claims_table("Claims of x", verdicts))
     return out.getvalue().splitlines()
 
 
@@ -53,7 +53,7 @@ def test_the_terminal_has_every_number_in_its_width(width):
 
 
 def test_markdown_is_escaped_and_whole():
-    text = to_markdown("Claims of x", ALL)
+    text = claims_markdown("Claims of x", ALL)
     row = next(line for line in text.splitlines() if line.startswith("| 1 "))
     assert row.split(" | ")[2:8] == ["holds", "2.41 times", "\\[2.10, 2.80\\]", "&gt; 2", "6.00", "3"]
     assert "<script>" not in text and "\x1b" not in text and "\\|" in text
@@ -61,19 +61,19 @@ def test_markdown_is_escaped_and_whole():
 
 
 def test_csv_has_a_line_per_claim_and_no_formulas():
-    rows = list(csv.DictReader(io.StringIO(to_csv(ALL))))
+    rows = list(csv.DictReader(io.StringIO(claims_csv(ALL))))
     assert [row["claim"] for row in rows] == ["1", "2", "3", "4"]
     assert (rows[0]["effect"], rows[0]["paper"], rows[1]["more_seeds"], rows[2]["effect"]) == ("2.41", "6", "101", "")
     assert rows[3]["text"].startswith("'=cmd()")
 
 
 def test_files_are_written_and_json_is_read_again(tmp_path):
-    paths = write_all("Claims of x", ALL, tmp_path / "claims", "x")
+    paths = write_claims("Claims of x", ALL, tmp_path / "claims", "x")
     assert [path.name for path in paths] == ["x.md", "x.csv", "x.json"]
     found = json.loads(paths[2].read_text())
     assert Verdict(**found["claims"][0]) == HELD and found["notes"] == footnotes(ALL)
     with pytest.raises(UserError, match="is not a file name"):
-        write_all("x", ALL, tmp_path, "../x")
+        write_claims("x", ALL, tmp_path, "../x")
 
 
 def test_footnotes_say_what_was_done():

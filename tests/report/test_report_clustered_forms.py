@@ -11,9 +11,9 @@ import pytest
 
 from knot_runner.compose import compose_all
 from knot_runner.report import printed
-from knot_runner.report.clustered import Line, Place
+from knot_runner.report.clustered import GridColumn, GridRow
 from knot_runner.report.records_view import Job
-from knot_runner.report.render import to_csv, to_latex, to_markdown
+from knot_runner.report.render import table_csv, table_latex, table_markdown
 from tests.report.clustered_runs import build, job, shown, write
 
 TABLES = [f"fedwad_table{number}" for number in range(1, 6)]
@@ -24,7 +24,7 @@ TABLES = [f"fedwad_table{number}" for number in range(1, 6)]
 
 @pytest.mark.parametrize("name", TABLES)
 def test_mean_uplifts_follow_from_the_printed_rows(name: str) -> None:
-    table = printed.read(name)
+    table = printed.read_printed(name)
     for data, uplift in table["uplift"].items():
         rows = [row for algorithm in table["values"][data].values() for row in algorithm.values()]
         assert len(rows) == (9 if name == "fedwad_table1" else 12)
@@ -38,7 +38,7 @@ def test_mean_uplifts_follow_from_the_printed_rows(name: str) -> None:
 
 
 def test_table_1_is_part_of_the_others() -> None:
-    one, rest = printed.read("fedwad_table1"), [printed.read(name) for name in TABLES[1:]]
+    one, rest = printed.read_printed("fedwad_table1"), [printed.read_printed(name) for name in TABLES[1:]]
     for data, algorithms in one["values"].items():
         for algorithm, rows in algorithms.items():
             for clients, cells in rows.items():
@@ -57,11 +57,11 @@ def test_table_1_is_part_of_the_others() -> None:
     ],
 )
 def test_single_numbers(name: str, data: str, algorithm: str, clients: int, column: int, pair: list[float]) -> None:
-    assert printed.read(name)["values"][data][algorithm][clients][column] == pair
+    assert printed.read_printed(name)["values"][data][algorithm][clients][column] == pair
 
 
 def test_the_printed_table_can_be_cited() -> None:
-    cite = printed.cite(printed.read("fedwad_table2"))
+    cite = printed.cite(printed.read_printed("fedwad_table2"))
     assert cite == "paper: Federated Wasserstein Distance, arXiv 2310.01973 (ICLR 2024), Table 2"
 
 
@@ -106,7 +106,7 @@ def test_table_1_fits_80_columns(tmp_path: Path) -> None:
 
 
 def test_csv_has_standard_deviations(two_seeds: list[Job]) -> None:
-    rows = list(csv.DictReader(io.StringIO(to_csv(build(two_seeds)))))
+    rows = list(csv.DictReader(io.StringIO(table_csv(build(two_seeds)))))
     first = rows[0]
     assert (first["data set"], first["algorithm"], first["clients"]) == ("MNIST", "FedAvg", "20")
     assert (first["column"], first["metric"]) == ("strong_vanilla", "accuracy_clusters_percent")
@@ -116,15 +116,16 @@ def test_csv_has_standard_deviations(two_seeds: list[Job]) -> None:
 
 def test_markdown_and_latex(two_seeds: list[Job]) -> None:
     table = build(two_seeds)
-    assert "| MNIST | FedAvg | 20 | 22.0 \\[0, 47.4\\] (26.3±3.8) | 94.0 \\[43.2, 100\\] (99.5±0.0) |" in to_markdown(
-        table
+    assert (
+        "| MNIST | FedAvg | 20 | 22.0 \\[0, 47.4\\] (26.3±3.8) | 94.0 \\[43.2, 100\\] (99.5±0.0) |"
+        in table_markdown(table)
     )
-    assert "| data set | algorithm | clients | vanilla | affinity 10 |" in to_markdown(table)
-    latex = to_latex(table)
+    assert "| data set | algorithm | clients | vanilla | affinity 10 |" in table_markdown(table)
+    latex = table_latex(table)
     assert r"(26.3$\pm$3.8)" in latex and "±" not in latex
 
 
 def test_places_have_names() -> None:
-    place = Place("none", "sparse3", 100)
+    place = GridColumn("none", "sparse3", 100)
     assert (place.head, place.key, place.vanilla.key) == ("sparse3 100", "none_sparse3_S100", "none_vanilla")
-    assert Line("MNIST", "FedAvg", 20, "a=1").name == "MNIST FedAvg N=20 (a=1)"
+    assert GridRow("MNIST", "FedAvg", 20, "a=1").name == "MNIST FedAvg N=20 (a=1)"

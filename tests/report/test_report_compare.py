@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from knot_runner.errors import UserError
 from knot_runner.report.compare_half import halve
 from knot_runner.report.compare_records import read_all
-from knot_runner.report.compare_sheet import Estimate
+from knot_runner.report.compare_sheet import MeanEstimate
 from tests.report.compared import ask, begun, diverged, failed, heads, made, predicted, text, three_temperatures
 
 
@@ -29,7 +29,7 @@ def test_grouped_by_what_differs_with_the_interval_of_scipy(grid):
     values = 0.7 + 0.02 * np.arange(3)
     low, high = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
     found = sheet.rows[0][2]
-    assert isinstance(found, Estimate) and found.n == 3
+    assert isinstance(found, MeanEstimate) and found.n == 3
     np.testing.assert_allclose([found.mean, found.half], [values.mean(), (high - low) / 2], rtol=1e-12)
     assert "differ" not in text(sheet)
 
@@ -91,7 +91,7 @@ def test_states_are_counted_and_have_no_number(grid):
 def test_some_without_a_number(grid):
     made(grid, 0.5, {"target": 0.4, "rounds_to_target": 2}, method__temperature=1, seed=5)
     sheet = ask(grid, measures=("rounds_to_target",))
-    assert sheet.column(2) == [None, Estimate(2.0, None, 1), None]
+    assert sheet.column(2) == [None, MeanEstimate(2.0, None, 1), None]
     assert "9 of 10 finished runs have none (target not reached, or none set)" in text(sheet)
 
 

@@ -10,9 +10,17 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from knot_runner.errors import UserError
-from knot_runner.report.compare_files import TerminalSheet, form_of, to_csv, to_latex, to_markdown, to_parquet, write
-from knot_runner.report.compare_sheet import Column, Estimate, Sheet, estimate, frame
-from knot_runner.verbs.compare import compare as verb
+from knot_runner.report.compare_files import (
+    TerminalSheet,
+    form_of,
+    sheet_csv,
+    sheet_latex,
+    sheet_markdown,
+    to_parquet,
+    write,
+)
+from knot_runner.report.compare_sheet import Column, MeanEstimate, Sheet, frame, mean_estimate
+from knot_runner.verbs.compare import compare_command as verb
 from tests.report.compared import begun, made
 
 HOSTILE = '=1+1 a|b_&% <i> $x$ \x1b[31m {y} \\ "q"'
@@ -27,7 +35,7 @@ def printed(sheet, width):
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e12, max_value=1e12)
 cells = st.one_of(
     st.none(),
-    st.lists(finite, min_size=1, max_size=4).map(estimate),
+    st.lists(finite, min_size=1, max_size=4).map(mean_estimate),
 )
 labels = st.one_of(st.none(), st.sampled_from(["4", "0.05", "a", "=b", "null", "1e-05", "a,b", 'c"d', "007"]))
 rows = st.lists(st.tuples(labels, st.integers(0, 99), cells), max_size=6)
@@ -43,7 +51,7 @@ def read_csv(text):
 @given(rows)
 def test_csv_and_parquet_hold_the_same_numbers_to_the_last_bit(found):
     sheet = Sheet("t", COLUMNS, tuple(found), ("a line",))
-    text, table = read_csv(to_csv(sheet)), parquet.read_table(io.BytesIO(to_parquet(sheet)))
+    text, table = read_csv(sheet_csv(sheet)), parquet.read_table(io.BytesIO(to_parquet(sheet)))
     exact = table.to_pydict()
     assert list(text) == list(exact) == list(frame(sheet))
     for name in exact:
@@ -65,7 +73,7 @@ def test_columns_have_one_type():
     assert frame(Sheet("t", COLUMNS[:1], (("4",), ("0.05",), ("null",)), ())) == {"method.x": ["4", "0.05", "null"]}
     assert frame(Sheet("t", COLUMNS[:1], (("4",), ("2",)), ())) == {"method.x": [4, 2]}
     empty = Sheet("t", COLUMNS, (), ())
-    assert parquet.read_table(io.BytesIO(to_parquet(empty))).num_rows == 0 and to_csv(empty).count("\n") == 1
+    assert parquet.read_table(io.BytesIO(to_parquet(empty))).num_rows == 0 and sheet_csv(empty).count("\n") == 1
 
 
 def test_parquet_says_what_the_lines_say():
@@ -79,9 +87,9 @@ def test_parquet_says_what_the_lines_say():
 def test_hostile_names_stay_names():
     sheet = Sheet(HOSTILE, (Column(HOSTILE, HOSTILE, "key"),), ((HOSTILE,),), (HOSTILE,))
     assert "\x1b" not in printed(sheet, 200)
-    line = to_csv(sheet).splitlines()[1]
+    line = sheet_csv(sheet).splitlines()[1]
     assert line.startswith("\"'=1+1") and "\x1b" not in line
-    markdown, latex = to_markdown(sheet), to_latex(sheet)
+    markdown, latex = sheet_markdown(sheet), sheet_latex(sheet)
     assert "<i>" not in markdown and "\\|" in markdown and "\x1b" not in markdown
     assert markdown.splitlines()[4].replace("\\|", "").count("|") == 2
     assert "\\textbackslash{}" in latex and "\\&\\%" in latex and "\x1b" not in latex
@@ -89,7 +97,7 @@ def test_hostile_names_stay_names():
 
 def test_long_names_are_cut_in_print_only():
     sheet = Sheet("t", COLUMNS[:1], (("x" * 500,),), ())
-    assert "x" * 41 not in printed(sheet, 80) + to_markdown(sheet) and "x" * 500 in to_csv(sheet)
+    assert "x" * 41 not in printed(sheet, 80) + sheet_markdown(sheet) and "x" * 500 in sheet_csv(sheet)
 
 
 # ---------------------------------------------------------------------------------------------------------------- print
@@ -99,7 +107,7 @@ def test_long_names_are_cut_in_print_only():
 def test_every_width_shows_every_number(width):
     keys = [Column(f"method.key{i}", f"key{i}", "key") for i in range(7)]
     measures = [Column(f"metrics.m{i}.ALL", f"measure{i}", "measure", 3) for i in range(6)]
-    row = (*(f"value{i}" for i in range(7)), 3, *(Estimate(i + 0.125, 0.5, 3) for i in range(6)))
+    row = (*(f"value{i}" for i in range(7)), 3, *(MeanEstimate(i + 0.125, 0.5, 3) for i in range(6)))
     sheet = Sheet("t", (*keys, Column("n", "n", "count"), *measures), (row,), ())
     text = printed(sheet, width)
     assert max(map(len, text.splitlines())) <= width
@@ -109,7 +117,7 @@ def test_every_width_shows_every_number(width):
 
 def test_a_mean_over_fewer_runs_says_so():
     sheet = Sheet(
-        "t", COLUMNS, (("a", 3, Estimate(0.5, 0.01, 2)), ("b", 2, Estimate(0.5, None, 2)), ("c", 2, None)), ()
+        "t", COLUMNS, (("a", 3, MeanEstimate(0.5, 0.01, 2)), ("b", 2, MeanEstimate(0.5, None, 2)), ("c", 2, None)), ()
     )
     lines = [line.split() for line in printed(sheet, 80).splitlines()]
     assert ["a", "3", ".500±.010", "(2)"] in lines and ["b", "2", ".500"] in lines and ["c", "2", "-"] in lines

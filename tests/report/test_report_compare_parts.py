@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from knot_runner.errors import UserError
 from knot_runner.report import compare_measures
-from knot_runner.report.compare_filters import parse, split_commas
+from knot_runner.report.compare_filters import parse_filter, split_commas
 from knot_runner.report.compare_settings import (
     as_number,
-    flatten,
-    resolve,
+    flatten_settings,
+    resolve_key,
     short_names,
     sort_key,
     telling,
@@ -58,7 +58,7 @@ def test_sorted_by_size_then_words_then_absent():
 
 def test_flatten():
     nested = {"a": {"b": 1, "c": {"d": [1, [2]]}, "e": {}}, "f": None, 3: "x"}
-    assert flatten(nested) == {"a.b": "1", "a.c.d": "[1,[2]]", "a.e": "{}", "f": "null", "3": "x"}
+    assert flatten_settings(nested) == {"a.b": "1", "a.c.d": "[1,[2]]", "a.e": "{}", "f": "null", "3": "x"}
 
 
 # ---------------------------------------------------------------------------------------------------------------- keys
@@ -68,7 +68,7 @@ KEYS = ["task.name", "method.name", "method.server.lr", "training.lr", "partitio
 
 
 def test_keys_and_their_short_forms():
-    assert [resolve(key, KEYS) for key in ("task", "seed", "partition", "training.lr")] == [
+    assert [resolve_key(key, KEYS) for key in ("task", "seed", "partition", "training.lr")] == [
         "task.name", "seed", "partition.kind", "training.lr",
     ]  # fmt: skip
 
@@ -78,7 +78,7 @@ def test_keys_and_their_short_forms():
 )
 def test_a_key_that_is_not_there(key, said):
     with pytest.raises(UserError, match=said) as problem:
-        resolve(key, KEYS)
+        resolve_key(key, KEYS)
     assert "\n" not in str(problem.value) and len(str(problem.value)) < 160
 
 
@@ -136,14 +136,14 @@ def test_telling_settings_tell_as_much_and_no_more_than_needed(rows):
     ],
 )
 def test_filters(text, passes, fails):
-    asked = parse(text)
+    asked = parse_filter(text)
     assert all(map(asked.holds, passes)) and not any(map(asked.holds, fails))
 
 
 @pytest.mark.parametrize("text", ["seed", "=3", "seed=", "seed=1,,2", "lr>=a", "lr>1,2", "lr<nan", ""])
 def test_no_filter(text):
     with pytest.raises(UserError):
-        parse(text)
+        parse_filter(text)
 
 
 def test_commas_in_brackets_part_nothing():
@@ -158,9 +158,9 @@ NUMBERS = ["metrics.f1.ALL", "metrics.f1.MELD", "metrics.client_accuracy.weighte
 
 def test_measures_and_their_short_forms():
     names = ("f1", "f1.MELD", "seconds", "best.accuracy", "client_accuracy.weighted", "metrics.f1.ALL")
-    found = [compare_measures.resolve(name, NUMBERS) for name in names]
+    found = [compare_measures.resolve_measure(name, NUMBERS) for name in names]
     assert found == [NUMBERS[i] for i in (0, 1, 3, 4, 2, 0)]
-    assert [compare_measures.title(key) for key in found[:3]] == ["f1", "f1.MELD", "seconds.total"]
+    assert [compare_measures.measure_title(key) for key in found[:3]] == ["f1", "f1.MELD", "seconds.total"]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_measures_and_their_short_forms():
 )
 def test_measures_that_are_not_there(name, said):
     with pytest.raises(UserError, match=said):
-        compare_measures.resolve(name, NUMBERS)
+        compare_measures.resolve_measure(name, NUMBERS)
 
 
 def test_which_way_is_better():

@@ -7,7 +7,7 @@ import pytest
 
 from knot_runner.errors import UserError
 from knot_runner.records import read_result, write_result
-from knot_runner.verbs.compare import compare as verb
+from knot_runner.verbs.compare import compare_command as verb
 from tests.report.compared import ask, begun, failed, heads, made, text, three_temperatures
 
 

@@ -28,7 +28,7 @@ KNN = {**BOTH, "kind": "knn", "metrics": SCORES}
 
 @pytest.mark.parametrize("record", [CORESET, KNN])
 def test_sound_records_are_believed_and_shown(record: dict[str, Any]) -> None:
-    assert sound.problem(record, "mnist", "coreset", 0) == ""
+    assert sound.result_problem(record, "mnist", "coreset", 0) == ""
     console = Console(width=100, file=io.StringIO())
     console.print(summary_table(record))
     said = console.file.getvalue()
@@ -54,7 +54,7 @@ def test_sound_records_are_believed_and_shown(record: dict[str, Any]) -> None:
     ],
 )
 def test_impossible_records_are_refused(record: dict[str, Any], changes: dict[str, Any], key: str) -> None:
-    assert sound.problem({**record, **changes}, "mnist", "coreset", 0) == f"holds no sound {key!r}"
+    assert sound.result_problem({**record, **changes}, "mnist", "coreset", 0) == f"holds no sound {key!r}"
 
 
 def job(folder: Path, result: dict[str, Any], **changes: Any) -> Job:

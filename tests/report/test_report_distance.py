@@ -19,9 +19,9 @@ from knot_runner.files import write_json
 from knot_runner.report import canvas
 from knot_runner.report.figure_distance import moving_measure
 from knot_runner.report.figure_runtime import distance_runtime
-from knot_runner.report.kind_distance import summary
+from knot_runner.report.kind_distance import distance_summary
 from knot_runner.report.records_view import Job
-from knot_runner.report.sound import problem
+from knot_runner.report.sound import result_problem
 from knot_runner.strict import digest
 
 
@@ -58,7 +58,7 @@ def table(path: Path) -> list[dict[str, str]]:
 
 def shown(result: dict[str, Any]) -> str:
     out = io.StringIO()
-    Console(file=out, width=80).print(summary("gaussians · x · seed 0", result))
+    Console(file=out, width=80).print(distance_summary("gaussians · x · seed 0", result))
     return out.getvalue()
 
 
@@ -67,7 +67,7 @@ def shown(result: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("changes", [{}, {"server_only": []}, {"closed_form": 0.0}, {"value": 0, "exact": 0}])
 def test_sound_records(changes: dict[str, Any]) -> None:
-    assert not problem(record(**changes), "gaussians", "federated_distance", 0)
+    assert not result_problem(record(**changes), "gaussians", "federated_distance", 0)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_sound_records(changes: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_records_that_cannot_be(key: str, value: Any, named: str) -> None:
-    assert problem(record(**{key: value}), "gaussians", "federated_distance", 0) == f"holds no sound {named!r}"
+    assert result_problem(record(**{key: value}), "gaussians", "federated_distance", 0) == f"holds no sound {named!r}"
 
 
 def test_the_summary_by_hand() -> None:

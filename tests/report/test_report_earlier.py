@@ -9,7 +9,7 @@ import pytest
 
 from knot_runner.pipelines.federated import summarise
 from knot_runner.report.earlier import rounds_trained
-from knot_runner.report.records_view import load
+from knot_runner.report.records_view import load_runs
 from knot_runner.report.summary import summary_table
 from knot_runner.strict import digest
 from tests.report.test_report_summary import shown
@@ -31,7 +31,7 @@ def test_a_result_of_an_earlier_version_is_read_as_rounds_trained(federated: Any
     del old["rounds_count"]
     old["digest"] = digest(old, 64)
     (job.folder / "result.json").write_text(json.dumps(old))
-    (run,) = load([job])
+    (run,) = load_runs([job])
     assert (run.status, run.problem) == ("done", "")
     assert (run.result["best"], run.result["rounds_to_target"]) == ({"accuracy": 0.4, "round": 3}, rounds)
     assert rounds_trained(run.result) == run.result  # counted once

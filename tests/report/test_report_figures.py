@@ -20,7 +20,7 @@ from knot_runner.report.figure_labels import by_name
 from knot_runner.report.figure_simplex import face, foot
 from knot_runner.report.figure_vectors import separation
 from knot_runner.report.figures import FIGURES
-from knot_runner.report.records_view import load
+from knot_runner.report.records_view import load_runs
 
 #: The figures of KNOT; the others have files of their own.
 OF_TEXTS = ("expected_label", "confidence", "tsne", "support", "epsilon", "bias", "probe")
@@ -130,11 +130,11 @@ def test_expected_label_in_more_dimensions_is_a_distance(factory: Any, tmp_path:
 
 def test_settings_are_named_briefly_unless_that_makes_two_alike(factory: Any) -> None:
     def names(*labels: str) -> list[str]:
-        return list(by_name(load([factory.made(label=label) for label in labels])))
+        return list(by_name(load_runs([factory.made(label=label) for label in labels])))
 
     assert names("a.lr=1, b.c.size=2", "a.lr=3, b.c.size=2") == ["lr=1, size=2", "lr=3, size=2"]
     assert names("a.lr=1", "b.lr=1") == ["a.lr=1", "b.lr=1"]
-    assert list(by_name(load([factory.made(), factory.made("entropy_a", label="a.b=1")]))) == [
+    assert list(by_name(load_runs([factory.made(), factory.made("entropy_a", label="a.b=1")]))) == [
         "Sinkhorn-E",
         "Entropy-A b=1",
     ]
@@ -200,7 +200,7 @@ def test_probe_by_hand(factory: Any, tmp_path: Path) -> None:
     moved = [[0.5, 0.5, 0, 0, 0], [0.1, 0.5, 0.4, 0, 0]]  # total variation .4, expected label -1.5 and -.7
     still = [[0.9, 0.1, 0, 0, 0], [0.9, 0.1, 0, 0, 0]]
     jobs = [write_probe(factory.made(seed=seed, task="sa"), student=moved, Cell=still) for seed in (0, 1)]
-    student, teacher = probe_moves(load(jobs))
+    student, teacher = probe_moves(load_runs(jobs))
     assert (student.model, student.pairs, student.flips) == ("student, Sinkhorn-E", 2, 1.0)
     assert (student.total_variation, student.shift) == (pytest.approx(0.4), pytest.approx(0.8))
     assert (teacher.model, teacher.total_variation, teacher.flips) == ("teacher Cell", 0, 0)
@@ -212,7 +212,7 @@ def test_probe_by_hand(factory: Any, tmp_path: Path) -> None:
 def test_models_before_distillation_count_once_per_seed(factory: Any) -> None:
     rows = [[0.5, 0.5, 0, 0, 0], [0.1, 0.5, 0.4, 0, 0]]
     jobs = [factory.made(method, task="sa") for method in ("entropy_e", "sinkhorn_e")]
-    moves = probe_moves(load([write_probe(job, student=rows, before=rows, Cell=rows) for job in jobs]))
+    moves = probe_moves(load_runs([write_probe(job, student=rows, before=rows, Cell=rows) for job in jobs]))
     assert [(m.model, m.pairs) for m in moves] == [
         ("student, Entropy-E", 1), ("student, Sinkhorn-E", 1), ("before distillation", 1), ("teacher Cell", 1),
     ]  # fmt: skip

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from knot_runner.compose import compose_all
 from knot_runner.errors import UserError
-from knot_runner.report.page import Page, build_page, render, write_page
+from knot_runner.report.page import Page, build_page, render_page, write_page
 from knot_runner.report.page_runs import Standing
 from knot_runner.report.records_view import Job
 from knot_runner.report.text import plain
 from knot_runner.show import references
-from knot_runner.verbs.report import report
+from knot_runner.verbs.report import report_command
 from tests.report.conftest import Factory
 from tests.report.pages import Reader, asked, made, page_of, placed
 
@@ -33,7 +33,7 @@ HOSTILE = "\"'><script>alert(1)</script><img src=//x.example/y onerror=z> {{ 7*7
 
 
 def test_a_page_needs_nothing_else(finished: list[Job]) -> None:
-    text = render(page_of(finished, figures=["bias"]))
+    text = render_page(page_of(finished, figures=["bias"]))
     read = Reader(text)
     assert text.startswith("<!DOCTYPE html>")
     assert "default-src 'none'; img-src data:; style-src 'unsafe-inline'" in text
@@ -44,26 +44,26 @@ def test_a_page_needs_nothing_else(finished: list[Job]) -> None:
 
 
 def test_the_numbers_are_means_and_intervals_of_the_records(finished: list[Job]) -> None:
-    rows = Reader(render(page_of(finished))).rows
+    rows = Reader(render_page(page_of(finished))).rows
     values = np.array([json.loads((j.folder / "result.json").read_text())["metrics"]["f1"]["ALL"] for j in finished])
     half = 12.7062 * np.std(values[2:], ddof=1) / np.sqrt(2)  # t of one degree of freedom
     row = next(row for row in rows if row[0] == "Sinkhorn-E")
     shown = f"{values[2:].mean():.3f}±{half:.3f}".replace("0.", ".")
     assert row[-1] == f"{shown}(.41)"  # the paper's, KNOT Table 3
     assert "best" not in {
-        name for text in re.findall(r'class="([^"]*)"', render(page_of(finished))) for name in text.split()
+        name for text in re.findall(r'class="([^"]*)"', render_page(page_of(finished))) for name in text.split()
     }
 
 
 def test_facts_at_the_head(finished: list[Job]) -> None:
-    text = Reader(render(page_of(finished))).text
+    text = Reader(render_page(page_of(finished))).text
     assert "done 4 of 4 runs" in " ".join(text.split())
     assert "2 seeds" in text
     assert "knot-runner experiment=knot_table3" in text
 
 
 def test_the_same_records_give_the_same_page(finished: list[Job]) -> None:
-    assert render(page_of(finished, figures=["bias"])) == render(page_of(finished, figures=["bias"]))
+    assert render_page(page_of(finished, figures=["bias"])) == render_page(page_of(finished, figures=["bias"]))
 
 
 def test_jobs_that_are_one_run_count_once(finished: list[Job]) -> None:
@@ -83,7 +83,7 @@ def test_every_job_has_its_state_and_cause(jobs: list[Job], factory: Factory) ->
     view = page_of(jobs, known)
     assert [job.standing.state for job in view.runs.jobs] == ["done", "diverged", "damaged", "failed"]
     assert view.runs.counts == {"done": 1, "diverged": 1, "failed": 1, "damaged": 1}
-    text = Reader(render(view)).text
+    text = Reader(render_page(view)).text
     for cause in ("diverged in round 3 at client 5", "cannot be read", "ValueError: no such thing"):
         assert cause in text
     assert "The rest is made by: knot-runner experiment=knot_table3" in text
@@ -94,7 +94,7 @@ def test_half_of_the_runs(jobs: list[Job], factory: Factory) -> None:
         factory.write(job, **made(job.seed))
     view = page_of(jobs)
     assert view.runs.counts == {"done": 2, "missing": 2}
-    assert "1 of 2 runs" in Reader(render(view)).text
+    assert "1 of 2 runs" in Reader(render_page(view)).text
 
 
 def test_no_run_is_one_line_and_no_file(jobs: list[Job], tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_figure_that_cannot_be_drawn_says_why(finished: list[Job]) -> None:
     view = page_of(finished, figures=["expected_label", "bias"])
     assert "is damaged" in view.figures[0].problem and not view.figures[1].problem
     assert view.problems == [f"figure expected_label: {view.figures[0].problem}"]
-    assert "Not drawn: " in Reader(render(view)).text
+    assert "Not drawn: " in Reader(render_page(view)).text
 
 
 # ----------------------------------------------------------------------------------------------------- hostile texts
@@ -125,7 +125,7 @@ def test_hostile_texts_are_shown_not_run(jobs: list[Job], factory: Factory) -> N
     request = dataclasses.replace(
         asked(figures=["bias"], notes=[HOSTILE]), name=HOSTILE, about=HOSTILE, command=HOSTILE
     )
-    text = render(build_page(request, changed, {jobs[3].run_id: Standing("failed", HOSTILE)}))
+    text = render_page(build_page(request, changed, {jobs[3].run_id: Standing("failed", HOSTILE)}))
     read = Reader(text)
     assert "script" not in {tag for tag, _ in read.tags}
     assert not any("onerror" in names for _, names in read.tags)
@@ -149,8 +149,8 @@ def test_no_text_changes_the_markup(template_page: Page, text: str) -> None:
     changed = dataclasses.replace(template_page, runs=dataclasses.replace(template_page.runs, jobs=tuple(jobs)))
     plainer = [dataclasses.replace(job, label="x", standing=Standing("failed", "x")) for job in jobs]
     same = dataclasses.replace(template_page, runs=dataclasses.replace(template_page.runs, jobs=tuple(plainer)))
-    read = Reader(render(changed))
-    assert read.tags == Reader(render(same)).tags
+    read = Reader(render_page(changed))
+    assert read.tags == Reader(render_page(same)).tags
     assert read.rows[-1][4] == plain(text)
 
 
@@ -168,7 +168,7 @@ def test_the_verb_writes_the_page(tmp_path: Path, capsys: Any) -> None:
     failure = {"kind": "error", "cause": "ValueError: <b>no</b>", "attempts": 2, "at": 1.0}
     made_jobs[2].folder.mkdir(parents=True)
     (made_jobs[2].folder / "failed.json").write_text(json.dumps(failure))
-    assert report(["knot_table3", *words]) == 0
+    assert report_command(["knot_table3", *words]) == 0
     said = capsys.readouterr().out.splitlines()
     path = tmp_path / "out" / "reports" / "knot_table3.html"
     assert said == ["2 done, 1 failed, 1 missing of 4 runs", str(path)]
@@ -181,14 +181,14 @@ def test_the_verb_writes_the_page(tmp_path: Path, capsys: Any) -> None:
 @pytest.mark.parametrize("arguments", [[], ["seed=1"], ["--x"], ["../x"], ["a/b"]])
 def test_the_verb_wants_a_preset(arguments: list[str]) -> None:
     with pytest.raises(UserError, match="report: needs the name of a preset"):
-        report(arguments)
+        report_command(arguments)
 
 
 def test_the_verb_without_runs(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match="none of the 4 runs is there; make it with: knot-runner experiment=knot_table3"
     ):
-        report(["knot_table3", *GRID, f"paths.out={tmp_path}"])
+        report_command(["knot_table3", *GRID, f"paths.out={tmp_path}"])
 
 
 def test_a_report_does_not_import_torch() -> None:

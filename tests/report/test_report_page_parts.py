@@ -16,8 +16,8 @@ from knot_runner.errors import UserError
 from knot_runner.report import canvas, page_figures, page_runs, page_settings
 from knot_runner.report.claims import judge
 from knot_runner.report.claims_view import effect_text, footnotes, interval_text
-from knot_runner.report.page import render
-from knot_runner.report.records_view import Job, load
+from knot_runner.report.page import render_page
+from knot_runner.report.records_view import Job, load_runs
 from tests.report.conftest import Factory
 from tests.report.pages import Reader, made, page_of
 
@@ -36,12 +36,12 @@ def test_figures_are_in_the_page_as_drawn(finished: list[Job]) -> None:
 def test_a_preset_of_a_figure_has_no_table(finished: list[Job]) -> None:
     view = page_of(finished, kind="expected_label")
     assert view.table is None and [figure.name for figure in view.figures] == ["expected_label"]
-    assert "table" not in Reader(render(view)).ids
+    assert "table" not in Reader(render_page(view)).ids
 
 
 @pytest.mark.parametrize("kind", sorted(page_figures.FIGURES))
 def test_every_figure_is_described(kind: str) -> None:
-    about = page_figures.describe(kind)
+    about = page_figures.describe_figure(kind)
     assert about.endswith(".") and len(about) > 20 and "`" not in about and "eturns" not in about
 
 
@@ -74,7 +74,7 @@ def test_claims_stand_with_what_the_runs_say(finished: list[Job]) -> None:
     (row,) = view.claims.rows
     assert (row.text, row.verdict, row.seeds) == (CLAIM["text"], expected.verdict, 2)
     assert (row.effect, row.interval) == (effect_text(expected), interval_text(expected))
-    read = Reader(render(view))
+    read = Reader(render_page(view))
     shown = next(cells for cells in read.rows if cells[0].startswith("1. Sinkhorn-E has the higher F1 <b>"))
     assert shown[1:4] == [expected.verdict, row.effect, row.interval]
     assert f"{expected.verdict} 1 of 1 claim" in " ".join(read.text.split())
@@ -85,18 +85,18 @@ def test_claims_that_cannot_be_judged_say_why(finished: list[Job]) -> None:
     view = page_of(finished, claims=[CLAIM | {"agianst": 1}])
     assert view.claims.rows == () and "did you mean 'against'" in view.claims.problem
     assert view.problems == [f"claims: {view.claims.problem}"]
-    assert "Not judged: " in Reader(render(view)).text
+    assert "Not judged: " in Reader(render_page(view)).text
 
 
 def test_a_preset_without_claims_has_no_such_section(finished: list[Job]) -> None:
-    assert "claims" not in Reader(render(page_of(finished))).ids
+    assert "claims" not in Reader(render_page(page_of(finished))).ids
 
 
 # ---------------------------------------------------------------------------------------- settings, versions, time
 
 
 def test_settings_are_shared_or_vary(jobs: list[Job]) -> None:
-    view = page_settings.view([job.config for job in jobs])
+    view = page_settings.view_settings([job.config for job in jobs])
     assert view.varying["seed"] == ("0", "1")
     assert view.varying["method.name"] == ("entropy_a", "sinkhorn_e")
     assert view.varying["method.loss.epsilon"] == ("0.001", "(not set)")
@@ -121,19 +121,19 @@ def test_settings_are_shared_or_vary(jobs: list[Job]) -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_every_setting_is_in_one_of_the_two(configs: list[dict[str, Any]]) -> None:
-    view = page_settings.view(configs)
-    flat = [page_settings.leaves(config) for config in configs]
+    view = page_settings.view_settings(configs)
+    flat = [page_settings.setting_leaves(config) for config in configs]
     everywhere = set(flat[0]).intersection(*flat[1:])
     alike = {key for key in everywhere if all(one[key] == flat[0][key] for one in flat)}
     assert set(view.varying) == {".".join(key) for one in flat for key in one} - {".".join(key) for key in alike}
-    assert page_settings.leaves(yaml.safe_load("\n".join(view.yaml))) == {key: flat[0][key] for key in alike}
+    assert page_settings.setting_leaves(yaml.safe_load("\n".join(view.yaml))) == {key: flat[0][key] for key in alike}
 
 
 def test_a_large_group_is_cut_and_says_so(jobs: list[Job]) -> None:
-    view = page_settings.view([jobs[0].config])
+    view = page_settings.view_settings([jobs[0].config])
     task = view.shared["task"]
-    assert len(task.rows) <= page_settings.MOST_SHOWN and task.more > 0
-    assert page_settings.short(list(range(62))) == "[0, 1, 2, ... (62 values)]"
+    assert len(task.rows) <= page_settings.MAX_SHOWN and task.more > 0
+    assert page_settings.short_value(list(range(62))) == "[0, 1, 2, ... (62 values)]"
 
 
 def test_mixed_versions_are_flagged(jobs: list[Job], factory: Factory) -> None:
@@ -141,12 +141,12 @@ def test_mixed_versions_are_flagged(jobs: list[Job], factory: Factory) -> None:
         factory.write(job, **made(job.seed, torch="2.12.0" if job is jobs[3] else "2.13.0"))
     view = page_of(jobs).runs
     assert view.mixed == ("torch",) and [number for _, number in view.versions] == [3, 1]
-    assert "they differ in torch" in Reader(render(page_of(jobs))).text
+    assert "they differ in torch" in Reader(render_page(page_of(jobs))).text
 
 
 def test_one_version_is_not_flagged(finished: list[Job]) -> None:
     assert page_of(finished).runs.mixed == ()
-    assert "differ in" not in Reader(render(page_of(finished))).text
+    assert "differ in" not in Reader(render_page(page_of(finished))).text
 
 
 def test_times_with_waits_for_other_jobs_are_not_added_up(jobs: list[Job], factory: Factory) -> None:
@@ -154,17 +154,17 @@ def test_times_with_waits_for_other_jobs_are_not_added_up(jobs: list[Job], facto
     seconds = {"total": 100.0, "rounds": 90.0, "stages": {"pretrain": 7.5}}
     for job in jobs:
         factory.write(job, **{**made(0), "seconds": seconds, "beside": 3})
-    runs = load(jobs)
+    runs = load_runs(jobs)
     assert [row.what for row in page_runs.times(runs)] == ["pretrain"]
     assert page_runs.spent(runs) == pytest.approx(7.5 * len({(run.job.task, run.job.seed) for run in runs}))
 
 
 def test_time_of_a_shared_stage_counts_once(finished: list[Job]) -> None:
     """By hand: 'local MELD' 100 s at seed 0, 101 s at seed 1, shared by both methods; 'distil' 7.5 s at each seed."""
-    found = {time.what: time for time in page_runs.times(load(finished))}
+    found = {time.what: time for time in page_runs.times(load_runs(finished))}
     assert (found["local MELD"].count, found["local MELD"].total) == (2, "3 min 21 s")
     assert found["whole run, its last start"].median == "10 s"
-    assert page_runs.spent(load(finished)) == pytest.approx(100 + 101 + 7.5 + 7.5)
+    assert page_runs.spent(load_runs(finished)) == pytest.approx(100 + 101 + 7.5 + 7.5)
 
 
 @pytest.mark.parametrize("seconds", [None, [], {"total": "x", "stages": 3}, {"total": -1, "rounds": True}])
@@ -172,4 +172,4 @@ def test_records_without_sound_times(jobs: list[Job], factory: Factory, seconds:
     factory.write(jobs[0], **{**made(0), "seconds": seconds, "versions": "x"})
     view = page_of(jobs)
     assert view.runs.times == () and view.runs.spent == "0.0 s"
-    Reader(render(view))
+    Reader(render_page(view))

@@ -10,7 +10,7 @@ import pytest
 
 from knot_runner.errors import UserError
 from knot_runner.report import canvas
-from knot_runner.report.figure_partition import draw_partition, summary
+from knot_runner.report.figure_partition import draw_partition, partition_lines
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_the_csv_has_the_numbers(tmp_path: Path) -> None:
 
 def test_the_summary_by_hand() -> None:
     counts = np.array([[4, 0, 0], [1, 3, 0], [2, 2, 0], [0, 0, 0]])
-    assert summary(counts) == [
+    assert partition_lines(counts) == [
         "4 clients with 0 / 4 / 4 training images (least / median / most)",
         "mean largest class share 0.750; 1.7 classes per client on average, of 2",  # 2.25 / 3; 5 / 3
     ]

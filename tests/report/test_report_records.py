@@ -10,18 +10,18 @@ import pytest
 from safetensors.numpy import save_file
 
 from knot_runner.errors import UserError
-from knot_runner.report.records_view import load, predictions, probes, readable, rounds, vectors
+from knot_runner.report.records_view import cls_vectors, load_runs, predictions, probes, readable, rounds
 
 
 def test_reads_a_finished_run(factory: Any) -> None:
-    (run,) = load([factory.made(base=0.4)])
+    (run,) = load_runs([factory.made(base=0.4)])
     assert run.status == "done" and run.problem == ""
     assert run.metric("f1", "MELD") == 0.4
     assert run.metric("f1", "Moon") is None
 
 
 def test_absent_and_diverged_runs_have_no_numbers(factory: Any) -> None:
-    absent, diverged = load([factory.job(seed=1), factory.made(seed=2, status="diverged")])
+    absent, diverged = load_runs([factory.job(seed=1), factory.made(seed=2, status="diverged")])
     assert (absent.status, absent.problem) == ("missing", "not run yet")
     assert diverged.status == "diverged" and diverged.metric("f1", "MELD") is None
 
@@ -47,7 +47,7 @@ def test_absent_and_diverged_runs_have_no_numbers(factory: Any) -> None:
     ],
 )
 def test_an_unsound_result_is_refused(factory: Any, changes: dict[str, Any], reason: str) -> None:
-    (run,) = load([factory.write(factory.job(), **changes)])
+    (run,) = load_runs([factory.write(factory.job(), **changes)])
     assert run.status == "corrupt" and reason in run.problem and "result.json" in run.problem
 
 
@@ -55,7 +55,7 @@ def test_an_unsound_result_is_refused(factory: Any, changes: dict[str, Any], rea
 def test_a_damaged_result_is_refused(factory: Any, text: str) -> None:
     job = factory.made()
     (job.folder / "result.json").write_text(text)
-    assert load([job])[0].status == "corrupt"
+    assert load_runs([job])[0].status == "corrupt"
 
 
 def test_every_truncation_is_refused(factory: Any) -> None:
@@ -64,7 +64,7 @@ def test_every_truncation_is_refused(factory: Any) -> None:
     whole = path.read_bytes()
     for length in range(0, len(whole), 97):
         path.write_bytes(whole[:length])
-        assert load([job])[0].status == "corrupt"
+        assert load_runs([job])[0].status == "corrupt"
 
 
 def test_done_names_the_command_when_nothing_is_there(factory: Any) -> None:
@@ -74,7 +74,7 @@ def test_done_names_the_command_when_nothing_is_there(factory: Any) -> None:
 
 
 def test_predictions_come_with_their_labels(factory: Any) -> None:
-    (run,) = load([factory.predictions(factory.made(), rows=30)])
+    (run,) = load_runs([factory.predictions(factory.made(), rows=30)])
     found = predictions(run)
     assert set(found) == {*run.result["bias"], *(f"before/{name}" for name in run.result["bias"])}
     shares, labels = found["before/MELD"]
@@ -95,19 +95,19 @@ def test_damaged_predictions_name_the_file_and_the_command(factory: Any, spoil: 
         labels = labels + 9 if spoil == "label" else labels
         save_file({"MELD.probabilities": shares, "MELD.labels": labels}, path)
     with pytest.raises(UserError, match=r"predictions.safetensors: is damaged; .* repeat: knot-runner y"):
-        predictions(load([job])[0], "knot-runner y")
+        predictions(load_runs([job])[0], "knot-runner y")
 
 
 def test_arrays_that_are_not_there_name_the_command(factory: Any) -> None:
-    (run,) = load([factory.made()])
-    for read in (predictions, vectors, probes):
+    (run,) = load_runs([factory.made()])
+    for read in (predictions, cls_vectors, probes):
         with pytest.raises(UserError, match="is not there; make it with: knot-runner z"):
             read(run, "knot-runner z")
 
 
 def test_vectors_and_probes(factory: Any) -> None:
-    (run,) = load([factory.probes(factory.vectors(factory.made(), rows=50))])
-    points, labels = vectors(run)
+    (run,) = load_runs([factory.probes(factory.vectors(factory.made(), rows=50))])
+    points, labels = cls_vectors(run)
     assert points.shape == (50, 16) and labels.max() == 4
     assert {entry["model"] for entry in probes(run)} == {"student", "before", "MELD"}
     (run.job.folder / "probe.json").write_text(json.dumps([{"probe": "gender"}]))
@@ -119,11 +119,11 @@ def test_vectors_and_probes(factory: Any) -> None:
 
 
 def test_reads_a_federated_run_and_its_rounds(federated: Any) -> None:
-    (run,) = load([federated.made(0.5, [0.1, 0.2, 0.4])])
+    (run,) = load_runs([federated.made(0.5, [0.1, 0.2, 0.4])])
     assert run.status == "done" and run.metric("tempered_loss", "ALL") == 2.6
     rows = rounds(run)
     assert [row["round"] for row in rows] == [0, 1, 2] and rows[1]["accuracy"] == 0.2
-    (sparse,) = load([federated.write(federated.job(seed=1), [0.1, 0.2, 0.3], every=2)])
+    (sparse,) = load_runs([federated.write(federated.job(seed=1), [0.1, 0.2, 0.3], every=2)])
     assert ["accuracy" in row for row in rounds(sparse)] == [False, True, True]
 
 
@@ -144,7 +144,7 @@ def test_reads_a_federated_run_and_its_rounds(federated: Any) -> None:
     ],
 )
 def test_an_unsound_federated_result_is_refused(federated: Any, changes: dict[str, Any], reason: str) -> None:
-    (run,) = load([federated.write(federated.job(), [0.1, 0.2], **changes)])
+    (run,) = load_runs([federated.write(federated.job(), [0.1, 0.2], **changes)])
     assert run.status == "corrupt" and reason in run.problem
 
 
@@ -153,7 +153,7 @@ def test_a_loss_may_be_large_and_clients_may_be_without_images(federated: Any) -
     rows = federated.rows(job, [0.1, 0.2])
     rows[1] |= {"tempered_loss": 46.2, "clients": [None, 0.2, 0.2, 0.2], "after": [None, 0.3]}
     write_rows(federated.write(job, [0.1, 0.2]), rows)
-    assert rounds(load([job])[0])[1]["tempered_loss"] == 46.2
+    assert rounds(load_runs([job])[0])[1]["tempered_loss"] == 46.2
 
 
 def write_rows(job: Any, rows: list[dict[str, Any]]) -> Any:
@@ -175,11 +175,11 @@ def test_a_row_that_cannot_be_names_the_file(federated: Any, spoil: dict[str, An
     rows = federated.rows(job, [0.1, 0.2])
     rows[at] |= spoil
     with pytest.raises(UserError, match=r"rounds.jsonl: is damaged; .* repeat: knot-runner y"):
-        rounds(load([write_rows(job, rows)])[0], "knot-runner y")
+        rounds(load_runs([write_rows(job, rows)])[0], "knot-runner y")
 
 
 def test_every_truncation_of_the_rounds_is_refused(federated: Any) -> None:
-    (run,) = load([federated.made(1.0, [0.1, 0.2, 0.3])])
+    (run,) = load_runs([federated.made(1.0, [0.1, 0.2, 0.3])])
     path = run.job.folder / "rounds.jsonl"
     whole = path.read_bytes()
     for length in range(0, len(whole), 61):
@@ -194,10 +194,12 @@ def test_every_truncation_of_the_rounds_is_refused(federated: Any) -> None:
 def test_rounds_of_another_length_are_refused(federated: Any) -> None:
     job = federated.made(1.0, [0.1, 0.2, 0.3])
     with pytest.raises(UserError, match="is damaged"):
-        rounds(load([write_rows(job, federated.rows(job, [0.1, 0.2]))])[0])
+        rounds(load_runs([write_rows(job, federated.rows(job, [0.1, 0.2]))])[0])
 
 
 def test_a_probe_needs_temperatures_only(factory: Any) -> None:
     probe = {"kind": "probe", "metrics": {}, "datasets": {}, "labels": {}, "bias": {}}
-    good, bad = load([factory.made(seed=i, **probe, temperatures=t) for i, t in enumerate(([4.0, 0.05], [4.0, -1]))])
+    good, bad = load_runs(
+        [factory.made(seed=i, **probe, temperatures=t) for i, t in enumerate(([4.0, 0.05], [4.0, -1]))]
+    )
     assert good.status == "done" and good.metric("f1", "MELD") is None and "temperatures" in bad.problem

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from knot_runner.errors import UserError
-from knot_runner.report.cells import Cell, Group
-from knot_runner.report.render import to_csv, to_latex, to_markdown, to_terminal, write_all
+from knot_runner.report.cells import ColumnGroup, TableCell
+from knot_runner.report.render import table_csv, table_latex, table_markdown, terminal_table, write_table
 from knot_runner.report.tables import build_table
-from knot_runner.report.terminal import short
+from knot_runner.report.terminal import short_line
 from knot_runner.report.text import escape_csv, escape_latex, escape_markdown, number, plain, value_text
 
-GROUP = Group("f1", "macro F1", ("ALL",), ("",))
+GROUP = ColumnGroup("f1", "macro F1", ("ALL",), ("",))
 HOSTILE = "=cmd|' /C calc'!A0 \x1b[31mred\x1b[0m <script>x</script> a_b $x$ \\input{y} | [red]z[/red] 5% #&~^{}"
 
 
@@ -56,13 +56,13 @@ def test_numbers(value: float, digits: int, text: str) -> None:
 
 
 def test_cells_without_a_mean() -> None:
-    assert value_text(Cell(planned=3), GROUP) == "-"
-    assert value_text(Cell(planned=3, diverged=3), GROUP) == "div."
+    assert value_text(TableCell(planned=3), GROUP) == "-"
+    assert value_text(TableCell(planned=3, diverged=3), GROUP) == "div."
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_widest_table_fits_80_columns(nli: Any, terminal: bool) -> None:
-    text = shown(to_terminal(nli), terminal=terminal)
+    text = shown(terminal_table(nli), terminal=terminal)
     bare = re.sub(r"\x1b\[[0-9;]*m", "", text)
     assert max(map(len, bare.splitlines())) <= 80
     assert "Sinkhorn-E" in bare and ".490" in bare and "±.050" in bare and "(.60)" in bare
@@ -70,27 +70,27 @@ def test_the_widest_table_fits_80_columns(nli: Any, terminal: bool) -> None:
 
 
 def test_terminal_puts_mean_and_interval_side_by_side_when_there_is_room(nli: Any) -> None:
-    assert ".490±.050" in shown(to_terminal(nli), width=100)
+    assert ".490±.050" in shown(terminal_table(nli), width=100)
 
 
 def test_terminal_shows_settings_under_the_method(factory: Any) -> None:
     table = build_table([factory.made(label="task.labels.support=onehot, method.loss.epsilon=0.1")], None, ["f1"])
-    assert "support=onehot, epsilon=0.1" in shown(to_terminal(table))
-    assert short("a.b=c/d.e, +f=1") == "b=c/d.e, +f=1"
+    assert "support=onehot, epsilon=0.1" in shown(terminal_table(table))
+    assert short_line("a.b=c/d.e, +f=1") == "b=c/d.e, +f=1"
 
 
 def test_diverged_prints_div_everywhere_and_nan_nowhere(factory: Any) -> None:
     jobs = [factory.made("entropy_a"), factory.made(status="diverged")]
     table = build_table(jobs, "knot_table3", ["f1"])
-    for text in (shown(to_terminal(table)), to_markdown(table), to_latex(table)):
+    for text in (shown(terminal_table(table)), table_markdown(table), table_latex(table)):
         assert "div." in text and "nan" not in text.lower().replace("domin", "")
-    row = next(r for r in csv.DictReader(io.StringIO(to_csv(table))) if r["method"] == "sinkhorn_e")
+    row = next(r for r in csv.DictReader(io.StringIO(table_csv(table))) if r["method"] == "sinkhorn_e")
     assert (row["mean"], row["seeds"], row["diverged"]) == ("", "0", "1")
 
 
 def test_markdown(factory: Any) -> None:
     jobs = [factory.made(method, base=base) for method, base in (("entropy_a", 0.3), ("sinkhorn_e", 0.4))]
-    text = to_markdown(build_table(jobs, "knot_table3", ["f1"], notes=["one note"]))
+    text = table_markdown(build_table(jobs, "knot_table3", ["f1"], notes=["one note"]))
     assert "| method | MELD | IEMOCAP | DyDa0 | DyDa1 | DyDa2 (global) | ALL |" in text
     assert "| Sinkhorn-E | .400 (.38) |" in text and "| Entropy-A | .300 (.28) |" in text
     assert text.endswith("- one note\n")
@@ -100,7 +100,7 @@ def test_markdown(factory: Any) -> None:
 
 def test_csv_is_long_and_exact(factory: Any) -> None:
     jobs = [factory.made(seed=seed, base=base) for seed, base in enumerate((0.38, 0.40, 0.42))]
-    rows = list(csv.DictReader(io.StringIO(to_csv(build_table(jobs, "knot_table3", ["f1", "sd"])))))
+    rows = list(csv.DictReader(io.StringIO(table_csv(build_table(jobs, "knot_table3", ["f1", "sd"])))))
     assert len(rows) == 2 * 6
     first = rows[0]
     assert (first["method"], first["data set"], first["metric"]) == ("sinkhorn_e", "MELD", "f1")
@@ -110,14 +110,14 @@ def test_csv_is_long_and_exact(factory: Any) -> None:
 
 def test_csv_of_locals(factory: Any) -> None:
     rows = list(
-        csv.DictReader(io.StringIO(to_csv(build_table([factory.made()], "knot_table1", ["f1"], kind="locals"))))
+        csv.DictReader(io.StringIO(table_csv(build_table([factory.made()], "knot_table1", ["f1"], kind="locals"))))
     )
     assert [row["metric"] for row in rows[:4]] == ["train", "valid", "test", "score"]
     assert (rows[0]["data set"], rows[0]["mean"], rows[0]["paper"]) == ("IEMOCAP", "1000", "3354")
 
 
 def test_latex(nli: Any) -> None:
-    text = to_latex(dataclasses.replace(nli, lines=("100% sure",)))
+    text = table_latex(dataclasses.replace(nli, lines=("100% sure",)))
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
     assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 2
     assert r"& .490{\scriptsize\,$\pm$.050} {\scriptsize (.60)}" in text and "textbf" not in text
@@ -127,13 +127,13 @@ def test_latex(nli: Any) -> None:
 
 def test_hostile_names_are_escaped_everywhere(factory: Any) -> None:
     table = build_table([factory.made(names=[HOSTILE, "Food"], label=HOSTILE)], None, ["f1"], notes=[HOSTILE])
-    terminal, markdown, latex = shown(to_terminal(table)), to_markdown(table), to_latex(table)
-    for text in (terminal, markdown, latex, to_csv(table)):
+    terminal, markdown, latex = shown(terminal_table(table)), table_markdown(table), table_latex(table)
+    for text in (terminal, markdown, latex, table_csv(table)):
         assert "\x1b" not in text
     assert "<script>" not in markdown and "\\|" in markdown
     assert "[red]" in terminal
     assert "\\input" not in latex and re.search(r"(?<!\\)[#%]", latex.split("\n", 1)[1]) is None
-    rows = list(csv.reader(io.StringIO(to_csv(table))))
+    rows = list(csv.reader(io.StringIO(table_csv(table))))
     assert all(not name.startswith(("=", "+", "-", "@")) for row in rows for name in row[:4])
     assert len({len(row) for row in rows}) == 1
 
@@ -147,22 +147,22 @@ def test_escapes_hold_for_any_text(text: str) -> None:
 
 
 def test_files_are_written_whole_and_leave_nothing_else(nli: Any, tmp_path: Path) -> None:
-    paths = write_all(nli, tmp_path / "new", "knot_table4")
+    paths = write_table(nli, tmp_path / "new", "knot_table4")
     assert [path.name for path in paths] == ["knot_table4.md", "knot_table4.csv", "knot_table4.tex"]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(path.name for path in paths)
-    assert paths[1].read_text(encoding="utf-8") == to_csv(nli)
+    assert paths[1].read_text(encoding="utf-8") == table_csv(nli)
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a b", "x\n"])
 def test_a_name_is_a_file_name(nli: Any, tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match="is not a file name"):
-        write_all(nli, tmp_path, name)
+        write_table(nli, tmp_path, name)
 
 
 def test_the_same_runs_give_the_same_bytes(full_grid: Any) -> None:
     jobs = full_grid("sa", 2)
     first, second = (build_table(order, "knot_table2", ["f1", "sd"]) for order in (jobs, list(jobs)))
-    assert to_markdown(first) == to_markdown(second) and to_latex(first) == to_latex(second)
+    assert table_markdown(first) == table_markdown(second) and table_latex(first) == table_latex(second)
 
 
 # ------------------------------------------------------------------------------------------------------- temperatures
@@ -184,7 +184,7 @@ def chilled(federated: Any) -> Any:
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_table_of_temperatures_fits_80_columns(chilled: Any, terminal: bool) -> None:
-    bare = re.sub(r"\x1b\[[0-9;]*m", "", shown(to_terminal(chilled), terminal=terminal))
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", shown(terminal_table(chilled), terminal=terminal))
     assert max(map(len, bare.splitlines())) <= 80
     for text in (
         "FEMNIST-DNN",
@@ -201,7 +201,7 @@ def test_a_table_of_temperatures_fits_80_columns(chilled: Any, terminal: bool) -
 
 
 def test_blocks_of_temperatures_look_alike(chilled: Any) -> None:
-    narrow, wide = shown(to_terminal(chilled), width=80), shown(to_terminal(chilled), width=140)
+    narrow, wide = shown(terminal_table(chilled), width=80), shown(terminal_table(chilled), width=140)
     for text, lines in ((narrow, 3), (wide, 2)):  # mean, interval and paper below each other, or the first two together
         blocks = text.split("CIFAR100-ResNet18\n")
         found = [block[block.index("\n4 ") + 1 : block.index("\n2 ")].count("\n") for block in blocks[:2]]
@@ -209,12 +209,12 @@ def test_blocks_of_temperatures_look_alike(chilled: Any) -> None:
 
 
 def test_temperatures_in_markdown_csv_and_latex(chilled: Any) -> None:
-    markdown, latex = to_markdown(chilled), to_latex(chilled)
+    markdown, latex = table_markdown(chilled), table_latex(chilled)
     assert "**FEMNIST-DNN**" in markdown and "| T | settings | accuracy | vs T=1 |" in markdown
     assert "| 1 | rate=lr/0.05 |" in markdown and "&gt;3 (1 of 2) (205)" in markdown
     assert latex.count(r"\begin{tabular}{llrrrrrr}") == 2 and r"\textgreater{}3 (1 of 2)" in latex
     assert r"100\% sure" in latex and "FLex\\&Chill" in latex
-    rows = list(csv.DictReader(io.StringIO(to_csv(chilled))))
+    rows = list(csv.DictReader(io.StringIO(table_csv(chilled))))
     assert len(rows) == 5 * 6 * 2 and {row["metric"] for row in rows} == {
         "accuracy_percent", "delta_points", "loss", "plain_loss", "rounds", "speedup"
     }  # fmt: skip
@@ -228,13 +228,13 @@ def test_hostile_cases_and_settings_are_escaped(federated: Any) -> None:
     jobs = [federated.made(1.0, [0.5], label=f"training.name={name}") for name in ("a", HOSTILE.replace(", ", " "))]
     cases = {HOSTILE: {"task.name": "femnist"}}
     table = build_table(jobs, None, ["accuracy"], kind="temperatures", notes=[HOSTILE], options={"cases": cases})
-    markdown, latex, text = to_markdown(table), to_latex(table), to_csv(table)
-    assert "<script>" not in markdown and "\x1b" not in markdown + latex + text + shown(to_terminal(table))
+    markdown, latex, text = table_markdown(table), table_latex(table), table_csv(table)
+    assert "<script>" not in markdown and "\x1b" not in markdown + latex + text + shown(terminal_table(table))
     assert "\\input" not in latex and re.search(r"(?<!\\)[#%]", latex.split("\n", 1)[1]) is None
     assert all(not name.startswith(("=", "+", "-", "@")) for row in csv.reader(io.StringIO(text)) for name in row[:4])
 
 
 def test_an_accuracy_below_one_percent_has_its_sign() -> None:
-    signed = Group("delta", "delta", ("x",), ("",), 2, signed=True)
-    texts = [value_text(Cell(mean=mean), signed) for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
+    signed = ColumnGroup("delta", "delta", ("x",), ("",), 2, signed=True)
+    texts = [value_text(TableCell(mean=mean), signed) for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
     assert texts == ["+.50", "-.50", ".00", ".00", "+2.20"]

@@ -11,14 +11,14 @@ import pytest
 from knot_runner.errors import UserError
 from knot_runner.records import read_result, write_result
 from knot_runner.report import probe_view
-from knot_runner.report.canvas import drawn
-from knot_runner.report.chilling import with_courses
+from knot_runner.report.canvas import figure_of
+from knot_runner.report.chilling import with_learning_curves
 from knot_runner.report.claims_items import _test_sizes
-from knot_runner.report.compare import Question, compare
+from knot_runner.report.compare import Question, compare_runs
 from knot_runner.report.figure_coreset import _strip
 from knot_runner.report.figure_distance import _scatter
 from knot_runner.report.footlines import absences
-from knot_runner.report.records_view import Job, Run, load, predictions, probes, readable, rounds, vectors
+from knot_runner.report.records_view import Job, Run, cls_vectors, load_runs, predictions, probes, readable, rounds
 from tests.report.compared import made
 
 
@@ -30,11 +30,11 @@ def sealed(job: Job) -> Job:
 
 READERS = {
     "predictions.safetensors": predictions,
-    "vectors.safetensors": vectors,
+    "vectors.safetensors": cls_vectors,
     "probe.json": probes,
     "rounds.jsonl": rounds,
     "partition.json": lambda run: _test_sizes(run, 4, ""),
-    "probe.safetensors": probe_view.read,
+    "probe.safetensors": probe_view.read_probe,
     "measures.safetensors": lambda run: _scatter(None, run, ""),
     "coreset.safetensors": lambda run: _strip(run, ""),
 }
@@ -51,7 +51,7 @@ def test_every_reader_names_a_file_that_is_not_as_it_was_sealed(factory: Any, na
     for changed in (whole[:-1], whole + b"\n", whole[:1] + b"#" + whole[2:]):
         path.write_bytes(changed)
         with pytest.raises(UserError, match=f"{path}: does not match its digest in result.json"):
-            READERS[name](load([job])[0])
+            READERS[name](load_runs([job])[0])
 
 
 def swap(one: Path, other: Path) -> None:
@@ -63,7 +63,7 @@ def swap(one: Path, other: Path) -> None:
 def test_swapped_logs_are_left_out_of_tables_and_figures_and_said(trio: list[Job], tmp_path: Path) -> None:
     jobs = [sealed(job) for job in trio]
     swap(jobs[2].folder / "rounds.jsonl", jobs[4].folder / "rounds.jsonl")
-    runs, courses = with_courses(load(jobs), "final", "knot-runner x")
+    runs, courses = with_learning_curves(load_runs(jobs), "final", "knot-runner x")
     wrong = {jobs[2].run_id, jobs[4].run_id}
     assert {run.job.run_id for run in runs if run.status == "corrupt"} == wrong
     assert set(courses) == {job.run_id for job in jobs} - wrong
@@ -73,7 +73,7 @@ def test_swapped_logs_are_left_out_of_tables_and_figures_and_said(trio: list[Job
     def figure(runs: list[Run], path: Path, notes: list[str], command: str) -> list[str]:
         return [run.job.run_id for run in runs]
 
-    lines = functools.partial(drawn, reads=("rounds.jsonl",))(figure)(jobs, tmp_path / "x.png")
+    lines = functools.partial(figure_of, reads=("rounds.jsonl",))(figure)(jobs, tmp_path / "x.png")
     assert wrong.isdisjoint(lines) and sum("does not match its digest" in line for line in lines) == 2
     assert len([run for run in readable(jobs) if run.status == "done"]) == len(jobs)  # a figure that reads no logs
 
@@ -82,7 +82,7 @@ def test_a_changed_config_is_left_out_of_compare_and_said(tmp_path: Path) -> Non
     folders = [made(tmp_path, accuracy, seed=seed) for seed, accuracy in enumerate((0.5, 0.7))]
     path = folders[1] / "config.yaml"
     path.write_text(path.read_text() + "\n")
-    lines = " ".join(compare(Question(out=tmp_path)).lines)
+    lines = " ".join(compare_runs(Question(out=tmp_path)).lines)
     assert "Left out: 1 damaged results" in lines and "config.yaml: does not match its digest" in lines
 
 
@@ -90,7 +90,7 @@ def test_swapped_results_are_of_another_run(tmp_path: Path) -> None:
     """Two runs of one task, method and seed, told apart by a setting only."""
     folders = [made(tmp_path, 0.5 + heat / 10, method__temperature=heat) for heat in (1, 2)]
     swap(*(folder / "result.json" for folder in folders))
-    lines = " ".join(compare(Question(out=tmp_path)).lines)
+    lines = " ".join(compare_runs(Question(out=tmp_path)).lines)
     assert "Left out: 2 damaged results" in lines and "is of another run" in lines
 
 
@@ -98,7 +98,7 @@ def test_results_from_before_seals_are_used_and_that_is_said(tmp_path: Path) -> 
     from tests.report.conftest import Factory
 
     job = Factory(tmp_path).made()
-    assert load([job])[0].status == "done"
+    assert load_runs([job])[0].status == "done"
     (tmp_path / "new").mkdir()
     made(tmp_path / "new", 0.5)
-    assert "sealed" not in " ".join(compare(Question(out=tmp_path / "new")).lines)
+    assert "sealed" not in " ".join(compare_runs(Question(out=tmp_path / "new")).lines)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from knot_runner.report.stats import clipped, mean_interval
+from knot_runner.report.stats import clipped_interval, mean_interval
 
 
 def test_by_hand() -> None:
@@ -40,5 +40,5 @@ def test_equals_scipy(values: list[float]) -> None:
 
 
 def test_the_interval_of_a_share_is_cut_at_both_ends() -> None:
-    assert clipped(-0.1, 1.2, 1.0) == (0.0, 1.0) and clipped(-5.0, 40.0, 100.0) == (0.0, 40.0)
-    assert clipped(-0.1, 1.2, None) == (-0.1, 1.2)
+    assert clipped_interval(-0.1, 1.2, 1.0) == (0.0, 1.0) and clipped_interval(-5.0, 40.0, 100.0) == (0.0, 40.0)
+    assert clipped_interval(-0.1, 1.2, None) == (-0.1, 1.2)

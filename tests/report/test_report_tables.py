@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from knot_runner.errors import UserError
-from knot_runner.report.cells import METHODS, display
+from knot_runner.report.cells import METHOD_NAMES, display
 from knot_runner.report.tables import build_table
 
 
@@ -20,7 +20,7 @@ def cell(table: Any, row: str, group: str, column: str) -> Any:
 
 def test_rows_and_columns_are_in_the_papers_order(full_grid: Any) -> None:
     table = build_table(list(reversed(full_grid("sa", 1))), "knot_table2", ["f1", "sd"])
-    assert [row.keys[0] for row in table.rows] == list(METHODS)
+    assert [row.keys[0] for row in table.rows] == list(METHOD_NAMES)
     assert [row.heads[0] for row in table.rows][::7] == ["Entropy-A", "Sinkhorn-E"]
     assert [g.key for g in table.groups] == ["f1", "sd"]
     assert table.groups[0].columns == ("Cloths", "Toys", "Cell", "Food", "ALL")

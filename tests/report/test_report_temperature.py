@@ -12,10 +12,10 @@ from safetensors.numpy import save_file
 
 from knot_runner.errors import UserError
 from knot_runner.report import canvas, probe_view
-from knot_runner.report.figure_temperature import boundary, gradients, heat_colours, softmax
-from knot_runner.report.records_view import load
+from knot_runner.report.figure_temperature import boundary_figure, gradient_figure, softmax_figure, temperature_colours
+from knot_runner.report.records_view import load_runs
 
-FIGURES = [gradients, boundary, softmax]
+FIGURES = [gradient_figure, boundary_figure, softmax_figure]
 TEMPERATURES = [4.0, 1.0, 0.05]
 CLASSES = ["plane", "deer_x", "$\\frac{x$"]
 
@@ -92,7 +92,7 @@ def test_the_same_records_give_the_same_image(factory: Any, tmp_path: Path, figu
 def test_medians_of_gradient_norms_by_hand(factory: Any, tmp_path: Path) -> None:
     norm = np.array([[1, 2, 3, 10, 20], [2, 4, 6, 0, 40], [4, 8, 12, 0, 80]], np.float32)
     change = {"gradients.norm": norm, "gradients.right": np.array([1, 1, 1, 0, 0], np.uint8)}
-    lines = gradients([job(factory, change=change)], tmp_path / "figure.png")
+    lines = gradient_figure([job(factory, change=change)], tmp_path / "figure.png")
     assert sorted(lines) == sorted(
         [
             "T=4, right: median 2 of 3", "T=1, right: median 4 of 3", "T=0.05, right: median 8 of 3",
@@ -103,7 +103,7 @@ def test_medians_of_gradient_norms_by_hand(factory: Any, tmp_path: Path) -> None
 
 
 def test_a_model_that_is_never_right_leaves_a_panel_empty(factory: Any, tmp_path: Path) -> None:
-    lines = gradients([job(factory, change={"gradients.right": np.zeros(60, np.uint8)})], tmp_path / "figure.png")
+    lines = gradient_figure([job(factory, change={"gradients.right": np.zeros(60, np.uint8)})], tmp_path / "figure.png")
     assert len(lines) == 3 and all("wrong" in line for line in lines)
 
 
@@ -113,7 +113,7 @@ def test_moves_of_the_boundary_by_hand(factory: Any, tmp_path: Path) -> None:
         "boundary.after": np.array([[0.1, 0.2, 1], [0.4, 0.3, 1], [np.inf, np.inf, 1]], np.float32),
         "boundary.right": np.array([[0, 0, 0], [1, 0, 0], [1, 1, 1]], np.uint8),
     }
-    lines = boundary([job(factory, change=change)], tmp_path / "figure.png")
+    lines = boundary_figure([job(factory, change=change)], tmp_path / "figure.png")
     assert lines == [
         "T=4: median 0 over 2 images, 1 left out; the step puts 0% right",
         "T=1: median 0.2 over 2 images, 1 left out; the step puts 33% right",
@@ -124,7 +124,7 @@ def test_moves_of_the_boundary_by_hand(factory: Any, tmp_path: Path) -> None:
 
 def test_seeds_are_pooled_and_the_lowest_shows_its_image(factory: Any) -> None:
     jobs = [job(factory, seed, change={"softmax.row": np.array([seed])}) for seed in (3, 1)]
-    found = probe_view.pooled(load(jobs))
+    found = probe_view.pool_probes(load_runs(jobs))
     assert (found.norm.shape, found.after.shape, found.tried, found.row) == ((3, 120), (3, 40), 60, 1)
 
 
@@ -132,12 +132,12 @@ def test_without_a_wrong_image_there_is_no_boundary_to_draw(factory: Any, tmp_pa
     none = {"boundary.before": np.zeros(0, np.float32), "boundary.after": np.zeros((3, 0), np.float32)}
     made = job(factory, change=none | {"boundary.right": np.zeros((3, 0), np.uint8)})
     with pytest.raises(UserError, match="method.boundary_images: every image is right"):
-        boundary([made], tmp_path / "figure.png")
-    assert gradients([made], tmp_path / "figure.png") and softmax([made], tmp_path / "figure.png")
+        boundary_figure([made], tmp_path / "figure.png")
+    assert gradient_figure([made], tmp_path / "figure.png") and softmax_figure([made], tmp_path / "figure.png")
 
 
 def test_softmax_says_the_top_and_the_true_class(factory: Any, tmp_path: Path) -> None:
-    lines = softmax([job(factory)], tmp_path / "figure.png")
+    lines = softmax_figure([job(factory)], tmp_path / "figure.png")
     assert lines[-1] == "T=0.05: plane 1.000; true deer_x 0.000"
     assert len(table(tmp_path / "figure.png")) == 9
 
@@ -158,18 +158,18 @@ def test_softmax_says_the_top_and_the_true_class(factory: Any, tmp_path: Path) -
 )
 def test_damaged_arrays_name_their_file(factory: Any, tmp_path: Path, change: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="probe.safetensors: is damaged; delete its folder and repeat: knot-runner x"):
-        gradients([job(factory, change=change)], tmp_path / "figure.png", command="knot-runner x")
+        gradient_figure([job(factory, change=change)], tmp_path / "figure.png", command="knot-runner x")
 
 
 def test_a_missing_array_file_is_named(factory: Any, tmp_path: Path) -> None:
     made = job(factory)
     (made.folder / "probe.safetensors").unlink()
     with pytest.raises(UserError, match="probe.safetensors: is not there; make it with: knot-runner x"):
-        softmax([made], tmp_path / "figure.png", command="knot-runner x")
+        softmax_figure([made], tmp_path / "figure.png", command="knot-runner x")
 
 
 def test_colours_are_ordered_by_temperature() -> None:
-    made = heat_colours([1, 4, 0.05, 2, 0.5, 4])
+    made = temperature_colours([1, 4, 0.05, 2, 0.5, 4])
     assert list(made) == [0.05, 0.5, 1, 2, 4] and len({str(colour) for colour in made.values()}) == 5
     (cold, cool), (warm, hot) = ([made[t] for t in pair] for pair in ((0.05, 0.5), (2, 4)))
     assert cold[2] > cold[0] and cool[2] > cool[0] and warm[0] > warm[2] and hot[0] > hot[2]

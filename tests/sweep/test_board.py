@@ -10,8 +10,8 @@ from rich.console import Console
 from knot_runner.records import write_result
 from knot_runner.sweep import board
 from knot_runner.sweep.plan import PlannedJob
-from knot_runner.sweep.state import Progress, write_failure
-from knot_runner.sweep.summary import summary
+from knot_runner.sweep.state import JobProgress, write_failure
+from knot_runner.sweep.summary import sweep_summary
 
 
 def jobs(folder, count=3):
@@ -20,7 +20,7 @@ def jobs(folder, count=3):
 
 def at_work(job, done, text):
     job.path.mkdir(exist_ok=True)
-    progress = Progress("rounds", done, 10, text, time.time(), "host", 1)
+    progress = JobProgress("rounds", done, 10, text, time.time(), "host", 1)
     (job.path / "progress.json").write_text(json.dumps(asdict(progress)))
 
 
@@ -30,7 +30,7 @@ def finish(job, status="done"):
 
 
 def test_lines_when_piped(tmp_path, monkeypatch):
-    monkeypatch.setattr(board, "EVERY", 0.02)
+    monkeypatch.setattr(board, "REFRESH_SECONDS", 0.02)
     all_jobs, out = jobs(tmp_path), io.StringIO()
     with board.Board(all_jobs, 2, Console(file=out, width=60)) as shown:
         at_work(all_jobs[0], 3, "accuracy 0.1")
@@ -79,14 +79,14 @@ def test_the_summary_says_a_cause_once_and_the_exit_code(tmp_path):
         job.path.mkdir()
         write_failure(job.path, "user", "training.batch: 99 is more than the 12 images")
     outcomes = [{"run_id": str(i), "state": "done", "resumed": i == 0} for i in range(3)]
-    lines, code = summary(all_jobs[:3], 5, outcomes)
+    lines, code = sweep_summary(all_jobs[:3], 5, outcomes)
     assert lines == [
         "6 done, 2 failed (5 were there, 1 went on from a commit)",
         "  femnist fedavg seed 1 and 1 more: training.batch: 99 is more than the 12 images",
     ]
     assert code == 2
-    assert "could not be made" in summary(all_jobs, 0, outcomes)[0][-1]
+    assert "could not be made" in sweep_summary(all_jobs, 0, outcomes)[0][-1]
     all_jobs[3].path.mkdir()
-    lines, code = summary(all_jobs, 0, outcomes)
+    lines, code = sweep_summary(all_jobs, 0, outcomes)
     assert "ended without a result or a word" in lines[-1] and code == 1
-    assert summary(all_jobs[:1], 0, [])[1] == 0
+    assert sweep_summary(all_jobs[:1], 0, [])[1] == 0

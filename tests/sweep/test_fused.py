@@ -29,16 +29,16 @@ def render(table):
 
 def test_a_fused_sweep_deals_its_jobs_over_the_devices(tmp_path):
     configs = composed(tmp_path, "seed=range(0,5)", "hardware.devices=[cuda:0,cuda:1]")
-    works = [driver._on_its_device(job.work_of(config), turn) for turn, config in enumerate(configs)]
+    works = [driver._on_its_device(job.job_work(config), turn) for turn, config in enumerate(configs)]
     dealt = [work.settings.hardware.device for work in works]
     assert dealt == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cuda:0"]
-    (plain,) = (job.work_of(config) for config in composed(tmp_path))
+    (plain,) = (job.job_work(config) for config in composed(tmp_path))
     assert driver._on_its_device(plain, 1) is plain
 
 
 def test_as_many_jobs_at_once_as_suit_the_hardware(tmp_path, monkeypatch):
     def settings(**hardware):
-        one = job.work_of(composed(tmp_path)[0]).settings
+        one = job.job_work(composed(tmp_path)[0]).settings
         for name, value in hardware.items():
             setattr(one.hardware, name, value)
         return one
@@ -47,7 +47,7 @@ def test_as_many_jobs_at_once_as_suit_the_hardware(tmp_path, monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 7)
     assert driver.window(settings(device="cpu", workers=0)) == 9
     monkeypatch.setattr(driver, "choose_device", lambda name: SimpleNamespace(type="cuda"))
-    assert driver.window(settings(device="cuda:0", workers=3)) == driver.MOST_TOGETHER
+    assert driver.window(settings(device="cuda:0", workers=3)) == driver.MAX_TOGETHER
 
 
 class Drivers:
@@ -137,7 +137,7 @@ def _end():
 @pytest.mark.parametrize("resumed", [True, False])
 def test_a_driver_says_whether_a_job_went_on_from_a_commit(tmp_path, monkeypatch, resumed):
     (config,) = composed(tmp_path)
-    work, told = job.work_of(config), []
+    work, told = job.job_work(config), []
     work.folder.mkdir(parents=True)
     if resumed:
         (work.folder / "commit.json").write_text("{}")
@@ -148,7 +148,7 @@ def test_a_driver_says_whether_a_job_went_on_from_a_commit(tmp_path, monkeypatch
 
 def test_a_job_that_another_process_is_at_is_busy_and_no_failure(tmp_path):
     (config,) = composed(tmp_path)
-    work = job.work_of(config)
+    work = job.job_work(config)
     with locked(lock_of(work.settings.paths.out, work.run_id)):
         assert job.attempt(work, planned(tmp_path, [config])) == "busy"
     assert not work.folder.exists()

@@ -9,7 +9,7 @@ from knot_runner.settings import run_id
 from knot_runner.sweep import job, launching, task
 from knot_runner.sweep.plan import PATIENT, STOP, PlannedJob, read_outcomes
 from knot_runner.sweep.state import read_failure, write_failure
-from knot_runner.sweep.summary import summary
+from knot_runner.sweep.summary import sweep_summary
 from tests.sweep.planned import composed, planned
 
 # ------------------------------------------------------------------------------------------------- Hydra's launchers
@@ -80,22 +80,22 @@ def test_what_kept_a_job_from_returning_is_raised(tmp_path, monkeypatch, hydra):
 
 def test_nothing_begins_once_a_sweep_that_fails_fast_has_failed(tmp_path, monkeypatch):
     (config,) = composed(tmp_path)
-    monkeypatch.setattr(task, "start", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr(task, "start_job", lambda *_: pytest.fail("a process was started"))
     plan = planned(tmp_path, [config], fail_fast=True)
     plan.mark(STOP)
     assert task.run_in_process(config, plan)["state"] == "skipped"
-    assert job.attempt(job.work_of(config), plan) == "skipped"
+    assert job.attempt(job.job_work(config), plan) == "skipped"
 
 
 @pytest.mark.parametrize("fail_fast", [True, False])
 def test_only_a_sweep_that_fails_fast_stops_at_a_failure(tmp_path, monkeypatch, fail_fast):
     (config,) = composed(tmp_path)
     plan = planned(tmp_path, [config], fail_fast)
-    monkeypatch.setattr(task, "start", lambda *_: None)
+    monkeypatch.setattr(task, "start_job", lambda *_: None)
     monkeypatch.setattr(task, "_ended", lambda _: 9)
     found = task.run_in_process(config, plan)
     assert found["state"] == "failed" and plan.stopped == fail_fast
-    failure = read_failure(job.work_of(config).folder)
+    failure = read_failure(job.job_work(config).folder)
     assert (failure.kind, failure.attempts) == ("exit", 1) and "exit code 9" in failure.cause
 
 
@@ -103,11 +103,11 @@ def test_only_a_sweep_that_fails_fast_stops_at_a_failure(tmp_path, monkeypatch, 
 def test_a_job_that_says_how_it_ended_is_believed(tmp_path, monkeypatch, code, state):
     """And what it put on record itself is not counted twice."""
     (config,) = composed(tmp_path)
-    monkeypatch.setattr(task, "start", lambda *_: None)
+    monkeypatch.setattr(task, "start_job", lambda *_: None)
     monkeypatch.setattr(task, "_ended", lambda _: code)
-    write_failure(job.work_of(config).folder, "error", "its own")
+    write_failure(job.job_work(config).folder, "error", "its own")
     assert task.run_in_process(config, planned(tmp_path, [config]))["state"] == state
-    assert read_failure(job.work_of(config).folder).attempts == 1
+    assert read_failure(job.job_work(config).folder).attempts == 1
 
 
 def test_a_process_that_cannot_be_had_is_a_failure_of_its_job(tmp_path, monkeypatch):
@@ -115,9 +115,9 @@ def test_a_process_that_cannot_be_had_is_a_failure_of_its_job(tmp_path, monkeypa
         raise OSError("no more processes")
 
     (config,) = composed(tmp_path)
-    monkeypatch.setattr(task, "start", refuse)
+    monkeypatch.setattr(task, "start_job", refuse)
     assert task.run_in_process(config, planned(tmp_path, [config]))["state"] == "failed"
-    assert "could not be started: no more processes" in read_failure(job.work_of(config).folder).cause
+    assert "could not be started: no more processes" in read_failure(job.job_work(config).folder).cause
 
 
 # ------------------------------------------------------------------------------------------------------------- the end
@@ -134,7 +134,7 @@ def test_only_mistakes_of_the_user_end_a_sweep_with_2(tmp_path, kinds, code):
     jobs = [PlannedJob([], str(at), str(tmp_path / str(at)), f"job {at}") for at in range(len(kinds))]
     for one, kind in zip(jobs, kinds, strict=True):
         write_failure(one.path, kind, f"{kind}: why")
-    lines, found = summary(jobs, 3, [ended(one.run_id, "failed") for one in jobs])
+    lines, found = sweep_summary(jobs, 3, [ended(one.run_id, "failed") for one in jobs])
     assert found == code and lines[0] == f"3 done, {len(kinds)} failed (3 were there)"
 
 
@@ -142,7 +142,7 @@ def test_only_jobs_that_were_done_went_on_from_a_commit(tmp_path):
     jobs = [PlannedJob([], str(at), str(tmp_path / str(at)), f"job {at}") for at in range(2)]
     write_result(jobs[0].path, {"status": "done", "run_id": "0"})
     write_failure(jobs[1].path, "error", "why")
-    lines, _ = summary(jobs, 0, [ended("0", "done", True), ended("1", "failed", True)])
+    lines, _ = sweep_summary(jobs, 0, [ended("0", "done", True), ended("1", "failed", True)])
     assert lines[0] == "1 done, 1 failed (1 went on from a commit)"
 
 
@@ -151,7 +151,7 @@ def test_how_often_a_job_failed_in_a_row_is_said(tmp_path, times, said):
     (one,) = [PlannedJob([], "0", str(tmp_path / "0"), "job 0")]
     for _ in range(times):
         write_failure(one.path, "error", "why")
-    assert summary([one], 0, [])[0][1].startswith(f"  job 0: {said}")
+    assert sweep_summary([one], 0, [])[0][1].startswith(f"  job 0: {said}")
 
 
 def test_markers_of_a_plan(tmp_path):

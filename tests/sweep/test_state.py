@@ -53,7 +53,7 @@ def test_progress_is_written_seldom_believed_for_a_minute_and_taken_away(tmp_pat
         file.watch("rounds", 2, 9, "accuracy .2")
         found = state.read_progress(tmp_path)
         assert (found.stage, found.done, found.total, found.text) == ("rounds", 2, 9, "accuracy .2")
-        monkeypatch.setattr(state.time, "time", lambda: now + 2 + 2 * state.FRESH)
+        monkeypatch.setattr(state.time, "time", lambda: now + 2 + 2 * state.FRESH_SECONDS)
         assert state.read_progress(tmp_path) is None
     assert not list(tmp_path.iterdir())
 

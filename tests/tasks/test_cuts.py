@@ -8,11 +8,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from knot_runner.errors import UserError
-from knot_runner.settings import Split
+from knot_runner.settings import SplitFile
 from knot_runner.tasks import cuts
 from knot_runner.tasks.examples import Examples
 
-PAPER = Split(valid=0.102, test=0.198, seed=2021)
+PAPER = SplitFile(valid=0.102, test=0.198, seed=2021)
 LABEL_LISTS = st.lists(st.integers(0, 4), min_size=2, max_size=120)
 
 
@@ -29,10 +29,10 @@ def rows_of(examples: Examples) -> list[int]:
 def test_a_cut_loses_nothing_and_repeats(labels: list[int], share: float, seed: int) -> None:
     values = np.array(labels)
     assume(0 < np.ceil(share * len(values)) < len(values))
-    kept, taken = cuts.cut(values, share, seed)
+    kept, taken = cuts.cut_splits(values, share, seed)
     assert sorted([*kept, *taken]) == list(range(len(values)))
     assert (np.diff(kept) > 0).all() and (np.diff(taken) > 0).all()
-    again = cuts.cut(values, share, seed)
+    again = cuts.cut_splits(values, share, seed)
     assert (again[0] == kept).all() and (again[1] == taken).all()
     if cuts.can_stratify(values, share):
         for label in np.unique(values):
@@ -93,7 +93,7 @@ def test_rare_labels() -> None:
 
 
 def test_no_test_share_suits_a_transfer_set_only() -> None:
-    split = Split(valid=0.1, test=0.0, seed=1)
+    split = SplitFile(valid=0.1, test=0.0, seed=1)
     assert len(cuts.complete("T", {"pool": numbered([0] * 50)}, "transfer", split, [])["train"]) == 45
     with pytest.raises(UserError, match="task.split.test: 0 leaves A no rows"):
         cuts.complete("A", {"pool": numbered([0] * 50)}, "local", split, [])

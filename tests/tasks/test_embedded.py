@@ -14,15 +14,15 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 from knot_runner.errors import UserError
-from knot_runner.settings import Split
-from knot_runner.tasks import Examples, Task, load_task
+from knot_runner.settings import SplitFile
+from knot_runner.tasks import Examples, TextTask, load_task
 from knot_runner.tasks.embedded import label_counts, split_sizes
 
 KINDS = ("sa", "erc", "nli")
 
 
 @pytest.fixture(scope="module")
-def tasks() -> dict[str, Task]:
+def tasks() -> dict[str, TextTask]:
     return {}
 
 
@@ -30,7 +30,7 @@ def tasks() -> dict[str, Task]:
 def task(tasks, preset):
     """The preset's generated task, made once."""
 
-    def get(name: str) -> Task:
+    def get(name: str) -> TextTask:
         if name not in tasks:
             tasks[name] = load_task(preset(name), None)
         return tasks[name]
@@ -142,4 +142,4 @@ def test_what_is_refused(preset) -> None:
 
 def test_counts_add_up() -> None:
     assert label_counts(10, [0.34, 0.33, 0.33]) == [4, 3, 3]
-    assert split_sizes(1500, Split(0.102, 0.198, 2021)) == {"train": 1050, "valid": 153, "test": 297}
+    assert split_sizes(1500, SplitFile(0.102, 0.198, 2021)) == {"train": 1050, "valid": 153, "test": 297}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from knot_runner.errors import UserError
-from knot_runner.settings import Columns, DatasetSettings, Labels
-from knot_runner.tasks.rows import check_labels, dropped_notes, raw_label, read_table, to_examples, with_context
+from knot_runner.settings import DatasetSettings, Labels, TextColumns
+from knot_runner.tasks.rows import check_raw_labels, dropped_notes, raw_label, read_table, to_examples, with_context
 
 LABELS = Labels(["sad", "calm", "glad"], [[-1.0], [0.0], [1.0]], "semantic")
-TALK = Columns(text="said", label="mood", dialogue="id")
+TALK = TextColumns(text="said", label="mood", dialogue="id")
 
 
 def records(*rows: tuple) -> list[tuple[int, dict]]:
@@ -87,14 +87,14 @@ def test_where_keeps_rows_with_one_value_or_one_of_several() -> None:
 @pytest.mark.parametrize(
     ("rows", "columns", "message"),
     [
-        (records(("a", "s", 0)), Columns(text="sayd"), r"x: has no column 'sayd' \(did you mean 'said'\?\)"),
-        (records(("a", "s", 0)), Columns(text="said", label="lable"), "has no column 'lable'"),
+        (records(("a", "s", 0)), TextColumns(text="sayd"), r"x: has no column 'sayd' \(did you mean 'said'\?\)"),
+        (records(("a", "s", 0)), TextColumns(text="said", label="lable"), "has no column 'lable'"),
         ([], TALK, "has no rows"),
         (records(("", "s", 0)), TALK, "none of its 1 rows has a text"),
         (records((["a"], "s", 0)), TALK, r"line 2: column 'said' holds \"\['a'\]\", which is no text"),
     ],
 )
-def test_what_a_table_refuses(rows, columns: Columns, message: str) -> None:
+def test_what_a_table_refuses(rows, columns: TextColumns, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_table("x", rows, columns, {})
 
@@ -119,9 +119,9 @@ def test_the_label_map_is_checked_against_the_task() -> None:
     with pytest.raises(
         UserError, match=r"task.datasets.A.labels.h: there is no label 'gladd' \(did you mean 'glad'\?\)"
     ):
-        check_labels("A", data(labels={"h": "gladd"}), LABELS)
+        check_raw_labels("A", data(labels={"h": "gladd"}), LABELS)
     with pytest.raises(UserError, match="task.datasets.A.drop: 's' is in labels too"):
-        check_labels("A", data(drop=["s"]), LABELS)
+        check_raw_labels("A", data(drop=["s"]), LABELS)
 
 
 def test_a_lone_surrogate_cannot_reach_the_tokenizer() -> None:

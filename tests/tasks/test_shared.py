@@ -10,7 +10,7 @@ import pytest
 
 from knot_runner.compose import compose_all
 from knot_runner.errors import UserError
-from knot_runner.pipelines.errand import Errand, Means
+from knot_runner.pipelines.errand import RunContext, Services
 from knot_runner.run import run
 from knot_runner.tasks import load_task, shared
 from knot_runner.tasks.images import load_images
@@ -133,7 +133,7 @@ def test_a_run_leaves_its_task_as_it_was(overrides, tmp_path):
     task = get(one.settings.task, None)
     before = _content(task)
     said = []
-    means = Means(images=tasks.images, texts=tasks.texts)
-    run(Errand(one.settings, one.method, tmp_path / "run", "", "id", lambda *event: None, said.append, means))
+    means = Services(images=tasks.images, texts=tasks.texts)
+    run(RunContext(one.settings, one.method, tmp_path / "run", "", "id", lambda *event: None, said.append, means))
     assert get(one.settings.task, None) is task and _content(task) == before
     assert set(task.notes) <= set(said)

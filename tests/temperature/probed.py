@@ -16,7 +16,7 @@ from knot_runner.settings import (
     ProbeSettings,
     ResnetSettings,
 )
-from knot_runner.temperature import probe
+from knot_runner.temperature import probe_arrays
 
 SHAPE, CLASSES = (2, 8, 8), 5
 CNN = CnnSettings("cnn", "cnn", [ConvSettings(3, 3, 1), ConvSettings(4, 3, 0)], [6], "logits")
@@ -56,4 +56,4 @@ def run(hp=HP, spec=CNN, data=None, seed=0, said=None, watched=None):
     data = data or data_of(40)
     blueprint = Blueprint(spec, SHAPE, CLASSES)
     watch = lambda *event: watched.append(event)  # noqa: E731
-    return probe(hp, settings, data, data, blueprint, torch.device("cpu"), watch, said.append)
+    return probe_arrays(hp, settings, data, data, blueprint, torch.device("cpu"), watch, said.append)

@@ -14,7 +14,7 @@ from knot_runner.settings import (
     ProbeSettings,
     build,
 )
-from knot_runner.temperature.boundary import distances
+from knot_runner.temperature.boundary import boundary_distances
 from tests.temperature.probed import CLASSES, CNN, HP, MODELS, SHAPE, TRAINING, data_of, model_of, run
 
 
@@ -54,7 +54,9 @@ def test_distances_after_are_those_of_the_stepped_model():
     model, data = model_of(CNN, torch.float32), data_of(40)
     from knot_runner.engine.federated import flat
 
-    flat.load(model, flat.layout_of(Blueprint(CNN, SHAPE, CLASSES)), *flat.initial(Blueprint(CNN, SHAPE, CLASSES), 0))
+    flat.load_flat(
+        model, flat.layout_of(Blueprint(CNN, SHAPE, CLASSES)), *flat.initial(Blueprint(CNN, SHAPE, CLASSES), 0)
+    )
     x = (data.pixels.float() / 255 - 0.5) / 0.25
     wrong = (model(x).argmax(1) != data.labels).nonzero()[:, 0]
     assert len(wrong) == len(found["boundary.before"])
@@ -71,7 +73,7 @@ def test_distances_after_are_those_of_the_stepped_model():
                     parameter.grad = None
             model.requires_grad_(False)
             assert int(found["boundary.right"][k, at]) == int(model(image).argmax(1) == label)
-            expected = float(distances(model, image, label, HP))
+            expected = float(boundary_distances(model, image, label, HP))
             assert float(found["boundary.after"][k, at]) == pytest.approx(expected, rel=2e-2)
 
 

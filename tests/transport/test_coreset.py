@@ -89,25 +89,25 @@ def test_descent_finds_two_far_clusters_by_messages_alone():
     rng = np.random.default_rng(0)
     y = np.concatenate([rng.normal(-3, 0.1, (10, 2)), rng.normal(3, 0.1, (10, 2))])
     options = FedwadSettings("approximate", 4, 5, 0.5, 1.0)
-    state = coreset.start(2, 2, 1.0, draws("start"))
+    state = coreset.first_descent(2, 2, 1.0, draws("start"))
     for _ in range(60):
         _, gradient = coreset.federated_gradient(state.points, y, options, draws)
-        state = coreset.step(state, gradient, "adam", 0.2)
+        state = coreset.descent_step(state, gradient, "adam", 0.2)
     centres = np.sort(state.points, axis=0)
     np.testing.assert_allclose(centres, [[-3, -3], [3, 3]], atol=0.3)
 
 
 def test_steps_of_sgd_are_minus_the_gradients():
-    state = coreset.start(3, 2, 1.0, draws())
+    state = coreset.first_descent(3, 2, 1.0, draws())
     expected = state.points - 0.1 * (points(3, 2, 0) + points(3, 2, 1))
     for seed in range(2):
-        state = coreset.step(state, points(3, 2, seed), "sgd", 0.1)
+        state = coreset.descent_step(state, points(3, 2, seed), "sgd", 0.1)
     np.testing.assert_allclose(state.points, expected, rtol=1e-12)
     assert state.steps == 2
 
 
 def test_steps_of_adam_are_algorithm_1_of_kingma_and_ba():
-    state = coreset.start(3, 2, 1.0, draws())
+    state = coreset.first_descent(3, 2, 1.0, draws())
     x = state.points.copy()
     for i, j in np.ndindex(x.shape):
         m = v = 0.0
@@ -116,7 +116,7 @@ def test_steps_of_adam_are_algorithm_1_of_kingma_and_ba():
             m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
             x[i, j] -= 0.1 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
     for t in range(1, 6):
-        state = coreset.step(state, points(3, 2, t), "adam", 0.1)
+        state = coreset.descent_step(state, points(3, 2, t), "adam", 0.1)
     np.testing.assert_allclose(state.points, x, rtol=1e-12)
 
 
@@ -126,8 +126,8 @@ def test_gradients_of_participants_come_together():
 
 
 def test_the_first_points_are_of_the_scale_asked_for():
-    assert (coreset.start(4, 3, 0.0, draws()).points == 0).all()
-    wide = coreset.start(2000, 2, 5.0, draws())
+    assert (coreset.first_descent(4, 3, 0.0, draws()).points == 0).all()
+    wide = coreset.first_descent(2000, 2, 5.0, draws())
     assert wide.points.std() == pytest.approx(5, rel=0.1) and (wide.first == 0).all() and wide.steps == 0
 
 

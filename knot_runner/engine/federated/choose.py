@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from knot_runner.engine.federated.cohort import Blueprint, Engine, ImageData, silent
-from knot_runner.engine.hardware import prepare
+from knot_runner.engine.hardware import prepare_device
 from knot_runner.errors import UserError
 from knot_runner.settings import HardwareSettings
 
@@ -24,7 +24,7 @@ def make_engine(
     ``say`` is told what the user should know of, as it happens. ``shared``: lean will be used by several threads.
     Raises :class:`UserError` naming the key for a device, engine and precision that do not go together.
     """
-    device = prepare(hardware)
+    device = prepare_device(hardware)
     name = hardware.engine
     if name == "auto":
         name = "lean" if device.type == "cpu" else "stacked"

@@ -27,7 +27,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Layout:
+class FlatLayout:
     """Where each parameter and buffer lies, in the model's own order."""
 
     parameters: tuple[Field, ...]
@@ -59,21 +59,21 @@ class Layout:
         return found
 
 
-def layout_of(blueprint: Blueprint) -> Layout:
+def layout_of(blueprint: Blueprint) -> FlatLayout:
     """The layout of the blueprint's model (built on the meta device: no memory, no random draws)."""
     with torch.device("meta"):
         model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
-    return Layout(_fields(dict(model.named_parameters())), _fields(dict(_kept_buffers(model))))
+    return FlatLayout(_fields(dict(model.named_parameters())), _fields(dict(_kept_buffers(model))))
 
 
 def initial(blueprint: Blueprint, seed: int) -> tuple[Tensor, Tensor]:
     """(weights [P], buffers [Q]) of a fresh model, float32, drawn from the run's seed."""
     with seeded(seed, "init"):
         model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
-    return flatten(model)
+    return flat_vectors(model)
 
 
-def flatten(model: nn.Module) -> tuple[Tensor, Tensor]:
+def flat_vectors(model: nn.Module) -> tuple[Tensor, Tensor]:
     """Copies of a model's parameters and buffers as flat vectors."""
     weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
     kept = [b.detach().reshape(-1) for _, b in _kept_buffers(model)]
@@ -86,7 +86,7 @@ def views(flat: Tensor, fields: tuple[Field, ...]) -> dict[str, Tensor]:
     return {f.name: flat[..., f.start : f.stop].view(*lead, *f.shape) for f in fields}
 
 
-def load(model: nn.Module, layout: Layout, weights: Tensor, buffers: Tensor) -> None:
+def load_flat(model: nn.Module, layout: FlatLayout, weights: Tensor, buffers: Tensor) -> None:
     """Copy flat vectors into ``model``, in place."""
     with torch.no_grad():
         named = views(weights, layout.parameters)

@@ -22,7 +22,7 @@ from knot_runner.engine.federated.cohort import (
 )
 from knot_runner.engine.federated.lean_client import make_client
 from knot_runner.engine.federated.lean_memory import SharedImages
-from knot_runner.engine.federated.lean_pool import Pool, Request, Result
+from knot_runner.engine.federated.lean_pool import EngineRequest, LeanPool, Result
 
 
 class Lean:
@@ -51,7 +51,7 @@ class Lean:
         else:
             self._images = SharedImages(data, test)
             lives = 2 if shared else 1
-            self._pool = Pool(blueprint, self._images, dtype, workers, threads, lives, say)
+            self._pool = LeanPool(blueprint, self._images, dtype, workers, threads, lives, say)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`. The longest training begins first, so that the last to end is a short one."""
@@ -72,14 +72,14 @@ class Lean:
             self._pool.close()
             self._images.memory.close()
 
-    def _run(self, requests: list[Request]) -> list[Result]:
+    def _run(self, requests: list[EngineRequest]) -> list[Result]:
         if self._pool is not None:
             return self._dealt(requests)
         client = self._client
         with _threads(self._threads):
             return [client.infer(r) if isinstance(r, Inference) else client.train_client(r) for r in requests]
 
-    def _dealt(self, requests: list[Request]) -> list[Result]:
+    def _dealt(self, requests: list[EngineRequest]) -> list[Result]:
         try:
             return self._pool.run(requests)
         except BaseException:  # Ctrl-C, a dead worker, a worker's exception: nobody will use what is under way

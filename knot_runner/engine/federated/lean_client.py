@@ -20,18 +20,18 @@ from knot_runner.engine.federated.cohort import (
     Trained,
 )
 from knot_runner.engine.federated.lean_dense import Dense, affine, pairs
-from knot_runner.engine.federated.lean_loss import Loss
-from knot_runner.engine.federated.lean_network import Network
+from knot_runner.engine.federated.lean_loss import BatchLoss
+from knot_runner.engine.federated.lean_network import LeanNetwork
 from knot_runner.engine.federated.lean_sgd import Sgd
 from knot_runner.engine.federated.lean_stems import Convs, Pixels, Stem
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.settings import CnnSettings, ResnetSettings
 
 #: Images gathered at a time (rounded to whole batches): enough to make the gathering cheap, few enough for the cache.
-BLOCK = 1024
+_IMAGES_AT_ONCE = 1024
 
 
-class Client(Protocol):
+class TrainingClient(Protocol):
     """Trains and applies models, one request at a time."""
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
@@ -43,28 +43,28 @@ class Client(Protocol):
         ...
 
 
-def make_client(blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> Client:
+def make_client(blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> TrainingClient:
     """Explicit passes for MLP and CNN, autograd for the others."""
-    kind = ByAutograd if isinstance(blueprint.spec, ResnetSettings) else ByHand
+    kind = AutogradClient if isinstance(blueprint.spec, ResnetSettings) else ManualBackward
     return kind(blueprint, data, test, dtype)
 
 
-class ByAutograd:
+class AutogradClient:
     """The plain loop's client."""
 
     def __init__(self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
         self._loop = Loop(blueprint, data, test, torch.device("cpu"), dtype)
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """See :class:`Client`."""
+        """See :class:`TrainingClient`."""
         return self._loop.train_client(request)
 
     def infer(self, request: Inference) -> Tensor:
-        """See :class:`Client`."""
+        """See :class:`TrainingClient`."""
         return self._loop.logits([request])[0]
 
 
-class ByHand:
+class ManualBackward:
     """Explicit forward and backward passes with the update in them."""
 
     def __init__(self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
@@ -72,7 +72,7 @@ class ByHand:
         self._data, self._test, self._dtype = data, test, dtype
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """See :class:`Client`. ``weights`` [P], if given, is where the trained weights are to lie."""
+        """See :class:`TrainingClient`. ``weights`` [P], if given, is where the trained weights are to lie."""
         weights = torch.empty_like(request.weights, dtype=self._dtype) if weights is None else weights
         with torch.inference_mode():
             weights.copy_(request.weights)
@@ -83,7 +83,7 @@ class ByHand:
         return Trained(request.client, weights, request.buffers.clone(), steps, loss, before, after, finite)
 
     def infer(self, request: Inference) -> Tensor:
-        """See :class:`Client`."""
+        """See :class:`TrainingClient`."""
         data = self._test if request.split == "test" else self._data
         with torch.inference_mode():
             found = self._logits(request.weights.to(self._dtype), local.normalised(data, request.rows, self._dtype))
@@ -95,8 +95,8 @@ class ByHand:
         images, labels = local.normalised(self._data, request.rows, self._dtype), self._data.labels[request.rows]
         heat = None
         if recipe.hard_temperature is not None:
-            heat = local.temperatures(recipe, self._logits(weights, images), labels)
-        loss = Loss(recipe, labels, self._blueprint.classes, self._dtype, heat, spec.output == "softmax")
+            heat = local.sample_temperatures(recipe, self._logits(weights, images), labels)
+        loss = BatchLoss(recipe, labels, self._blueprint.classes, self._dtype, heat, spec.output == "softmax")
         sgd = Sgd(recipe, self._layout, weights, request.control)
         network = self._network(request, sgd, images)
         del images  # the stem keeps them in its own arrangement
@@ -105,7 +105,7 @@ class ByHand:
             if epoch.trains != trains:
                 trains = epoch.trains
                 network.begin(trains)
-            for part, shifts, flips in _blocks(epoch, max(1, BLOCK // recipe.batch) * recipe.batch):
+            for part, shifts, flips in _blocks(epoch, max(1, _IMAGES_AT_ONCE // recipe.batch) * recipe.batch):
                 loss.start(part)
                 batches = network.stem.batches(part, shifts, flips, recipe.batch)
                 for number, x in enumerate(batches):
@@ -114,11 +114,11 @@ class ByHand:
         network.stem.finish()
         return total / max(steps, 1), steps
 
-    def _network(self, request: LocalTraining, sgd: Sgd, images: Tensor) -> Network:
+    def _network(self, request: LocalTraining, sgd: Sgd, images: Tensor) -> LeanNetwork:
         """The layers, with the stem that suits the recipe."""
         _, layers = pairs(sgd.weights, self._layout)
         stem = self._stem(request.recipe, sgd, images)
-        return Network(stem, Dense(layers[1:] if isinstance(stem, lean_gram.Gram) else layers), sgd, self._layout)
+        return LeanNetwork(stem, Dense(layers[1:] if isinstance(stem, lean_gram.Gram) else layers), sgd, self._layout)
 
     def _stem(self, recipe: Recipe, sgd: Sgd, images: Tensor) -> Stem:
         spec, (convs, layers) = self._blueprint.spec, pairs(sgd.weights, self._layout)

@@ -12,7 +12,7 @@ from torch import Tensor
 from knot_runner.engine.federated import flat
 
 #: A layer's (weight, bias).
-Pair = tuple[Tensor, Tensor]
+WeightBias = tuple[Tensor, Tensor]
 
 #: Layers of at least so many weights go forward through oneDNN. A fixed rule rather than a timed choice, since the two
 #: round differently: which is the faster must not decide a run's numbers. Measured on AVX-512 with AMX, batches of 10
@@ -23,14 +23,14 @@ LARGE = 1_000_000
 _aten = torch.ops.aten
 
 
-def pairs(vector: Tensor, layout: flat.Layout) -> tuple[list[Pair], list[Pair]]:
+def pairs(vector: Tensor, layout: flat.FlatLayout) -> tuple[list[WeightBias], list[WeightBias]]:
     """Views into ``vector`` [P]: (weight, bias) of the convolutions, and of the dense layers (the head last)."""
     tensors = list(flat.views(vector, layout.parameters).values())
     found = list(zip(tensors[::2], tensors[1::2], strict=True))
     return [p for p in found if p[0].dim() == 4], [p for p in found if p[0].dim() == 2]
 
 
-def affine(x: Tensor, pair: Pair) -> Tensor:
+def affine(x: Tensor, pair: WeightBias) -> Tensor:
     """x W' + b: x [B, in], W [out, in], b [out] -> [B, out]."""
     weight, bias = pair
     if by_onednn(weight):
@@ -51,11 +51,11 @@ def masked_(gradient: Tensor, output: Tensor) -> Tensor:
 class Dense:
     """Dense layers with ReLU between them; the last is the head. x [B, in] -> logits [B, classes]."""
 
-    def __init__(self, layers: list[Pair]) -> None:
+    def __init__(self, layers: list[WeightBias]) -> None:
         self.layers = layers
         self._inputs: list[Tensor] = []
         self._gradients: list[Tensor] = []
-        self._targets: list[Pair] = []
+        self._targets: list[WeightBias] = []
         # views are made once: at these sizes making one costs as much as using it
         self._turned = [(weight.t(), bias, by_onednn(weight)) for weight, bias in layers]
         self._ones: dict[int, Tensor] = {}
@@ -70,7 +70,7 @@ class Dense:
         turned, bias, _ = self._turned[-1]
         return torch.addmm(bias, x, turned, beta=scale, alpha=scale)
 
-    def aim(self, targets: list[Pair], trains: str) -> None:
+    def aim(self, targets: list[WeightBias], trains: str) -> None:
         """Gradients of the layers that learn in this phase go to ``targets`` (as ``layers``)."""
         first = len(self.layers) - 1 if trains == "head" else 0
         last = len(self.layers) - 1 if trains == "body" else len(self.layers)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from knot_runner.engine.federated.lean_dense import Pair, masked_
+from knot_runner.engine.federated.lean_dense import WeightBias, masked_
 
 #: Take this way where it needs at most this share of the ordinary way's multiplications.
-WORTH = 0.8
+MIN_SAVING = 0.8
 
 #: (logits-to-be Z0 [B, out], Gram rows [B, n], positions [B])
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -18,7 +18,7 @@ def pays(images: int, pixels: int, outputs: int, epochs: int) -> bool:
     """Whether :class:`Gram` needs fewer multiplications for ``images`` n, layer ``pixels`` x ``outputs``."""
     ordinary = 2 * epochs * images * pixels * outputs
     gram = epochs * images**2 * outputs + images**2 * pixels + 2 * images * pixels * outputs
-    return gram <= WORTH * ordinary
+    return gram <= MIN_SAVING * ordinary
 
 
 class Gram:
@@ -31,7 +31,7 @@ class Gram:
 
     learns = True
 
-    def __init__(self, layer: Pair, images: Tensor) -> None:
+    def __init__(self, layer: WeightBias, images: Tensor) -> None:
         self._layer, self._images = layer, images.flatten(1)
         self._start = torch.addmm(layer[1], self._images, layer[0].t())
         self._gram = torch.mm(self._images, self._images.t()).add_(1)
@@ -57,7 +57,7 @@ class Gram:
         self._output = start.addmm_(gram, self._changes).relu_()  # drawn anew in every epoch, so it may be overwritten
         return self._output
 
-    def aim(self, targets: list[Pair]) -> None:
+    def aim(self, targets: list[WeightBias]) -> None:
         """The changes are this layer's target."""
 
     def backward(self, gradient: Tensor) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from knot_runner.engine.federated.cohort import Recipe
 
 
-class Loss:
+class BatchLoss:
     """mean_i scale_i CE(z_i / T_i, y_i) over batches of a client's images (see :class:`Recipe`).
 
     ``labels`` [n]; ``heat``: (T_i, scale_i), each [n], or None; ``softmax``: z is the softmax of the head's output.

@@ -14,7 +14,7 @@ from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Blueprint, Image
 from knot_runner.processes import Memory, aligned
 
 
-def view(memory: Memory, start: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def memory_view(memory: Memory, start: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """A tensor of ``memory`` from byte ``start`` on; it keeps the memory alive."""
     if not prod(shape):
         return torch.empty(shape, dtype=dtype)
@@ -33,11 +33,11 @@ class SharedImages:
             end += aligned(tensor.numel() * tensor.element_size())
         self.memory = Memory(max(end, 1))
         for tensor, place in zip(tensors, self._places, strict=True):
-            view(self.memory, *place).copy_(tensor)
+            memory_view(self.memory, *place).copy_(tensor)
 
     def images(self) -> list[ImageData]:
         """Views of what was given, in that order."""
-        tensors = [view(self.memory, *place) for place in self._places]
+        tensors = [memory_view(self.memory, *place) for place in self._places]
         return [ImageData(*tensors[at : at + 4]) for at in range(0, len(tensors), 4)]
 
 
@@ -61,15 +61,15 @@ class Slots:
 
     def model(self, slot: int) -> tuple[Tensor, Tensor]:
         """(weights [P], buffers [Q])"""
-        both = view(self.memory, slot * self.stride, (self.parameters + self.buffers,), self.dtype)
+        both = memory_view(self.memory, slot * self.stride, (self.parameters + self.buffers,), self.dtype)
         return both[: self.parameters], both[self.parameters :]
 
     def logits(self, slot: int, rows: int, classes: int) -> Tensor:
         """[rows, classes]"""
-        return view(self.memory, slot * self.stride, (rows, classes), self.dtype)
+        return memory_view(self.memory, slot * self.stride, (rows, classes), self.dtype)
 
 
-class Shelf:
+class SlotAllocator:
     """Which slot holds which tensors, and how many orders read it: what requests of a call share is written once.
 
     Tensors are told apart by call and address: while a call lasts its tensors do not change, nor are they freed.

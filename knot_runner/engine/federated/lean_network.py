@@ -6,15 +6,15 @@ from typing import Any
 
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.lean_dense import Dense, pairs
-from knot_runner.engine.federated.lean_loss import Loss
+from knot_runner.engine.federated.lean_loss import BatchLoss
 from knot_runner.engine.federated.lean_sgd import Sgd
 from knot_runner.engine.federated.lean_stems import Stem
 
 
-class Network:
+class LeanNetwork:
     """A stem, the dense layers after it, and the optimiser of their common flat weights."""
 
-    def __init__(self, stem: Stem, dense: Dense, sgd: Sgd, layout: flat.Layout) -> None:
+    def __init__(self, stem: Stem, dense: Dense, sgd: Sgd, layout: flat.FlatLayout) -> None:
         self.stem, self._dense, self._sgd, self._layout = stem, dense, sgd, layout
         self._trains, self._through = "all", stem.learns
 
@@ -25,7 +25,7 @@ class Network:
         self.stem.aim(convs)
         self._dense.aim(layers[-len(self._dense.layers) :], trains)
 
-    def step(self, x: Any, loss: Loss, number: int) -> None:
+    def step(self, x: Any, loss: BatchLoss, number: int) -> None:
         """One step on batch ``number`` of the block that ``loss`` and the stem's ``x`` come from.
 
         All gradients are computed before any weight changes, as each layer's needs the weights above it.

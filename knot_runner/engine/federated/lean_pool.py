@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import Blueprint, Inference, LocalTraining, Trained
-from knot_runner.engine.federated.lean_memory import SharedImages, Shelf, Slots
-from knot_runner.engine.federated.lean_worker import InferenceOrder, Order, Reply, TrainingOrder, Worker
+from knot_runner.engine.federated.lean_memory import SharedImages, SlotAllocator, Slots
+from knot_runner.engine.federated.lean_worker import InferenceOrder, LeanWorker, Order, Reply, TrainingOrder
 from knot_runner.errors import UserError
 from knot_runner.processes import Ended
 
-Request = LocalTraining | Inference
+EngineRequest = LocalTraining | Inference
 Result = Trained | Tensor
 
 #: Orders a worker holds at most: the one it is at and, while there is plenty to do, the next, so that it need not wait
@@ -42,17 +42,17 @@ class Call:
 
 
 @dataclass(eq=False)
-class Task:
+class PoolTask:
     """One request of a call; ``order`` once it was given to a worker, ``deaths`` of workers that were at it."""
 
     call: Call
     index: int
-    request: Request
+    request: EngineRequest
     order: Order = field(init=False)
     deaths: int = 0
 
 
-class Pool:
+class LeanPool:
     """``workers`` processes with ``threads`` torch threads each, started at once and kept until :meth:`close`.
 
     Any number of threads may call :meth:`run` at once. ``lives``: how many workers may die at a request before its
@@ -66,13 +66,13 @@ class Pool:
         self._classes, self._lives, self._say = blueprint.classes, lives, say
         # an order reads at most two slots (model, control) and has one of its worker's AHEAD for its result
         self._slots = Slots.make(3 * AHEAD * workers, blueprint, dtype)
-        self._shelf = Shelf(self._slots, range(AHEAD * workers, 3 * AHEAD * workers))
+        self._shelf = SlotAllocator(self._slots, range(AHEAD * workers, 3 * AHEAD * workers))
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
-        self._waiting: deque[Task] = deque()
+        self._waiting: deque[PoolTask] = deque()
         self._open: set[Call] = set()
         self._calls, self._closed = 0, False
-        self._workers = [Worker(self._slots, images, blueprint, threads) for _ in range(workers)]
+        self._workers = [LeanWorker(self._slots, images, blueprint, threads) for _ in range(workers)]
         self._threads: list[threading.Thread] = []
         for number, worker in enumerate(self._workers):
             worker.begin()
@@ -80,7 +80,7 @@ class Pool:
             self._threads.append(threading.Thread(target=self._attend, args=(worker, slots), daemon=True))
             self._threads[-1].start()
 
-    def run(self, requests: list[Request]) -> list[Result]:
+    def run(self, requests: list[EngineRequest]) -> list[Result]:
         """Carry out ``requests``, begun in their order, after those of earlier calls; results in the same order.
 
         Raises :class:`UserError` when workers died at one of them, what a worker raised, and :class:`Ended`. Whatever
@@ -92,7 +92,7 @@ class Pool:
             self._calls += 1
             call = Call(self._calls, [None] * len(requests), len(requests), threading.Condition(self._lock))
             self._open.add(call)
-            self._waiting.extend(Task(call, index, request) for index, request in enumerate(requests))
+            self._waiting.extend(PoolTask(call, index, request) for index, request in enumerate(requests))
             self._work.notify(len(requests))
             try:
                 call.over.wait_for(lambda: not call.left or call.problem)
@@ -119,9 +119,9 @@ class Pool:
             thread.join()
         self._slots.memory.close()
 
-    def _attend(self, worker: Worker, slots: list[int]) -> None:
+    def _attend(self, worker: LeanWorker, slots: list[int]) -> None:
         """The life of a worker's thread. ``slots``: for results."""
-        under_way: deque[Task] = deque()
+        under_way: deque[PoolTask] = deque()
         while self._take(under_way, slots):
             try:
                 reply = worker.exchange([task.order for task in under_way])
@@ -131,7 +131,7 @@ class Pool:
                 self._finish(under_way.popleft(), reply)
         worker.bury()
 
-    def _take(self, under_way: deque[Task], slots: list[int]) -> bool:
+    def _take(self, under_way: deque[PoolTask], slots: list[int]) -> bool:
         """Wait for something to do, unless there is, and take it. False when the pool is closed."""
         with self._lock:
             while not self._closed and (not under_way or self._plenty(under_way)):
@@ -147,11 +147,11 @@ class Pool:
                     under_way.append(task)
             return not self._closed
 
-    def _plenty(self, under_way: deque[Task]) -> bool:
+    def _plenty(self, under_way: deque[PoolTask]) -> bool:
         """Whether a worker may have one more although it has something to do: there is enough for all others, too."""
         return len(under_way) < AHEAD and len(self._waiting) > len(self._workers)
 
-    def _finish(self, task: Task, reply: Reply) -> None:
+    def _finish(self, task: PoolTask, reply: Reply) -> None:
         try:
             result = self._result(task.request, reply, task.order.result)
         except Exception as problem:
@@ -166,7 +166,7 @@ class Pool:
                 if not task.call.left:
                     task.call.over.notify()
 
-    def _bury(self, worker: Worker, under_way: deque[Task]) -> None:
+    def _bury(self, worker: LeanWorker, under_way: deque[PoolTask]) -> None:
         """Have what a dead worker was at repeated, unless too many died at it; the next one begins with the rest."""
         worker.bury()
         with self._lock:
@@ -187,12 +187,12 @@ class Pool:
         self._waiting = deque(task for task in self._waiting if task.call is not call)
         call.over.notify()
 
-    def _give_back(self, task: Task) -> None:
+    def _give_back(self, task: PoolTask) -> None:
         self._shelf.give_back(task.order.model)
         if isinstance(task.order, TrainingOrder) and task.order.control is not None:
             self._shelf.give_back(task.order.control)
 
-    def _order(self, task: Task, result: int) -> Order:
+    def _order(self, task: PoolTask, result: int) -> Order:
         request, call = task.request, task.call.number
         model, rows = self._shelf.lend(request.weights, request.buffers, call), request.rows.numpy()
         if isinstance(request, Inference):
@@ -209,7 +209,7 @@ class Pool:
             model, rows, result, request.client, request.round, request.seed, test_rows, request.recipe, control
         )
 
-    def _result(self, request: Request, reply: Reply, slot: int) -> Result:
+    def _result(self, request: EngineRequest, reply: Reply, slot: int) -> Result:
         if reply.problem is not None:
             raise UserError(reply.problem) if reply.is_users else RuntimeError(f"in a worker process: {reply.problem}")
         if isinstance(request, Inference):

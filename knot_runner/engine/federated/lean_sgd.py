@@ -16,7 +16,7 @@ class Sgd:
     :meth:`finish`. Momentum has one velocity per kind of phase, as separate optimisers have.
     """
 
-    def __init__(self, recipe: Recipe, layout: flat.Layout, weights: Tensor, control: Tensor | None) -> None:
+    def __init__(self, recipe: Recipe, layout: flat.FlatLayout, weights: Tensor, control: Tensor | None) -> None:
         self.weights, self.lr, self.momentum = weights, recipe.lr, recipe.momentum
         self._rate = _rate(recipe, layout, weights)
         self._pull: Tensor | None = recipe.proximal * weights if recipe.proximal else None
@@ -60,7 +60,7 @@ class Sgd:
             self.weights[part].add_(self._velocities[trains][part], alpha=-self.lr)
 
 
-def _rate(recipe: Recipe, layout: flat.Layout, weights: Tensor) -> Tensor | None:
+def _rate(recipe: Recipe, layout: flat.FlatLayout, weights: Tensor) -> Tensor | None:
     """Weight decay + mu of every parameter [P], or None where both are 0."""
     if not recipe.weight_decay and not recipe.proximal:
         return None

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.lean_dense import Pair, masked_
+from knot_runner.engine.federated.lean_dense import WeightBias, masked_
 
 _aten = torch.ops.aten
 
@@ -27,7 +27,7 @@ class Stem(Protocol):
         """Features [B, in] of one batch."""
         ...
 
-    def aim(self, targets: list[Pair]) -> None:
+    def aim(self, targets: list[WeightBias]) -> None:
         """Gradients go to ``targets``: views as of the stem's own parameters."""
         ...
 
@@ -54,14 +54,14 @@ class Pixels:
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
         """See :class:`Stem`."""
-        chosen = local.augmented(self._images.index_select(0, part), shifts, flips)
+        chosen = local.augmented_images(self._images.index_select(0, part), shifts, flips)
         return list(chosen.flatten(1).split(size))
 
     def forward(self, x: Tensor) -> Tensor:
         """See :class:`Stem`."""
         return x
 
-    def aim(self, targets: list[Pair]) -> None:
+    def aim(self, targets: list[WeightBias]) -> None:
         """Nothing learns."""
 
     def backward(self, gradient: Tensor) -> None:
@@ -83,17 +83,17 @@ class Convs:
 
     learns = True
 
-    def __init__(self, layers: list[Pair], paddings: list[int], images: Tensor) -> None:
+    def __init__(self, layers: list[WeightBias], paddings: list[int], images: Tensor) -> None:
         self._layers, self._paddings = layers, paddings
         self._images = images.permute(0, 2, 3, 1).contiguous()
         self._kept: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-        self._gradients: list[Pair] = []
-        self._targets: list[Pair] = []
+        self._gradients: list[WeightBias] = []
+        self._targets: list[WeightBias] = []
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
         """See :class:`Stem`."""
         chosen = self._images.index_select(0, part).permute(0, 3, 1, 2)
-        return list(local.augmented(chosen, shifts, flips).split(size))
+        return list(local.augmented_images(chosen, shifts, flips).split(size))
 
     def forward(self, x: Tensor) -> Tensor:
         """See :class:`Stem`."""
@@ -107,7 +107,7 @@ class Convs:
         self._kept = kept
         return x.flatten(1)
 
-    def aim(self, targets: list[Pair]) -> None:
+    def aim(self, targets: list[WeightBias]) -> None:
         """See :class:`Stem`."""
         self._targets = targets
 

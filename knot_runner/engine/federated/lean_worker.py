@@ -17,13 +17,13 @@ import numpy as np
 import torch
 
 from knot_runner.engine.federated.cohort import Blueprint, Inference, LocalTraining, Recipe
-from knot_runner.engine.federated.lean_client import Client, make_client
+from knot_runner.engine.federated.lean_client import TrainingClient, make_client
 from knot_runner.engine.federated.lean_memory import SharedImages, Slots
 from knot_runner.errors import UserError
 from knot_runner.processes import die_with_parent, prepared
 
 #: What takes a worker seconds to import.
-PRELOADED = ["knot_runner.engine.federated.lean_worker"]
+_PRELOADED = ["knot_runner.engine.federated.lean_worker"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Reply:
     finite: bool = True
 
 
-class Worker:
+class LeanWorker:
     """A worker process, seen from the parent; one that died is followed by another when there is something to do.
 
     All but :meth:`end` are for the one thread that brings it orders.
@@ -85,9 +85,9 @@ class Worker:
         with self._lock:
             if self._ended:
                 raise EOFError("no worker is wanted any more")
-            context = prepared(PRELOADED)
+            context = prepared(_PRELOADED)
             self._pipe, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(theirs, *self._arguments), daemon=True)
+            process = context.Process(target=serve_lean, args=(theirs, *self._arguments), daemon=True)
             process.start()
             theirs.close()  # so that the worker's death ends our end
             self._process, self._sent = process, 0
@@ -122,7 +122,7 @@ class Worker:
                 self._process.kill()
 
 
-def serve(pipe: Connection, slots: Slots, images: SharedImages, blueprint: Blueprint, threads: int) -> None:
+def serve_lean(pipe: Connection, slots: Slots, images: SharedImages, blueprint: Blueprint, threads: int) -> None:
     """Life of a worker: carry out orders until the pipe closes or the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its workers itself
     die_with_parent()
@@ -143,7 +143,7 @@ def serve(pipe: Connection, slots: Slots, images: SharedImages, blueprint: Bluep
         pipe.send(reply)
 
 
-def _carry_out(order: Order, client: Client, slots: Slots) -> Reply:
+def _carry_out(order: Order, client: TrainingClient, slots: Slots) -> Reply:
     weights, buffers = slots.model(order.model)
     rows = torch.from_numpy(order.rows)
     if isinstance(order, InferenceOrder):

@@ -70,7 +70,7 @@ def normalised(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
     return (pixels.to(dtype) - mean) / std
 
 
-def augmented(images: Tensor, shifts: Tensor | None, flips: Tensor | None) -> Tensor:
+def augmented_images(images: Tensor, shifts: Tensor | None, flips: Tensor | None) -> Tensor:
     """``images`` [n, C, H, W] with a reflected border of 4, cropped at ``shifts`` and flipped where ``flips``."""
     if shifts is None or flips is None:
         return images
@@ -84,7 +84,7 @@ def augmented(images: Tensor, shifts: Tensor | None, flips: Tensor | None) -> Te
     return wide.permute(0, 2, 3, 1)[items, down[:, :, None], across[:, None, :]].permute(0, 3, 1, 2)
 
 
-def temperatures(recipe: Recipe, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
+def sample_temperatures(recipe: Recipe, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
     """(T_i, scale_i), each [n], from the logits [n, C] of the client's images under its starting weights; None when
     all samples have ``recipe.temperature`` and scale 1.
 

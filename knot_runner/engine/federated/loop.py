@@ -49,7 +49,7 @@ class Loop:
     def train_client(self, request: LocalTraining) -> Trained:
         """One client's epochs, step by step."""
         model, recipe = self.model, request.recipe
-        flat.load(model, self.layout, request.weights.to(self.device), request.buffers.to(self.device))
+        flat.load_flat(model, self.layout, request.weights.to(self.device), request.buffers.to(self.device))
         before = self._right(request.test_rows)
         labels = self.data.labels[request.rows.to(self.device)]
         images = local.normalised(self.data, request.rows.to(self.device), self.dtype)
@@ -63,7 +63,7 @@ class Loop:
         _train_mode(model, recipe)
         for epoch in local.epochs(request, recipe.augment):
             order = epoch.order.to(self.device)
-            seen = local.augmented(images[order], epoch.shifts, epoch.flips)
+            seen = local.augmented_images(images[order], epoch.shifts, epoch.flips)
             for at in range(0, len(order), recipe.batch):
                 part = order[at : at + recipe.batch]
                 loss = _loss(model(seen[at : at + recipe.batch]), labels[part], recipe, heat, part)
@@ -75,7 +75,7 @@ class Loop:
                             parameter.grad += control[name]
                 optimisers[epoch.trains].step()
                 total, steps = total + loss.detach().double(), steps + 1
-        weights, buffers = flat.flatten(model)
+        weights, buffers = flat.flat_vectors(model)
         after = self._right(request.test_rows)
         mean = float(total) / max(steps, 1)
         (finite,) = local.finite(weights[None])
@@ -87,7 +87,7 @@ class Loop:
             return None
         self.model.eval()
         logits = torch.cat([self.model(part) for part in images.split(INFERENCE_ROWS)])
-        return local.temperatures(recipe, logits, labels)
+        return local.sample_temperatures(recipe, logits, labels)
 
     @torch.no_grad()
     def _right(self, rows: Tensor) -> int:
@@ -96,7 +96,7 @@ class Loop:
 
     @torch.no_grad()
     def _logits(self, request: Inference) -> Tensor:
-        flat.load(self.model, self.layout, request.weights.to(self.device), request.buffers.to(self.device))
+        flat.load_flat(self.model, self.layout, request.weights.to(self.device), request.buffers.to(self.device))
         data = self.test if request.split == "test" else self.data
         return self._forward(data, request.rows.to(self.device)).cpu()
 

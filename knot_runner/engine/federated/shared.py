@@ -10,18 +10,18 @@ from torch import Tensor
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Blueprint, Engine, ImageData, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean import Lean
-from knot_runner.engine.federated.shared_merge import Merged
-from knot_runner.engine.federated.shared_turns import Dealt, InTurn, Shared
+from knot_runner.engine.federated.shared_merge import BatchedEngine
+from knot_runner.engine.federated.shared_turns import ExclusiveEngine, PooledEngine, SharedEngine
 from knot_runner.engine.federated.stacked import Stacked
-from knot_runner.engine.hardware import prepare
+from knot_runner.engine.hardware import prepare_device
 from knot_runner.processes import Ended
 from knot_runner.settings import HardwareSettings
 
 #: one line for the user
-Say = Callable[[str], None]
+_Say = Callable[[str], None]
 
 
-class EngineDesk:
+class EnginePool:
     """Hands engines to runs that are threads of this program.
 
     Runs with the same model, image data (the same tensors in memory) and hardware share one: ``lean`` deals all their
@@ -34,7 +34,7 @@ class EngineDesk:
     may concern, as it happens; ``say`` listens for those that bring none of their own.
     """
 
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: _Say) -> None:
         self._say = say
         self._turn = threading.Lock()  # whoever computes in this process has it
         self._lock = threading.Lock()  # of what follows; taken after the turn, where both are
@@ -42,7 +42,12 @@ class EngineDesk:
         self._closed = False
 
     def engine(
-        self, hardware: HardwareSettings, blueprint: Blueprint, data: ImageData, test: ImageData, say: Say | None = None
+        self,
+        hardware: HardwareSettings,
+        blueprint: Blueprint,
+        data: ImageData,
+        test: ImageData,
+        say: _Say | None = None,
     ) -> Engine:
         """As :func:`make_engine`, for a run's thread.
 
@@ -51,7 +56,7 @@ class EngineDesk:
         """
         key = _key(hardware, blueprint, data, test)
         with self._turn:  # switches are set, and a GPU's memory is taken, while nobody computes
-            prepare(hardware)
+            prepare_device(hardware)
             with self._lock:
                 if self._closed:
                     raise Ended("the engines have ended")
@@ -82,7 +87,7 @@ class EngineDesk:
 class Member:
     """A run's engine: what it shares with others, until :meth:`close`."""
 
-    def __init__(self, engine: Engine, shared: Shared, leave: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, shared: SharedEngine, leave: Callable[[], None]) -> None:
         self.name, self.device = engine.name, engine.device
         self._shared, self._leave, self._closed = shared, leave, False
 
@@ -108,11 +113,11 @@ class _Group:
         self, hardware: HardwareSettings, blueprint: Blueprint, data: ImageData, test: ImageData, turn: threading.Lock
     ) -> None:
         self._images = data, test
-        self._lock, self._says = threading.Lock(), dict[Member, Say]()
+        self._lock, self._says = threading.Lock(), dict[Member, _Say]()
         self.engine = make_engine(hardware, blueprint, data, test, self._tell, shared=True)
         self.shared = _shared(self.engine, turn)
 
-    def join(self, member: Member, say: Say) -> None:
+    def join(self, member: Member, say: _Say) -> None:
         """One run more."""
         with self._lock:
             self._says[member] = say
@@ -132,10 +137,10 @@ class _Group:
                 say(text)
 
 
-def _shared(engine: Engine, turn: threading.Lock) -> Shared:
+def _shared(engine: Engine, turn: threading.Lock) -> SharedEngine:
     if isinstance(engine, Lean):
-        return Dealt(engine)
-    return Merged(engine, turn) if isinstance(engine, Stacked) else InTurn(engine, turn)
+        return PooledEngine(engine)
+    return BatchedEngine(engine, turn) if isinstance(engine, Stacked) else ExclusiveEngine(engine, turn)
 
 
 def _key(hardware: HardwareSettings, blueprint: Blueprint, data: ImageData, test: ImageData) -> Hashable:

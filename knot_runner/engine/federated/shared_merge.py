@@ -11,16 +11,16 @@ from itertools import groupby
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
-from knot_runner.engine.federated.shared_turns import InTurn
+from knot_runner.engine.federated.shared_turns import ExclusiveEngine
 from knot_runner.engine.federated.stacked import Stacked
 from knot_runner.processes import Ended
 
 #: Seconds that a run waits for others, at least and at most.
-PATIENCE = 0.005, 0.5
+WAIT_SECONDS = 0.005, 0.5
 
 
 @dataclass(eq=False)
-class Waiting:
+class WaitingCohort:
     """One run's cohort, and what came of it."""
 
     cohort: list[LocalTraining]
@@ -38,25 +38,25 @@ class Waiting:
         return self.trained
 
 
-class Merged(InTurn):
+class BatchedEngine(ExclusiveEngine):
     """The stacked engine for several runs: cohorts that wait at the same time train as one.
 
     It begins when every run that has the engine waits for it. One that computes elsewhere does not hold up the others:
-    when nothing arrived for as long as the last training took (within ``PATIENCE``), it begins without the rest, which
-    costs no more than twice what the best moment would have. What is merged decides the width of a stack, so with
+    when nothing arrived for as long as the last training took (within ``WAIT_SECONDS``), it begins without them,
+    which costs no more than twice what the best moment would have. What is merged decides the width of a stack, so with
     ``stack=0`` float32 may round differently from time to time; with a fixed stack no number depends on it.
     """
 
     def __init__(self, engine: Stacked, turn: threading.Lock) -> None:
         super().__init__(engine, turn)
         self._changed = threading.Condition()
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingCohort] = []
         self._users, self._busy = 0, False
-        self._patience, self._last = PATIENCE[0], time.monotonic()
+        self._patience, self._last = WAIT_SECONDS[0], time.monotonic()
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Shared`. What is wrong with one cohort is raised for its run alone."""
-        mine = Waiting(cohort)
+        mine = WaitingCohort(cohort)
         with self._changed:
             self._waiting.append(mine)
             self._stir()
@@ -105,11 +105,11 @@ class Merged(InTurn):
             self._carry_out(batch)
         finally:
             self._changed.acquire()
-            self._patience = min(max(time.monotonic() - began, PATIENCE[0]), PATIENCE[1])
+            self._patience = min(max(time.monotonic() - began, WAIT_SECONDS[0]), WAIT_SECONDS[1])
             self._busy = False
             self._stir()
 
-    def _carry_out(self, batch: list[Waiting]) -> None:
+    def _carry_out(self, batch: list[WaitingCohort]) -> None:
         try:
             found = iter(super().train([request for each in batch for request in each.cohort]))
         except Exception as problem:
@@ -127,18 +127,18 @@ class Merged(InTurn):
                 each.trained = [next(found) for _ in each.cohort]
 
 
-def in_order(waiting: list[Waiting]) -> list[Waiting]:
+def in_order(waiting: list[WaitingCohort]) -> list[WaitingCohort]:
     """The same order whoever came first: by recipe, round, seed and clients; where these are equal, by the tensors."""
     groups = [list(alike) for _, alike in groupby(sorted(waiting, key=_name), key=_name)]
     return [each for group in groups for each in (sorted(group, key=_digest) if len(group) > 1 else group)]
 
 
-def _name(waiting: Waiting) -> tuple[str, list[tuple[int, int, int]]]:
+def _name(waiting: WaitingCohort) -> tuple[str, list[tuple[int, int, int]]]:
     cohort = waiting.cohort
     return str(cohort[0].recipe if cohort else ""), [(each.round, each.seed, each.client) for each in cohort]
 
 
-def _digest(waiting: Waiting) -> bytes:
+def _digest(waiting: WaitingCohort) -> bytes:
     """Of all tensors of the cohort, each read once."""
     found, seen = hashlib.sha256(), set[int]()
     for request in waiting.cohort:

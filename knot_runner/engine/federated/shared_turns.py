@@ -12,7 +12,7 @@ from knot_runner.engine.federated.lean import Lean
 from knot_runner.processes import Ended
 
 
-class Shared(Protocol):
+class SharedEngine(Protocol):
     """An engine that any number of threads may use at once."""
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
@@ -36,7 +36,7 @@ class Shared(Protocol):
         ...
 
 
-class Dealt:
+class PooledEngine:
     """The lean engine, made for several threads: its worker processes take requests as they come."""
 
     def __init__(self, engine: Lean) -> None:
@@ -45,36 +45,36 @@ class Dealt:
         self.stop = self.close = engine.close
 
     def users(self, count: int) -> None:
-        """See :class:`Shared`; first come, first served, however many they are."""
+        """See :class:`SharedEngine`; first come, first served, however many they are."""
 
 
-class InTurn:
+class ExclusiveEngine:
     """An engine that computes in this process: for one at a time of all who share ``turn``."""
 
     def __init__(self, engine: Engine, turn: threading.Lock) -> None:
         self._engine, self._turn, self._stopped = engine, turn, False
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Shared`."""
+        """See :class:`SharedEngine`."""
         with self._turn:
             self._check()
             return self._engine.train(cohort)
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """See :class:`Shared`."""
+        """See :class:`SharedEngine`."""
         with self._turn:
             self._check()
             return self._engine.logits(requests)
 
     def users(self, count: int) -> None:
-        """See :class:`Shared`; each waits for its turn, however many they are."""
+        """See :class:`SharedEngine`; each waits for its turn, however many they are."""
 
     def stop(self) -> None:
-        """See :class:`Shared`; what computes now goes on to its end."""
+        """See :class:`SharedEngine`; what computes now goes on to its end."""
         self._stopped = True
 
     def close(self) -> None:
-        """See :class:`Shared`."""
+        """See :class:`SharedEngine`."""
         with self._turn:
             self._engine.close()
 

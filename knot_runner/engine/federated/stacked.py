@@ -14,12 +14,12 @@ from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import Blueprint, ImageData, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked_memory import client_bytes, free_bytes, narrowed, out_of_memory
-from knot_runner.engine.federated.stacked_plan import Structure, chunks, plan, width
+from knot_runner.engine.federated.stacked_plan import Structure, chunks, plan_chunk, width
 from knot_runner.engine.federated.stacked_program import Program
 from knot_runner.errors import UserError
 
 #: What another number of clients side by side may change, said with it.
-ROUNDING = "(float32 may round differently in the last place)"
+ROUNDING_NOTE = "(float32 may round differently in the last place)"
 
 
 class Stacked:
@@ -94,7 +94,7 @@ class Stacked:
         self._limit(structure, int(free // each))
         self.say(
             f"hardware.stack: {room} clients together take {room * each / 1e9:.1f} GB of {free / 1e9:.1f} GB that they "
-            f"may take; going on with {self.limits[structure]} {ROUNDING}"
+            f"may take; going on with {self.limits[structure]} {ROUNDING_NOTE}"
         )
         return self.limits[structure]
 
@@ -120,7 +120,7 @@ class Stacked:
         self._limit(structure, room // 2)
         self.say(
             f"hardware.stack: out of GPU memory with {room} clients together; going on with {self.limits[structure]} "
-            f"{ROUNDING}"
+            f"{ROUNDING_NOTE}"
         )
 
     def _limit(self, structure: Structure, clients: int) -> None:
@@ -129,7 +129,7 @@ class Stacked:
     def _train_chunk(self, structure: Structure, chunk: list[LocalTraining], room: int) -> list[Trained]:
         before = [self._right(request, request.weights, request.buffers) for request in chunk]
         heat = [self._heat(request) for request in chunk] if structure.heat else None
-        phases = plan(structure, chunk, heat)
+        phases = plan_chunk(structure, chunk, heat)
         program = self._program(structure, room)
         program.load(chunk)
         with _tf32(self.tf32):
@@ -159,7 +159,7 @@ class Stacked:
         """(T_i, scale_i) [n, 2] of the client's images under its starting weights."""
         logits = self.logits([Inference(request.weights, request.buffers, request.rows, "train")])[0]
         labels = self.measuring.data.labels[request.rows.to(self.measuring.device)].cpu()
-        values = local.temperatures(request.recipe, logits, labels)
+        values = local.sample_temperatures(request.recipe, logits, labels)
         if values is None:
             raise ValueError("temperatures per sample were asked for without hard_temperature")
         return torch.stack(values, 1)

@@ -85,7 +85,7 @@ def chunks(cohort: list[LocalTraining], stack: int) -> Iterator[tuple[Structure,
             yield structure, members[at : at + size]
 
 
-def plan(structure: Structure, chunk: list[LocalTraining], heat: list[Tensor] | None) -> list[PhasePlan]:
+def plan_chunk(structure: Structure, chunk: list[LocalTraining], heat: list[Tensor] | None) -> list[PhasePlan]:
     """Every phase's steps for the clients of ``chunk``. ``heat``: (T_i, scale_i) [n, 2] of each client's images."""
     clients = [_client(structure, request, heat[k] if heat else None) for k, request in enumerate(chunk)]
     phases = []

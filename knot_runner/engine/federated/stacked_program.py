@@ -136,7 +136,7 @@ class Program:
         images = local.normalised(self.data, rows.flatten(), self.dtype)
         if self.crops is not None:
             crops = self.crops[:k].flatten(0, 1)
-            images = local.augmented(images, crops[:, :2], crops[:, 2].bool())
+            images = local.augmented_images(images, crops[:, :2], crops[:, 2].bool())
         images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
         buffers = flat.views(self.buffers[:k], self.layout.buffers)
         with self._casts():
@@ -188,7 +188,7 @@ def _trained_model(blueprint: Blueprint, structure: Structure) -> nn.Module:
     return model
 
 
-def _span(layout: flat.Layout, trains: str) -> tuple[int, int]:
+def _span(layout: flat.FlatLayout, trains: str) -> tuple[int, int]:
     """The flat range of what a phase trains: the head is the last layer of every model."""
     places = layout.mask(trains).nonzero()[:, 0]
     start, stop = int(places[0]), int(places[-1]) + 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.federated import averaging, personal, scaffold
-from knot_runner.methods.federated.population import Model, State
+from knot_runner.methods.federated.population import ClientModel, FederatedState
 
 __all__ = ["FEDERATED", "FederatedMethod"]
 
@@ -20,10 +20,10 @@ class FederatedMethod:
     ``deployed`` is the model that a client uses; ``one_model``: it is the same for all clients.
     """
 
-    init: Callable[..., State]
+    init: Callable[..., FederatedState]
     plan: Callable[..., list[LocalTraining]]
-    fold: Callable[..., State]
-    deployed: Callable[..., Model]
+    fold: Callable[..., FederatedState]
+    deployed: Callable[..., ClientModel]
     one_model: bool
 
 

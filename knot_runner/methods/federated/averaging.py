@@ -8,16 +8,16 @@ from __future__ import annotations
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.federated import server
 from knot_runner.methods.federated.chilling import recipe
-from knot_runner.methods.federated.population import Model, Population, State
+from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 from knot_runner.settings import FederatedSettings
 
 
-def init(hp: FederatedSettings, population: Population) -> State:
+def init(hp: FederatedSettings, population: Population) -> FederatedState:
     """The first global model."""
     return {"weights": population.start.weights, "buffers": population.start.buffers}
 
 
-def plan(hp: FederatedSettings, state: State, population: Population, round: int) -> list[LocalTraining]:
+def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
     """Every participant trains from the model it has been sent."""
     if round >= population.training.rounds:
         return []
@@ -26,24 +26,26 @@ def plan(hp: FederatedSettings, state: State, population: Population, round: int
 
 def fold(
     hp: FederatedSettings,
-    state: State,
+    state: FederatedState,
     population: Population,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> State:
+) -> FederatedState:
     """The mean of what was trained; clients keep their own running statistics with ``batchnorm=local``."""
-    state = server.step(hp, state, requests, trained)
+    state = server.server_step(hp, state, requests, trained)
     if hp.batchnorm == "local":
         state |= {f"buffers/{result.client}": result.buffers for result in trained}
     return state
 
 
-def deployed(hp: FederatedSettings, state: State, population: Population, client: int) -> Model:
+def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
     """The global model, with the client's own running statistics if it keeps them."""
-    return Model(state["weights"], state.get(f"buffers/{client}", state["buffers"]))
+    return ClientModel(state["weights"], state.get(f"buffers/{client}", state["buffers"]))
 
 
-def request(hp: FederatedSettings, state: State, population: Population, round: int, client: int) -> LocalTraining:
+def request(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int, client: int
+) -> LocalTraining:
     """One client's work of a round, from the model it would use."""
     model = deployed(hp, state, population, client)
     return LocalTraining(

@@ -40,7 +40,7 @@ def cluster(matrix: np.ndarray, settings: ClusteringSettings, seed: int) -> Clus
     k-means (10 starts) on the Laplacian's first eigenvectors, as scikit-learn has it. Raises :class:`UserError` naming
     the key for more clusters than clients, too many neighbours, or a scale that a distance exceeds.
     """
-    check(settings, len(matrix))
+    check_clustering(settings, len(matrix))
     if settings.graph == "none":
         return one_cluster(len(matrix))
     graph = affinity(matrix, settings)
@@ -57,7 +57,7 @@ def one_cluster(clients: int) -> Clusters:
     return Clusters([0] * clients)
 
 
-def check(settings: ClusteringSettings, clients: int) -> None:
+def check_clustering(settings: ClusteringSettings, clients: int) -> None:
     """Raises :class:`UserError` for what so many clients cannot be clustered by; needs no distances."""
     if settings.graph == "none":
         return
@@ -117,7 +117,7 @@ def canonical(labels: np.ndarray) -> list[int]:
     return first.argsort().argsort()[inverse].tolist()
 
 
-def agreement(clusters: list[int], groups: list[int] | None) -> float | None:
+def adjusted_rand(clusters: list[int], groups: list[int] | None) -> float | None:
     """Adjusted Rand index of ``clusters`` with planted ``groups``: 1 when they are the same, about 0 by chance."""
     return None if groups is None else float(adjusted_rand_score(groups, clusters))
 

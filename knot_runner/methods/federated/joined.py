@@ -7,10 +7,10 @@ from typing import Any
 
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.federated import FederatedMethod
-from knot_runner.methods.federated.population import Model, Population, State
+from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 
 
-def joined(method: FederatedMethod, clusters: list[Population]) -> FederatedMethod:
+def per_cluster(method: FederatedMethod, clusters: list[Population]) -> FederatedMethod:
     """``method`` on each of ``clusters`` (disjoint), all in one state, so that a round trains one cohort of all.
 
     State: ``cluster/<number>/<name>`` is ``<name>`` of that cluster's state. What a cluster learns depends on its
@@ -26,25 +26,25 @@ def joined(method: FederatedMethod, clusters: list[Population]) -> FederatedMeth
     )
 
 
-def part(state: State, number: int) -> State:
+def cluster_state(state: FederatedState, number: int) -> FederatedState:
     """The state of cluster ``number`` by itself."""
     prefix = f"cluster/{number}/"
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
-def together(states: list[State]) -> State:
+def joint_state(states: list[FederatedState]) -> FederatedState:
     """The clusters' states as one, in order."""
     return {f"cluster/{number}/{name}": value for number, own in enumerate(states) for name, value in own.items()}
 
 
-def _init(method: FederatedMethod, clusters: list[Population], hp: Any, _: Population) -> State:
-    return together([method.init(hp, cluster) for cluster in clusters])
+def _init(method: FederatedMethod, clusters: list[Population], hp: Any, _: Population) -> FederatedState:
+    return joint_state([method.init(hp, cluster) for cluster in clusters])
 
 
 def _plan(
-    method: FederatedMethod, clusters: list[Population], hp: Any, state: State, _: Population, round: int
+    method: FederatedMethod, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int
 ) -> list[LocalTraining]:
-    plans = [method.plan(hp, part(state, number), cluster, round) for number, cluster in enumerate(clusters)]
+    plans = [method.plan(hp, cluster_state(state, number), cluster, round) for number, cluster in enumerate(clusters)]
     return [request for plan in plans for request in plan]
 
 
@@ -52,20 +52,20 @@ def _fold(
     method: FederatedMethod,
     clusters: list[Population],
     hp: Any,
-    state: State,
+    state: FederatedState,
     _: Population,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> State:
+) -> FederatedState:
     folded = []
     for number, cluster in enumerate(clusters):
-        own = part(state, number)
-        asked, came = work_of(cluster, requests, trained)
+        own = cluster_state(state, number)
+        asked, came = cluster_work(cluster, requests, trained)
         folded.append(method.fold(hp, own, cluster, asked, came) if asked else own)
-    return together(folded)
+    return joint_state(folded)
 
 
-def work_of(
+def cluster_work(
     cluster: Population, requests: list[LocalTraining], trained: list[Trained]
 ) -> tuple[list[LocalTraining], list[Trained]]:
     """What of a round is the cluster's: its requests and what came of them, in order."""
@@ -75,7 +75,7 @@ def work_of(
 
 
 def _deployed(
-    method: FederatedMethod, clusters: list[Population], hp: Any, state: State, _: Population, client: int
-) -> Model:
+    method: FederatedMethod, clusters: list[Population], hp: Any, state: FederatedState, _: Population, client: int
+) -> ClientModel:
     number = next(number for number, cluster in enumerate(clusters) if client in cluster.clients)
-    return method.deployed(hp, part(state, number), clusters[number], client)
+    return method.deployed(hp, cluster_state(state, number), clusters[number], client)

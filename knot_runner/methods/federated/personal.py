@@ -12,11 +12,11 @@ import dataclasses
 from knot_runner.engine.federated.cohort import LocalTraining, Phase, Trained
 from knot_runner.errors import UserError
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.population import Model, Population, State
+from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 from knot_runner.settings import FederatedSettings
 
 
-def init(hp: FederatedSettings, population: Population) -> State:
+def init(hp: FederatedSettings, population: Population) -> FederatedState:
     """The first global model. Raises :class:`UserError` when there is no body, or it gets no epoch."""
     if not population.layout.mask("body").any():
         raise UserError(f"model.hidden: {hp.algorithm} shares all but the head; at least one hidden layer is right")
@@ -29,7 +29,7 @@ def init(hp: FederatedSettings, population: Population) -> State:
     return averaging.init(hp, population)
 
 
-def plan(hp: FederatedSettings, state: State, population: Population, round: int) -> list[LocalTraining]:
+def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
     """The drawn clients in every round; all clients' heads alone in one more, if ``final_head_epochs`` is set."""
     rounds = population.training.rounds
     if round == rounds and hp.final_head_epochs:
@@ -43,11 +43,11 @@ def plan(hp: FederatedSettings, state: State, population: Population, round: int
 
 def fold(
     hp: FederatedSettings,
-    state: State,
+    state: FederatedState,
     population: Population,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> State:
+) -> FederatedState:
     """Average the models and keep each client's head; a round of heads alone leaves the global model as it is."""
     heads_alone = all(phase.trains == "head" for request in requests for phase in request.recipe.phases)
     state = dict(state) if heads_alone else averaging.fold(hp, state, population, requests, trained)
@@ -55,7 +55,7 @@ def fold(
     return state | {f"head/{result.client}": result.weights[head] for result in trained}
 
 
-def deployed(hp: FederatedSettings, state: State, population: Population, client: int) -> Model:
+def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
     """The global body with the client's own head; the averaged head while it has none."""
     model = averaging.deployed(hp, state, population, client)
     own = state.get(f"head/{client}")
@@ -63,12 +63,12 @@ def deployed(hp: FederatedSettings, state: State, population: Population, client
         return model
     weights = model.weights.clone()
     weights[population.layout.mask("head")] = own
-    return Model(weights, model.buffers)
+    return ClientModel(weights, model.buffers)
 
 
 def _request(
     hp: FederatedSettings,
-    state: State,
+    state: FederatedState,
     population: Population,
     round: int,
     client: int,

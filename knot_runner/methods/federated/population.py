@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from knot_runner.engine.federated.flat import Layout
+from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.seeds import generator
 from knot_runner.errors import UserError
 from knot_runner.settings import FederatedTraining
 
 #: Named tensors, all that a checkpoint has to hold: ``weights`` [P], ``buffers`` [Q], and what a method adds.
-State = dict[str, Tensor]
+FederatedState = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Model:
+class ClientModel:
     """Flat weights [P] and buffers [Q] (running statistics; empty without BatchNorm)."""
 
     weights: Tensor
@@ -37,8 +37,8 @@ class Population:
     names: list[str]
     train: list[Tensor]
     test: list[Tensor]
-    layout: Layout
-    start: Model
+    layout: FlatLayout
+    start: ClientModel
     training: FederatedTraining
     augment: str
     seed: int

@@ -13,11 +13,11 @@ from torch import Tensor
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.errors import UserError
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.population import Population, State
+from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.settings import FederatedSettings
 
 
-def init(hp: FederatedSettings, population: Population) -> State:
+def init(hp: FederatedSettings, population: Population) -> FederatedState:
     """The first global model; all controls are 0. Raises :class:`UserError` for momentum."""
     if population.training.momentum:
         raise UserError(
@@ -27,7 +27,7 @@ def init(hp: FederatedSettings, population: Population) -> State:
     return averaging.init(hp, population)
 
 
-def plan(hp: FederatedSettings, state: State, population: Population, round: int) -> list[LocalTraining]:
+def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
     """FedAvg's requests, with c - c_k added to every gradient (line 10)."""
     requests = averaging.plan(hp, state, population, round)
     server = _control(state, "control")
@@ -36,11 +36,11 @@ def plan(hp: FederatedSettings, state: State, population: Population, round: int
 
 def fold(
     hp: FederatedSettings,
-    state: State,
+    state: FederatedState,
     population: Population,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> State:
+) -> FederatedState:
     """FedAvg's fold, and c_k+ = c_k - c + (w - w_k) / (K lr) (line 12), c + sum (c_k+ - c_k) / N (line 17)."""
     after = averaging.fold(hp, state, population, requests, trained)
     server = _control(state, "control")
@@ -54,5 +54,5 @@ def fold(
     return after
 
 
-def _control(state: State, name: str) -> Tensor:
+def _control(state: FederatedState, name: str) -> Tensor:
     return state.get(name, torch.zeros_like(state["weights"]))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
-from knot_runner.methods.federated.population import State
+from knot_runner.methods.federated.population import FederatedState
 from knot_runner.settings import FederatedSettings
 
 
@@ -26,7 +26,9 @@ def average(weights: Tensor, vectors: list[Tensor]) -> Tensor:
     return total.to(vectors[0].dtype)
 
 
-def step(hp: FederatedSettings, state: State, requests: list[LocalTraining], trained: list[Trained]) -> State:
+def server_step(
+    hp: FederatedSettings, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
+) -> FederatedState:
     """The state with the next global model.
 
     ``none``: w + lr (mean - w); ``momentum`` (FedAvgM): v = beta1 v + delta, w + lr v; ``adam`` (FedAdam, Reddi et al.
@@ -55,5 +57,5 @@ def step(hp: FederatedSettings, state: State, requests: list[LocalTraining], tra
     return state
 
 
-def _moment(state: State, name: str, like: Tensor) -> Tensor:
+def _moment(state: FederatedState, name: str, like: Tensor) -> Tensor:
     return state.get(name, torch.zeros_like(like))

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from knot_runner.errors import UserError
 
 #: of a tar: bytes it may unfold to, and members; the official CIFAR archives have 0.19e9 bytes, 9 members
-MOST_UNFOLDED, MOST_MEMBERS = 600_000_000, 1000
+MAX_UNFOLDED, _MAX_MEMBERS = 600_000_000, 1000
 
 
 class _Capped:
@@ -39,11 +39,11 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
         with gzip.open(path, "rb") if packed else path.open("rb") as file:
-            capped = _Capped(path, file, MOST_UNFOLDED)
+            capped = _Capped(path, file, MAX_UNFOLDED)
             with tarfile.open(fileobj=capped, mode="r|") as tar:
                 for count, info in enumerate(tar):
-                    if count >= MOST_MEMBERS:
-                        raise UserError(f"{path}: has more than {MOST_MEMBERS} members")
+                    if count >= _MAX_MEMBERS:
+                        raise UserError(f"{path}: has more than {_MAX_MEMBERS} members")
                     check_member(path, info.name, (info.isreg() and not info.issparse()) or info.isdir())
                     if info.name in wanted and not info.isdir():
                         _check_new(path, info, found, most)

@@ -14,7 +14,7 @@ def check_shape(where: object, found: tuple[int, ...], shape: list[int]) -> None
         raise UserError(f"{where}: its images are {_sides(found)}, but task.shape is {_sides(shape)}")
 
 
-def check_labels(where: object, labels: np.ndarray, classes: int) -> None:
+def check_image_labels(where: object, labels: np.ndarray, classes: int) -> None:
     """``labels`` (integers [N]) must be numbers of classes, 0 to ``classes`` - 1."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
@@ -24,7 +24,7 @@ def check_labels(where: object, labels: np.ndarray, classes: int) -> None:
         )
 
 
-def joined(where: object, parts: list[Images]) -> Images:
+def join_parts(where: object, parts: list[Images]) -> Images:
     """The images of several files (without writers), one after another; there must be at least one image."""
     if not sum(map(len, parts)):
         raise UserError(f"{where}: there is no image")

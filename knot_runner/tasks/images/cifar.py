@@ -15,9 +15,9 @@ import numpy as np
 from knot_runner.errors import UserError
 from knot_runner.tasks.checksums import DataFolder
 from knot_runner.tasks.images.archives import read_members
-from knot_runner.tasks.images.checks import check_labels, check_shape, joined
+from knot_runner.tasks.images.checks import check_image_labels, check_shape, join_parts
 from knot_runner.tasks.images.literal_arrays import Refused
-from knot_runner.tasks.images.literals import MOST_BYTES, read_literals
+from knot_runner.tasks.images.literals import MAX_BYTES, read_literals
 from knot_runner.tasks.images.types import Images
 
 SHAPE = (3, 32, 32)
@@ -25,7 +25,7 @@ PIXELS = 3072
 
 
 @dataclass(frozen=True)
-class Layout:
+class CifarLayout:
     """An official release: its folder, the batch files of each part, how a batch is read, label bytes per record."""
 
     folder: str
@@ -37,11 +37,11 @@ class Layout:
 _TEN = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 _HUNDRED = {"train": ["train"], "test": ["test"]}
 #: the binary releases first: where both lie in one folder, they are read
-LAYOUTS = (
-    Layout("cifar-10-batches-bin", {part: [f"{n}.bin" for n in names] for part, names in _TEN.items()}, True, 1),
-    Layout("cifar-100-binary", {part: [f"{n}.bin" for n in names] for part, names in _HUNDRED.items()}, True, 2),
-    Layout("cifar-10-batches-py", _TEN, False, 1),
-    Layout("cifar-100-python", _HUNDRED, False, 2),
+CIFAR_LAYOUTS = (
+    CifarLayout("cifar-10-batches-bin", {part: [f"{n}.bin" for n in names] for part, names in _TEN.items()}, True, 1),
+    CifarLayout("cifar-100-binary", {part: [f"{n}.bin" for n in names] for part, names in _HUNDRED.items()}, True, 2),
+    CifarLayout("cifar-10-batches-py", _TEN, False, 1),
+    CifarLayout("cifar-100-python", _HUNDRED, False, 2),
 )
 
 
@@ -56,23 +56,23 @@ def read_cifar(folder: DataFolder, entries: list[str], part: str, shape: list[in
         for name, content, layout in _batches(folder, path, part):
             check_shape(name, SHAPE, shape)
             images = (_binary if layout.is_binary else _python)(name, content, layout)
-            check_labels(name, images.labels, len(classes))
+            check_image_labels(name, images.labels, len(classes))
             made.append(images)
-    return joined(f"task.local.{part}", made)
+    return join_parts(f"task.local.{part}", made)
 
 
-def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, bytes, Layout]]:
+def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, bytes, CifarLayout]]:
     """Name, bytes and layout of each batch file."""
     if path.is_dir():
         layout = _layout(path, part, {file.name for file in path.iterdir()})
         for name in layout.files[part]:
             file = folder.file(path / name)
-            if file.stat().st_size > MOST_BYTES:
-                raise UserError(f"{file}: has {file.stat().st_size} bytes, more than {MOST_BYTES}")
+            if file.stat().st_size > MAX_BYTES:
+                raise UserError(f"{file}: has {file.stat().st_size} bytes, more than {MAX_BYTES}")
             yield str(file), file.read_bytes(), layout
         return
-    wanted = {f"{layout.folder}/{name}" for layout in LAYOUTS for name in layout.files[part]}
-    members = read_members(folder.file(path), wanted, MOST_BYTES)
+    wanted = {f"{layout.folder}/{name}" for layout in CIFAR_LAYOUTS for name in layout.files[part]}
+    members = read_members(folder.file(path), wanted, MAX_BYTES)
     layout = _layout(path, part, {name.rpartition("/")[2] for name in members})
     for name in layout.files[part]:
         member = f"{layout.folder}/{name}"
@@ -81,16 +81,16 @@ def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, b
         yield f"{path}/{member}", members[member], layout
 
 
-def _layout(path: Path, part: str, names: set[str]) -> Layout:
+def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
     """The first release of which there is a file among ``names``."""
-    for layout in LAYOUTS:
+    for layout in CIFAR_LAYOUTS:
         if names & set(layout.files[part]):
             return layout
-    looked = ", ".join(layout.files[part][0] for layout in LAYOUTS)
+    looked = ", ".join(layout.files[part][0] for layout in CIFAR_LAYOUTS)
     raise UserError(f"{path}: holds no {part} batches of CIFAR; looked for {looked}")
 
 
-def _binary(name: str, content: bytes, layout: Layout) -> Images:
+def _binary(name: str, content: bytes, layout: CifarLayout) -> Images:
     size = layout.label_bytes + PIXELS
     if not content or len(content) % size:
         raise UserError(f"{name}: has {len(content)} bytes, not a multiple of {size}; the file is cut short or broken")
@@ -99,7 +99,7 @@ def _binary(name: str, content: bytes, layout: Layout) -> Images:
     return Images(records[:, layout.label_bytes :].reshape(-1, *SHAPE), labels)
 
 
-def _python(name: str, content: bytes, layout: Layout) -> Images:
+def _python(name: str, content: bytes, layout: CifarLayout) -> Images:
     try:
         batch = read_literals(content)
     except Refused as problem:

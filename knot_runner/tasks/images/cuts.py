@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from knot_runner.errors import UserError
-from knot_runner.tasks.cuts import cut, limit
+from knot_runner.tasks.cuts import cut_splits, limit
 from knot_runner.tasks.images.types import Images
 
 
@@ -14,7 +14,7 @@ def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
     so that every writer of two images or more has some in both. Raises :class:`UserError`."""
     if images.users is None:
         try:
-            kept, taken = cut(images.labels, share, seed)
+            kept, taken = cut_splits(images.labels, share, seed)
         except UserError as problem:
             raise UserError(f"task.holdout: {share}: {problem}") from None
     else:

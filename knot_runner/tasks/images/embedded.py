@@ -10,7 +10,7 @@ import numpy as np
 
 from knot_runner.tasks.images.types import Images
 
-DIGITS = [str(digit) for digit in range(10)]
+EMBEDDED_DIGITS = [str(digit) for digit in range(10)]
 
 
 def read_digits(shape: list[int]) -> Images:

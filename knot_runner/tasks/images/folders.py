@@ -12,15 +12,15 @@ import numpy as np
 from knot_runner.errors import UserError, nearest
 from knot_runner.tasks.checksums import DataFolder
 from knot_runner.tasks.images.archives import check_member
-from knot_runner.tasks.images.checks import joined
+from knot_runner.tasks.images.checks import join_parts
 from knot_runner.tasks.images.decode import decode
 from knot_runner.tasks.images.types import Images
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 #: of an image file, and of how much smaller a zip has made it; far above any small picture
-MOST_BYTES, MOST_RATIO = 20_000_000, 200
+_MAX_BYTES, MAX_RATIO = 20_000_000, 200
 #: of a zip: members, and bytes of the list of them (reading a list of a million takes ten seconds)
-MOST_MEMBERS, MOST_LIST = 300_000, 40_000_000
+MAX_MEMBERS, MAX_LIST = 300_000, 40_000_000
 
 
 def read_folders(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
@@ -29,7 +29,7 @@ def read_folders(folder: DataFolder, entries: list[str], part: str, shape: list[
     The folders' names must be ``classes``, all of them; every image must have the task's height and width. Nothing is
     unpacked to disk. Raises :class:`UserError` naming the file.
     """
-    return joined(f"task.local.{part}", [_read(folder, entry, shape, classes) for entry in entries])
+    return join_parts(f"task.local.{part}", [_read(folder, entry, shape, classes) for entry in entries])
 
 
 def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) -> Images:
@@ -73,8 +73,8 @@ def _tree(folder: DataFolder, path: Path) -> Iterator[tuple[str, str, bytes]]:
 def _check_file(where: str, name: str, size: int) -> None:
     if not name.lower().endswith(SUFFIXES):
         raise UserError(f"{where}: is no {', '.join(SUFFIXES)} file; a class folder holds nothing else")
-    if size > MOST_BYTES:
-        raise UserError(f"{where}: has {size} bytes, more than {MOST_BYTES}")
+    if size > _MAX_BYTES:
+        raise UserError(f"{where}: has {size} bytes, more than {_MAX_BYTES}")
 
 
 def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
@@ -96,15 +96,15 @@ def _check_list(archive: Path) -> None:
         tail = file.read()
     record = tail[tail.rfind(b"PK\x05\x06") :]
     size = int.from_bytes(record[12:16], "little")
-    if len(record) >= 22 and size > MOST_LIST:
-        raise UserError(f"{archive}: its list of members has {size} bytes, more than {MOST_LIST}")
+    if len(record) >= 22 and size > MAX_LIST:
+        raise UserError(f"{archive}: its list of members has {size} bytes, more than {MAX_LIST}")
 
 
 def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.ZipInfo]:
     """The image files in folder ``inside``, after the whole archive's names and these files' sizes are checked."""
     members = file.infolist()
-    if len(members) > MOST_MEMBERS:
-        raise UserError(f"{archive}: has {len(members)} members, more than {MOST_MEMBERS}")
+    if len(members) > MAX_MEMBERS:
+        raise UserError(f"{archive}: has {len(members)} members, more than {MAX_MEMBERS}")
     if len({info.filename for info in members}) < len(members):
         raise UserError(f"{archive}: has two members of one name")
     depth = len(PurePosixPath(inside).parts) + 2
@@ -116,7 +116,7 @@ def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.
             continue
         where = f"{archive}/{info.filename}"
         _check_file(where, path.name, info.file_size)
-        if info.file_size > MOST_RATIO * max(info.compress_size, 1):
-            raise UserError(f"{where}: unfolds to more than {MOST_RATIO} times its size in the zip")
+        if info.file_size > MAX_RATIO * max(info.compress_size, 1):
+            raise UserError(f"{where}: unfolds to more than {MAX_RATIO} times its size in the zip")
         chosen.append(info)
     return chosen

@@ -10,12 +10,14 @@ from PIL import Image
 from knot_runner.errors import UserError, nearest
 from knot_runner.settings import ImageHub
 from knot_runner.tasks.hub import load_split
-from knot_runner.tasks.images.checks import check_labels
+from knot_runner.tasks.images.checks import check_image_labels
 from knot_runner.tasks.images.decode import decode, to_array
 from knot_runner.tasks.images.types import Images
 
 
-def read_hub(source: ImageHub, shape: list[int], classes: list[str]) -> tuple[Images, Images | None, list[str] | None]:
+def read_hub_images(
+    source: ImageHub, shape: list[int], classes: list[str]
+) -> tuple[Images, Images | None, list[str] | None]:
     """Train and test images (test None where ``splits`` has none) and, with a ``user`` column, the writers' names.
 
     ``HF_HUB_OFFLINE=1`` uses the hub's cache alone. Raises :class:`UserError`, the hub's reason in one line.
@@ -46,7 +48,7 @@ def _read(source: ImageHub, split: str, shape: list[int], classes: list[str], nu
         labels[at] = _label(here, row[source.label])
         if source.user is not None:
             users[at] = numbers.setdefault(str(row[source.user]), len(numbers))
-    check_labels(where, labels, len(classes))
+    check_image_labels(where, labels, len(classes))
     return Images(pixels, labels, users if source.user is not None else None)
 
 

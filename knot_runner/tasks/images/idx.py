@@ -13,7 +13,7 @@ import numpy as np
 
 from knot_runner.errors import UserError
 from knot_runner.tasks.checksums import DataFolder
-from knot_runner.tasks.images.checks import check_labels, check_shape, joined
+from knot_runner.tasks.images.checks import check_image_labels, check_shape, join_parts
 from knot_runner.tasks.images.types import Images
 
 #: magic number (two zero bytes, 8 = unsigned byte, number of sizes) of each kind of file
@@ -31,7 +31,7 @@ def read_idx(folder: DataFolder, entries: list[str], part: str, shape: list[int]
         raise UserError(f"task.local.{part}: has {len(entries)} files; idx needs pairs, [images, labels]")
     paths = [folder.file(folder.path(entry)) for entry in entries]
     pairs = zip(paths[::2], paths[1::2], strict=True)
-    return joined(f"task.local.{part}", [_pair(images, labels, shape, len(classes)) for images, labels in pairs])
+    return join_parts(f"task.local.{part}", [_pair(images, labels, shape, len(classes)) for images, labels in pairs])
 
 
 def _pair(images: Path, labels: Path, shape: list[int], classes: int) -> Images:
@@ -39,7 +39,7 @@ def _pair(images: Path, labels: Path, shape: list[int], classes: int) -> Images:
     if len(pixels) != len(numbers):
         raise UserError(f"{labels}: has {len(numbers)} labels, but {images.name} has {len(pixels)} images")
     check_shape(images, (1, *pixels.shape[1:]), shape)
-    check_labels(labels, numbers, classes)
+    check_image_labels(labels, numbers, classes)
     return Images(pixels[:, None], numbers)
 
 

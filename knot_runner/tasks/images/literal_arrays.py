@@ -14,7 +14,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Name:
+class GlobalName:
     """A name the file asks for; only ever compared with those known."""
 
     module: str
@@ -46,7 +46,7 @@ class Array:
         return np.frombuffer(self.data, np.uint8).reshape(self.shape)
 
 
-class Texts:
+class TextDecoder:
     """Turns texts to bytes, ``budget`` bytes in all, so that one long text is not turned again and again."""
 
     def __init__(self, budget: int) -> None:
@@ -69,17 +69,17 @@ def set_state(target: Any, state: Any) -> None:
     target.fill(*state[1:])  # before them, the version
 
 
-def known(module: str, name: str) -> Name:
+def known_name(module: str, name: str) -> GlobalName:
     """The name, if it is one answered here. Raises :class:`Refused`."""
-    found = Name(module, name)
+    found = GlobalName(module, name)
     if found not in CALLS and found != NDARRAY:
         raise Refused(f"asks for {module[:60]}.{name[:60]}, which plain data does not need")
     return found
 
 
-def call(callee: Any, arguments: Any, texts: Texts) -> Any:
+def reduce_call(callee: Any, arguments: Any, texts: TextDecoder) -> Any:
     """What REDUCE makes of a name and its arguments. Raises :class:`Refused`, or TypeError for too few or many."""
-    if not (isinstance(callee, Name) and callee in CALLS and isinstance(arguments, tuple)):
+    if not (isinstance(callee, GlobalName) and callee in CALLS and isinstance(arguments, tuple)):
         raise Refused("calls something that is no function known here")
     return CALLS[callee](texts, *arguments)
 
@@ -89,37 +89,37 @@ def _show(value: Any) -> str:
     return repr(value[:20]) if isinstance(value, str | bytes) else f"a {type(value).__name__}"
 
 
-def _empty(_: Texts, kind: Any, shape: Any, code: Any) -> Array:
+def _empty(_: TextDecoder, kind: Any, shape: Any, code: Any) -> Array:
     if kind != NDARRAY or shape != (0,) or code not in ("b", b"b"):
         raise Refused("makes an array in an unknown way")
     return Array()
 
 
-def _type(_: Texts, code: Any, *flags: Any) -> ByteType:
+def _type(_: TextDecoder, code: Any, *flags: Any) -> ByteType:
     if code not in ("u1", b"u1") or not all(flag in (0, 1) for flag in flags):
         raise Refused(f"has an array of type {_show(code)}; images are of type u1 (unsigned bytes)")
     return ByteType()
 
 
-def _bytes(texts: Texts, text: Any, encoding: Any) -> bytes:
+def _bytes(texts: TextDecoder, text: Any, encoding: Any) -> bytes:
     if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
         raise Refused(f"encodes by {_show(encoding)}; only latin1 is known")
     return texts.encode(text)
 
 
-def _full(_: Texts, data: Any, kind: Any, shape: Any, order: Any) -> Array:
+def _full(_: TextDecoder, data: Any, kind: Any, shape: Any, order: Any) -> Array:
     array = Array()
     array.fill(shape, kind, order != "C", data)
     return array
 
 
-NDARRAY = Name("numpy", "ndarray")
+NDARRAY = GlobalName("numpy", "ndarray")
 #: numpy 1 and Python 2 say numpy.core, numpy 2 numpy._core
-CALLS: dict[Name, Callable[..., Any]] = {
-    Name("numpy.core.multiarray", "_reconstruct"): _empty,
-    Name("numpy._core.multiarray", "_reconstruct"): _empty,
-    Name("numpy.core.numeric", "_frombuffer"): _full,
-    Name("numpy._core.numeric", "_frombuffer"): _full,
-    Name("numpy", "dtype"): _type,
-    Name("_codecs", "encode"): _bytes,
+CALLS: dict[GlobalName, Callable[..., Any]] = {
+    GlobalName("numpy.core.multiarray", "_reconstruct"): _empty,
+    GlobalName("numpy._core.multiarray", "_reconstruct"): _empty,
+    GlobalName("numpy.core.numeric", "_frombuffer"): _full,
+    GlobalName("numpy._core.numeric", "_frombuffer"): _full,
+    GlobalName("numpy", "dtype"): _type,
+    GlobalName("_codecs", "encode"): _bytes,
 }

@@ -12,11 +12,11 @@ import pickletools
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from knot_runner.tasks.images.literal_arrays import Array, Refused, Texts, call, known, set_state
+from knot_runner.tasks.images.literal_arrays import Array, Refused, TextDecoder, known_name, reduce_call, set_state
 
 #: far above the official files: 0.4e6 opcodes (CIFAR-100 train), 155 MB
-MOST_OPCODES = 2_000_000
-MOST_BYTES = 400_000_000
+MAX_OPCODES = 2_000_000
+MAX_BYTES = 400_000_000
 
 
 def read_literals(content: bytes) -> Any:
@@ -24,8 +24,8 @@ def read_literals(content: bytes) -> Any:
 
     Dict keys are str or bytes. Raises :class:`Refused`.
     """
-    if len(content) > MOST_BYTES:
-        raise Refused(f"has {len(content)} bytes, more than {MOST_BYTES}")
+    if len(content) > MAX_BYTES:
+        raise Refused(f"has {len(content)} bytes, more than {MAX_BYTES}")
     machine = _Machine(len(content))
     try:
         for name, argument in _opcodes(io.BytesIO(content)):
@@ -40,7 +40,7 @@ def read_literals(content: bytes) -> Any:
 
 def _opcodes(stream: BinaryIO) -> Iterator[tuple[str, Any]]:
     """Name and argument of each opcode up to STOP; one not known is refused before its argument is even read."""
-    for _ in range(MOST_OPCODES):
+    for _ in range(MAX_OPCODES):
         code = stream.read(1)
         opcode = OPCODES.get(code)
         if opcode is None:
@@ -49,7 +49,7 @@ def _opcodes(stream: BinaryIO) -> Iterator[tuple[str, Any]]:
         if opcode.name == "STOP":
             return
         yield opcode.name, opcode.arg.reader(stream) if opcode.arg else None
-    raise Refused(f"has more than {MOST_OPCODES} opcodes")
+    raise Refused(f"has more than {MAX_OPCODES} opcodes")
 
 
 class _Mark:
@@ -62,7 +62,7 @@ class _Machine:
     def __init__(self, budget: int) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
-        self.texts = Texts(budget)
+        self.texts = TextDecoder(budget)
 
     def step(self, name: str, argument: Any) -> None:
         """Carry out one opcode of :data:`OPCODES`."""
@@ -154,19 +154,19 @@ def _memoize(machine: _Machine, _: Any) -> None:
 
 def _global(machine: _Machine, argument: str) -> None:
     module, _, name = argument.partition(" ")
-    machine.stack.append(known(module, name))
+    machine.stack.append(known_name(module, name))
 
 
 def _stack_global(machine: _Machine, _: Any) -> None:
     name, module = machine.pop(), machine.pop()
     if not (isinstance(name, str) and isinstance(module, str)):
         raise Refused("asks for a name that is no text")
-    machine.stack.append(known(module, name))
+    machine.stack.append(known_name(module, name))
 
 
 def _reduce(machine: _Machine, _: Any) -> None:
     arguments, callee = machine.pop(), machine.pop()
-    machine.stack.append(call(callee, arguments, machine.texts))
+    machine.stack.append(reduce_call(callee, arguments, machine.texts))
 
 
 def _build(machine: _Machine, _: Any) -> None:

@@ -14,9 +14,9 @@ from knot_runner.stale.opened import Opened
 from knot_runner.tasks.checksums import DataFolder, open_folder
 from knot_runner.tasks.images.cifar import read_cifar
 from knot_runner.tasks.images.cuts import hold_out, limited
-from knot_runner.tasks.images.embedded import DIGITS, read_digits
+from knot_runner.tasks.images.embedded import EMBEDDED_DIGITS, read_digits
 from knot_runner.tasks.images.folders import read_folders
-from knot_runner.tasks.images.hub import read_hub
+from knot_runner.tasks.images.hub import read_hub_images
 from knot_runner.tasks.images.idx import read_idx
 from knot_runner.tasks.images.leaf import read_leaf
 from knot_runner.tasks.images.types import Images, ImageTask
@@ -52,9 +52,9 @@ def _embedded(settings: ImageTaskSettings) -> ImageTask:
         f"{settings.name}: scikit-learn's handwritten digits stand in (task.source=embedded); "
         f"these numbers say nothing of {settings.name}"
     )
-    points = settings.coordinates[: len(DIGITS)] if settings.coordinates else None
+    points = settings.coordinates[: len(EMBEDDED_DIGITS)] if settings.coordinates else None
     read = _Read(read_digits(settings.shape), None, notes=[note])
-    return _finish(settings, read, DIGITS, points if points and len(points) == len(DIGITS) else None)
+    return _finish(settings, read, EMBEDDED_DIGITS, points if points and len(points) == len(EMBEDDED_DIGITS) else None)
 
 
 def _local(settings: ImageTaskSettings, data_root: Path | None) -> _Read:
@@ -71,7 +71,7 @@ def _local(settings: ImageTaskSettings, data_root: Path | None) -> _Read:
         read = _Read(*read_leaf(folder, source.train, source.test, settings.shape, len(settings.classes)))
         return replace(read, files=folder.files)
     made = {
-        part: READERS[source.format](folder, entries, part, settings.shape, settings.classes)
+        part: IMAGE_READERS[source.format](folder, entries, part, settings.shape, settings.classes)
         for part, entries in {"train": source.train, "test": source.test}.items()
         if entries
     }
@@ -91,7 +91,7 @@ def _odd_sizes(name: str, made: dict[str, Images]) -> list[str]:
 def _hub(settings: ImageTaskSettings) -> _Read:
     if settings.hub is None:
         raise UserError(f"task.hub: is not set, so task.source=hub has no {settings.name}")
-    return _Read(*read_hub(settings.hub, settings.shape, settings.classes))
+    return _Read(*read_hub_images(settings.hub, settings.shape, settings.classes))
 
 
 def _finish(
@@ -142,5 +142,5 @@ def _alike(train: Images, test: Images) -> tuple[Images, Images]:
 
 Reader = Callable[[DataFolder, list[str], str, list[int], list[str]], Images]
 #: ``task.local.format`` -> its reader of one part; LEAF's, which must see both parts, is apart
-READERS: dict[str, Reader] = {"cifar": read_cifar, "idx": read_idx, "usps": read_usps, "folders": read_folders}
+IMAGE_READERS: dict[str, Reader] = {"cifar": read_cifar, "idx": read_idx, "usps": read_usps, "folders": read_folders}
 CIFAR_SIZES = {"train": 50_000, "test": 10_000}

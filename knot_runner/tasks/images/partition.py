@@ -10,7 +10,14 @@ import numpy as np
 
 from knot_runner.errors import UserError
 from knot_runner.settings import Centralised, Dirichlet, DirichletClients, Iid, Manual, Natural, Pairs, Shards
-from knot_runner.tasks.images.partition_deal import NOBODY, apportion, class_counts, deal, follow, rows_of
+from knot_runner.tasks.images.partition_deal import (
+    NOBODY,
+    apportion,
+    class_counts,
+    client_rows,
+    deal_images,
+    follow_training,
+)
 from knot_runner.tasks.images.partition_manual import manual
 from knot_runner.tasks.images.partition_natural import natural
 from knot_runner.tasks.images.types import ImageTask, Partition
@@ -21,7 +28,7 @@ REMEDIES = {
     Pairs: "fewer clients, or groups of classes with more images, would help",
 }
 #: Dirichlet: the least part of a class that must be left to share out after the floor.
-LEAST_SHARED = 0.1
+MIN_SHARED = 0.1
 
 
 def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
@@ -60,8 +67,8 @@ def _random(seed: int, kind: str) -> np.random.Generator:
 def _owned(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> Partition:
     """The partition in which ``owner`` [N] has the training images, and test images follow their classes."""
     counts = class_counts(task.train.labels, owner, clients, len(task.classes))
-    test = follow(counts, task.test.labels, rng)
-    return Partition(_names(clients), rows_of(owner, clients), rows_of(test, clients), _untrained(task))
+    test = follow_training(counts, task.test.labels, rng)
+    return Partition(_names(clients), client_rows(owner, clients), client_rows(test, clients), _untrained(task))
 
 
 def _names(clients: int) -> list[str]:
@@ -98,16 +105,16 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
     _check_floor(settings, sizes, task.classes)
     shares = rng.dirichlet(np.full(settings.clients, settings.alpha), len(sizes)).T
     exact = np.where(sizes > 0, floor + shares * (sizes - floor * settings.clients), 0)
-    return _owned(task, deal(task.train.labels, apportion(exact), rng), settings.clients, rng)
+    return _owned(task, deal_images(task.train.labels, apportion(exact), rng), settings.clients, rng)
 
 
 def _check_floor(settings: Dirichlet, sizes: np.ndarray, classes: list[str]) -> None:
     present = np.flatnonzero(sizes)
     smallest = int(present[sizes[present].argmin()])
     size, taken = int(sizes[smallest]), settings.floor * settings.clients
-    if not taken or size - taken >= LEAST_SHARED * size:
+    if not taken or size - taken >= MIN_SHARED * size:
         return
-    best = int((1 - LEAST_SHARED) * size / settings.clients)
+    best = int((1 - MIN_SHARED) * size / settings.clients)
     what = f"partition.floor: {settings.floor} images for each of {settings.clients} clients are {taken}"
     if taken > size:
         raise UserError(f"{what}, but class {classes[smallest]} has {size}; partition.floor={best} would fit")
@@ -132,7 +139,7 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
         granted = apportion(drawn * np.minimum(1, left / np.maximum(drawn.sum(0), 1)))
         counts += granted
         left, needs = left - granted.sum(0), needs - granted.sum(1)
-    return _owned(task, deal(task.train.labels, counts, rng), settings.clients, rng)
+    return _owned(task, deal_images(task.train.labels, counts, rng), settings.clients, rng)
 
 
 def _draw(mixtures: np.ndarray, left: np.ndarray, needs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -176,10 +183,10 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
     owners = []
     for images in (task.train, task.test):
         sizes = np.bincount(images.labels, minlength=classes)
-        owners.append(deal(images.labels, apportion(shares * sizes), rng))
+        owners.append(deal_images(images.labels, apportion(shares * sizes), rng))
     left = [int((owner == NOBODY).sum()) for owner in owners]
     notes = [f"partition.groups: {left[0]} training and {left[1]} test images of classes in no group are left out"]
-    train, test = (rows_of(owner, settings.clients) for owner in owners)
+    train, test = (client_rows(owner, settings.clients) for owner in owners)
     return Partition(_names(settings.clients), train, test, notes if any(left) else [], groups.tolist())
 
 

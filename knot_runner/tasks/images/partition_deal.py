@@ -36,7 +36,7 @@ def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: i
     return np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
 
 
-def deal(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def deal_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The owner of every image, int64 [N]: ``counts`` [clients, classes] shuffled images each, the rest NOBODY's."""
     owner = np.full(len(labels), NOBODY, dtype=np.int64)
     for label in range(counts.shape[1]):
@@ -46,7 +46,7 @@ def deal(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np
     return owner
 
 
-def follow(counts: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def follow_training(counts: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Owners of test images with ``labels`` [N], each class in the proportions of the training ``counts``.
 
     A class that no client trains on is dealt in proportion to the clients' training images.
@@ -55,10 +55,10 @@ def follow(counts: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> 
     totals = counts.sum(0)
     weights = np.where(totals > 0, counts, counts.sum(1, keepdims=True))
     shares = weights / weights.sum(0)
-    return deal(labels, apportion(shares * sizes), rng)
+    return deal_images(labels, apportion(shares * sizes), rng)
 
 
-def rows_of(owner: np.ndarray, clients: int) -> list[np.ndarray]:
+def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
     """Each client's rows, ascending int64."""
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(clients + 1))

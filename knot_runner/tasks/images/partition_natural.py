@@ -8,7 +8,7 @@ import numpy as np
 
 from knot_runner.errors import UserError
 from knot_runner.settings import Natural
-from knot_runner.tasks.images.partition_deal import NOBODY, class_counts, follow, rows_of
+from knot_runner.tasks.images.partition_deal import NOBODY, class_counts, client_rows, follow_training
 from knot_runner.tasks.images.types import Images, ImageTask, Partition
 
 #: ``partition.by`` -> what a client is called, singular and plural.
@@ -50,7 +50,7 @@ def _by_source(settings: Natural, task: ImageTask, rng: np.random.Generator) -> 
     test, notes = _numbers(settings, task.test), []
     if test is None:
         counts = class_counts(task.train.labels, owner, len(known), len(task.classes))
-        test_owner = follow(counts, task.test.labels, rng)
+        test_owner = follow_training(counts, task.test.labels, rng)
         notes.append(f"partition: the test images name no {many}; each class is dealt as the training images are")
     else:
         place = np.minimum(np.searchsorted(known, test), len(known) - 1)
@@ -59,7 +59,7 @@ def _by_source(settings: Natural, task: ImageTask, rng: np.random.Generator) -> 
             notes.append(f"partition: {alone} test images are of {many} without training images and are left out")
     given = task.user_names if settings.by == "user" else task.file_names
     names = [given[k] if given is not None else f"{one} {k}" for k in known]
-    return Partition(names, rows_of(owner, len(known)), rows_of(test_owner, len(known)), notes)
+    return Partition(names, client_rows(owner, len(known)), client_rows(test_owner, len(known)), notes)
 
 
 def _select(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:

@@ -11,7 +11,7 @@ import numpy as np
 from knot_runner.errors import UserError
 from knot_runner.settings import ImageSetsSettings, ImageTaskSettings
 from knot_runner.stale.opened import Opened, absent
-from knot_runner.tasks.images.embedded import DIGITS, read_digits, scale
+from knot_runner.tasks.images.embedded import EMBEDDED_DIGITS, read_digits, scale
 from knot_runner.tasks.images.load import load_images
 from knot_runner.tasks.images.types import Images, ImageTask, Partition
 
@@ -76,7 +76,7 @@ def _stand_ins(settings: ImageSetsSettings, notes: list[str]) -> Iterator[tuple[
     digits = read_digits(settings.shape)
     for number, (name, change) in enumerate(STAND_INS.items()):
         part = digits.take(np.arange(number, len(digits), len(STAND_INS)))
-        yield name, (replace(part, pixels=np.ascontiguousarray(change(part.pixels))), DIGITS)
+        yield name, (replace(part, pixels=np.ascontiguousarray(change(part.pixels))), EMBEDDED_DIGITS)
 
 
 def _read(

@@ -8,7 +8,7 @@ import numpy as np
 
 from knot_runner.errors import UserError
 from knot_runner.tasks.checksums import DataFolder
-from knot_runner.tasks.images.checks import check_labels, check_shape, joined
+from knot_runner.tasks.images.checks import check_image_labels, check_shape, join_parts
 from knot_runner.tasks.images.types import Images
 from knot_runner.tasks.readers import read_lines
 
@@ -20,7 +20,7 @@ def read_usps(folder: DataFolder, entries: list[str], part: str, shape: list[int
     paths = [folder.file(folder.path(entry)) for entry in entries]
     for path in paths:
         check_shape(path, (1, SIDE, SIDE), shape)
-    return joined(f"task.local.{part}", [_read(path, len(classes)) for path in paths])
+    return join_parts(f"task.local.{part}", [_read(path, len(classes)) for path in paths])
 
 
 def _read(path: Path, classes: int) -> Images:
@@ -31,7 +31,7 @@ def _read(path: Path, classes: int) -> Images:
         rows.append(_row(path, number, line.split()))
     table = np.array(rows, dtype=np.float32)
     labels = table[:, 0].astype(np.int64)
-    check_labels(path, labels, classes)
+    check_image_labels(path, labels, classes)
     return Images((table[:, 1:].reshape(-1, 1, SIDE, SIDE) + 1) / 2, labels)
 
 

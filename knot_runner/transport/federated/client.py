@@ -8,7 +8,7 @@ from knot_runner.settings.transport import FedwadSettings
 from knot_runner.transport.federated.interpolate import interpolate, wasserstein
 from knot_runner.transport.federated.measure import Measure
 from knot_runner.transport.federated.message import Draws, Message, place
-from knot_runner.transport.federated.privacy import clipped, noisy_distance, noisy_points
+from knot_runner.transport.federated.privacy import clip_to_ball, noisy_distance, noisy_points
 
 
 class Client:
@@ -19,7 +19,7 @@ class Client:
 
     def __init__(self, samples: Measure, options: FedwadSettings, name: str, draws: Draws) -> None:
         if options.privacy:
-            samples = Measure(clipped(samples.points, options.privacy.clip), samples.weights)
+            samples = Measure(clip_to_ball(samples.points, options.privacy.clip), samples.weights)
         self._samples = samples
         self._options = options
         self._draws = partial(draws, name)

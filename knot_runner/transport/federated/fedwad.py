@@ -24,7 +24,7 @@ from knot_runner.transport.federated import server
 from knot_runner.transport.federated.client import Client
 from knot_runner.transport.federated.measure import Measure
 from knot_runner.transport.federated.message import Draws, Message, Party, place
-from knot_runner.transport.federated.privacy import composed
+from knot_runner.transport.federated.privacy import compose_privacy
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class _Course:
         self.measures += [self.xi] * self.trace
 
     def advance(self, first: Message, second: Message, t: float, mode: Literal["exact", "approximate"]) -> None:
-        self.xi, between = server.advance(first, second, t, mode)
+        self.xi, between = server.next_measure(first, second, t, mode)
         self.supports.append(self.xi.size)
         self.between.append(between)
         if self.trace:
@@ -82,7 +82,7 @@ def federated_distance(
     ``trace``: clients send distances in every iteration too, for the course of the value (approximate mode: twice the
     work), which tells the server more than the algorithm needs. ``draws`` gives the start and the server's random t.
     """
-    course = _Course(server.start(options.support, dimension, options.start_scale, draws("start")), trace)
+    course = _Course(server.first_measure(options.support, dimension, options.start_scale, draws("start")), trace)
     for k in range(1, options.iterations + 1):
         answers = mu.interpolated(course.xi, k, trace), nu.interpolated(course.xi, k, trace)
         course.advance(*answers, place(options.t, partial(draws, "server", "t", k)), options.mode)
@@ -96,7 +96,7 @@ def _finished(course: _Course, value: float, options: FedwadSettings) -> Federat
         course.xi,
         tuple(course.supports),
         () if options.t == "random" else tuple(server.server_only(w, options.t) for w in course.between),
-        composed(options.privacy, releases) if options.privacy else None,
+        compose_privacy(options.privacy, releases) if options.privacy else None,
         # the totals sent in iteration k are of xi^(k-1)
         (*course.totals[1:], value) if course.trace else (),
         tuple(course.sums),

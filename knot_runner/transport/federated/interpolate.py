@@ -11,7 +11,7 @@ from knot_runner.transport.federated.measure import Measure, common_masses
 from knot_runner.transport.federated.plan import optimal_plan, squared_distances
 
 #: plan entries below this are rounding, where masses are not counts and sum to 1
-ROUNDING = 1e-14
+_ROUNDING = 1e-14
 
 
 def transport(first: Measure, second: Measure) -> tuple[np.ndarray, float, float]:
@@ -48,7 +48,7 @@ def interpolate(
         means = (plan @ second.points) / plan.sum(1, keepdims=True)
         return Measure((1 - t) * first.points + t * means, first.weights), distance
     counted = first.counts is not None and second.counts is not None
-    rows, columns = np.nonzero(plan > (0.0 if counted else ROUNDING))
+    rows, columns = np.nonzero(plan > (0.0 if counted else _ROUNDING))
     points = (1 - t) * first.points[rows] + t * second.points[columns]
     return Measure(points, _lowest(plan[rows, columns]) if counted else plan[rows, columns]), distance
 

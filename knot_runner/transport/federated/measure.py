@@ -10,7 +10,7 @@ import numpy as np
 from knot_runner.errors import UserError
 
 #: whole numbers beyond this are not all doubles
-LARGEST = 2**53
+MAX_UNITS = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ def common_masses(first: Measure, second: Measure) -> tuple[np.ndarray, np.ndarr
         return first.masses(), second.masses(), 1.0
     totals = int(a.sum()), int(b.sum())
     unit = math.lcm(*totals)
-    if unit > LARGEST:
+    if unit > MAX_UNITS:
         raise UserError(f"samples: masses of {totals[0]} and {totals[1]} parts have no common unit within 2^53 parts")
     # multiplied in whole numbers: every product is at most ``unit``
     return (a * (unit // totals[0])).astype(float), (b * (unit // totals[1])).astype(float), float(unit)

@@ -51,7 +51,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     return math.exp(found)
 
 
-def clipped(points: np.ndarray, radius: float) -> np.ndarray:
+def clip_to_ball(points: np.ndarray, radius: float) -> np.ndarray:
     """``points`` [n, d], those beyond ``radius`` from 0 brought back to it along their own direction."""
     norms = np.linalg.norm(points, axis=1, keepdims=True)
     return points * np.minimum(1.0, radius / np.maximum(norms, np.finfo(float).tiny))
@@ -75,7 +75,7 @@ def _noise(
     return rng.standard_normal(shape) * (sensitivity * noise_multiplier(privacy.epsilon, privacy.delta))
 
 
-def composed(privacy: PrivacySettings, releases: int) -> tuple[float, float]:
+def compose_privacy(privacy: PrivacySettings, releases: int) -> tuple[float, float]:
     """(epsilon, delta) of ``releases`` releases about one client's data, by basic composition: sums.
 
     A run of K iterations releases K measures and one distance for each client (traced: 2 K distances more). Tighter

@@ -11,12 +11,14 @@ from knot_runner.transport.federated.measure import Measure
 from knot_runner.transport.federated.message import Message
 
 
-def start(support: int, dimension: int, scale: float, rng: np.random.Generator) -> Measure:
+def first_measure(support: int, dimension: int, scale: float, rng: np.random.Generator) -> Measure:
     """xi^0: ``support`` points of N(0, scale^2 I), of equal masses."""
     return Measure(scale * rng.standard_normal((support, dimension)))
 
 
-def advance(first: Message, second: Message, t: float, mode: Literal["exact", "approximate"]) -> tuple[Measure, float]:
+def next_measure(
+    first: Message, second: Message, t: float, mode: Literal["exact", "approximate"]
+) -> tuple[Measure, float]:
     """xi^k between the two clients' measures, from the second towards the first as in the public code, and their W_2.
 
     That W_2 is also W(xi_mu, xi^k) + W(xi^k, xi_nu): xi^k lies on their geodesic, in approximate mode by Theorem 1,

@@ -7,12 +7,12 @@ from knot_runner.transport.otdd.draws import draw_times, first_points
 from knot_runner.transport.otdd.exact import exact_otdd
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.pair import pair_distance
-from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, augmented, class_table
+from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, augmented_points, class_table
 
 __all__ = [
     "ClassTable",
     "LabelledSamples",
-    "augmented",
+    "augmented_points",
     "class_table",
     "distance_matrix",
     "draw_times",

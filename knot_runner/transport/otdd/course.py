@@ -22,7 +22,7 @@ from knot_runner.transport.otdd.tiles import Tile
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class TileProblem:
     """What stays the same on the way: a tile of m pairs, the ``rows`` of every set (opening.py), the products.
 
     ``gram`` [m, B, B]: inner products of each pair's B vectors. ``heights`` [m, 2, S] are the last plans', overwritten
@@ -58,17 +58,17 @@ def tile_distances(tile: Tile, rows: list[np.ndarray]) -> np.ndarray:
     return _values(course, points)
 
 
-def _begun(tile: Tile, rows: list[np.ndarray]) -> Course:
+def _begun(tile: Tile, rows: list[np.ndarray]) -> TileProblem:
     own, counts = rows[tile.pairs[0, 0]], tile.labels.counts
     heights = np.array([[tile.openings[client].heights for client in pair] for pair in tile.pairs])
     classes = int(counts[np.unique(tile.pairs)].max())
     first = np.tile(np.arange(heights.shape[2]), (len(tile.pairs), 1))
     basis = np.concatenate([first, *(tile.labels.slots(sets, classes) for sets in tile.pairs.T)], 1)
     gram = tile.labels.gram[basis[:, :, None], basis[:, None, :]].astype(own.dtype)
-    return Course(tile, rows, own.shape[1] - int(counts[tile.pairs[0, 0]]), gram, heights)
+    return TileProblem(tile, rows, own.shape[1] - int(counts[tile.pairs[0, 0]]), gram, heights)
 
 
-def _first(course: Course) -> np.ndarray:
+def _first(course: TileProblem) -> np.ndarray:
     """The measures after the clients' part of iteration 1 [2, m, S, d + B], from what all pairs share."""
     support, features, tile = course.heights.shape[2], course.features, course.tile
     start = np.zeros((support, features + course.gram.shape[1]), course.gram.dtype)
@@ -81,14 +81,14 @@ def _first(course: Course) -> np.ndarray:
     return near
 
 
-def _move(course: Course, points: np.ndarray, means: np.ndarray, t: float, side: int, client: int) -> None:
+def _move(course: TileProblem, points: np.ndarray, means: np.ndarray, t: float, side: int, client: int) -> None:
     """Move ``points`` [S, d + B] the share t of the way to ``means`` [S, d + k], in place."""
     points *= 1 - t
     points[:, : course.features] += t * means[:, : course.features]
     points[:, course.columns(side, client)] += t * means[:, course.features :]
 
 
-def _scores(course: Course, client: int, points: np.ndarray) -> np.ndarray:
+def _scores(course: TileProblem, client: int, points: np.ndarray) -> np.ndarray:
     """Inner products of ``client``'s pairs' points with its samples, labels included [its pairs, S, n]."""
     features, rows = course.features, course.rows[client]
     parts = course.parts(client)
@@ -101,7 +101,7 @@ def _scores(course: Course, client: int, points: np.ndarray) -> np.ndarray:
     return (weights.reshape(-1, rows.shape[1]) @ rows.T).reshape(*weights.shape[:2], len(rows))
 
 
-def _plans(course: Course, client: int, scores: np.ndarray) -> np.ndarray:
+def _plans(course: TileProblem, client: int, scores: np.ndarray) -> np.ndarray:
     """Optimal plans [its pairs, S, n] whose columns sum to 1, from the last heights."""
     plans = np.empty_like(scores)
     for place, (at, side) in enumerate(course.parts(client)):
@@ -109,7 +109,7 @@ def _plans(course: Course, client: int, scores: np.ndarray) -> np.ndarray:
     return plans
 
 
-def _approach(course: Course, client: int, points: np.ndarray, near: np.ndarray, iteration: int) -> None:
+def _approach(course: TileProblem, client: int, points: np.ndarray, near: np.ndarray, iteration: int) -> None:
     """Write into ``near`` [2, m, S, d + B] where ``client`` moves the points of its pairs."""
     rows = course.rows[client]
     plans = _plans(course, client, _scores(course, client, points))
@@ -120,7 +120,7 @@ def _approach(course: Course, client: int, points: np.ndarray, near: np.ndarray,
         _move(course, near[side, at], own, course.tile.times[at, iteration, side], side, client)
 
 
-def _meet(course: Course, near: np.ndarray, iteration: int) -> np.ndarray:
+def _meet(course: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:
     """The server's part: the points near the second client move towards their partners near the first [m, S, d + B].
 
     Equal masses on both sides make the optimal plan a permutation.
@@ -134,7 +134,7 @@ def _meet(course: Course, near: np.ndarray, iteration: int) -> np.ndarray:
     return second + times[:, None, None] * (partner - second)
 
 
-def _values(course: Course, points: np.ndarray) -> np.ndarray:
+def _values(course: TileProblem, points: np.ndarray) -> np.ndarray:
     """The squared sum of the two distances of each pair [m]."""
     features, labels = points[..., : course.features], points[..., course.features :]
     norms = np.einsum("msd,msd->m", features, features, dtype=np.float64)

@@ -31,7 +31,7 @@ STEPS, STRIDE, NEAR = 8, 3.0, 0.04
 #: at first so many sinks are left open: ``OPEN`` for each source, and twice those that balance the masses
 OPEN = 8
 #: a settled sink's score may be below the best by this many units of rounding of the largest score
-ROUNDING = 64
+_ROUNDING = 64
 
 
 def best_plan(scores: np.ndarray, heights: np.ndarray | None, plan: np.ndarray) -> np.ndarray:
@@ -139,5 +139,5 @@ def _wrong(scores: np.ndarray, heights: np.ndarray, own: np.ndarray) -> np.ndarr
     """Which sinks [n] have a better source than their own, beyond rounding."""
     lifted = scores + heights.astype(scores.dtype)[:, None]
     top = lifted.max(0)
-    slack = ROUNDING * np.finfo(scores.dtype).eps * np.abs(top).max()
+    slack = _ROUNDING * np.finfo(scores.dtype).eps * np.abs(top).max()
     return lifted[own, np.arange(len(own))] < top - slack

@@ -21,17 +21,17 @@ from knot_runner.transport.otdd.course import tile_distances
 from knot_runner.transport.otdd.draws import draw_times, first_points
 from knot_runner.transport.otdd.exact import least_cost
 from knot_runner.transport.otdd.means import about_mean, centred, mean_products, mean_terms
-from knot_runner.transport.otdd.opening import Opening, label_products, opening, rows_of
+from knot_runner.transport.otdd.opening import FirstIteration, augmented_rows, first_iteration, label_products
 from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, class_table
-from knot_runner.transport.otdd.tiles import Tile, cut
-from knot_runner.transport.otdd.workers import Pool
+from knot_runner.transport.otdd.tiles import Tile, cut_tiles
+from knot_runner.transport.otdd.workers import OtddPool
 
 #: with fewer entries of plans, some ten seconds of work, worker processes take longer to start than they save
-WORTH = 5e7
+PARALLEL_FROM = 5e7
 
-Pair = tuple[int, int]
+SetPair = tuple[int, int]
 #: called with the pairs and values of every tile as it is finished
-Progress = Callable[[list[Pair], list[float]], None]
+_Progress = Callable[[list[SetPair], list[float]], None]
 
 
 def distance_matrix(
@@ -39,8 +39,8 @@ def distance_matrix(
     options: OtddSettings,
     seed: int,
     workers: int,
-    done: dict[Pair, float] | None = None,
-    progress: Progress | None = None,
+    done: dict[SetPair, float] | None = None,
+    progress: _Progress | None = None,
 ) -> np.ndarray:
     """Squared distances [N, N] between N sets of samples of the same features, float64, symmetric, 0 on the diagonal.
 
@@ -55,7 +55,7 @@ def distance_matrix(
     if len(features) > 1:
         raise UserError(f"samples: sets of {sorted(features)} features; the same number in all is right")
     known = dict(done or {})
-    tiles = cut(len(sets), options.fedwad.support, *np.max([samples.points.shape[::-1] for samples in sets], 0))
+    tiles = cut_tiles(len(sets), options.fedwad.support, *np.max([samples.points.shape[::-1] for samples in sets], 0))
     left = [pairs for pairs in tiles if any(pair not in known for pair in _listed(pairs))]
     for pairs, values in _computed(sets, options, seed, workers, left):
         fresh = {pair: value for pair, value in zip(pairs, values, strict=True) if pair not in known}
@@ -70,12 +70,12 @@ def distance_matrix(
 
 def _computed(
     sets: list[LabelledSamples], options: OtddSettings, seed: int, workers: int, tiles: list[np.ndarray]
-) -> Iterator[tuple[list[Pair], list[float]]]:
+) -> Iterator[tuple[list[SetPair], list[float]]]:
     """Pairs and values of each of ``tiles``, as they are finished."""
     if not tiles:
         return
     rows, means = _rows(sets, options)
-    with Pool(rows, min(workers, len(tiles)) if _plan_entries(rows, tiles, options) > WORTH else 1) as pool:
+    with OtddPool(rows, min(workers, len(tiles)) if _plan_entries(rows, tiles, options) > PARALLEL_FROM else 1) as pool:
         prepared = dict(pool.run(partial(_prepared, options=options, seed=seed), enumerate(s.labels for s in sets)))
         tables, openings = zip(*(prepared[place] for place in range(len(sets))), strict=True)
         if options.solver == "exact":
@@ -96,9 +96,9 @@ def _rows(sets: list[LabelledSamples], options: OtddSettings) -> tuple[list[np.n
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is an error of _prepared
         means = np.stack([samples.points.mean(0, dtype=np.float64) for samples in sets])
         if options.solver == "exact":
-            return [rows_of(samples, np.dtype(np.float64)) for samples in sets], means
+            return [augmented_rows(samples, np.dtype(np.float64)) for samples in sets], means
         dtype = np.dtype(options.precision)
-        return [rows_of(samples, dtype, mean) for samples, mean in zip(sets, means, strict=True)], means
+        return [augmented_rows(samples, dtype, mean) for samples, mean in zip(sets, means, strict=True)], means
 
 
 def _plan_entries(rows: list[np.ndarray], tiles: list[np.ndarray], options: OtddSettings) -> int:
@@ -110,19 +110,19 @@ def _plan_entries(rows: list[np.ndarray], tiles: list[np.ndarray], options: Otdd
 
 def _prepared(
     task: tuple[int, np.ndarray], rows: list[np.ndarray], options: OtddSettings, seed: int
-) -> tuple[ClassTable, Opening | None]:
+) -> tuple[ClassTable, FirstIteration | None]:
     """Class statistics of a set (its place, its labels [n]), and for the federated solver its opening."""
     place, labels = task
     with np.errstate(over="ignore"):
         _check_finite(np.vdot(rows[place], rows[place]))
     features = rows[place][:, : rows[place].shape[1] - len(np.unique(labels))]
     table = class_table(LabelledSamples(features, labels), options.covariance, options.part)
-    return table, None if options.solver == "exact" else opening(rows[place], about_mean(table), options, seed)
+    return table, None if options.solver == "exact" else first_iteration(rows[place], about_mean(table), options, seed)
 
 
 def _tasks(
     tables: Sequence[ClassTable],
-    openings: Sequence[Opening],
+    openings: Sequence[FirstIteration],
     means: np.ndarray,
     tiles: list[np.ndarray],
     options: OtddSettings,
@@ -171,5 +171,5 @@ def _check_finite(values: np.ndarray) -> None:
         raise UserError("samples: distances between them are not finite; values are too large")
 
 
-def _listed(pairs: np.ndarray) -> list[Pair]:
+def _listed(pairs: np.ndarray) -> list[SetPair]:
     return [(int(i), int(j)) for i, j in pairs]

@@ -15,7 +15,7 @@ from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples
 
 
 @dataclass(frozen=True, eq=False)
-class Opening:
+class FirstIteration:
     """What one client finds in iteration 1, which begins from the same points for all pairs, whatever t is.
 
     ``spread``: mean squared distance of its augmented points from their mean; ``means`` [S, d + k]: of each first
@@ -27,7 +27,7 @@ class Opening:
     heights: np.ndarray
 
 
-def rows_of(samples: LabelledSamples, dtype: np.dtype, centre: np.ndarray | float = 0.0) -> np.ndarray:
+def augmented_rows(samples: LabelledSamples, dtype: np.dtype, centre: np.ndarray | float = 0.0) -> np.ndarray:
     """Rows [n, d + k]: features less ``centre`` [d], then 1 at the sample's class, so that label parts pass through the
     same products. The difference is taken in float64, before the cast to ``dtype``."""
     labels, of = np.unique(samples.labels, return_inverse=True)
@@ -37,7 +37,7 @@ def rows_of(samples: LabelledSamples, dtype: np.dtype, centre: np.ndarray | floa
     return rows
 
 
-def opening(rows: np.ndarray, table: ClassTable, options: OtddSettings, seed: int) -> Opening:
+def first_iteration(rows: np.ndarray, table: ClassTable, options: OtddSettings, seed: int) -> FirstIteration:
     """Of the client with these ``rows`` [n, d + k] and class statistics, both about its own mean (means.py)."""
     features = rows.shape[1] - len(table.labels)
     start = centred(first_points(features, options, seed))
@@ -47,7 +47,7 @@ def opening(rows: np.ndarray, table: ClassTable, options: OtddSettings, seed: in
     heights = best_plan(scores, None, plan)
     norms = np.einsum("ij,ij->", rows[:, :features], rows[:, :features], dtype=np.float64) / len(rows)
     spread = norms + table.mass @ np.einsum("ij,ij->i", table.vectors, table.vectors)
-    return Opening(float(spread), plan @ rows * (len(start) / len(rows)), heights)
+    return FirstIteration(float(spread), plan @ rows * (len(start) / len(rows)), heights)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import numpy as np
 from knot_runner.settings.transport import OtddSettings
 from knot_runner.transport.federated.interpolate import interpolate, wasserstein
 from knot_runner.transport.federated.measure import Measure
-from knot_runner.transport.otdd.statistics import LabelledSamples, augmented, class_table
+from knot_runner.transport.otdd.statistics import LabelledSamples, augmented_points, class_table
 
 
 def pair_distance(
@@ -20,7 +20,7 @@ def pair_distance(
     (eq. 10). The value is ``(W(a, xi) + W(xi, b))^2`` after K iterations.
     """
     first, second = (
-        Measure(augmented(samples, class_table(samples, options.covariance, options.part))) for samples in (a, b)
+        Measure(augmented_points(samples, class_table(samples, options.covariance, options.part))) for samples in (a, b)
     )
     middle = Measure(start)
     for to_first, to_second, at_server in times:

@@ -15,7 +15,7 @@ import numpy as np
 from knot_runner.errors import UserError
 
 Covariance = Literal["sigma_frobenius", "sqrt_frobenius", "bures"]
-Part = Literal["full", "diagonal", "root_diagonal"]
+CovarianceForm = Literal["full", "diagonal", "root_diagonal"]
 
 #: added to the variances before a root is taken (public code)
 RIDGE = 1e-6
@@ -64,7 +64,7 @@ class ClassTable:
     of: np.ndarray
 
 
-def class_table(samples: LabelledSamples, covariance: Covariance, part: Part) -> ClassTable:
+def class_table(samples: LabelledSamples, covariance: Covariance, part: CovarianceForm) -> ClassTable:
     """Means and covariances of the classes, computed in float64.
 
     Covariances divide by n - 1; a class of one sample has covariance 0 (no spread is seen), and so has, up to
@@ -76,17 +76,17 @@ def class_table(samples: LabelledSamples, covariance: Covariance, part: Part) ->
     return ClassTable(labels, np.stack(vectors), counts / len(of), of)
 
 
-def augmented(samples: LabelledSamples, table: ClassTable) -> np.ndarray:
+def augmented_points(samples: LabelledSamples, table: ClassTable) -> np.ndarray:
     """Points [n, d + L] in float64: features, then mean and covariance of the class."""
     return np.concatenate([samples.points.astype(np.float64), table.vectors[table.of]], 1)
 
 
-def augmented_dimension(features: int, part: Part) -> int:
+def augmented_dimension(features: int, part: CovarianceForm) -> int:
     """d + L: 3d of diagonals, 2d + d^2 of full covariances."""
     return 2 * features + (features**2 if part == "full" else features)
 
 
-def _class_vector(points: np.ndarray, covariance: Covariance, part: Part) -> np.ndarray:
+def _class_vector(points: np.ndarray, covariance: Covariance, part: CovarianceForm) -> np.ndarray:
     """[m, vec(B)] of one class's points [n, d]."""
     mean = points.mean(0)
     scatter = (points - mean) / max(len(points) - 1, 1) ** 0.5  # scatter^T scatter = Sigma
@@ -102,7 +102,7 @@ def _class_vector(points: np.ndarray, covariance: Covariance, part: Part) -> np.
     return np.concatenate([mean, spread.ravel()])
 
 
-def _root(scatter: np.ndarray, part: Part) -> np.ndarray:
+def _root(scatter: np.ndarray, part: CovarianceForm) -> np.ndarray:
     """(Sigma + RIDGE I)^{1/2} [d, d], or its diagonal [d].
 
     Of fewer samples than features it is ridge^{1/2} I + S^T U diag(c) U^T S, with U and l the eigenvectors and

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from knot_runner.transport.otdd.opening import LabelProducts, Opening
+from knot_runner.transport.otdd.opening import FirstIteration, LabelProducts
 
 #: sets in a block, at most
-BLOCK = 10
+SETS_A_BLOCK = 10
 #: bytes that the interpolating measures of a tile may take, and the scores of one client in it
 MEASURES, SCORES = 2**26, 2**27
 
@@ -23,19 +23,19 @@ class Tile:
     pairs: np.ndarray
     times: np.ndarray
     start: np.ndarray
-    openings: dict[int, Opening]
+    openings: dict[int, FirstIteration]
     labels: LabelProducts
     means: np.ndarray
 
 
-def cut(sets: int, support: int, features: int, largest: int) -> list[np.ndarray]:
+def cut_tiles(sets: int, support: int, features: int, largest: int) -> list[np.ndarray]:
     """Pairs (i, j), i < j, of each tile [m, 2]: all sets of one block with all of another, at least five blocks.
 
     Depends on these numbers alone (``largest``: samples of the largest set), since a product's last digits depend on
     what is stacked with it: a tile is always the same tile, whatever is known already and whoever computes it.
     """
     room = math.isqrt(max(1, MEASURES // (32 * support * features)))
-    side = max(1, min(BLOCK, sets // 5, room, SCORES // (16 * support * largest)))
+    side = max(1, min(SETS_A_BLOCK, sets // 5, room, SCORES // (16 * support * largest)))
     blocks = [np.arange(begin, min(begin + side, sets)) for begin in range(0, sets, side)]
     tiles = [
         np.array([(i, j) for i in first for j in second if i < j], dtype=int).reshape(-1, 2)

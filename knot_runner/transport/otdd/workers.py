@@ -20,7 +20,7 @@ Work = Callable[[Any, list[np.ndarray]], Any]
 
 
 #: what a worker needs, and takes seconds to import
-PRELOADED = ["knot_runner.transport.otdd.matrix"]
+_PRELOADED = ["knot_runner.transport.otdd.matrix"]
 
 
 class SharedArrays:
@@ -42,7 +42,7 @@ class SharedArrays:
         return views
 
 
-class Pool:
+class OtddPool:
     """``workers`` processes that carry out tasks on ``arrays``; with one worker, this process does it itself.
 
     Use it in a ``with`` statement: at its end, however it ends, the processes are gone.
@@ -55,7 +55,7 @@ class Pool:
             self._start(SharedArrays(arrays), workers)
 
     def _start(self, shared: SharedArrays, workers: int) -> None:
-        context = prepared(PRELOADED)
+        context = prepared(_PRELOADED)
         for _ in range(workers):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, shared), daemon=True)
@@ -65,7 +65,7 @@ class Pool:
             self._pipes.append(ours)
         shared.memory.close()
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> OtddPool:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -30,15 +30,15 @@ def test_a_model_survives_the_way_there_and_back(model):
     layout, source, target = flat.layout_of(MODELS[model]), built(MODELS[model], 1), built(MODELS[model], 2)
     for buffer in source.buffers():
         buffer.add_(torch.rand_like(buffer))
-    weights, buffers = flat.flatten(source)
-    flat.load(target, layout, weights, buffers)
+    weights, buffers = flat.flat_vectors(source)
+    flat.load_flat(target, layout, weights, buffers)
     for name, value in source.state_dict().items():
         assert torch.equal(target.state_dict()[name], value), name
 
 
 def test_flatten_copies():
     module = built(MODELS["resnet_batch"])
-    weights, buffers = flat.flatten(module)
+    weights, buffers = flat.flat_vectors(module)
     weights.zero_(), buffers.fill_(7)
     assert any(bool(p.any()) for p in module.parameters()) and not any((b == 7).any() for b in module.buffers())
 

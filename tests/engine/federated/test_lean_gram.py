@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from knot_runner.engine.federated import flat, lean_gram
 from knot_runner.engine.federated.cohort import Blueprint, LocalTraining, Phase, Recipe
-from knot_runner.engine.federated.lean_client import ByHand
+from knot_runner.engine.federated.lean_client import ManualBackward
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.settings import MlpSettings
 from tests.engine.federated.cases import CLASSES, GREY, images
@@ -24,7 +24,7 @@ def test_it_trains_as_the_loop_whatever_the_size(size, batch, phases, outputs):
     blueprint = Blueprint(MlpSettings("mlp", "mlp", [outputs, 6], "logits"), GREY, CLASSES)
     request = _request(blueprint, size, Recipe(phases, batch, False, 0.01, temperature=0.5), torch.float64)
     with _always():
-        found = ByHand(blueprint, *_data(), torch.float64).train_client(request)
+        found = ManualBackward(blueprint, *_data(), torch.float64).train_client(request)
     wanted = Loop(blueprint, *_data(), torch.device("cpu"), torch.float64).train_client(request)
     assert float((found.weights - wanted.weights).abs().max()) < 1e-12 * float(wanted.weights.abs().max())
     assert abs(found.loss - wanted.loss) <= 1e-12 * wanted.loss and found.steps == wanted.steps
@@ -33,12 +33,14 @@ def test_it_trains_as_the_loop_whatever_the_size(size, batch, phases, outputs):
 def test_in_float32_it_is_as_near_to_float64_as_the_ordinary_way():
     blueprint = Blueprint(MlpSettings("mlp", "mlp", [20, 6], "logits"), GREY, CLASSES)
     recipe = Recipe((Phase(4),), 8, False, 0.02)
-    exact = ByHand(blueprint, *_data(), torch.float64).train_client(_request(blueprint, 32, recipe, torch.float64))
+    exact = ManualBackward(blueprint, *_data(), torch.float64).train_client(
+        _request(blueprint, 32, recipe, torch.float64)
+    )
     request = _request(blueprint, 32, recipe, torch.float32)
     with _always():
-        gram = ByHand(blueprint, *_data(), torch.float32).train_client(request)
+        gram = ManualBackward(blueprint, *_data(), torch.float32).train_client(request)
     with _always(share=0.0):
-        ordinary = ByHand(blueprint, *_data(), torch.float32).train_client(request)
+        ordinary = ManualBackward(blueprint, *_data(), torch.float32).train_client(request)
     moved = float((exact.weights - request.weights).abs().max())
     assert not torch.equal(gram.weights, ordinary.weights)  # or else one way was taken twice
     for found in (gram, ordinary):
@@ -53,7 +55,7 @@ def test_it_pays_for_several_epochs_over_few_images():
 
 def _always(share=float("inf")):
     """A context in which every layer takes this way (or, with ``share`` 0, none)."""
-    return mock.patch.object(lean_gram, "WORTH", share)
+    return mock.patch.object(lean_gram, "MIN_SAVING", share)
 
 
 def _data():

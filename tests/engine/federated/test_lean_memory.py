@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS
 from knot_runner.engine.federated.lean_memory import SharedImages
-from knot_runner.engine.federated.lean_pool import Shelf
+from knot_runner.engine.federated.lean_pool import SlotAllocator
 from knot_runner.engine.federated.lean_worker import Slots
 from knot_runner.processes import ALIGNED
 from tests.engine.federated.cases import CLASSES, GREY, MODELS, images
@@ -38,7 +38,7 @@ def test_a_slot_holds_a_model_or_a_chunk_of_logits():
 
 def shelf(count):
     slots = Slots.make(count, MODELS["mlp"], torch.float32)
-    return slots, Shelf(slots, range(count))
+    return slots, SlotAllocator(slots, range(count))
 
 
 def test_what_requests_share_is_written_once():

@@ -66,7 +66,7 @@ def test_augmentation_against_a_loop_over_pixels(shape):
     draws = torch.Generator().manual_seed(2)
     pictures = torch.rand(12, *shape, generator=draws)
     shifts, flips = torch.randint(0, 9, (12, 2), generator=draws), torch.arange(12) % 2 == 0
-    found = local.augmented(pictures, shifts, flips)
+    found = local.augmented_images(pictures, shifts, flips)
     channels, height, width = shape
     for n in range(12):
         for i in range(height):
@@ -75,7 +75,7 @@ def test_augmentation_against_a_loop_over_pixels(shape):
                 y = reflected(int(shifts[n, 0]) + i - 4, height)
                 x = reflected(int(shifts[n, 1]) + column - 4, width)
                 assert torch.equal(found[n, :, i, j], pictures[n, :, y, x])
-    assert local.augmented(pictures, None, None) is pictures
+    assert local.augmented_images(pictures, None, None) is pictures
 
 
 def test_bytes_and_fractions_are_normalised_alike():
@@ -90,11 +90,11 @@ def test_bytes_and_fractions_are_normalised_alike():
 def test_temperatures_run_from_easy_to_hard():
     logits, labels = torch.tensor([[60.0, 0.0], [0.0, 60.0], [0.0, 0.0]]), torch.tensor([0, 0, 0])
     recipe = replace(PLAIN, temperature=4.0, hard_temperature=0.5)
-    values, scales = local.temperatures(recipe, logits, labels)
+    values, scales = local.sample_temperatures(recipe, logits, labels)
     assert values.tolist() == pytest.approx([4.0, 0.5, 2.25]) and scales.tolist() == [1.0, 1.0, 1.0]
-    values, scales = local.temperatures(replace(recipe, per_sample_rate=True), logits, labels)
+    values, scales = local.sample_temperatures(replace(recipe, per_sample_rate=True), logits, labels)
     assert values.tolist() == [1.0, 1.0, 1.0] and scales.tolist() == pytest.approx([0.25, 2.0, 1 / 2.25])
-    assert local.temperatures(PLAIN, logits, labels) is None
+    assert local.sample_temperatures(PLAIN, logits, labels) is None
 
 
 @given(st.floats(0.05, 8), st.floats(0.05, 8), st.integers(0, 1000))
@@ -102,7 +102,7 @@ def test_temperatures_by_formula(easy, hard, seed):
     draws = np.random.default_rng(seed)
     logits, labels = draws.normal(size=(7, 4)), draws.integers(4, size=7)
     recipe = replace(PLAIN, temperature=easy, hard_temperature=hard)
-    values, _ = local.temperatures(recipe, torch.tensor(logits), torch.tensor(labels))
+    values, _ = local.sample_temperatures(recipe, torch.tensor(logits), torch.tensor(labels))
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     expected = [easy + (hard - easy) * (1 - shares[i, y]) for i, y in enumerate(labels)]
     np.testing.assert_allclose(values.numpy(), expected, rtol=1e-12)

@@ -13,7 +13,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Inference, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.shared import EngineDesk
+from knot_runner.engine.federated.shared import EnginePool
 from knot_runner.errors import UserError
 from knot_runner.processes import Ended
 from knot_runner.settings import HardwareSettings
@@ -91,7 +91,7 @@ def alone(plan):
 def desk():
     """A desk, what it said, and a run that keeps its workers; each test's runs come and go."""
     said = []
-    desk = EngineDesk(said.append)
+    desk = EnginePool(said.append)
     keeper = desk.engine(hardware(), MODEL, DATA, TEST)
     yield desk, said, keeper
     desk.close()
@@ -166,7 +166,7 @@ def workers(member):
 
 
 def test_closing_the_desk_ends_whoever_waits_and_every_worker():
-    desk = EngineDesk(lambda text: None)
+    desk = EnginePool(lambda text: None)
     keeper = desk.engine(hardware(workers=1), MODEL, DATA, TEST)
     other = desk.engine(hardware(workers=1), MODEL, DATA, TEST)
     pids = workers(keeper)
@@ -184,7 +184,7 @@ def test_closing_the_desk_ends_whoever_waits_and_every_worker():
 
 
 def test_runs_share_an_engine_if_model_data_and_hardware_are_the_same():
-    desk = EngineDesk(lambda text: None)
+    desk = EnginePool(lambda text: None)
 
     def engine(model="mlp", data=DATA, **changes):
         return desk.engine(hardware("loop", **changes), MODELS[model], data, TEST)._shared
@@ -203,7 +203,7 @@ def test_runs_share_an_engine_if_model_data_and_hardware_are_the_same():
 def test_an_engine_is_closed_with_its_last_run(monkeypatch):
     closed = []
     monkeypatch.setattr(Loop, "close", lambda self: closed.append(self))
-    desk = EngineDesk(lambda text: None)
+    desk = EnginePool(lambda text: None)
     one, two = (desk.engine(hardware("loop"), MODEL, DATA, TEST) for _ in range(2))
     one.close(), one.close()
     assert not closed
@@ -215,7 +215,7 @@ def test_an_engine_is_closed_with_its_last_run(monkeypatch):
 
 
 def test_the_loop_takes_one_run_at_a_time():
-    desk = EngineDesk(lambda text: None)
+    desk = EnginePool(lambda text: None)
 
     def engine():
         return desk.engine(hardware("loop"), MODEL, DATA, TEST)
@@ -227,7 +227,7 @@ def test_the_loop_takes_one_run_at_a_time():
 
 
 def test_a_mistake_in_the_settings_names_the_key_and_leaves_the_desk_open():
-    desk = EngineDesk(lambda text: None)
+    desk = EnginePool(lambda text: None)
     with pytest.raises(UserError, match=r"^hardware\.precision: tf32"):
         desk.engine(hardware(precision="tf32"), MODEL, DATA, TEST)
     desk.engine(hardware("loop"), MODEL, DATA, TEST).close()
@@ -242,7 +242,7 @@ def test_models_begun_in_threads_are_those_begun_one_after_another():
 
 def test_an_engine_draws_nothing_from_the_generator_that_all_share():
     before = torch.get_rng_state()
-    desk = EngineDesk(lambda text: None)
+    desk = EnginePool(lambda text: None)
     for name in ("loop", "stacked"):
         desk.engine(hardware(name), MODELS["resnet_batch"], images(MODELS["resnet_batch"].shape), TEST).close()
     assert torch.equal(torch.get_rng_state(), before)

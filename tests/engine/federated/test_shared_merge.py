@@ -9,8 +9,8 @@ import torch
 
 from knot_runner.engine.federated import shared_merge
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.shared import EngineDesk
-from knot_runner.engine.federated.shared_merge import Merged, Waiting, in_order
+from knot_runner.engine.federated.shared import EnginePool
+from knot_runner.engine.federated.shared_merge import BatchedEngine, WaitingCohort, in_order
 from knot_runner.engine.federated.stacked import Stacked
 from knot_runner.processes import Ended
 from tests.engine.federated.cases import RECIPES, cohort
@@ -36,7 +36,7 @@ def merged_sizes(monkeypatch):
 @pytest.fixture
 def patient(monkeypatch):
     """Runs that wait for all others, however long that takes."""
-    monkeypatch.setattr(shared_merge, "PATIENCE", (60.0, 60.0))
+    monkeypatch.setattr(shared_merge, "WAIT_SECONDS", (60.0, 60.0))
 
 
 def engines(desk, count, **changes):
@@ -44,7 +44,7 @@ def engines(desk, count, **changes):
 
 
 def test_runs_together_get_the_numbers_of_each_alone_in_float64(merged_sizes, patient):
-    desk = EngineDesk(lambda text: None)
+    desk = EnginePool(lambda text: None)
     members = engines(desk, len(RUNS), precision="float64")
     tasks = zip(members, RUNS, strict=True)
     found = in_threads(*(lambda e=e, p=p: played(e, p, dtype=torch.float64) for e, p in tasks))
@@ -56,7 +56,7 @@ def test_runs_together_get_the_numbers_of_each_alone_in_float64(merged_sizes, pa
 
 
 def test_a_fixed_stack_makes_the_bits_of_each_alone_in_float32(merged_sizes, patient):
-    desk = EngineDesk(lambda text: None)
+    desk = EnginePool(lambda text: None)
     members = engines(desk, len(PLANS), stack=4)
     found = in_threads(*(lambda e=e, p=p: played(e, p) for e, p in zip(members, PLANS, strict=True)))
     assert merged_sizes == [18, 18, 18]
@@ -66,7 +66,7 @@ def test_a_fixed_stack_makes_the_bits_of_each_alone_in_float32(merged_sizes, pat
 
 
 def test_a_run_that_computes_elsewhere_holds_nobody_up(merged_sizes):
-    desk = EngineDesk(lambda text: None)
+    desk = EnginePool(lambda text: None)
     busy, *members = engines(desk, 3)
     in_threads(*(lambda e=e, p=p: played(e, p, rounds=2) for e, p in zip(members, PLANS, strict=False)))
     assert sum(merged_sizes) == 24  # and both have come to their end
@@ -74,14 +74,14 @@ def test_a_run_that_computes_elsewhere_holds_nobody_up(merged_sizes):
 
 
 def test_a_run_that_ends_is_not_waited_for(merged_sizes, patient):
-    desk = EngineDesk(lambda text: None)
+    desk = EnginePool(lambda text: None)
     one, two = engines(desk, 2)
     found = in_threads(lambda: played(one, PLANS[0], rounds=1), lambda: played(two, PLANS[1], rounds=3))
     assert merged_sizes == [12, 6, 6] and not any(isinstance(each, Exception) for each in found)
 
 
 def test_a_cohort_that_cannot_be_trained_is_its_own_runs_trouble(patient):
-    desk = EngineDesk(lambda text: None)
+    desk = EnginePool(lambda text: None)
     engine, other = engines(desk, 2)
     requests = cohort(MODEL, RECIPES["plain"], torch.float32)
     bad = [*requests[:2], replace(requests[2], rows=torch.tensor([10**6]))]
@@ -92,7 +92,7 @@ def test_a_cohort_that_cannot_be_trained_is_its_own_runs_trouble(patient):
 
 
 def test_closing_the_desk_ends_whoever_waits(patient):
-    desk = EngineDesk(lambda text: None)
+    desk = EnginePool(lambda text: None)
     one, _ = engines(desk, 2)
     end = threading.Timer(0.1, desk.close)
     end.start()
@@ -119,7 +119,7 @@ def test_the_one_program_sees_the_same_cohort_whoever_comes_first(patient):
 
     def given(order):
         engine = Recording()
-        merged = Merged(engine, threading.Lock())
+        merged = BatchedEngine(engine, threading.Lock())
         merged.users(3)
         found = in_threads(*(lambda seed=seed: merged.train(requests[seed]) for seed in order))
         assert all(map(same_objects, found, (requests[seed] for seed in order)))
@@ -137,14 +137,16 @@ def test_cohorts_that_differ_in_their_tensors_alone_have_one_order():
     requests = cohort(MODEL, RECIPES["control"], torch.float32)
     warmer = [replace(request, weights=request.weights + 1) for request in requests]
     free = [replace(request, control=None) for request in requests]
-    orders = [in_order([Waiting(each) for each in order]) for order in itertools.permutations([requests, warmer, free])]
+    orders = [
+        in_order([WaitingCohort(each) for each in order]) for order in itertools.permutations([requests, warmer, free])
+    ]
     assert len({tuple(id(each.cohort) for each in order) for order in orders}) == 1
-    assert [each.cohort for each in in_order([Waiting([]), Waiting([])])] == [[], []]
+    assert [each.cohort for each in in_order([WaitingCohort([]), WaitingCohort([])])] == [[], []]
 
 
 def test_what_happens_to_the_stack_is_said_to_every_run_that_shares_it_once():
     said, alone, general = [], [], []
-    desk = EngineDesk(general.append)
+    desk = EnginePool(general.append)
     listen = said.append
     one, _, _ = (desk.engine(hardware("stacked"), MODEL, DATA, TEST, say) for say in (listen, listen, None))
     desk.engine(hardware("stacked", precision="float64"), MODEL, DATA, TEST, alone.append)

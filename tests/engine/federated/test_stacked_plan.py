@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import Phase
-from knot_runner.engine.federated.stacked_plan import PADDING, plan, structure_of, width
+from knot_runner.engine.federated.stacked_plan import PADDING, plan_chunk, structure_of, width
 from tests.engine.federated.cases import MODELS, PLAIN, Case, cohort
 
 
@@ -23,7 +23,7 @@ def test_widths_are_few_and_close(active):
 def test_the_plan_is_the_draws_of_each_client(sizes, batch, drop_last):
     case = Case(replace(PLAIN, batch=batch, drop_last=drop_last, phases=(Phase(2, "head"), Phase(1, "body"))))
     requests = sorted(cohort(MODELS["mlp"], case, sizes=sizes), key=lambda r: -len(r.rows))
-    phases = plan(structure_of(requests[0]), requests, None)
+    phases = plan_chunk(structure_of(requests[0]), requests, None)
     for k, request in enumerate(requests):
         epochs = list(local.epochs(request, "none"))
         drawn = {"head": epochs[:2], "body": epochs[2:]}

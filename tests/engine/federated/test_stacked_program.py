@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from knot_runner.engine.federated.stacked_plan import PADDING, plan, structure_of, width
+from knot_runner.engine.federated.stacked_plan import PADDING, plan_chunk, structure_of, width
 from knot_runner.engine.federated.stacked_program import Program
 from tests.engine.federated.cases import MODELS, RECIPES, cohort, images
 
@@ -26,7 +26,7 @@ def test_a_step_of_padding_changes_nothing(model):
     program = Program(blueprint, images(blueprint.shape), structure, 4, torch.float64, False, shrinks=True)
     heat = [torch.ones(len(request.rows), 2, dtype=torch.float64) for request in requests]
     program.load(requests)
-    for phase in plan(structure, requests, heat):
+    for phase in plan_chunk(structure, requests, heat):
         program.run(phase)
     tensors = [*program.state, *program.velocity.values()]
     before = [tensor.clone() for tensor in tensors]
@@ -117,7 +117,7 @@ def test_capturing_changes_nothing_and_a_graph_serves_all_rounds(model, tapes):
     requests = cohort(blueprint, recipe)
     structure = structure_of(requests[0])
     heat = [torch.ones(len(request.rows), 2, dtype=torch.float64) for request in requests]
-    phases, found = plan(structure, requests, heat), []
+    phases, found = plan_chunk(structure, requests, heat), []
     for captures in (False, True):
         program = Program(blueprint, images(blueprint.shape), structure, 4, torch.float64, False, shrinks=True)
         program.captures = captures

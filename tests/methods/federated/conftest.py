@@ -10,7 +10,7 @@ import torch
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Blueprint, ImageData
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.methods.federated.population import Model, Population
+from knot_runner.methods.federated.population import ClientModel, Population
 from knot_runner.settings import FederatedSettings, FederatedTraining, MlpSettings, ServerSettings
 
 SIZES = (8, 12, 16, 20, 24)
@@ -74,7 +74,7 @@ def make_world(hidden: list[int]) -> World:
         train=rows,
         test=[r[:4] for r in rows],
         layout=flat.layout_of(blueprint),
-        start=Model(weights.double(), buffers.double()),
+        start=ClientModel(weights.double(), buffers.double()),
         training=TRAINING,
         augment="none",
         seed=3,

@@ -9,7 +9,7 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Blueprint, ImageData
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.federated import FEDERATED
-from knot_runner.methods.federated.population import Model
+from knot_runner.methods.federated.population import ClientModel
 from knot_runner.settings import ResnetSettings
 from tests.methods.federated.conftest import World, settings
 
@@ -21,7 +21,7 @@ def normed(world):
     pixels = torch.rand(80, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     data = ImageData(pixels, world.engine.data.labels, torch.zeros(1), torch.ones(1))
     blueprint = Blueprint(ResnetSettings("resnet", "r", [1, 1], 4, "cifar", "batch", 1), shape, 3)
-    start = Model(*(vector.double() for vector in flat.initial(blueprint, 0)))
+    start = ClientModel(*(vector.double() for vector in flat.initial(blueprint, 0)))
     layout = flat.layout_of(blueprint)
     population = dataclasses.replace(world.population, start=start, layout=layout)
     return World(population, Loop(blueprint, data, data, torch.device("cpu"), torch.float64))

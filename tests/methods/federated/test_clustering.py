@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from knot_runner.errors import UserError
 from knot_runner.methods.federated import FEDERATED, clustering
-from knot_runner.methods.federated.joined import joined, part, together
+from knot_runner.methods.federated.joined import cluster_state, joint_state, per_cluster
 from knot_runner.settings import Stragglers
 from knot_runner.settings.transport import ClusteringSettings, FedwadSettings, OtddSettings
 from tests.methods.federated.conftest import SIZES, settings
@@ -42,7 +42,7 @@ def blocks(sizes: list[int], seed: int, far: float = 3000.0) -> tuple[np.ndarray
 def test_planted_groups_are_recovered(graph, sizes):
     matrix, groups = blocks(sizes, seed=1)
     found = clustering.cluster(matrix, spec(graph=graph), 0)
-    assert clustering.agreement(found.labels, groups.tolist()) == 1.0
+    assert clustering.adjusted_rand(found.labels, groups.tolist()) == 1.0
     assert found == clustering.cluster(matrix, spec(graph=graph), 0)
     assert sorted(client for members in found.members for client in members) == list(range(sum(sizes)))
     assert [members[0] for members in found.members] == sorted(members[0] for members in found.members)
@@ -86,7 +86,7 @@ def test_eigenvalues_of_a_complete_graph_and_of_two_apart():
 def test_eigengap_finds_how_many_groups_there_are(graph, groups):
     matrix, planted = blocks([5] * groups, seed=2)
     found = clustering.cluster(matrix, spec(graph=graph, clusters="eigengap"), 0)
-    assert clustering.agreement(found.labels, planted.tolist()) == 1.0
+    assert clustering.adjusted_rand(found.labels, planted.tolist()) == 1.0
     assert any(f"is after {groups}" in note for note in found.notes)
 
 
@@ -100,7 +100,7 @@ def test_eigengap_of_distances_without_structure_is_one_cluster():
 
 def test_none_is_one_cluster_of_all():
     assert clustering.cluster(np.zeros((3, 3)), spec(graph="none"), 0).members == [[0, 1, 2]]
-    assert clustering.agreement([0, 0, 0], None) is None
+    assert clustering.adjusted_rand([0, 0, 0], None) is None
 
 
 def test_the_scale_of_an_affinity():
@@ -114,7 +114,7 @@ def test_a_sparse_graph_that_falls_apart_is_said_and_nothing_else_is_lost(recwar
     matrix, groups = blocks([4] * 5, seed=1)
     found = clustering.cluster(matrix, spec(graph="sparse3"), 0)
     assert any("falls into" in note for note in found.notes) and not len(recwarn)
-    assert clustering.agreement(found.labels, groups.tolist()) == 1.0
+    assert clustering.adjusted_rand(found.labels, groups.tolist()) == 1.0
 
 
 def test_clients_that_are_all_alike():
@@ -175,7 +175,7 @@ def all_rounds(method, hp, population, engine, name=lambda client: client):
 def test_clusters_learn_as_populations_of_their_own(deep, hp):
     """Bit for bit in float64: each cluster against a population that holds its clients alone."""
     method, everyone = FEDERATED[hp.algorithm], deep.population
-    both = joined(method, [everyone.cluster(members) for members in CLUSTERS])
+    both = per_cluster(method, [everyone.cluster(members) for members in CLUSTERS])
     state = all_rounds(both, hp, everyone, deep.engine)
     for number, members in enumerate(CLUSTERS):
         training = dataclasses.replace(everyone.training, participants=min(3, len(members)))
@@ -184,12 +184,12 @@ def test_clusters_learn_as_populations_of_their_own(deep, hp):
         if hp.stragglers is None:  # who is slow is drawn from all clients
             expected = all_rounds(method, hp, alone, deep.engine, members.__getitem__)
             renamed = {_renamed(key, members): value for key, value in expected.items()}
-            assert part(state, number).keys() == renamed.keys()
-            assert all(torch.equal(value, renamed[key]) for key, value in part(state, number).items())
+            assert cluster_state(state, number).keys() == renamed.keys()
+            assert all(torch.equal(value, renamed[key]) for key, value in cluster_state(state, number).items())
         for client in members:
-            one = method.deployed(hp, part(state, number), everyone.cluster(members), client)
+            one = method.deployed(hp, cluster_state(state, number), everyone.cluster(members), client)
             assert torch.equal(one.weights, both.deployed(hp, state, everyone, client).weights)
-    assert together([part(state, number) for number in range(2)]).keys() == state.keys()
+    assert joint_state([cluster_state(state, number) for number in range(2)]).keys() == state.keys()
 
 
 def _renamed(key: str, members: list[int]) -> str:
@@ -200,8 +200,8 @@ def _renamed(key: str, members: list[int]) -> str:
 @pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")
 def test_one_cluster_of_all_is_the_method_itself(deep, hp):
     method, everyone = FEDERATED[hp.algorithm], deep.population
-    both = joined(method, [everyone.cluster(range(len(SIZES)))])
-    found = part(all_rounds(both, hp, everyone, deep.engine), 0)
+    both = per_cluster(method, [everyone.cluster(range(len(SIZES)))])
+    found = cluster_state(all_rounds(both, hp, everyone, deep.engine), 0)
     expected = all_rounds(method, hp, everyone, deep.engine)
     assert found.keys() == expected.keys() and all(torch.equal(found[key], expected[key]) for key in found)
 

@@ -189,7 +189,7 @@ def test_tar_attacks(write, load, tmp_path: Path, name: str) -> None:
 
 
 def test_tar_bombs(write, load, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(archives, "MOST_UNFOLDED", 1_000_000)
+    monkeypatch.setattr(archives, "MAX_UNFOLDED", 1_000_000)
     name = "cifar-10-batches-bin/data_batch_1.bin"
     write.tar(tmp_path / "bomb.tar.gz", {"cifar-10-batches-bin/other": bytes(5_000_000), name: b"x"})
     with pytest.raises(UserError, match="bomb.tar.gz: unfolds to more than 1000000 bytes"):
@@ -201,7 +201,7 @@ def test_tar_bombs(write, load, tmp_path: Path, monkeypatch) -> None:
     write.tar(tmp_path / "many.tar.gz", {f"cifar-10-batches-bin/{i}": b"" for i in range(1001)})
     with pytest.raises(UserError, match="many.tar.gz: has more than 1000 members"):
         load("many.tar.gz")
-    monkeypatch.setattr("knot_runner.tasks.images.cifar.MOST_BYTES", 10_000)
+    monkeypatch.setattr("knot_runner.tasks.images.cifar.MAX_BYTES", 10_000)
     write.tar(tmp_path / "large.tar.gz", {name: bytes(20_000)})
     with pytest.raises(UserError, match="has 20000 bytes, more than 10000"):
         load("large.tar.gz")

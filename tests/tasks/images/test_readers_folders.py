@@ -163,9 +163,9 @@ def test_zips_of_too_many_or_equal_names(write, load, tmp_path: Path, files, mon
             archive.writestr("train/ape/a.png", files["train/ape/a.png"])
     refused(load, "twice.zip/train", "twice.zip: has two members of one name")
     write.zip(tmp_path / "many.zip", files)
-    monkeypatch.setattr(folders, "MOST_MEMBERS", 5)
+    monkeypatch.setattr(folders, "MAX_MEMBERS", 5)
     refused(load, "many.zip/train", "many.zip: has 6 members, more than 5")
-    monkeypatch.setattr(folders, "MOST_LIST", 300)
+    monkeypatch.setattr(folders, "MAX_LIST", 300)
     refused(load, "many.zip/train", "many.zip: its list of members has 368 bytes, more than 300")
 
 

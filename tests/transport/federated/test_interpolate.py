@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.transport.federated import (
-    Client,
-    Measure,
-    Message,
-    distance_between,
-    interpolate,
-    server,
-    wasserstein,
-)
+from knot_runner.transport.federated import Client, Measure, Message, distance_between, interpolate, server, wasserstein
 from tests.transport.federated.samples import SEEDS, SIZES, draws, emd, fedwad, gaussian
 
 PLACES = st.floats(0.05, 0.95)
@@ -76,7 +68,7 @@ def test_at_a_fifth_of_the_way_the_measure_is_near_the_first(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["exact", "approximate"])
 def test_the_server_moves_from_the_second_clients_measure_towards_the_firsts(mode: str) -> None:
-    xi, between = server.advance(Message(FAR), Message(NEAR), 0.2, mode)
+    xi, between = server.next_measure(Message(FAR), Message(NEAR), 0.2, mode)
     assert sorted(xi.points.tolist()) == [[1.0, 0.0], [1.0, 10.0]] and between == 5.0
 
 

@@ -14,7 +14,7 @@ from knot_runner.errors import UserError
 from knot_runner.settings.transport import FedwadSettings, PrivacySettings
 from knot_runner.strict import build
 from knot_runner.transport.federated import Client, Measure, distance_between, interpolate, wasserstein
-from knot_runner.transport.federated.privacy import clipped, composed, delta_of, noise_multiplier
+from knot_runner.transport.federated.privacy import clip_to_ball, compose_privacy, delta_of, noise_multiplier
 from tests.transport.federated.samples import SEEDS, draws, fedwad, gaussian, toy
 
 PRIVACY = PrivacySettings("gaussian", epsilon=1.0, delta=1e-5, clip=3.0)
@@ -42,8 +42,8 @@ def test_noise_is_the_least_that_is_enough(epsilon: float, delta: float) -> None
 @given(SEEDS, st.floats(0.05, 0.95), st.integers(1, 6))
 def test_sensitivities_hold(seed: int, t: float, support: int) -> None:
     """Points: any two data sets in the ball. Distance: two that differ in one sample."""
-    points = clipped(gaussian(9, 2, seed, "mu").points * 5, PRIVACY.clip)
-    other = clipped(gaussian(9, 2, seed, "other").points * 5, PRIVACY.clip)
+    points = clip_to_ball(gaussian(9, 2, seed, "mu").points * 5, PRIVACY.clip)
+    other = clip_to_ball(gaussian(9, 2, seed, "other").points * 5, PRIVACY.clip)
     xi = gaussian(support, 2, seed, "xi")
     sent = [interpolate(xi, Measure(side), t, "approximate")[0].points for side in (points, other)]
     assert np.linalg.norm(sent[0] - sent[1]) <= 2 * PRIVACY.clip * t * math.sqrt(support) + 1e-9
@@ -61,13 +61,13 @@ def test_one_sample_can_move_all_points_by_all_the_bound_allows() -> None:
 
 
 def test_clipping_keeps_directions_and_what_is_inside() -> None:
-    inside = clipped(np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]]), 1.0)
+    inside = clip_to_ball(np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]]), 1.0)
     assert np.allclose(inside, [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]], atol=1e-15)
 
 
 def test_what_is_sent_carries_the_noise_that_is_stated() -> None:
     samples, xi = Measure(gaussian(30, 400, "mu").points), gaussian(50, 400, "xi")
-    inside = Measure(clipped(samples.points, PRIVACY.clip))
+    inside = Measure(clip_to_ball(samples.points, PRIVACY.clip))
     options = fedwad(mode="approximate", t=0.25, privacy=PRIVACY)
     sent = Client(samples, options, "mu", draws()).interpolated(xi, 1, False)
     noise = sent.measure.points - interpolate(xi, inside, 0.25, "approximate")[0].points
@@ -83,7 +83,7 @@ def test_what_is_sent_carries_the_noise_that_is_stated() -> None:
 def test_what_is_clipped_lies_on_the_ball_of_that_radius(radius: float) -> None:
     points = gaussian(50, 3, "mu").points
     norms = np.linalg.norm(points, axis=1)
-    found = clipped(points, radius)
+    found = clip_to_ball(points, radius)
     outside = norms > radius
     assert outside.any() or radius == 3.0
     np.testing.assert_allclose(np.linalg.norm(found[outside], axis=1), radius, rtol=1e-14)
@@ -101,7 +101,7 @@ def private(clip: float = 3.0, **changes: object) -> FedwadSettings:
 
 def noise_of(options: FedwadSettings, iteration: int, name: str = "mu", support: int = 4) -> np.ndarray:
     """What is sent less what would be without noise, of the same clipped samples."""
-    samples, xi = Measure(clipped(gaussian(9, 2, "mu").points, 3.0)), gaussian(support, 2, "xi")
+    samples, xi = Measure(clip_to_ball(gaussian(9, 2, "mu").points, 3.0)), gaussian(support, 2, "xi")
     sent = Client(samples, options, name, draws()).interpolated(xi, iteration, False).measure.points
     return sent - interpolate(xi, samples, options.t, "approximate")[0].points
 
@@ -152,7 +152,7 @@ def test_a_run_says_what_it_spends() -> None:
         for privacy, trace in ((None, False), (PRIVACY, False), (PRIVACY, True))
     )
     assert plain.spent is None and private.value != plain.value
-    assert private.spent == composed(PRIVACY, 5) == pytest.approx((5.0, 5e-5))
+    assert private.spent == compose_privacy(PRIVACY, 5) == pytest.approx((5.0, 5e-5))
     assert traced.spent == pytest.approx((13.0, 13e-5)), "4 measures, 2 x 4 distances, and the last"
     weak = PrivacySettings("gaussian", epsilon=1e9, delta=0.5, clip=100.0)
     near = distance_between(mu, nu, fedwad(mode="approximate", privacy=weak), draws())

@@ -28,7 +28,7 @@ def test_theorem_3_one_iteration_is_enough_for_translates(seed: int, t: float, m
     mu, nu, xi, v = translates(seed)
     options = fedwad(t=t, mode=mode)
     answers = [Client(side, options, name, draws()).interpolated(xi, 1, False) for side, name in ((mu, "a"), (nu, "b"))]
-    _, between = server.advance(*answers, t, mode)
+    _, between = server.next_measure(*answers, t, mode)
     assert server.server_only(between, t) == pytest.approx(np.linalg.norm(v))
 
 
@@ -38,7 +38,7 @@ def test_theorem_3_the_way_to_the_midpoint_is_halved() -> None:
     midpoint, ways = Measure(mu.points + v / 2), []
     for k in range(6):
         ways.append(wasserstein(xi, midpoint))
-        xi, _ = server.advance(*(client.interpolated(xi, k, False) for client in clients), 0.5, "exact")
+        xi, _ = server.next_measure(*(client.interpolated(xi, k, False) for client in clients), 0.5, "exact")
         assert server.total(*(client.distance(xi) for client in clients)) <= np.linalg.norm(v) + ways[-1] + 1e-9
     assert np.allclose(ways, ways[0] / 2 ** np.arange(6))
 
@@ -84,7 +84,7 @@ def test_messages_alone_give_the_value(mode: str, trace: bool) -> None:
 @pytest.mark.parametrize("mode", ["exact", "approximate"])
 def test_messages_hold_no_sample(mode: str) -> None:
     mu, _ = toy(20, 15, 0)
-    xi = server.start(6, 2, 1.0, draws()("start"))
+    xi = server.first_measure(6, 2, 1.0, draws()("start"))
     sent = Client(mu, fedwad(mode=mode), "mu", draws()).interpolated(xi, 1, True).measure
     assert not np.shares_memory(sent.points, mu.points)
     assert not (sent.points[:, None] == mu.points).all(-1).any()
@@ -99,7 +99,7 @@ def test_the_server_knows_messages_and_measures_by_type() -> None:
     }
     imports = [node.module for node in ast.walk(ast.parse(inspect.getsource(server))) if hasattr(node, "module")]
     assert not [name for name in imports if name and name.endswith((".client", ".fedwad"))]
-    for name in ("advance", "total"):
+    for name in ("next_measure", "total"):
         hints = typing.get_type_hints(getattr(server, name))
         assert hints["first"] is hints["second"] is Message
 

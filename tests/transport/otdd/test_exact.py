@@ -9,7 +9,7 @@ import ot
 import pytest
 from scipy.linalg import sqrtm
 
-from knot_runner.transport.otdd import LabelledSamples, augmented, class_table, exact_otdd
+from knot_runner.transport.otdd import LabelledSamples, augmented_points, class_table, exact_otdd
 
 
 def by_the_book(a, b, between):
@@ -55,7 +55,7 @@ def test_covariances_of_eq_14(sets, options):
 def test_it_is_the_distance_of_augmented_points(sets, options, part):
     a, b = sets(2)
     options = replace(options, solver="exact", part=part)
-    x, y = (augmented(data, class_table(data, "sqrt_frobenius", part)) for data in (a, b))
+    x, y = (augmented_points(data, class_table(data, "sqrt_frobenius", part)) for data in (a, b))
     assert exact_otdd(a, b, options) == pytest.approx(ot.emd2([], [], ot.dist(x, y)), rel=1e-10)
 
 

@@ -19,8 +19,8 @@ from knot_runner.transport.otdd import (
     pair_distance,
 )
 from knot_runner.transport.otdd import matrix as matrix_module
-from knot_runner.transport.otdd.tiles import cut
-from knot_runner.transport.otdd.workers import Pool
+from knot_runner.transport.otdd.tiles import cut_tiles
+from knot_runner.transport.otdd.workers import OtddPool
 from tests.transport.otdd.forms import FORMS
 
 SEED = 3
@@ -90,7 +90,7 @@ def test_the_exact_solver_has_float64_alone(sets, options, precision):
 
 def test_workers_and_what_is_known_change_no_digit(sets, with_fedwad, monkeypatch):
     """In all digits: two processes, and a second call that is given some of the pairs."""
-    monkeypatch.setattr(matrix_module, "WORTH", 0)
+    monkeypatch.setattr(matrix_module, "PARALLEL_FROM", 0)
     data, options, heard = sets(7), with_fedwad(t="random"), {}
     whole = distance_matrix(data, options, SEED, 1)
     np.testing.assert_array_equal(distance_matrix(data, options, SEED, 2), whole)
@@ -129,7 +129,7 @@ def test_draws_depend_on_seed_and_pair_alone(with_fedwad):
 
 @pytest.mark.parametrize(("sets", "support"), [(1, 10), (2, 10), (7, 10), (23, 100), (100, 10), (4, 1000)])
 def test_tiles_hold_every_pair_once(sets, support):
-    listed = [tuple(pair) for pairs in cut(sets, support, 784, 3000) for pair in pairs.tolist()]
+    listed = [tuple(pair) for pairs in cut_tiles(sets, support, 784, 3000) for pair in pairs.tolist()]
     assert sorted(listed) == list(itertools.combinations(range(sets), 2))
 
 
@@ -164,7 +164,7 @@ def _fails(task, arrays):
 
 
 def test_errors_and_deaths_of_workers_are_said():
-    with Pool([np.ones(3)], 2) as pool:
+    with OtddPool([np.ones(3)], 2) as pool:
         with pytest.raises(UserError, match=r"^x of 3.0$"):
             list(pool.run(_fails, ["x"]))
         with pytest.raises(UserError, match="a worker process died"):

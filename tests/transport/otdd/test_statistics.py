@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import sqrtm
 
 from knot_runner.errors import UserError
-from knot_runner.transport.otdd import LabelledSamples, augmented, class_table
+from knot_runner.transport.otdd import LabelledSamples, augmented_points, class_table
 from tests.transport.otdd.forms import FORMS
 
 
@@ -61,7 +61,7 @@ def test_one_sample_of_a_class_has_no_spread():
 
 def test_augmented_points_have_features_then_mean_then_spread():
     data = LabelledSamples(np.array([[1.0], [5.0], [7.0]]), np.array([0, 1, 1]))
-    points = augmented(data, class_table(data, "sigma_frobenius", "diagonal"))
+    points = augmented_points(data, class_table(data, "sigma_frobenius", "diagonal"))
     np.testing.assert_array_equal(points, [[1, 1, 0], [5, 6, 2], [7, 6, 2]])
 
 
