@@ -10,9 +10,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from knot_runner.errors import UserError
-from knot_runner.files import read_json, sha256, write_json
-from knot_runner.strict import digest
+from knot_runner.config.strict import digest
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import read_json, sha256, write_json
 
 RESULT_FILE = "result.json"
 #: What interrupted work goes on from; of no use beside a result.

@@ -7,15 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from knot_runner import stale
-from knot_runner.engine.commit import Checkpoint
-from knot_runner.engine.plugins import load_plugins
-from knot_runner.errors import UserError
-from knot_runner.files import locked
-from knot_runner.pipelines import needs
-from knot_runner.pipelines.errand import RunContext
-from knot_runner.records import RESULT_FILE, lock_of, read_result, write_result
-from knot_runner.settings import (
+from knot_runner import provenance
+from knot_runner.config.settings import (
     CoresetKnnSettings,
     CoresetSettings,
     DatasetDistanceSettings,
@@ -23,7 +16,14 @@ from knot_runner.settings import (
     FederatedSettings,
     ProbeSettings,
 )
-from knot_runner.tracker import Tracker
+from knot_runner.engine.commit import Checkpoint
+from knot_runner.engine.plugins import load_plugins
+from knot_runner.engine.tracker import Tracker
+from knot_runner.pipelines import needs
+from knot_runner.pipelines.context import RunContext
+from knot_runner.records import RESULT_FILE, lock_of, read_result, write_result
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import locked
 
 #: A method's settings -> the module of its pipeline; the others distil texts.
 PIPELINES: dict[type, str] = {
@@ -67,9 +67,9 @@ def finished_result(errand: RunContext) -> dict[str, Any] | None:
     than ``paths.data`` has (``launch.py`` says so of runs that were there before), unless they are shown as they are.
     """
     result = read_result(errand.folder)
-    changes = stale.data_changes(result, errand.settings.paths.data) if result and not errand.keep else []
+    changes = provenance.data_changes(result, errand.settings.paths.data) if result and not errand.keep else []
     if changes:
-        raise UserError(stale.refusal([(errand.run_id, errand.folder, changes)], 1))
+        raise UserError(provenance.refusal([(errand.run_id, errand.folder, changes)], 1))
     return result
 
 

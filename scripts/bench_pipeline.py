@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from knot_runner.compose import compose_jobs
+from knot_runner.compose.commands import compose_jobs
+from knot_runner.data import load_task
 from knot_runner.engine import loop
 from knot_runner.engine.requests import Train
 from knot_runner.engine.seeds import generator
@@ -26,8 +27,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.knot import plan_teachers
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.tokens import Encoded, batches
-from knot_runner.prepare import make_federation
-from knot_runner.tasks import load_task
+from knot_runner.pipelines.text_federation import make_federation
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.cli import main as command
-from knot_runner.errors import UserError
+from knot_runner.cli.main import main as command
 from knot_runner.pipelines import commits, pair_log
 from knot_runner.records import RESULT_FILE, STATE_FILES, read_result
-from knot_runner.report.compare_records import read_all
-from knot_runner.report.records_view import Run, cls_vectors, predictions, rounds, with_files
+from knot_runner.report.compare.records import read_all
+from knot_runner.report.run_folders import Run, cls_vectors, predictions, rounds, with_files
+from knot_runner.util.errors import UserError
 
 IMAGES = [
     "task=femnist", "task.limit=300", "task.shape=[1,8,8]", "partition.count=6", "partition.alpha=5.0",

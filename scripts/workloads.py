@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from knot_runner.config.settings import CnnSettings, ConvSettings, MlpSettings
 from knot_runner.engine.federated.cohort import Blueprint, ImageData
-from knot_runner.settings import CnnSettings, ConvSettings, MlpSettings
 
 PARTICIPANTS = 10
 BATCH = 16

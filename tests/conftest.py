@@ -17,7 +17,7 @@ from hydra.core.plugins import Plugins
 from hypothesis import HealthCheck, settings
 from omegaconf import DictConfig, OmegaConf
 
-from knot_runner.listing import config_folder
+from knot_runner.compose.catalog import config_folder
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a look-up would retry for half a minute where there is no network
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -52,11 +52,12 @@ def data_root() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def printed_resolution() -> Iterator[int]:
     """Dots per inch of a user's figures; tests draw with a quarter, which is quicker, unless they ask for all."""
-    from knot_runner.report import canvas, page_figures
+    from knot_runner.report import figure_style
+    from knot_runner.report.page import figures as page_figures
 
-    printed = canvas.DPI
+    printed = figure_style.DPI
     with pytest.MonkeyPatch.context() as patch:
-        for module in (canvas, page_figures):
+        for module in (figure_style, page_figures):
             patch.setattr(module, "DPI", printed // 4)
         yield printed
 
@@ -89,7 +90,7 @@ def composed_once() -> Iterator[None]:
     """Hydra takes a tenth of a second for each of the thousands of configs that tests compose in one process; here each
     file of ``conf/`` is parsed once, and each choice of files composed once. Where a test brings a folder of its own,
     nothing that was composed is kept."""
-    from knot_runner import compose
+    from knot_runner.compose import commands
 
     class ReadOnce(OmegaConf):
         @staticmethod
@@ -99,7 +100,7 @@ def composed_once() -> Iterator[None]:
     folder, parsed = f"{config_folder()}/", functools.cache(OmegaConf.load)
     Plugins.instance()  # it imports the sources of configs anew
     kept: dict[tuple[str, ...], DictConfig] = {}
-    real = compose._compose_here
+    real = commands._compose_here
 
     def once(overrides: list[str], config_dir: str | None) -> DictConfig:
         if config_dir is not None:
@@ -109,7 +110,7 @@ def composed_once() -> Iterator[None]:
         return copy.deepcopy(kept[tuple(overrides)])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compose, "_compose_here", once)
+        patch.setattr(commands, "_compose_here", once)
         patch.setitem(SourcesRegistry.instance().resolve("file").load_config.__globals__, "OmegaConf", ReadOnce)
         yield
 

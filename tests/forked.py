@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from knot_runner.processes import prepared
 from knot_runner.sweep import task
+from knot_runner.util.processes import prepared
 
 PRELOADED = sorted({*task.JOB_MODULES[True], *task.JOB_MODULES[False]})
 
@@ -84,7 +84,7 @@ def _run(arguments: tuple[str, ...], said: str, environment: dict[str, str], unt
             os.dup2(file.fileno(), stream)
     if until is not None:
         threading.Thread(target=_killed, args=(until,), daemon=True).start()
-    from knot_runner.cli import main
+    from knot_runner.cli.main import main
 
     sys.exit(main(list(arguments)))
 

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from knot_runner import cli, launch
-from knot_runner.compose import compose_jobs
-from knot_runner.hydra_keys import DEFAULTS
-from knot_runner.listing import GROUPS, choices
+from knot_runner.cli import launch
+from knot_runner.cli.main import main as cli
+from knot_runner.compose.catalog import GROUPS, choices
+from knot_runner.compose.commands import compose_jobs
+from knot_runner.compose.hydra_keys import DEFAULTS
 
 #: What Hydra's parser and Python would say.
 FOREIGN = (

@@ -8,19 +8,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from knot_runner import stale
-from knot_runner.settings import PathSettings
-from knot_runner.stale import opened
+from knot_runner import provenance
+from knot_runner.config.settings import PathSettings
+from knot_runner.provenance import fingerprints
 
 
 def settings(root: Path | None) -> Any:
     return SimpleNamespace(paths=PathSettings(out="o", data=None if root is None else str(root)))
 
 
-def result(*files: opened.Opened, plugins: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
+def result(*files: fingerprints.Opened, plugins: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
     """A result made by the code of today, as it comes back from its file."""
     rows = [one.record() for one in files]
-    return json.loads(json.dumps({**stale.made_by(plugins), "files": rows} | changes))
+    return json.loads(json.dumps({**provenance.made_by(plugins), "files": rows} | changes))
 
 
 def touch(path: Path, seconds: int = 5) -> None:

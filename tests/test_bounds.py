@@ -5,14 +5,14 @@ import math
 
 import pytest
 
-from knot_runner import memory
-from knot_runner.cli import main
-from knot_runner.compose import compose_all
-from knot_runner.errors import UserError
+from knot_runner.cli.main import main
+from knot_runner.compose.commands import compose_all
+from knot_runner.config.settings import PARTITION_SETTINGS, ModelSettings, build_run
+from knot_runner.config.settings.partition import Manual
+from knot_runner.config.strict import MAX_COUNT, MAX_NUMBER, build
 from knot_runner.pipelines import needs
-from knot_runner.settings import PARTITION_SETTINGS, ModelSettings, build_run
-from knot_runner.settings.partition import Manual
-from knot_runner.strict import MAX_COUNT, MAX_NUMBER, build
+from knot_runner.util import memory
+from knot_runner.util.errors import UserError
 from tests.tiny import TINY, TINY_IMAGES, replaced
 
 #: One command per kind of settings, so that all dataclasses of numbers are met.

@@ -10,11 +10,11 @@ import time
 
 import pytest
 
-from knot_runner.compose import compose_all
-from knot_runner.errors import UserError
-from knot_runner.files import locked
+from knot_runner.cli.verbs.check import check_command, is_locked, parse_check, state_of
+from knot_runner.compose.commands import compose_all
 from knot_runner.records import write_result, write_sealed
-from knot_runner.verbs.check import check_command, is_locked, parse_check, state_of
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import locked
 from tests.test_estimate_recorded import federated
 from tests.tiny import TINY_IMAGES
 
@@ -138,7 +138,7 @@ def test_it_does_not_import_torch(tmp_path):
     jobs = compose(tmp_path, "seed=0,1")
     federated(jobs[0], 5.0, 3.0)
     code = (
-        "import sys; from knot_runner.verbs.check import check_command; "
+        "import sys; from knot_runner.cli.verbs.check import check_command; "
         f"check_command({[*TINY_IMAGES, f'paths.out={tmp_path}', 'seed=0,1']!r}); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knot_runner.cli import main
-from knot_runner.compose import compose_all
+from knot_runner.cli.main import main
+from knot_runner.cli.verbs.check import check_command
+from knot_runner.compose.commands import compose_all
 from knot_runner.estimate import notes
 from knot_runner.estimate.child import Seen
 from knot_runner.estimate.whole import SweepEstimate
 from knot_runner.pipelines import distillation
-from knot_runner.verbs.check import check_command
 from tests.tiny import TINY, TINY_IMAGES
 
 DISTANCE = ["method=dataset_distance", "method.otdd.samples=20", "method.otdd.solver=exact", "hardware.workers=1"]

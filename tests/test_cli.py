@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.cli import main
+from knot_runner.cli.main import main
 from tests.tiny import TINY
 
 BAD = [
@@ -187,7 +187,7 @@ def test_check_lists_jobs_and_runs_nothing(tmp_path, capsys):
 
 def test_help_and_ls_do_not_import_torch():
     for arguments in (["--help"], ["ls"], ["check", "--no-estimate", "experiment=knot_table2"]):
-        code = f"import sys; from knot_runner.cli import main; main({arguments!r}); print('torch' in sys.modules)"
+        code = f"import sys; from knot_runner.cli.main import main; main({arguments!r}); print('torch' in sys.modules)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.strip().endswith("False")
 

@@ -12,15 +12,15 @@ import torch
 from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, adjusted_rand_score, f1_score, log_loss
 
-from knot_runner.cli import main
+from knot_runner.cli.main import main
+from knot_runner.config.settings import FederatedTraining
 from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.methods.federated.population import ClientModel, Population
 from knot_runner.pipelines import cluster_rows, scores
 from knot_runner.pipelines.cluster_rows import NO_WORK
-from knot_runner.report.kind_clusters import cluster_lines, clusters_valid
-from knot_runner.report.sound import is_round
-from knot_runner.settings import FederatedTraining
+from knot_runner.report.records.clusters import cluster_lines, clusters_valid
+from knot_runner.report.records.schema import is_round
 
 #: Ten clients in five planted groups of real digits, a narrow model.
 SMALL = [

@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from knot_runner import cli, launch
-from knot_runner.compose import Command, compose_all
-from knot_runner.errors import UserError
-from knot_runner.overrides import MAX_JOBS, parse_overrides, values_of
+from knot_runner.cli import launch
+from knot_runner.cli.main import main as cli
+from knot_runner.compose.commands import Command, compose_all
+from knot_runner.compose.overrides import MAX_JOBS, parse_overrides, values_of
+from knot_runner.util.errors import UserError
 
 
 def refusal(*arguments):

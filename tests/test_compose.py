@@ -7,9 +7,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from knot_runner.compose import compose_all, compose_jobs, expand_preset
-from knot_runner.errors import UserError
-from knot_runner.listing import GROUPS, config_folder, describe_yaml
+from knot_runner.compose.catalog import GROUPS, config_folder, describe_yaml
+from knot_runner.compose.commands import compose_all, compose_jobs, expand_preset
+from knot_runner.util.errors import UserError
 
 
 def run_id(*overrides):

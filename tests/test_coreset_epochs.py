@@ -9,9 +9,9 @@ import numpy as np
 import ot
 import pytest
 
-from knot_runner.errors import UserError
 from knot_runner.pipelines import coreset, coreset_knn
 from knot_runner.transport import coreset as descent
+from knot_runner.util.errors import UserError
 
 POINTS = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[0.0, 0.0], [4.0, 0.0], [0.0, 9.0]], 20, 0)
 CLIENTS = coreset.Clients(POINTS, [np.arange(0, 20), np.arange(20, 40), np.arange(40, 60)])

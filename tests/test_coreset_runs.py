@@ -14,11 +14,11 @@ from rich.console import Console
 from safetensors.numpy import load_file
 from sklearn.neighbors import NearestNeighbors
 
-from knot_runner.cli import main
-from knot_runner.compose import compose_all
+from knot_runner.cli.main import main
+from knot_runner.compose.commands import compose_all
 from knot_runner.pipelines import coreset, coreset_knn
-from knot_runner.pipelines.errand import RunContext
-from knot_runner.report.summary import summary_table
+from knot_runner.pipelines.context import RunContext
+from knot_runner.report.records.run_summary import summary_table
 from knot_runner.run import run
 from tests.forked import Forked, reached
 

@@ -13,18 +13,18 @@ import ot
 import pytest
 from safetensors.numpy import load_file
 
-from knot_runner.cli import main
-from knot_runner.compose import compose_jobs
-from knot_runner.errors import UserError
+from knot_runner.cli.main import main
+from knot_runner.compose.commands import compose_jobs
+from knot_runner.data.gaussians import draw_gaussians
 from knot_runner.pipelines import distance
+from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.distance import distance_draws
-from knot_runner.pipelines.errand import RunContext
-from knot_runner.report.sound import result_problem
+from knot_runner.report.records.schema import result_problem
 from knot_runner.run import run
-from knot_runner.tasks.gaussians import draw_gaussians
 from knot_runner.transport.federated.fedwad import distance_between
 from knot_runner.transport.federated.interpolate import wasserstein
 from knot_runner.transport.federated.measure import Measure
+from knot_runner.util.errors import UserError
 
 SMALL = ["task=gaussians", "task.samples=24", "method.fedwad.support=4", "method.fedwad.iterations=3"]
 PRIVACY = "method.fedwad.privacy={mechanism: gaussian, epsilon: 500, delta: 1e-5, clip: 10}"

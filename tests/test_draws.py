@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.compose import compose_jobs
+from knot_runner.compose.commands import compose_jobs
+from knot_runner.config.settings import MlpSettings, Stragglers
+from knot_runner.config.settings.partition import PARTITION_SETTINGS
+from knot_runner.data.cuts import cut_splits, limit
+from knot_runner.data.gaussians import draw_gaussians
+from knot_runner.data.images.cuts import hold_out
+from knot_runner.data.images.partition import make_partition
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Blueprint, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.local import epochs
 from knot_runner.engine.seeds import generator, keyed, seeded
 from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.pipelines import coreset, distance
-from knot_runner.settings import MlpSettings, Stragglers
-from knot_runner.settings.partition import PARTITION_SETTINGS
-from knot_runner.tasks.cuts import cut_splits, limit
-from knot_runner.tasks.gaussians import draw_gaussians
-from knot_runner.tasks.images.cuts import hold_out
-from knot_runner.tasks.images.partition import make_partition
 from knot_runner.transport.otdd.draws import draw_times, first_points
 from tests.methods.federated.conftest import make_world, settings
 from tests.tasks.images.deals import balanced, images

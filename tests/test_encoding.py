@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from knot_runner.config.settings import EncoderSettings
+from knot_runner.data.images import Images, ImageTask
 from knot_runner.engine.store import Store
-from knot_runner.errors import UserError
 from knot_runner.pipelines import encoding
-from knot_runner.settings import EncoderSettings
-from knot_runner.tasks.images import Images, ImageTask
+from knot_runner.util.errors import UserError
 
 
 def images(count: int, seed: int, kind: str = "uint8", shape: tuple = (2, 6, 5)) -> Images:

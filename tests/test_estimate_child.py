@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.errors import UserError
 from knot_runner.estimate.child import watch
 from knot_runner.estimate.processes import free_memory, sample
+from knot_runner.util.errors import UserError
 
 
 def busy_work(tell, folder, megabytes, seconds):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.compose import compose_all
+from knot_runner.compose.commands import compose_all
 from knot_runner.engine.store import Store
 from knot_runner.estimate.kinds import WORKERS
 from knot_runner.estimate.text_times import Readable
 from knot_runner.estimate.texts import Planner, TextJob, plan_and_time
-from knot_runner.pipelines.errand import RunContext
+from knot_runner.pipelines.context import RunContext
 from knot_runner.run import run
 from tests.tiny import TINY
 

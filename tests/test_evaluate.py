@@ -11,13 +11,13 @@ import torch
 from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, f1_score
 
-from knot_runner import evaluate as evaluation
+from knot_runner.config.settings import Labels, ModelSettings
 from knot_runner.engine.requests import Network
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.models.tokens import learn_vocabulary, make_tokenizer
-from knot_runner.settings import Labels, ModelSettings
+from knot_runner.pipelines import text_evaluation as evaluation
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 400, "", "main", 4, 1, 1, 8, 0.1)
 SIZES = {"near": 40, "far": 25, "hub": 60}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from knot_runner.compose import compose_jobs
-from knot_runner.errors import UserError
-from knot_runner.settings import run_id
+from knot_runner.compose.commands import compose_jobs
+from knot_runner.config.settings import run_id
+from knot_runner.util.errors import UserError
 
 
 def job(*overrides):

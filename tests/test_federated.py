@@ -14,7 +14,7 @@ import torch
 from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
-from knot_runner.cli import main
+from knot_runner.cli.main import main
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.pipelines.rounds import check_outcomes

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from knot_runner.compose import compose_all
-from knot_runner.errors import UserError
+from knot_runner.compose.commands import compose_all
+from knot_runner.util.errors import UserError
 
 BASE = ["task=femnist", "method=fedprox"]
 VALUES = ("null", "-1", "0", "nan", "inf", "x", "[]", "{}", "true", "1e400", "''", "99999999999999999999")

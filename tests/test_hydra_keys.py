@@ -5,12 +5,12 @@ import json
 import pytest
 from omegaconf import OmegaConf
 
-from knot_runner import cli
-from knot_runner.compose import compose_all
-from knot_runner.errors import UserError
-from knot_runner.hydra_keys import check_hydra
+from knot_runner.cli.main import main as cli
+from knot_runner.compose.commands import compose_all
+from knot_runner.compose.hydra_keys import check_hydra
 from knot_runner.sweep import task
 from knot_runner.sweep.plan import new_plan, read_plan, write_plan
+from knot_runner.util.errors import UserError
 from tests.test_command_line import refusal
 from tests.tiny import TINY_IMAGES
 

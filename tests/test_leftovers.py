@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner import leftovers
-from knot_runner.cli import main
-from knot_runner.files import locked
+from knot_runner.cli.main import main
 from knot_runner.records import lock_of, lock_of_stage, lock_of_sweep, write_result, write_sealed
+from knot_runner.sweep import leftovers
+from knot_runner.util.files import locked
 from tests.tiny import TINY_IMAGES
 
 STATES = {"commit.json", "state-0.safetensors", "state-1.safetensors"}

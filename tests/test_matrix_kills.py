@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from knot_runner.cli import main
+from knot_runner.cli.main import main
 from knot_runner.pipelines import matrix, pair_log
 from knot_runner.pipelines.pair_log import PairLog
 from tests.distances import CLIENTS, result_of
@@ -18,7 +18,7 @@ from tests.distances import CLIENTS, result_of
 #: SIGKILL as soon as the pair log has three entries, each of which is written at once.
 KILLED = """
 import os, signal, sys
-from knot_runner.cli import main
+from knot_runner.cli.main import main
 from knot_runner.pipelines import pair_log
 pair_log.SYNC_SECONDS = 0.0
 append, calls = pair_log.append_synced, []

@@ -8,18 +8,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from knot_runner.cli import main
-from knot_runner.compose import compose_all
+from knot_runner.cli.main import main
+from knot_runner.compose.commands import compose_all
+from knot_runner.data.images import Images, ImageTask
+from knot_runner.data.images.embedded import read_digits
 from knot_runner.engine.store import Store
-from knot_runner.errors import UserError
 from knot_runner.pipelines import matrix
-from knot_runner.pipelines.errand import RunContext
+from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.pair_log import PairLog
 from knot_runner.records import read_result
-from knot_runner.tasks.images import Images, ImageTask
-from knot_runner.tasks.images.embedded import read_digits
 from knot_runner.transport.otdd.exact import exact_otdd
 from knot_runner.transport.otdd.statistics import LabelledSamples
+from knot_runner.util.errors import UserError
 from tests.distances import CLIENTS, result_of
 
 #: Four sets of 30 digits, S=5, K=3.

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score
 
-from knot_runner import measures
+from knot_runner import metrics
 
 LINE = np.arange(1.0, 6)[:, None]
 
@@ -15,28 +15,28 @@ def test_semantic_distance_of_the_introductions_two_models():
     """KNOT section 1: the text says 1.97 for m1, but its distribution gives 1.996; m2's 2.80 is right."""
     m1, m2 = [0.2, 0.7, 0.033, 0.033, 0.033], [0.4, 0.1, 0.1, 0.1, 0.3]
     truth = np.array([0])
-    assert 1 + measures.semantic_distance(np.array([m1]), truth, LINE) == pytest.approx(1.996)
-    assert 1 + measures.semantic_distance(np.array([m2]), truth, LINE) == pytest.approx(2.80)
+    assert 1 + metrics.semantic_distance(np.array([m1]), truth, LINE) == pytest.approx(1.996)
+    assert 1 + metrics.semantic_distance(np.array([m2]), truth, LINE) == pytest.approx(2.80)
 
 
 def test_semantic_distance_is_averaged_per_true_label():
     probabilities = np.array([[1.0, 0, 0]] * 3 + [[0, 0, 1.0]])
     labels = np.array([0, 0, 0, 1])  # three exact, one a whole unit off
-    assert measures.semantic_distance(probabilities, labels, np.arange(3.0)[:, None]) == pytest.approx((0 + 1) / 2)
+    assert metrics.semantic_distance(probabilities, labels, np.arange(3.0)[:, None]) == pytest.approx((0 + 1) / 2)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60))
 def test_f1_and_accuracy_equal_scikit_learns(pairs):
     truth, predicted = np.array(pairs).T
-    table = measures.confusion(predicted, truth, 5)
-    assert measures.macro_f1(table) == pytest.approx(f1_score(truth, predicted, average="macro", zero_division=0))
-    assert measures.accuracy(table) == pytest.approx(accuracy_score(truth, predicted))
+    table = metrics.confusion(predicted, truth, 5)
+    assert metrics.macro_f1(table) == pytest.approx(f1_score(truth, predicted, average="macro", zero_division=0))
+    assert metrics.accuracy(table) == pytest.approx(accuracy_score(truth, predicted))
 
 
 def test_all_is_pooled_for_f1_and_accuracy_and_the_mean_for_sd():
     draw = np.random.default_rng(0)
     parts = {name: (draw.dirichlet(np.ones(5), n), draw.integers(5, size=n)) for name, n in (("A", 30), ("B", 300))}
-    table = measures.measure_all(parts, LINE)
+    table = metrics.measure_all(parts, LINE)
     truth = np.concatenate([y for _, y in parts.values()])
     predicted = np.concatenate([p.argmax(1) for p, _ in parts.values()])
     assert table["f1"]["ALL"] == pytest.approx(f1_score(truth, predicted, average="macro"))
@@ -48,12 +48,12 @@ def test_cross_entropy_at_a_temperature_by_hand():
     logits, truth = np.array([[2.0, 0.0, -2.0], [0.0, 4.0, 0.0]]), np.array([0, 2])
     first = np.log(np.exp(1) + 1 + np.exp(-1)) - 1
     second = np.log(1 + np.exp(2) + 1) - 0
-    assert measures.cross_entropy(logits, truth, 2.0) == pytest.approx((first + second) / 2)
-    assert measures.cross_entropy(logits * 1e4, truth, 2.0) == pytest.approx(1e4)  # (0 + 2e4) / 2, and no overflow
+    assert metrics.cross_entropy(logits, truth, 2.0) == pytest.approx((first + second) / 2)
+    assert metrics.cross_entropy(logits * 1e4, truth, 2.0) == pytest.approx(1e4)  # (0 + 2e4) / 2, and no overflow
 
 
 def test_softmax_rows_are_probabilities_also_of_large_logits():
-    found = measures.softmax(np.array([[1e4, 1e4, 0.0], [0.0, np.log(3), 0.0]]))
+    found = metrics.softmax(np.array([[1e4, 1e4, 0.0], [0.0, np.log(3), 0.0]]))
     np.testing.assert_allclose(found, [[0.5, 0.5, 0], [0.2, 0.6, 0.2]], atol=1e-15)
 
 
@@ -63,13 +63,13 @@ def test_softmax_rows_are_probabilities_also_of_large_logits():
 def test_a_target_met_exactly_counts_and_the_first_round_at_it_is_the_one(target, expected):
     """In rounds trained: the round numbered 3 is the fourth."""
     curve = [(1, 0.1), (3, 0.5), (5, 0.5), (9, 0.51)]
-    assert measures.rounds_to_target(curve, target) == expected
+    assert metrics.rounds_to_target(curve, target) == expected
 
 
 def test_an_empty_table_has_no_accuracy():
-    assert measures.accuracy(np.zeros((3, 3), int)) == 0 and measures.macro_f1(np.zeros((3, 3), int)) == 0
+    assert metrics.accuracy(np.zeros((3, 3), int)) == 0 and metrics.macro_f1(np.zeros((3, 3), int)) == 0
 
 
 def test_rows_are_the_truth_and_columns_what_was_predicted():
-    table = measures.confusion(np.array([1, 1, 2]), np.array([0, 1, 1]), 3)
+    table = metrics.confusion(np.array([1, 1, 2]), np.array([0, 1, 1]), 3)
     assert table.tolist() == [[0, 1, 0], [0, 1, 1], [0, 0, 0]]

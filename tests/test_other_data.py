@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knot_runner.cli import main
-from knot_runner.compose import compose_all
+from knot_runner.cli.main import main
+from knot_runner.cli.show import references
+from knot_runner.compose.commands import compose_all
 from knot_runner.records import read_result
-from knot_runner.report.compare import Question, compare_runs
-from knot_runner.report.records_view import load_runs
-from knot_runner.show import references
+from knot_runner.report.compare.answer import Question, compare_runs
+from knot_runner.report.run_folders import load_runs
 from tests.tasks.images.conftest import write_idx
 
 RUN = [

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from knot_runner.cli import main
+from knot_runner.cli.main import main
 from tests.tiny import TINY_IMAGES
 
 METHOD = """

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner import own_yaml
-from knot_runner.compose import compose_all
-from knot_runner.listing import config_folder
+from knot_runner.compose import own_yaml
+from knot_runner.compose.catalog import config_folder
+from knot_runner.compose.commands import compose_all
 from tests.test_command_line import refusal
 
 TARGET = "_target_: os.system"
@@ -133,7 +133,7 @@ def test_nothing_that_a_file_names_is_called(tmp_path):
     (tmp_path / "experiment").mkdir()
     call = f"{{{TARGET}, command: 'touch {ran}'}}"
     (tmp_path / "experiment" / "bad.yaml").write_text(f"# @package _global_\nhydra: {{callbacks: {{x: {call}}}}}\n")
-    from knot_runner.cli import main
+    from knot_runner.cli.main import main
 
     for words in ([], ["-m", "seed=0,1"], ["--cfg", "job"]):
         assert main([*words, f"--config-dir={tmp_path}", "experiment=bad"]) == 2

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.compose import compose_jobs
+from knot_runner.compose.commands import compose_jobs
+from knot_runner.config.settings import BiasSettings
+from knot_runner.data import Examples, load_task
 from knot_runner.engine.store import Store
 from knot_runner.models.tokens import make_tokenizer
-from knot_runner.prepare import _random_texts, balanced_subset, make_federation
-from knot_runner.settings import BiasSettings
-from knot_runner.tasks import Examples, load_task
+from knot_runner.pipelines.text_federation import _random_texts, balanced_subset, make_federation
 from tests.tiny import TINY
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog", "##s"]

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from knot_runner.cli import main
+from knot_runner.cli.main import main
 from tests.tiny import TINY_IMAGES
 
 PNG = b"\x89PNG"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from knot_runner.cli import main
+from knot_runner.cli.main import main
 from tests.sweep.grids import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.errors import UserError
 from knot_runner.records import (
     RESULT_FILE,
     STATE_FILES,
@@ -15,6 +14,7 @@ from knot_runner.records import (
     read_result,
     write_result,
 )
+from knot_runner.util.errors import UserError
 
 RESULT = {
     "task": "sa",

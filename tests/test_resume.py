@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from knot_runner.cli import main
+from knot_runner.cli.main import main
 from tests.forked import Forked, there
 from tests.tiny import TINY
 

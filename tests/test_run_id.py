@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from knot_runner.compose import compose_jobs
-from knot_runner.settings import run_id
+from knot_runner.compose.commands import compose_jobs
+from knot_runner.config.settings import run_id
 
 #: Where and how a run is carried out and shown, for every kind of run.
 #: (``task.optional``: which sets were there is in the digest of the data, by which a reuse is checked)

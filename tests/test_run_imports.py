@@ -8,12 +8,12 @@ import joblib  # noqa: F401  registers the start method loky
 import numpy as np
 import pytest
 
-from knot_runner.processes import prepared
+from knot_runner.util.processes import prepared
 from tests.tasks.images.conftest import write_leaf
 
 SCRIPT = """
 import sys
-from knot_runner.cli import main
+from knot_runner.cli.main import main
 code = main(sys.argv[1:])
 heavy = {"sklearn", "scipy", "pandas", "matplotlib", "transformers", "datasets"}
 print(code, sorted(heavy & set(sys.modules)))

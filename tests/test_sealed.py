@@ -10,14 +10,14 @@ import pytest
 import safetensors.torch
 import wandb
 
-from knot_runner.cli import main
-from knot_runner.compose import compose_all
+from knot_runner.cli.main import main
+from knot_runner.compose.commands import compose_all
+from knot_runner.config.settings import build_run
 from knot_runner.engine.loop import build_network
 from knot_runner.engine.requests import Network
-from knot_runner.errors import UserError
 from knot_runner.models.pretrained import load_pretrained
-from knot_runner.prepare import weights_identity
-from knot_runner.settings import build_run
+from knot_runner.pipelines.text_federation import weights_identity
+from knot_runner.util.errors import UserError
 from tests.tiny import TINY, TINY_IMAGES, replaced
 
 RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.epochs=1")

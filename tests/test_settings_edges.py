@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from knot_runner.compose import compose_jobs
-from knot_runner.errors import UserError
-from knot_runner.strict import build
+from knot_runner.compose.commands import compose_jobs
+from knot_runner.config.strict import build
+from knot_runner.util.errors import UserError
 
 #: key -> values that are right, values that are not.
 EDGES = {

@@ -7,12 +7,12 @@ import json
 import pytest
 from safetensors.numpy import load_file
 
-from knot_runner.cli import main
-from knot_runner.compose import compose_jobs
+from knot_runner.cli.main import main
+from knot_runner.compose.commands import compose_jobs
+from knot_runner.data import load_task
 from knot_runner.engine.store import Store
-from knot_runner.errors import UserError
-from knot_runner.prepare import make_federation
-from knot_runner.tasks import load_task
+from knot_runner.pipelines.text_federation import make_federation
+from knot_runner.util.errors import UserError
 from tests.tiny import TINY
 
 #: commands -> run ids of version 0.1.0, before stages had ``select`` and ``max_length``

@@ -11,27 +11,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner import stale
-from knot_runner.errors import UserError
-from knot_runner.files import sha256
-from knot_runner.stale import opened
+from knot_runner import provenance
+from knot_runner.provenance import fingerprints
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import sha256
 from tests.stale_records import result, settings, touch
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> tuple[Path, opened.Opened]:
+def data(tmp_path: Path) -> tuple[Path, fingerprints.Opened]:
     """A data folder with one file, and that as a run read it."""
     path = tmp_path / "meld" / "train.csv"
     path.parent.mkdir()
     path.write_bytes(b"text,label\n" + b"a,b\n" * 100)
-    return path, opened.fingerprint(path, "meld/train.csv")
+    return path, fingerprints.fingerprint(path, "meld/train.csv")
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
 
 
 def test_same_code_and_files(data, tmp_path: Path) -> None:
-    assert stale.reasons(result(data[1]), settings(tmp_path)) == []
+    assert provenance.reasons(result(data[1]), settings(tmp_path)) == []
 
 
 def test_a_changed_byte(data, tmp_path: Path) -> None:
@@ -39,38 +39,38 @@ def test_a_changed_byte(data, tmp_path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:50] + b"X" + content[51:])
     touch(path)
-    assert stale.reasons(result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
+    assert provenance.reasons(result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
     path.write_bytes(content)  # as it was, at another time
-    assert stale.reasons(result(was), settings(tmp_path)) == []
+    assert provenance.reasons(result(was), settings(tmp_path)) == []
 
 
 def test_another_length_is_seen_without_reading(data, tmp_path: Path, monkeypatch) -> None:
     path, was = data
     path.write_bytes(path.read_bytes() + b"\n")
-    monkeypatch.setattr(opened, "sha256", None)
-    assert stale.reasons(result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
+    monkeypatch.setattr(fingerprints, "sha256", None)
+    assert provenance.reasons(result(was), settings(tmp_path)) == ["data: meld/train.csv changed"]
 
 
 def test_a_touched_or_copied_file_is_the_same(data, tmp_path: Path) -> None:
     path, was = data
     touch(path)
-    assert stale.reasons(result(was), settings(tmp_path)) == []
+    assert provenance.reasons(result(was), settings(tmp_path)) == []
     moved = tmp_path / "elsewhere" / "meld" / "train.csv"
     moved.parent.mkdir(parents=True)
     shutil.copyfile(path, moved)
-    assert stale.reasons(result(was), settings(tmp_path / "elsewhere")) == []
+    assert provenance.reasons(result(was), settings(tmp_path / "elsewhere")) == []
 
 
 def test_gone_and_there_now(data, tmp_path: Path) -> None:
     path, was = data
-    other = opened.absent("iemocap/all.csv")
-    assert stale.reasons(result(was, other), settings(tmp_path)) == []
+    other = fingerprints.absent("iemocap/all.csv")
+    assert provenance.reasons(result(was, other), settings(tmp_path)) == []
     path.unlink()
     (tmp_path / "iemocap").mkdir()
     (tmp_path / "iemocap/all.csv").write_text("x\n")
-    found = stale.reasons(result(was, other), settings(tmp_path))
+    found = provenance.reasons(result(was, other), settings(tmp_path))
     assert found == ["data: meld/train.csv is gone", "data: iemocap/all.csv is there now"]
-    assert stale.reasons(result(was), settings(None)) == []  # without a root nothing can be compared
+    assert provenance.reasons(result(was), settings(None)) == []  # without a root nothing can be compared
 
 
 def test_a_file_that_may_not_be_read(data, tmp_path: Path, monkeypatch) -> None:
@@ -80,21 +80,21 @@ def test_a_file_that_may_not_be_read(data, tmp_path: Path, monkeypatch) -> None:
     def refuse(_: Path) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(opened, "sha256", refuse)
-    assert stale.reasons(result(was), settings(tmp_path)) == ["data: meld/train.csv cannot be read"]
+    monkeypatch.setattr(fingerprints, "sha256", refuse)
+    assert provenance.reasons(result(was), settings(tmp_path)) == ["data: meld/train.csv cannot be read"]
     with pytest.raises(UserError, match="train.csv: cannot be read: Permission denied"):
-        opened.fingerprint(path, "x")
+        fingerprints.fingerprint(path, "x")
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> tuple[Path, opened.Opened]:
+def tree(tmp_path: Path) -> tuple[Path, fingerprints.Opened]:
     """Class folders with three files, and them as a run read them."""
     folder = tmp_path / "train"
     for name in ("ape/a", "ape/b", "wolf/a"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(name.encode())
-    parts = [opened.read_fingerprints(folder / name, name)[1] for name in opened.members(folder, "*/*")]
-    return folder, opened.merge_fingerprints("train", "*/*", parts)
+    parts = [fingerprints.read_fingerprints(folder / name, name)[1] for name in fingerprints.members(folder, "*/*")]
+    return folder, fingerprints.merge_fingerprints("train", "*/*", parts)
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,15 @@ def tree(tmp_path: Path) -> tuple[Path, opened.Opened]:
 def test_folders(change, is_stale: bool, tree, tmp_path: Path) -> None:
     folder, was = tree
     change(folder)
-    assert stale.reasons(result(was), settings(tmp_path)) == (["data: train changed"] if is_stale else [])
+    assert provenance.reasons(result(was), settings(tmp_path)) == (["data: train changed"] if is_stale else [])
 
 
 def test_a_folder_that_is_gone_or_a_file(tree, tmp_path: Path) -> None:
     folder, was = tree
     shutil.rmtree(folder)
-    assert stale.reasons(result(was), settings(tmp_path)) == ["data: train is gone"]
+    assert provenance.reasons(result(was), settings(tmp_path)) == ["data: train is gone"]
     folder.write_text("x")
-    assert stale.reasons(result(was), settings(tmp_path)) == ["data: train is gone"]
+    assert provenance.reasons(result(was), settings(tmp_path)) == ["data: train is gone"]
 
 
 @given(
@@ -132,13 +132,13 @@ def test_a_folder_that_is_gone_or_a_file(tree, tmp_path: Path) -> None:
 def test_stale_just_when_the_content_differs(tmp_path_factory, before: bytes, after: bytes | None, later: int) -> None:
     path = tmp_path_factory.mktemp("file") / "x"
     path.write_bytes(before)
-    was = opened.fingerprint(path, "x")
+    was = fingerprints.fingerprint(path, "x")
     if after is None:
         path.unlink()
     else:
         path.write_bytes(after)
         os.utime(path, ns=(0, was.mtime_ns + later))
-    assert (opened.Now().change(path.parent, was) is not None) == (after != before)
+    assert (fingerprints.Now().change(path.parent, was) is not None) == (after != before)
 
 
 def test_a_thousand_runs_read_a_touched_file_once(data, tree, tmp_path: Path, monkeypatch) -> None:
@@ -146,11 +146,11 @@ def test_a_thousand_runs_read_a_touched_file_once(data, tree, tmp_path: Path, mo
     touch(path)
     touch(tree[0] / "ape/a")
     read: list[Path] = []
-    monkeypatch.setattr(opened, "sha256", lambda path: read.append(path) or sha256(path))
-    now = stale.Now()
+    monkeypatch.setattr(fingerprints, "sha256", lambda path: read.append(path) or sha256(path))
+    now = provenance.Now()
     for number in range(1000):  # recorded at different times
         earlier = dataclasses.replace(was, mtime_ns=was.mtime_ns - number % 3)
-        assert stale.reasons(result(earlier, tree[1]), settings(tmp_path), now) == []
+        assert provenance.reasons(result(earlier, tree[1]), settings(tmp_path), now) == []
     assert sorted(read) == sorted([path, *tree[0].glob("*/*")])
 
 
@@ -163,7 +163,7 @@ def test_set_aside_keeps_all(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         run.mkdir(parents=True)
         (run / "result.json").write_text(str(number))
-        places.append(stale.set_aside(run))
+        places.append(provenance.set_aside(run))
         assert not run.exists()
     assert [str(place.relative_to(tmp_path / "out")) for place in places] == [
         f".stale/erc/sinkhorn_e/0123456789ab-{number}" for number in (1, 2, 3)
@@ -176,23 +176,23 @@ def test_set_aside_where_it_cannot(tmp_path: Path) -> None:
     run.mkdir(parents=True)
     (tmp_path / ".stale").write_text("in the way")
     with pytest.raises(UserError, match="0123456789ab: cannot be set aside in .*: (Not a directory|File exists)"):
-        stale.set_aside(run)
+        provenance.set_aside(run)
     assert run.is_dir()
 
 
 def test_summary() -> None:
-    assert stale.staleness_line([]) == stale.staleness_line([("a", [])]) == []
-    assert stale.staleness_line([("a", ["code 1, now 2"])]) == [
+    assert provenance.staleness_line([]) == provenance.staleness_line([("a", [])]) == []
+    assert provenance.staleness_line([("a", ["code 1, now 2"])]) == [
         "1 finished run is kept as it is (code 1, now 2); --stale=rerun makes it anew"
     ]
-    assert stale.staleness_line([("a", ["code 1, now 2"]), ("b", []), ("c", ["code 1, now 2"])]) == [
+    assert provenance.staleness_line([("a", ["code 1, now 2"]), ("b", []), ("c", ["code 1, now 2"])]) == [
         "2 finished runs are kept as they are (code 1, now 2); --stale=rerun makes them anew"
     ]
 
 
 def test_summary_of_many_reasons() -> None:
     runs = [(f"run {i}", ["code 1, now 2", *([f"data: {i % 6}.csv changed"] if i else [])]) for i in range(12)]
-    lines = stale.staleness_line(runs)
+    lines = provenance.staleness_line(runs)
     assert lines[0] == "12 finished runs are kept as they are, though made otherwise; --stale=rerun makes them anew"
     assert lines[1] == "  12: code 1, now 2 (first: run 0)"
     assert lines[2] == "  2: data: 1.csv changed (first: run 1)"

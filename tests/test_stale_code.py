@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner import stale
-from knot_runner.stale import code
+from knot_runner import provenance
+from knot_runner.provenance import code
 from tests.stale_records import result, settings
 from tests.test_imports import FLOORS, imported
 
@@ -37,18 +37,25 @@ def version() -> str:
 def test_the_version_is_of_what_can_change_numbers(package: Path) -> None:
     before = version()
     assert re.fullmatch(r"0\.1\.0\+[0-9a-f]{12}", before)
-    for name in ("report/stats.py", "cli.py", "launch.py", "tracker.py", "methods/knot.md", "stale/kept.py"):
+    for name in (
+        "report/statistics.py",
+        "cli/main.py",
+        "compose/job.py",
+        "engine/tracker.py",
+        "methods/knot.md",
+        "provenance/staleness.py",
+    ):
         with (package / name).open("a") as file:
             file.write("# changed\n")
     (package / "conf").mkdir()
     (package / "conf/x.py").write_text("")  # a wheel has conf/ here, a checkout has not
     assert version() == before
-    for name in ("measures.py", "methods/knot.py", "engine/federated/lean_sgd.py"):
+    for name in ("metrics.py", "config/strict.py", "methods/knot.py", "engine/federated/lean_sgd.py"):
         with (package / name).open("a") as file:
             file.write("# changed\n")
         assert version() != before
         before = version()
-    (package / "measures.py").rename(package / "measured.py")
+    (package / "metrics.py").rename(package / "metric.py")
     assert version() != before
 
 
@@ -60,35 +67,37 @@ def test_what_counts_imports_nothing_that_does_not() -> None:
     for path in code.PACKAGE_FOLDER.rglob("*.py"):
         own = path.relative_to(code.PACKAGE_FOLDER).parts[0].removesuffix(".py")
         if own not in code.NOT_COUNTED:
-            assert not set(imported(path)) & (code.NOT_COUNTED - {"tracker", "stale"}), path
+            assert not set(imported(path)) & (code.NOT_COUNTED - {"provenance"}), path
 
 
 def test_other_code(package: Path) -> None:
     was = result()
     old = version()
-    (package / "measures.py").write_text("")
-    assert stale.reasons(was, settings(None)) == [] and version() != old  # cached until the process ends
-    assert stale.reasons(was, settings(None)) == [f"code {old}, now {version()}"]
+    (package / "metrics.py").write_text("")
+    assert provenance.reasons(was, settings(None)) == [] and version() != old  # cached until the process ends
+    assert provenance.reasons(was, settings(None)) == [f"code {old}, now {version()}"]
 
 
 def test_other_torch() -> None:
     import torch
 
     assert code.torch_version() == torch.__version__.partition("+")[0]
-    assert stale.reasons(result(versions={"torch": f"{code.torch_version()}+cu130"}), settings(None)) == []
-    found = stale.reasons(result(versions={"torch": "1.0.0+cpu"}), settings(None))
+    assert provenance.reasons(result(versions={"torch": f"{code.torch_version()}+cu130"}), settings(None)) == []
+    found = provenance.reasons(result(versions={"torch": "1.0.0+cpu"}), settings(None))
     assert found == [f"torch 1.0.0, now {code.torch_version()}"]
 
 
 def test_records_from_before() -> None:
     old = {"status": "done", "versions": {"torch": code.torch_version()}}
-    assert stale.reasons(old, settings(Path("/"))) == ["made before code versions were recorded"]
+    assert provenance.reasons(old, settings(Path("/"))) == ["made before code versions were recorded"]
 
 
 def test_records_that_say_it_otherwise(tmp_path: Path) -> None:
-    found = stale.reasons(result(files=[{"path": "x", "weight": 3}], plugins=[], versions=None), settings(tmp_path))
+    found = provenance.reasons(
+        result(files=[{"path": "x", "weight": 3}], plugins=[], versions=None), settings(tmp_path)
+    )
     assert found == ["data: another version of knot_runner recorded what was read"]
-    assert stale.code_changes({"code": "\x1b[31m0.0\n"}) == [f"code ?[31m0.0?, now {stale.code_version()}"]
+    assert provenance.code_changes({"code": "\x1b[31m0.0\n"}) == [f"code ?[31m0.0?, now {provenance.code_version()}"]
 
 
 def test_plugins(tmp_path: Path, monkeypatch) -> None:
@@ -100,10 +109,10 @@ def test_plugins(tmp_path: Path, monkeypatch) -> None:
     names = (str(tmp_path / "mine.py"), "pack", "pack.sub", "pack.one", "single")
     was = result(plugins=names)
     assert None not in was["plugins"].values() and not {"pack", "single"} & set(sys.modules)
-    assert stale.code_changes(was) == []
+    assert provenance.code_changes(was) == []
     (tmp_path / "pack/one.py").write_text("y = 1\n")
-    assert stale.code_changes(was) == ["plug-in pack changed", "plug-in pack.one changed"]
+    assert provenance.code_changes(was) == ["plug-in pack changed", "plug-in pack.one changed"]
     (tmp_path / "single.py").write_text("y = 1\n")
     (tmp_path / "mine.py").unlink()
-    assert stale.code_changes(was)[0] == f"plug-in {names[0]} is gone"
-    assert stale.code_changes(was)[-1] == "plug-in single changed"
+    assert provenance.code_changes(was)[0] == f"plug-in {names[0]} is gone"
+    assert provenance.code_changes(was)[-1] == "plug-in single changed"

@@ -5,8 +5,8 @@ from typing import Literal
 
 import pytest
 
-from knot_runner.errors import UserError
-from knot_runner.strict import build, digest, require
+from knot_runner.config.strict import build, digest, require
+from knot_runner.util.errors import UserError
 
 
 @dataclass

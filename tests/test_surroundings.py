@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner import streams
-from knot_runner.cli import main
-from knot_runner.processes import ended_by_sigterm, on_sigterm
+from knot_runner.cli.main import main
+from knot_runner.util import streams
+from knot_runner.util.processes import ended_by_sigterm, on_sigterm
 from tests.disk import Disk
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -180,7 +180,7 @@ def test_letters_that_no_encoding_has_are_replaced():
 def test_closed_streams_leave_their_numbers_to_no_file(tmp_path):
     """The next file that is opened would have number 1, and all that is printed in it."""
     code = (
-        "from knot_runner.streams import lasting\n"
+        "from knot_runner.util.streams import lasting\n"
         "import os, sys\n"
         "with lasting(): handle = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)\n"
         "os._exit(handle > 2)"
@@ -237,7 +237,7 @@ def test_main_may_be_called_from_any_thread(finished, capsys):
 
 SWALLOWS = """
 import os, signal, sys, time
-from knot_runner.processes import ended_by_sigterm, on_sigterm
+from knot_runner.util.processes import ended_by_sigterm, on_sigterm
 say = lambda text: os.write(1, text)
 first, last = lambda: say(b"first "), lambda: say(b"last ")
 with ended_by_sigterm(), on_sigterm(first), on_sigterm(lambda: 1 / 0), on_sigterm(last):
@@ -257,7 +257,7 @@ def test_sigterm_raises_nothing_and_ends_what_was_begun_newest_first():
 
 
 def test_actions_are_forgotten_when_they_are_over():
-    from knot_runner import processes
+    from knot_runner.util import processes
 
     with on_sigterm(print):
         assert processes._on_the_way_out == [print]

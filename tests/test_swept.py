@@ -4,9 +4,9 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.errors import UserError
-from knot_runner.overrides import parse_overrides
-from knot_runner.swept import Base
+from knot_runner.compose.overrides import parse_overrides
+from knot_runner.compose.swept import Base
+from knot_runner.util.errors import UserError
 
 
 def put(config, *overrides):

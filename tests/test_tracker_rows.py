@@ -7,7 +7,7 @@ import json
 import pytest
 import wandb
 
-from knot_runner.cli import main
+from knot_runner.cli.main import main
 from tests.tiny import TINY, TINY_IMAGES
 
 DATA = ["task=femnist", "task.limit=120", "task.shape=[1,8,8]", "partition.count=3", "partition.alpha=5.0"]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner import cli
+from knot_runner.cli.main import main as cli
+from knot_runner.cli.verbs import check, compare
 from knot_runner.methods.weighting import WEIGHTINGS
-from knot_runner.verbs import check, compare
 from tests import fuzz_commands
 
 

@@ -18,9 +18,9 @@ import safetensors.torch
 from safetensors.torch import load as load_bytes
 from torch import Tensor
 
-from knot_runner.errors import UserError
-from knot_runner.files import append_synced, remove_temporaries, set_aside_files, write_atomic
 from knot_runner.records import STATE_FILES, clear_states, read_sealed, write_sealed
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import append_synced, remove_temporaries, set_aside_files, write_atomic
 
 RECORD, LOG_FILE = STATE_FILES[0], "rounds.jsonl"
 

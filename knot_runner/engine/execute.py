@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import TextRequest, Train
@@ -14,7 +15,6 @@ from knot_runner.engine.stages import ProgressCallback, StageKey, key_of, missin
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.engine.worker import Worker
 from knot_runner.engine.worker_pool import WorkerPool
-from knot_runner.settings import HardwareSettings
 
 
 class Executor:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from knot_runner.errors import UserError
-from knot_runner.settings import HardwareSettings
+from knot_runner.config.settings import HardwareSettings
+from knot_runner.util.errors import UserError
 
 
 def choose_device(name: str) -> torch.device:

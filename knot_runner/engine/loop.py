@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from knot_runner import measures
+from knot_runner import metrics
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.requests import EncodedPart, Network, Predict, SampleLoss, Train
@@ -159,8 +159,8 @@ def _score(request: Train, model: nn.Module, part: _Rows, device: torch.device, 
         raise DivergedError(f"{request.stage} {request.party}: predictions are not finite in epoch {epoch}")
     if request.select == "loss":
         return -float(part.loss(logits, part.rows).double().mean())
-    table = measures.confusion(logits.argmax(1).numpy(), part.rows["labels"].numpy(), request.network.classes)
-    return measures.macro_f1(table)
+    table = metrics.confusion(logits.argmax(1).numpy(), part.rows["labels"].numpy(), request.network.classes)
+    return metrics.macro_f1(table)
 
 
 @torch.no_grad()

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from knot_runner.settings import ModelSettings, StageSettings
-from knot_runner.settings.run_id import used_of_stage
-from knot_runner.strict import digest
+from knot_runner.config.settings import ModelSettings, StageSettings
+from knot_runner.config.settings.run_id import used_of_stage
+from knot_runner.config.strict import digest
 
 #: Bump when a change of code changes what a stage computes: older artefacts are then not found any more.
 REQUEST_FORMAT = 1

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+from knot_runner.config.settings import HardwareSettings
+from knot_runner.config.strict import digest
 from knot_runner.engine.execute import Executor, new_pool
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.loop import Place
@@ -21,9 +23,7 @@ from knot_runner.engine.stages import ProgressCallback, StageKey, run_one
 from knot_runner.engine.store import Store
 from knot_runner.engine.worker import Event
 from knot_runner.engine.worker_pool import ENDED, WorkerPool
-from knot_runner.processes import Ended
-from knot_runner.settings import HardwareSettings
-from knot_runner.strict import digest
+from knot_runner.util.processes import Ended
 
 #: (store, digest of hardware, data root, plug-ins): jobs that agree in these share a pool
 ExecutorGroup = tuple[Store, str, Path | None, tuple[str, ...]]

@@ -11,7 +11,7 @@ import torch
 from knot_runner.engine import loop
 from knot_runner.engine.requests import TextRequest, Train, request_key, request_title
 from knot_runner.engine.store import Artefact, Store
-from knot_runner.files import BusyError
+from knot_runner.util.files import BusyError
 
 #: (title, finished steps, all steps, short text) -> None
 ProgressCallback = Callable[[str, int, int, str], None]

@@ -18,11 +18,11 @@ from typing import Any
 
 from torch import Tensor
 
-from knot_runner import stale
+from knot_runner import provenance
 from knot_runner.engine.commit import load_bytes, save_bytes
-from knot_runner.errors import UserError
-from knot_runner.files import locked, set_aside_files, sha256, write_atomic
 from knot_runner.records import clear_states, lock_of_stage, read_sealed, write_sealed
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import locked, set_aside_files, sha256, write_atomic
 
 INFO, TENSORS = "info.json", "tensors.safetensors"
 #: (path, digest) -> the file's inode, size and times when it was found to have that digest, in this process.
@@ -68,7 +68,7 @@ class Store:
         """The artefact, if it is finished and its files are as they were written."""
         folder = self.folder(stage, key)
         info = read_sealed(folder / INFO)
-        if info is None or _damage(folder, info) or (self.code and stale.code_changes(info)):
+        if info is None or _damage(folder, info) or (self.code and provenance.code_changes(info)):
             return None
         return Artefact(stage, key, folder, info)
 
@@ -94,7 +94,7 @@ class Store:
         for name, content in contents.items():
             write_atomic(folder / name, content)
         files = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-        about = {**info, **stale.made_by(self.plugins), "artefact": [stage, key], "files": files}
+        about = {**info, **provenance.made_by(self.plugins), "artefact": [stage, key], "files": files}
         made = Artefact(stage, key, folder, write_sealed(folder / INFO, about))
         clear_states(folder)
         return made
@@ -102,7 +102,7 @@ class Store:
     @contextlib.contextmanager
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
         """Alone with this artefact; whoever comes second waits and finds it finished, or without ``wait`` gets a
-        :class:`knot_runner.files.BusyError`. A damaged one is set aside, which is said in a line."""
+        :class:`knot_runner.util.files.BusyError`. A damaged one is set aside, which is said in a line."""
         with locked(lock_of_stage(self.root, stage, key), wait):
             self._set_aside_damaged(self.folder(stage, key))
             yield

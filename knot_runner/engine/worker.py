@@ -12,16 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.loop import Place
 from knot_runner.engine.plugins import load_plugins
 from knot_runner.engine.requests import TextRequest
 from knot_runner.engine.stages import ProgressCallback, run_one
-from knot_runner.errors import UserError
-from knot_runner.files import BusyError
-from knot_runner.processes import die_with_parent, prepared
-from knot_runner.settings import HardwareSettings
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import BusyError
+from knot_runner.util.processes import die_with_parent, prepared
 
 #: Seconds between two events of one worker.
 EVENTS_EVERY = 0.2

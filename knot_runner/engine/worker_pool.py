@@ -17,9 +17,9 @@ from typing import Protocol
 from knot_runner.engine.requests import TextRequest, Train, request_title
 from knot_runner.engine.stages import BUSY, RETRY, ProgressCallback, StageKey
 from knot_runner.engine.worker import Event
-from knot_runner.errors import UserError
-from knot_runner.files import BusyError
-from knot_runner.processes import Ended
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import BusyError
+from knot_runner.util.processes import Ended
 
 #: So many workers may die of a request (or beside it: memory is everybody's) before it is tried with nothing else.
 DEATHS = 3

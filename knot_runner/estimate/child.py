@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from knot_runner.errors import UserError
 from knot_runner.estimate.processes import Sample, sample
+from knot_runner.util.errors import UserError
 
 #: (moment, *what was told); moments are of ``time.monotonic``, which all processes of a machine share
 ChildMessage = tuple[Any, ...]

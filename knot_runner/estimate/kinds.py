@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from knot_runner.composed import ComposedJob
+from knot_runner.compose.job import ComposedJob
+from knot_runner.config.settings import FederatedSettings, TaskSettings
+from knot_runner.config.strict import digest
 from knot_runner.estimate.pieces import Load, Piece
 from knot_runner.records import read_sealed
-from knot_runner.settings import FederatedSettings, TaskSettings
-from knot_runner.strict import digest
 
 #: Of ``hardware``, what decides how long a piece takes.
 HARDWARE = ("device", "threads", "workers", "engine", "precision", "stack")

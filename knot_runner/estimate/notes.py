@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from knot_runner.composed import ComposedJob
+from knot_runner.compose.job import ComposedJob
+from knot_runner.config.settings import Settings
+from knot_runner.config.strict import digest
 from knot_runner.estimate.child import Tell, watch
 from knot_runner.estimate.kinds import on_texts
-from knot_runner.settings import Settings
-from knot_runner.strict import digest
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ def _alike(job: ComposedJob) -> str:
 
 def inspect_job(tell: Tell, folder: Path, jobs: list[tuple[Settings, Any]]) -> None:
 
+    from knot_runner.data.shared import SharedTasks
     from knot_runner.engine.plugins import load_plugins
-    from knot_runner.pipelines.errand import RunContext, Services
+    from knot_runner.pipelines.context import RunContext, Services
     from knot_runner.run import pipeline_function
-    from knot_runner.tasks.shared import SharedTasks
 
     tasks = SharedTasks()
     means = Services(images=tasks.images, texts=tasks.texts)

@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from knot_runner.composed import ComposedJob
-from knot_runner.errors import UserError
+from knot_runner.compose.job import ComposedJob
 from knot_runner.estimate import kinds
 from knot_runner.estimate.pieces import Cost
 from knot_runner.records import RESULT_FILE, read_record, read_result
+from knot_runner.util.errors import UserError
 
 #: Runs of a task, of no job of the command, that are read at most.
 MAX_RUNS = 60

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from knot_runner.config.settings import Settings
 from knot_runner.engine import loop
 from knot_runner.engine.commit import Checkpoint, save_bytes
 from knot_runner.engine.execute import Executor
@@ -24,8 +25,7 @@ from knot_runner.engine.store import Artefact, Store
 from knot_runner.estimate.child import Tell
 from knot_runner.estimate.kinds import distil_kind, teacher_kind
 from knot_runner.models.tokens import Encoded, batches
-from knot_runner.prepare import select_texts
-from knot_runner.settings import Settings
+from knot_runner.pipelines.text_federation import select_texts
 
 #: The kind of all predictions; a unit is a million tokens, padding included.
 PREDICTION = "predictions"

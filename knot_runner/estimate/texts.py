@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 
+from knot_runner.config.settings import BiasSettings, KnotSettings, Settings
+from knot_runner.config.strict import digest
+from knot_runner.data import load_task
 from knot_runner.engine.plugins import load_plugins
 from knot_runner.engine.requests import Network, Predict, Ref, TextRequest, Train
 from knot_runner.engine.stages import key_of
@@ -26,10 +29,7 @@ from knot_runner.estimate.text_times import PREDICTION, START_KIND, Readable, Ti
 from knot_runner.methods import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
-from knot_runner.prepare import make_federation
-from knot_runner.settings import BiasSettings, KnotSettings, Settings
-from knot_runner.strict import digest
-from knot_runner.tasks import load_task
+from knot_runner.pipelines.text_federation import make_federation
 
 #: Tokens that a random piece of the vocabulary becomes, about.
 PIECES_PER_WORD = 1.3

@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from knot_runner.composed import ComposedJob
-from knot_runner.errors import UserError
+from knot_runner.compose.job import ComposedJob
+from knot_runner.config.settings import FederatedSettings, Settings, TrackerSettings
 from knot_runner.estimate.child import ChildMessage, Seen, Tell, watch
 from knot_runner.estimate.kinds import DISTANCE_MATRICES
 from knot_runner.estimate.pieces import Cost
 from knot_runner.estimate.recorded import run_space
-from knot_runner.settings import FederatedSettings, Settings, TrackerSettings
+from knot_runner.util.errors import UserError
 
 #: What a pipeline reports of its main stage; runs of other methods must come to their end to be known.
 STAGES = {
@@ -133,7 +133,7 @@ def _per_step(steps: list[ChildMessage]) -> float:
 def _carry_out(tell: Tell, folder: Path, settings: Settings, hp: Any, main: str) -> None:
     """The run of ``settings``, whole, in ``folder``; every step of stage ``main`` is told."""
     from knot_runner.engine.plugins import load_plugins
-    from knot_runner.pipelines.errand import RunContext
+    from knot_runner.pipelines.context import RunContext
     from knot_runner.run import pipeline_function
 
     last = 0.0

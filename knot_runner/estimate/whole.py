@@ -8,13 +8,13 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from knot_runner.composed import ComposedJob
-from knot_runner.errors import UserError
+from knot_runner.compose.job import ComposedJob
 from knot_runner.estimate import kinds
 from knot_runner.estimate.child import Seen, Tell, watch
 from knot_runner.estimate.pieces import Cost, Load, Piece
 from knot_runner.estimate.recorded import in_family, recorded_costs
 from knot_runner.estimate.timed import time_piece
+from knot_runner.util.errors import UserError
 
 #: Less time than this shows nothing.
 MIN_SECONDS = 2.0

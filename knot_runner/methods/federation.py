@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from knot_runner.config.settings import Labels, TrainingSettings
+from knot_runner.config.strict import digest
 from knot_runner.engine.requests import EncodedPart, Network, Ref
-from knot_runner.settings import Labels, TrainingSettings
-from knot_runner.strict import digest
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
+from knot_runner.config.settings import KnotSettings, TeachersSettings, build
 from knot_runner.engine.requests import EncodedPart, Objective, Predict, TextRequest, Train
 from knot_runner.engine.store import Artefact
-from knot_runner.errors import UserError, nearest
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.losses import LOSSES, cross_entropy_objective, distillation
 from knot_runner.methods.weighting import WEIGHTINGS, needs_bias
-from knot_runner.settings import KnotSettings, TeachersSettings, build
 from knot_runner.transport import support
+from knot_runner.util.errors import UserError, nearest
 
 KnotState = dict[str, Any]
 

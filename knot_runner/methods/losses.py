@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from knot_runner.config.settings import EntropySettings, SinkhornSettings, build
 from knot_runner.engine.requests import Inputs, SampleLoss
 from knot_runner.methods.weighting import WEIGHTINGS
-from knot_runner.settings import EntropySettings, SinkhornSettings, build
 from knot_runner.transport import Solver, transport_loss
 
 

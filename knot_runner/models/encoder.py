@@ -6,9 +6,9 @@ import math
 
 from torch import Tensor, nn
 
-from knot_runner.errors import UserError
+from knot_runner.config.settings import EncoderSettings
 from knot_runner.models.images import Shape
-from knot_runner.settings import EncoderSettings
+from knot_runner.util.errors import UserError
 
 
 def build_encoder(spec: EncoderSettings, shape: Shape) -> Autoencoder:

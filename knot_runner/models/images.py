@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.errors import UserError
+from knot_runner.config.settings import CnnSettings, ImageModel, MlpSettings, ResnetSettings
 from knot_runner.models.norms import make_norm
-from knot_runner.settings import CnnSettings, ImageModel, MlpSettings, ResnetSettings
+from knot_runner.util.errors import UserError
 
 #: (channels, height, width)
 Shape = tuple[int, int, int]

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.settings import ResnetSettings
+from knot_runner.config.settings import ResnetSettings
 
 MOMENTUM = 0.1
 

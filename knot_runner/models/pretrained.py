@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from knot_runner.errors import UserError
-from knot_runner.files import read_json
-from knot_runner.settings import ModelSettings
+from knot_runner.config.settings import ModelSettings
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import read_json
 
 KEY = "model.weights"
 #: how names of a file's own heads begin (of pre-training and of fine-tuning); position_ids are 0, 1, 2, ..., no weights

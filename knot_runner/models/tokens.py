@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner.errors import UserError
+from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

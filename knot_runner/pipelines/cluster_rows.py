@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from knot_runner import measures
+from knot_runner import metrics
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
-from knot_runner.methods.federated.joined import cluster_work
+from knot_runner.methods.federated.per_cluster import cluster_work
 from knot_runner.methods.federated.population import Population
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.rounds import LogRow
@@ -38,21 +38,21 @@ def measured_row(
     own = _part(found, everyone, cluster)
     logits, labels = own.logits.double().numpy(), own.labels.numpy()
     classes = logits.shape[1]
-    losses = [measures.cross_entropy(logits, labels, heat) if len(labels) else 0.0 for heat in (1.0, temperature)]
+    losses = [metrics.cross_entropy(logits, labels, heat) if len(labels) else 0.0 for heat in (1.0, temperature)]
     row: LogRow = {
-        "confusion": measures.confusion(logits.argmax(1), labels, classes).tolist(),
+        "confusion": metrics.confusion(logits.argmax(1), labels, classes).tolist(),
         "loss": losses[0],
         "tempered_loss": losses[1],
         "clients": own.clients,
     }
     if coordinates is not None:
-        row["sd"] = _distances(measures.softmax(logits), labels, np.asarray(coordinates, dtype=np.float64))
+        row["sd"] = _distances(metrics.softmax(logits), labels, np.asarray(coordinates, dtype=np.float64))
     return row
 
 
 def clusters_accuracy(parts: list[LogRow]) -> float:
     """Of all images of clusters' measured rows."""
-    return measures.accuracy(sum(np.array(part["confusion"]) for part in parts))
+    return metrics.accuracy(sum(np.array(part["confusion"]) for part in parts))
 
 
 def merged(logs: list[list[LogRow]], clusters: list[Population]) -> list[LogRow]:
@@ -82,7 +82,7 @@ def _distances(probabilities: np.ndarray, labels: np.ndarray, points: np.ndarray
     found = []
     for label in range(len(points)):
         own = labels == label
-        found.append(measures.semantic_distance(probabilities[own], labels[own], points) if own.any() else 0.0)
+        found.append(metrics.semantic_distance(probabilities[own], labels[own], points) if own.any() else 0.0)
     return found
 
 
@@ -98,7 +98,7 @@ def _work(parts: list[LogRow]) -> LogRow:
 def _measures(parts: list[LogRow], clusters: list[Population]) -> dict[str, Any]:
     tables = [np.array(part["confusion"]) for part in parts]
     images, table = [int(own.sum()) for own in tables], sum(tables)
-    row: LogRow = {"accuracy": measures.accuracy(table), "f1": measures.macro_f1(table)}
+    row: LogRow = {"accuracy": metrics.accuracy(table), "f1": metrics.macro_f1(table)}
     row |= {key: _mean([part[key] for part in parts], images) for key in ("loss", "tempered_loss")}
     if all("sd" in part for part in parts):
         row["sd"] = _semantic_distance(tables, [part["sd"] for part in parts])

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from knot_runner.config.strict import digest
 from knot_runner.engine.commit import LOG_FILE
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.methods.federated import FederatedMethod
-from knot_runner.methods.federated.joined import cluster_state, per_cluster
+from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines import cluster_rows, scores
-from knot_runner.pipelines.errand import RunContext
-from knot_runner.pipelines.ground import Setup
+from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import LogRow, RoundLog, RoundLoop
-from knot_runner.strict import digest
+from knot_runner.pipelines.setup import Setup
 
 CLUSTERS_STAGE = "clusters"
 #: Bump when a change of code changes what a cluster learns: older artefacts are then not found any more.

@@ -6,20 +6,20 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from knot_runner.config.settings import Centralised
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.seeds import keyed
-from knot_runner.errors import UserError
-from knot_runner.files import write_atomic
 from knot_runner.methods.federated import FederatedMethod, clustering
 from knot_runner.methods.federated.clustering import Clusters
-from knot_runner.methods.federated.joined import joint_state, per_cluster
+from knot_runner.methods.federated.per_cluster import joint_state, per_cluster
 from knot_runner.pipelines import matrix
 from knot_runner.pipelines.cluster_rows import merged
 from knot_runner.pipelines.cluster_training import ClusterWork, train_clusters
-from knot_runner.pipelines.errand import RunContext
-from knot_runner.pipelines.ground import Setup
+from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import TrainingResult, scalars
-from knot_runner.settings import Centralised
+from knot_runner.pipelines.setup import Setup
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import write_atomic
 
 
 @dataclass(frozen=True)

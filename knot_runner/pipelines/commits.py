@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from knot_runner.engine.commit import Checkpoint, Commit
-from knot_runner.stale import code_changes, made_by
+from knot_runner.provenance import code_changes, made_by
 
 #: A commit may take this share of the time since the last one; a kill costs the steps in between, never a number.
 COMMIT_SHARE = 0.1

@@ -12,21 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from knot_runner.config.settings import CoresetKnnSettings, CoresetSettings
+from knot_runner.data.counts import of_images
+from knot_runner.data.images import ImageTask, make_partition
 from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
-from knot_runner.errors import UserError
-from knot_runner.files import write_atomic
 from knot_runner.pipelines import encoding
 from knot_runner.pipelines.commits import Commits
-from knot_runner.pipelines.errand import RunContext, RunInputs
-from knot_runner.settings import CoresetKnnSettings, CoresetSettings
-from knot_runner.tasks.counts import of_images
-from knot_runner.tasks.images import ImageTask, make_partition
+from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.transport import coreset as descent
 from knot_runner.transport.coreset import Descent
 from knot_runner.transport.federated.message import Draws
 from knot_runner.transport.federated.plan import squared_distances
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import write_atomic
 
 #: Training samples, at most, that the finished coreset is compared with.
 COMPARED = 2000

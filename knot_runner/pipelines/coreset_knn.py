@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-from knot_runner import measures
+from knot_runner import metrics
+from knot_runner.config.settings import CoresetKnnSettings
+from knot_runner.data.counts import of_images
+from knot_runner.data.images import ImageTask, Partition, make_partition
 from knot_runner.engine.hardware import prepare_cpu_device
-from knot_runner.errors import UserError
-from knot_runner.files import write_atomic
 from knot_runner.pipelines import encoding
 from knot_runner.pipelines.commits import Commits
+from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.coreset import (
     Clients,
     begin,
@@ -28,11 +30,9 @@ from knot_runner.pipelines.coreset import (
     pull,
     subsample,
 )
-from knot_runner.pipelines.errand import RunContext, RunInputs
-from knot_runner.settings import CoresetKnnSettings
-from knot_runner.tasks.counts import of_images
-from knot_runner.tasks.images import ImageTask, Partition, make_partition
 from knot_runner.transport import coreset as descent
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import write_atomic
 
 
 def run_coreset_knn(errand: RunContext) -> dict[str, Any]:
@@ -152,13 +152,13 @@ def _classify(
     """What the nearest neighbour among ``points`` [M, d] says of ``test`` [T, d]: one classifier for all clients."""
     predicted = KNeighborsClassifier(1, algorithm="brute").fit(points, labels).predict(test)
     truth = task.test.labels
-    table = measures.confusion(predicted, truth, len(task.classes))
+    table = metrics.confusion(predicted, truth, len(task.classes))
     shares = [float((predicted == truth)[rows].mean()) for rows in partition.test if len(rows)]
-    accuracy = measures.accuracy(table)
+    accuracy = metrics.accuracy(table)
     return {
         "metrics": {
             "accuracy": {"ALL": accuracy},
-            "f1": {"ALL": measures.macro_f1(table)},
+            "f1": {"ALL": metrics.macro_f1(table)},
             "client_accuracy": {"weighted": accuracy, "unweighted": float(np.mean(shares))},
         }
     }

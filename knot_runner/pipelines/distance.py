@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from knot_runner.config.settings import FedwadSettings
+from knot_runner.data.gaussians import Gaussians, draw_gaussians
 from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
-from knot_runner.files import write_atomic
-from knot_runner.pipelines.errand import Progress, RunContext, RunInputs
-from knot_runner.processes import warnings_apart
-from knot_runner.settings import FedwadSettings
-from knot_runner.tasks.gaussians import Gaussians, draw_gaussians
+from knot_runner.pipelines.context import Progress, RunContext, RunInputs
 from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between
 from knot_runner.transport.federated.interpolate import wasserstein
 from knot_runner.transport.federated.measure import Measure
+from knot_runner.util.files import write_atomic
+from knot_runner.util.processes import warnings_apart
 
 #: The measure after every iteration is kept up to so many numbers in all (the toy has 8,400); of longer courses the
 #: start, the first iteration and the last.

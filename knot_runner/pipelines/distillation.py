@@ -9,22 +9,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+from knot_runner.config.settings import KnotSettings
+from knot_runner.data import TextTask
+from knot_runner.data.counts import Counts, of_texts
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.store import Store
-from knot_runner.evaluate import evaluate
-from knot_runner.files import refused, write_atomic
 from knot_runner.methods import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.commits import OTHER_DATA, stands
-from knot_runner.pipelines.errand import RunContext, RunInputs
-from knot_runner.prepare import make_federation, model_files, weights_notes
-from knot_runner.settings import KnotSettings
-from knot_runner.stale import made_by
-from knot_runner.tasks import TextTask
-from knot_runner.tasks.counts import Counts, of_texts
+from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.text_evaluation import evaluate
+from knot_runner.pipelines.text_federation import make_federation, model_files, weights_notes
+from knot_runner.provenance import made_by
+from knot_runner.util.files import refused, write_atomic
 
 
 def run_distillation(errand: RunContext) -> dict[str, Any]:

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from knot_runner.config.settings import EncoderSettings
+from knot_runner.config.strict import digest
+from knot_runner.data.images import Images, ImageTask
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.store import Artefact
-from knot_runner.errors import UserError
 from knot_runner.models.encoder import Autoencoder, build_encoder
-from knot_runner.pipelines.errand import RunContext
-from knot_runner.settings import EncoderSettings
-from knot_runner.strict import digest
-from knot_runner.tasks.images import Images, ImageTask
+from knot_runner.pipelines.context import RunContext
+from knot_runner.util.errors import UserError
 
 ENCODER_STAGE = "encoder"
 #: Images that are encoded at once.

@@ -11,19 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner import measures
+from knot_runner import metrics
 from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
-from knot_runner.errors import UserError, nearest
-from knot_runner.files import write_atomic, write_json
 from knot_runner.methods.federated import FEDERATED, FederatedMethod
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.errand import RunContext, RunInputs
-from knot_runner.pipelines.ground import Setup, client_counts, make_setup
+from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.rounds import LogRow, RoundLog, RoundLoop, TrainingResult
+from knot_runner.pipelines.setup import Setup, client_counts, make_setup
+from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.files import write_atomic, write_json
 
 #: (errand, ground, method, engine) -> what was learnt
 Learn = Callable[[RunContext, Setup, FederatedMethod, Engine], TrainingResult]
@@ -126,11 +126,11 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
     curve = [(row["round"], row["accuracy"]) for row in measured]
     return {
         "metrics": {key: {"ALL": last[key]} for key in keys} | {"client_accuracy": last["client_accuracy"]},
-        "best": {"accuracy": best, "round": measures.rounds_to_target(curve, best)},
+        "best": {"accuracy": best, "round": metrics.rounds_to_target(curve, best)},
         "target": target,
-        "rounds_to_target": measures.rounds_to_target(curve, target),
+        "rounds_to_target": metrics.rounds_to_target(curve, target),
         "rounds": len(rows),
-        "rounds_count": measures.ROUNDS_COUNT,
+        "rounds_count": metrics.ROUNDS_COUNT,
     }
 
 

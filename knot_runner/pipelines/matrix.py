@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 import torch
 
+from knot_runner.config.settings import OtddSettings
+from knot_runner.config.strict import digest as digest_of
+from knot_runner.data.counts import of_images
+from knot_runner.data.images import ImageTask, Partition, make_partition
+from knot_runner.data.images.sets import load_image_sets
 from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artefact, Store
-from knot_runner.errors import UserError
-from knot_runner.files import remove_temporaries, write_atomic
+from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.encoding import space
-from knot_runner.pipelines.errand import RunContext, RunInputs
 from knot_runner.pipelines.pair_log import IndexPair, PairLog
 from knot_runner.records import PAIRS_FILE
-from knot_runner.settings import OtddSettings
-from knot_runner.strict import digest as digest_of
-from knot_runner.tasks.counts import of_images
-from knot_runner.tasks.images import ImageTask, Partition, make_partition
-from knot_runner.tasks.images.sets import load_image_sets
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabelledSamples
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import remove_temporaries, write_atomic
 
 DISTANCES_STAGE = "distances"
 #: Bump when a change of code changes what a distance is: older artefacts are then not found any more. (2: float32 is

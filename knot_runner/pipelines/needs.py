@@ -8,9 +8,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from knot_runner.memory import require_memory
-from knot_runner.models.bert import party_model
-from knot_runner.settings import (
+from knot_runner.config.settings import (
     CoresetKnnSettings,
     CoresetSettings,
     EncoderSettings,
@@ -23,6 +21,8 @@ from knot_runner.settings import (
     Settings,
     TaskSettings,
 )
+from knot_runner.models.bert import party_model
+from knot_runner.util.memory import require_memory
 
 #: Bytes of a float32, and of a float64 or int64.
 SHORT, LONG = 4, 8

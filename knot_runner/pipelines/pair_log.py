@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from knot_runner.files import append_synced, set_aside_files
-from knot_runner.strict import digest
+from knot_runner.config.strict import digest
+from knot_runner.util.files import append_synced, set_aside_files
 
 #: Seconds between two entries of the log; a pair is logged by the first that is due after it.
 SYNC_SECONDS = 1.0

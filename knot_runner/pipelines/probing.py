@@ -7,14 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
+from knot_runner.data.counts import of_all_images
 from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.federated.cohort import Blueprint
 from knot_runner.engine.hardware import prepare_device as prepare_device
-from knot_runner.files import write_atomic
-from knot_runner.pipelines.errand import RunContext, RunInputs
-from knot_runner.pipelines.ground import resident
-from knot_runner.tasks.counts import of_all_images
-from knot_runner.temperature import probe_arrays
+from knot_runner.methods.temperature_probe import probe_arrays
+from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.setup import resident
+from knot_runner.util.files import write_atomic
 
 
 def run_probing(errand: RunContext) -> dict[str, Any]:

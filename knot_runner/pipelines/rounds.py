@@ -14,7 +14,7 @@ from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.methods.federated import FederatedMethod
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines.commits import Commits
-from knot_runner.pipelines.errand import RunContext
+from knot_runner.pipelines.context import RunContext
 
 #: One row of a round's log.
 LogRow = dict[str, Any]

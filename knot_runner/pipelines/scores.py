@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knot_runner import measures
+from knot_runner import metrics
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.federated import FederatedMethod
@@ -56,16 +56,16 @@ def score(
     """Accuracy, macro-F1, loss at T=1 and at ``temperature``, semantic distance where classes have coordinates, and the
     clients' accuracies: over all test images (weighted), over clients (unweighted), and of each."""
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
-    table = measures.confusion(logits.argmax(1), labels, logits.shape[1])
+    table = metrics.confusion(logits.argmax(1), labels, logits.shape[1])
     row: dict[str, Any] = {
-        "accuracy": measures.accuracy(table),
-        "f1": measures.macro_f1(table),
-        "loss": measures.cross_entropy(logits, labels, 1.0),
-        "tempered_loss": measures.cross_entropy(logits, labels, temperature),
+        "accuracy": metrics.accuracy(table),
+        "f1": metrics.macro_f1(table),
+        "loss": metrics.cross_entropy(logits, labels, 1.0),
+        "tempered_loss": metrics.cross_entropy(logits, labels, temperature),
     }
     if coordinates is not None:
         points = np.asarray(coordinates, dtype=np.float64)
-        row["sd"] = measures.semantic_distance(measures.softmax(logits), labels, points)
+        row["sd"] = metrics.semantic_distance(metrics.softmax(logits), labels, points)
     row["client_accuracy"] = over_clients(predictions.clients, [len(rows) for rows in population.test])
     row["clients"] = predictions.clients
     return row

@@ -8,9 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from knot_runner.errors import UserError
-from knot_runner.files import write_atomic
-from knot_runner.report.cells import ColumnGroup, ResultTable, TableCell, block_title
+from knot_runner.report.table_model import ColumnGroup, ResultTable, TableCell, block_title
 from knot_runner.report.terminal import summary_table, terminal_table
 from knot_runner.report.text import (
     caption,
@@ -21,6 +19,8 @@ from knot_runner.report.text import (
     paper_text,
     value_text,
 )  # fmt: skip
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import write_atomic
 
 __all__ = ["summary_table", "terminal_table", "table_csv", "table_latex", "table_markdown", "write_table"]
 

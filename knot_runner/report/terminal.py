@@ -8,9 +8,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as Grid
 from rich.text import Text
 
-from knot_runner.report.cells import ColumnGroup as Columns
-from knot_runner.report.cells import ResultTable, TableCell, block_title
-from knot_runner.report.summary import summary_table
+from knot_runner.report.records.run_summary import summary_table
+from knot_runner.report.table_model import ColumnGroup as Columns
+from knot_runner.report.table_model import ResultTable, TableCell, block_title
 from knot_runner.report.text import caption, half_text, paper_text, plain, value_text
 
 __all__ = ["TerminalTable", "short_line", "summary_table", "terminal_table"]

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from knot_runner.files import BusyError, locked
-from knot_runner.settings import Settings
+from knot_runner.config.settings import Settings
+from knot_runner.util.files import BusyError, locked
 
 
 @contextlib.contextmanager

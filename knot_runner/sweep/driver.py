@@ -14,16 +14,16 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from knot_runner.config.settings import Settings
+from knot_runner.data.shared import SharedTasks
 from knot_runner.engine.federated.shared import EnginePool
 from knot_runner.engine.hardware import choose_device
 from knot_runner.engine.shared_executor import ExecutorPool
-from knot_runner.errors import UserError
-from knot_runner.pipelines.errand import Services
-from knot_runner.processes import die_with_parent, ended_by_sigterm
-from knot_runner.settings import Settings
+from knot_runner.pipelines.context import Services
 from knot_runner.sweep.job import JobWork, attempt, job_work
 from knot_runner.sweep.plan import Plan, read_plan
-from knot_runner.tasks.shared import SharedTasks
+from knot_runner.util.errors import UserError
+from knot_runner.util.processes import die_with_parent, ended_by_sigterm
 
 #: Jobs under way at once on a GPU, at most: each merges into the others' stacks, and holds its own state.
 MAX_TOGETHER = 256

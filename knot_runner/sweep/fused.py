@@ -22,12 +22,12 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from knot_runner.composed import run_folder
-from knot_runner.processes import on_sigterm
-from knot_runner.settings import FederatedSettings, KnotSettings, Settings, TeachersSettings, build_run, run_id
+from knot_runner.compose.job import run_folder
+from knot_runner.config.settings import FederatedSettings, KnotSettings, Settings, TeachersSettings, build_run, run_id
 from knot_runner.sweep.plan import STOP, Plan, read_plan
 from knot_runner.sweep.state import read_failure
 from knot_runner.sweep.task import Outcome, cause_of, end, outcome, run_in_process, server
+from knot_runner.util.processes import on_sigterm
 
 #: Methods whose jobs can be threads of one process.
 FUSES = (FederatedSettings, KnotSettings, TeachersSettings)

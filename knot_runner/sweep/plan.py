@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from knot_runner.errors import UserError
-from knot_runner.files import read_json, write_atomic, write_json
-from knot_runner.strict import digest
+from knot_runner.config.strict import digest
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import read_json, write_atomic, write_json
 
 #: Markers beside the plan: no more jobs are begun; jobs that another process is at are waited for.
 STOP, PATIENT = "stop", "patient"

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from knot_runner.errors import UserError
-from knot_runner.files import read_json, write_atomic, write_json
-from knot_runner.processes import on_sigterm
 from knot_runner.records import read_result
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import read_json, write_atomic, write_json
+from knot_runner.util.processes import on_sigterm
 
 #: user: a mistake in the input; disk: it is full; error: an exception; memory: out of it; killed: by a signal; exit:
 #: the job's code left.
@@ -110,7 +110,7 @@ class ProgressFile:
         self._path.unlink(missing_ok=True)
 
     def watch(self, stage: str, done: int, total: int, text: str) -> None:
-        """As :data:`knot_runner.pipelines.errand.Progress`; most calls do nothing."""
+        """As :data:`knot_runner.pipelines.context.Progress`; most calls do nothing."""
         now = time.time()
         if text == "done" or now - self._last < HEARTBEAT_SECONDS:
             return

@@ -13,12 +13,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from knot_runner.composed import run_folder
-from knot_runner.errors import UserError
-from knot_runner.processes import on_sigterm, prepared
-from knot_runner.settings import Settings, build_run, run_id
+from knot_runner.compose.job import run_folder
+from knot_runner.config.settings import Settings, build_run, run_id
 from knot_runner.sweep.plan import STOP, Plan, read_plan
 from knot_runner.sweep.state import EXIT, Kind, clear_failure, status, write_failure
+from knot_runner.util.errors import UserError
+from knot_runner.util.processes import on_sigterm, prepared
 
 #: Seconds a job has to end by itself when its sweep is interrupted; its last commit is whole in any case.
 GRACE = 5.0

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from knot_runner.settings import FedwadSettings
+from knot_runner.config.settings import FedwadSettings
 from knot_runner.transport.federated.fedwad import distance_between
 from knot_runner.transport.federated.interpolate import transport
 from knot_runner.transport.federated.measure import Measure

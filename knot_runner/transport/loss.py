@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from knot_runner.errors import UserError
 from knot_runner.transport.costs import ground_cost
 from knot_runner.transport.newton import semi_dual
 from knot_runner.transport.solver import Solver, TransportError
+from knot_runner.util.errors import UserError
 
 #: a row whose marginal error is beyond this many tolerances is an error, not a result
 SLACK = 1e3

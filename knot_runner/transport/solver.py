@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from knot_runner.strict import require
+from knot_runner.config.strict import require
 
 
 class TransportError(FloatingPointError):

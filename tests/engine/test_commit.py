@@ -6,9 +6,9 @@ import json
 import pytest
 import torch
 
-from knot_runner import files
 from knot_runner.engine.commit import LOG_FILE, Checkpoint, Commit
-from knot_runner.errors import UserError
+from knot_runner.util import files
+from knot_runner.util.errors import UserError
 
 
 def save(checkpoint, step):

@@ -9,13 +9,13 @@ import threading
 import pytest
 import torch
 
+from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine import execute
 from knot_runner.engine.execute import Executor, worker_count
 from knot_runner.engine.requests import Predict
 from knot_runner.engine.stages import key_of, run_one
 from knot_runner.engine.store import Store
 from knot_runner.engine.worker import Event
-from knot_runner.settings import HardwareSettings
 from tests.engine.test_loop import put_texts
 from tests.engine.test_shared_executor import NETWORK, ONE, nothing, training
 

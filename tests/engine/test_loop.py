@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from knot_runner.config.settings import ModelSettings, StageSettings
 from knot_runner.engine import loop
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train, request_key
@@ -13,7 +14,6 @@ from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
 from knot_runner.methods.losses import cross_entropy_objective
 from knot_runner.models.tokens import Encoded, batches
-from knot_runner.settings import ModelSettings, StageSettings
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from knot_runner.config.settings import HardwareSettings, StageSettings
 from knot_runner.engine import shared_executor
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
@@ -18,7 +19,6 @@ from knot_runner.engine.shared_executor import ExecutorPool
 from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Store
 from knot_runner.methods.losses import cross_entropy_objective
-from knot_runner.settings import HardwareSettings, StageSettings
 from tests.engine.test_loop import SPEC, put_texts
 
 #: Objectives of a plug-in: cross-entropy, but each start of it leaves a mark, and then something may happen.

@@ -6,13 +6,13 @@ import dataclasses
 import pytest
 import torch
 
+from knot_runner.config.settings import StageSettings
 from knot_runner.engine import loop, stages
 from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train
 from knot_runner.engine.stages import key_of, missing_of, run_each, run_one
 from knot_runner.engine.store import Store
-from knot_runner.files import BusyError
 from knot_runner.methods.losses import cross_entropy_objective
-from knot_runner.settings import StageSettings
+from knot_runner.util.files import BusyError
 from tests.engine.test_loop import SPEC, put_texts
 
 

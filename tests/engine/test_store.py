@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from knot_runner.engine.store import Store
-from knot_runner.errors import UserError
-from knot_runner.files import BusyError
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import BusyError
 
 
 def test_put_and_get(tmp_path):

@@ -9,8 +9,8 @@ import torch
 from knot_runner.engine.loop import Place
 from knot_runner.engine.stages import key_of
 from knot_runner.engine.worker import Answer, Event, serve
-from knot_runner.errors import UserError
-from knot_runner.files import BusyError
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import BusyError
 from tests.engine.test_execute import fill
 from tests.engine.test_shared_executor import ONE, training
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from knot_runner.config.settings import StageSettings
 from knot_runner.engine import worker_pool
 from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train
 from knot_runner.engine.worker import Event
 from knot_runner.engine.worker_pool import DEATHS, WorkerPool
-from knot_runner.errors import UserError
-from knot_runner.files import BusyError
 from knot_runner.methods.losses import cross_entropy_objective
-from knot_runner.settings import StageSettings
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import BusyError
 from tests.engine.test_loop import SPEC
 
 NETWORK = Network(SPEC, 500, 3)

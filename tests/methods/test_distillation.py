@@ -7,11 +7,11 @@ import ot
 import pytest
 import torch
 
-from knot_runner.errors import UserError
+from knot_runner.config.settings import EntropySettings, SinkhornSettings
 from knot_runner.methods.losses import LOSSES, distillation
 from knot_runner.methods.weighting import WEIGHTINGS
-from knot_runner.settings import EntropySettings, SinkhornSettings
 from knot_runner.transport import Solver, transport_loss
+from knot_runner.util.errors import UserError
 
 Q = torch.tensor([[[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]])  # one text, two teachers
 P = torch.tensor([[[0.5, 0.25, 0.25]]])

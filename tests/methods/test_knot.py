@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from knot_runner.config.settings import BiasSettings, KnotSettings, Labels, ModelSettings, TeachersSettings
 from knot_runner.engine.requests import Network, Predict, Train
 from knot_runner.engine.store import Store
-from knot_runner.errors import UserError
 from knot_runner.methods import knot
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.losses import cross_entropy_objective, distillation
-from knot_runner.settings import BiasSettings, KnotSettings, Labels, ModelSettings, TeachersSettings
+from knot_runner.util.errors import UserError
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
 STAGES = SimpleNamespace(local="the local stage", pretrain="the global stage", distil="the student's stage")

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from knot_runner.errors import UserError
+from knot_runner.config.settings import EncoderSettings
 from knot_runner.models.encoder import build_encoder
-from knot_runner.settings import EncoderSettings
+from knot_runner.util.errors import UserError
 
 
 def spec(kind: str, sizes: list[int]) -> EncoderSettings:

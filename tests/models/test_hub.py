@@ -7,11 +7,11 @@ import pytest
 import torch
 import transformers
 
-from knot_runner.compose import compose_jobs
-from knot_runner.errors import UserError
+from knot_runner.compose.commands import compose_jobs
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.pretrained import load_pretrained
-from knot_runner.prepare import load_vocabulary, weights_identity
+from knot_runner.pipelines.text_federation import load_vocabulary, weights_identity
+from knot_runner.util.errors import UserError
 from tests.models.test_bert import SHAPE, SPEC
 
 HUB = dataclasses.replace(SPEC, weights="hub", vocab="hub", hub_id="someone/tiny", revision="abc123")

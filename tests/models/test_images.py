@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.errors import UserError
+from knot_runner.config.settings import CnnSettings, ConvSettings, ImageModel, MlpSettings, ResnetSettings
 from knot_runner.models.images import build_image_model
-from knot_runner.settings import CnnSettings, ConvSettings, ImageModel, MlpSettings, ResnetSettings
+from knot_runner.util.errors import UserError
 
 DNN = MlpSettings("mlp", "femnist_dnn", [512, 256, 128], "logits")
 MCMAHAN = CnnSettings("cnn", "mcmahan", [ConvSettings(32, 5, 2), ConvSettings(64, 5, 2)], [512], "logits")

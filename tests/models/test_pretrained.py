@@ -15,10 +15,10 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, D
 
 from knot_runner.engine.loop import _start_model
 from knot_runner.engine.requests import Network
-from knot_runner.errors import UserError
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.pretrained import describe_weights, load_pretrained, read_encoder, weight_files
-from knot_runner.prepare import _check_weights
+from knot_runner.pipelines.text_federation import _check_weights
+from knot_runner.util.errors import UserError
 from tests.models.test_bert import SHAPE, SPEC
 
 LOCAL = dataclasses.replace(SPEC, weights="tiny")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertTokenizer
 
-from knot_runner.errors import UserError
 from knot_runner.models.tokens import Encoded, batches, encode, learn_vocabulary, make_tokenizer, read_vocabulary
+from knot_runner.util.errors import UserError
 
 TEXTS = ["The food is GOOD, really good!", "Café wasn't bad [SEP] I said so", "utterly unrepeatable"] * 20
 

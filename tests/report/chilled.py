@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from knot_runner.report.tables import build_table
+from knot_runner.report.tables.build import build_table
 
 ALL = ["accuracy", "delta", "loss", "rounds", "speedup"]
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from knot_runner import measures
-from knot_runner.report.claims import Verdict, judge
-from knot_runner.report.records_view import Job
-from knot_runner.strict import digest
+from knot_runner import metrics
+from knot_runner.config.strict import digest
+from knot_runner.report.claims.verdicts import Verdict, judge
+from knot_runner.report.run_folders import Job
 from tests.report.conftest import DATASETS, LABELS
 
 BASE = {"text": "a claim", "source": "a paper"}
@@ -39,7 +39,7 @@ def knot(factory: Any, method: str, seed: int, skill: float, label: str = "", ro
     )
     arrays = {f"before/{name}.probabilities": shares for name, (shares, _) in before.items()}
     arrays |= {f"{name}.probabilities": shares for name, (shares, _) in after.items()}
-    factory.write(job, metrics=measures.measure_all(after, points), before=measures.measure_all(before, points))
+    factory.write(job, metrics=metrics.measure_all(after, points), before=metrics.measure_all(before, points))
     save_file(arrays | {f"{name}.labels": own for name, own in labels.items()}, job.folder / "predictions.safetensors")
     return job
 

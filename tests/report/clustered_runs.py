@@ -9,12 +9,12 @@ from typing import Any
 
 from rich.console import Console
 
-from knot_runner.report import printed
-from knot_runner.report.cells import ResultTable
-from knot_runner.report.records_view import Job
-from knot_runner.report.tables import build_table
+from knot_runner.config.strict import digest
+from knot_runner.report import paper_tables
+from knot_runner.report.run_folders import Job
+from knot_runner.report.table_model import ResultTable
+from knot_runner.report.tables.build import build_table
 from knot_runner.report.terminal import terminal_table
-from knot_runner.strict import digest
 
 BOTH = ["clusters", "weighted"]
 
@@ -108,7 +108,7 @@ def two_seeds(root: Path) -> list[Job]:
 
 def whole(root: Path) -> list[Job]:
     """Every row of Table 2 over two seeds, all columns: what the paper prints, the second seed 1 point lower."""
-    table = printed.read_printed("fedwad_table2")
+    table = paper_tables.read_printed("fedwad_table2")
     return [
         write(job(root, graph, seed, clients, support or 10, method=method), cells[column][0] / 100 - 0.01 * seed)
         for method, algorithm in table["algorithms"].items()

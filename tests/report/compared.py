@@ -11,11 +11,11 @@ import numpy as np
 import yaml
 from safetensors.numpy import save_file
 
-from knot_runner.measures import measure_data_set
+from knot_runner.config.settings.run_id import run_id
+from knot_runner.metrics import measure_data_set
 from knot_runner.records import read_result, write_result
-from knot_runner.report.compare import Question, compare_runs
-from knot_runner.report.compare_filters import parse_filter
-from knot_runner.settings.run_id import run_id
+from knot_runner.report.compare.answer import Question, compare_runs
+from knot_runner.report.compare.filters import parse_filter
 
 CONFIG: dict[str, Any] = {
     "seed": 0,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from knot_runner.report.records_view import Job
-from knot_runner.strict import digest
+from knot_runner.config.strict import digest
+from knot_runner.report.run_folders import Job
 from tests.report import clustered_runs, pages
 
 LABELS = {

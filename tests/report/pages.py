@@ -7,11 +7,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.compose import compose_all
-from knot_runner.report.page import Asked, Page, build_page
-from knot_runner.report.page_runs import Standing
-from knot_runner.report.records_view import Job
-from knot_runner.show import references
+from knot_runner.cli.show import references
+from knot_runner.compose.commands import compose_all
+from knot_runner.report.page.build import Asked, Page, build_page
+from knot_runner.report.page.runs import Standing
+from knot_runner.report.run_folders import Job
 
 if TYPE_CHECKING:
     from tests.report.conftest import Factory

@@ -8,9 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from knot_runner.report import bootstrap
-from knot_runner.report.bootstrap import EffectEstimate, estimate_effect, holm, interval, p_value, resampled_sums
-from knot_runner.report.stats import mean_interval
+from knot_runner.report.claims import bootstrap
+from knot_runner.report.claims.bootstrap import (
+    EffectEstimate,
+    estimate_effect,
+    holm,
+    interval,
+    p_value,
+    resampled_sums,
+)
+from knot_runner.report.statistics import mean_interval
 
 NUMBERS = st.floats(-5, 5).map(lambda value: round(value, 3))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from knot_runner.measures import rounds_to_target
+from knot_runner.metrics import rounds_to_target
 from tests.report.chilled import build, cell
 from tests.report.claimed import rewrite
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from knot_runner.errors import UserError
+from knot_runner.util.errors import UserError
 from tests.report.chilled import build, cell
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from knot_runner.errors import UserError
-from knot_runner.report.records_view import load_runs
+from knot_runner.report.run_folders import load_runs
+from knot_runner.util.errors import UserError
 from tests.report.claimed import claim, grid, judged, knot, rewrite
 
 

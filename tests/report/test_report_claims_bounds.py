@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from knot_runner.report.claims import threshold
-from knot_runner.report.claims_spec import Claim
+from knot_runner.report.claims.spec import Claim
+from knot_runner.report.claims.verdicts import threshold
 from tests.report.claimed import claim, grid, judged, rewrite
 from tests.report.test_report_claims_measures import courses, rounds_claim
 

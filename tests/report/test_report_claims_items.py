@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from knot_runner import measures
-from knot_runner.report import claims_items
-from knot_runner.report.bootstrap import RESAMPLES, resampled_sums
-from knot_runner.report.claims_items import Want, replicates
-from knot_runner.report.records_view import load_runs, predictions
+from knot_runner import metrics
+from knot_runner.report.claims import items as claims_items
+from knot_runner.report.claims.bootstrap import RESAMPLES, resampled_sums
+from knot_runner.report.claims.items import Want, replicates
+from knot_runner.report.run_folders import load_runs, predictions
 from tests.report import clustered_runs
 from tests.report.claimed import knot
 
@@ -42,7 +42,7 @@ def test_all_measures_are_those_of_measures_py_on_each_resample(factory, side):
     points = np.array(runs[run_id].result["labels"]["coordinates"])
     for b in (0, 1, 17, RESAMPLES - 1):
         rows = {name: np.repeat(np.arange(40), weights[name][b]) for name in stored}
-        expected = measures.measure_all({n: (p[rows[n]], y[rows[n]]) for n, (p, y) in stored.items()}, points)
+        expected = metrics.measure_all({n: (p[rows[n]], y[rows[n]]) for n, (p, y) in stored.items()}, points)
         for want in wanted:
             assert found[want][b] == pytest.approx(expected[want.measure][want.on], abs=1e-5), want
 
@@ -64,7 +64,7 @@ def test_a_class_that_a_resample_misses_counts_for_nothing(factory):
     found, _ = replicates([Want(run_id, "after", m, "MELD") for m in ("f1", "sd")], runs, "")
     for b in range(30):
         rows = np.repeat(np.arange(4), weights[b])
-        expected = measures.measure_data_set(shares[rows], labels[rows], points)
+        expected = metrics.measure_data_set(shares[rows], labels[rows], points)
         for measure in ("f1", "sd"):
             assert found[Want(run_id, "after", measure, "MELD")][b] == pytest.approx(expected[measure], abs=1e-5)
 

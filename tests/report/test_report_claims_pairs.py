@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from knot_runner.errors import UserError
-from knot_runner.report.records_view import Job, load_runs
+from knot_runner.report.run_folders import Job, load_runs
+from knot_runner.util.errors import UserError
 from tests.report import clustered_runs
 from tests.report.claimed import ENTROPY, SINKHORN, claim, grid, judged, knot, rewrite
 from tests.report.clustered_runs import job as clustered

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import yaml
 
-from knot_runner.cli import main
-from knot_runner.compose import compose_all
-from knot_runner.errors import UserError
-from knot_runner.listing import config_folder
-from knot_runner.report import printed
-from knot_runner.report.claims import judge
-from knot_runner.report.claims_spec import read_claims
-from knot_runner.show import references
-from knot_runner.verbs.claims import claims_command
+from knot_runner.cli.main import main
+from knot_runner.cli.show import references
+from knot_runner.cli.verbs.claims import claims_command
+from knot_runner.compose.catalog import config_folder
+from knot_runner.compose.commands import compose_all
+from knot_runner.report import paper_tables
+from knot_runner.report.claims.spec import read_claims
+from knot_runner.report.claims.verdicts import judge
+from knot_runner.util.errors import UserError
 
 PRESETS = {path.stem: yaml.safe_load(path.read_text()) for path in (config_folder() / "experiment").glob("*.yaml")}
 CLAIMED = {name: read_claims(preset["report"]) for name, preset in PRESETS.items() if preset["report"].get("claims")}
@@ -42,7 +42,7 @@ def test_every_claim_is_on_runs_of_its_preset(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["knot_table2", "knot_table3", "knot_table4"])
 def test_the_papers_effects_of_knot(name):
-    table = printed.read_printed(name)
+    table = paper_tables.read_printed(name)
     for claim in CLAIMED[name]:
         if claim.against != "before":
             of, against = (_printed(table, claim.measure, side) for side in (claim.of, claim.against))
@@ -54,12 +54,12 @@ def _printed(table, measure, side):
     """The method's number on ALL, or the mean over the methods with its loss."""
     loss = side.get("method.loss.name")
     methods = [f"{loss}_{weighting}" for weighting in "adue"] if loss else [side["method.name"]]
-    return np.mean([printed.printed_value(table, measure, method, "ALL") for method in methods])
+    return np.mean([paper_tables.printed_value(table, measure, method, "ALL") for method in methods])
 
 
 @pytest.mark.parametrize("name", ["chill_table1", "chill_table2"])
 def test_the_papers_effects_of_chilling(name):
-    table = printed.read_printed(name)
+    table = paper_tables.read_printed(name)
     cases = {
         "femnist": "FEMNIST-DNN", "cifar10": "CIFAR10-CNN", "cifar100": "CIFAR100-ResNet18", "iid": "federated iid",
         "centralised": "centralised iid", "['dirichlet', 'dirichlet_clients']": "federated non-iid",
@@ -81,7 +81,7 @@ def test_the_papers_effects_of_chilling(name):
 @pytest.mark.parametrize("name", [f"fedwad_table{i}" for i in range(1, 6)])
 def test_the_papers_effects_of_clustering(name):
     """Mean over numbers of clients (and supports) of what the columns differ by."""
-    table = printed.read_printed(name)
+    table = paper_tables.read_printed(name)
     for claim in CLAIMED[name]:
         if claim.paper is None:
             continue

@@ -7,9 +7,16 @@ import json
 import pytest
 from rich.console import Console
 
-from knot_runner.errors import UserError
-from knot_runner.report.claims import Verdict
-from knot_runner.report.claims_view import claims_csv, claims_markdown, claims_table, footnotes, more_text, write_claims
+from knot_runner.report.claims.verdicts import Verdict
+from knot_runner.report.claims.view import (
+    claims_csv,
+    claims_markdown,
+    claims_table,
+    footnotes,
+    more_text,
+    write_claims,
+)
+from knot_runner.util.errors import UserError
 
 HELD = Verdict(
     "T=0.05 reaches the target at least twice as fast as T=1 on FEMNIST", "FLex&Chill Table 1", "holds", 2.41, 2.1, 2.8,

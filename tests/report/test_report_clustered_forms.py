@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.compose import compose_all
-from knot_runner.report import printed
-from knot_runner.report.clustered import GridColumn, GridRow
-from knot_runner.report.records_view import Job
+from knot_runner.compose.commands import compose_all
+from knot_runner.report import paper_tables
 from knot_runner.report.render import table_csv, table_latex, table_markdown
+from knot_runner.report.run_folders import Job
+from knot_runner.report.tables.clustered_grid import GridColumn, GridRow
 from tests.report.clustered_runs import build, job, shown, write
 
 TABLES = [f"fedwad_table{number}" for number in range(1, 6)]
@@ -24,7 +24,7 @@ TABLES = [f"fedwad_table{number}" for number in range(1, 6)]
 
 @pytest.mark.parametrize("name", TABLES)
 def test_mean_uplifts_follow_from_the_printed_rows(name: str) -> None:
-    table = printed.read_printed(name)
+    table = paper_tables.read_printed(name)
     for data, uplift in table["uplift"].items():
         rows = [row for algorithm in table["values"][data].values() for row in algorithm.values()]
         assert len(rows) == (9 if name == "fedwad_table1" else 12)
@@ -38,7 +38,7 @@ def test_mean_uplifts_follow_from_the_printed_rows(name: str) -> None:
 
 
 def test_table_1_is_part_of_the_others() -> None:
-    one, rest = printed.read_printed("fedwad_table1"), [printed.read_printed(name) for name in TABLES[1:]]
+    one, rest = paper_tables.read_printed("fedwad_table1"), [paper_tables.read_printed(name) for name in TABLES[1:]]
     for data, algorithms in one["values"].items():
         for algorithm, rows in algorithms.items():
             for clients, cells in rows.items():
@@ -57,11 +57,11 @@ def test_table_1_is_part_of_the_others() -> None:
     ],
 )
 def test_single_numbers(name: str, data: str, algorithm: str, clients: int, column: int, pair: list[float]) -> None:
-    assert printed.read_printed(name)["values"][data][algorithm][clients][column] == pair
+    assert paper_tables.read_printed(name)["values"][data][algorithm][clients][column] == pair
 
 
 def test_the_printed_table_can_be_cited() -> None:
-    cite = printed.cite(printed.read_printed("fedwad_table2"))
+    cite = paper_tables.cite(paper_tables.read_printed("fedwad_table2"))
     assert cite == "paper: Federated Wasserstein Distance, arXiv 2310.01973 (ICLR 2024), Table 2"
 
 

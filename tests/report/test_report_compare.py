@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
-from knot_runner.errors import UserError
-from knot_runner.report.compare_half import halve
-from knot_runner.report.compare_records import read_all
-from knot_runner.report.compare_sheet import MeanEstimate
+from knot_runner.report.compare.half import halve
+from knot_runner.report.compare.records import read_all
+from knot_runner.report.compare.sheet import MeanEstimate
+from knot_runner.util.errors import UserError
 from tests.report.compared import ask, begun, diverged, failed, heads, made, predicted, text, three_temperatures
 
 

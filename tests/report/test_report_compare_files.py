@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from knot_runner.errors import UserError
-from knot_runner.report.compare_files import (
+from knot_runner.cli.verbs.compare import compare_command as verb
+from knot_runner.report.compare.files import (
     TerminalSheet,
     form_of,
     sheet_csv,
@@ -19,8 +19,8 @@ from knot_runner.report.compare_files import (
     to_parquet,
     write,
 )
-from knot_runner.report.compare_sheet import Column, MeanEstimate, Sheet, frame, mean_estimate
-from knot_runner.verbs.compare import compare_command as verb
+from knot_runner.report.compare.sheet import Column, MeanEstimate, Sheet, frame, mean_estimate
+from knot_runner.util.errors import UserError
 from tests.report.compared import begun, made
 
 HOSTILE = '=1+1 a|b_&% <i> $x$ \x1b[31m {y} \\ "q"'

@@ -7,10 +7,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from knot_runner.errors import UserError
-from knot_runner.report import compare_measures
-from knot_runner.report.compare_filters import parse_filter, split_commas
-from knot_runner.report.compare_settings import (
+from knot_runner.report.compare import measures as compare_measures
+from knot_runner.report.compare.config_yaml import DEEPEST, LONGEST_CONFIG, read_config
+from knot_runner.report.compare.filters import parse_filter, split_commas
+from knot_runner.report.compare.settings import (
     as_number,
     flatten_settings,
     resolve_key,
@@ -21,7 +21,7 @@ from knot_runner.report.compare_settings import (
     varying,
     written,
 )
-from knot_runner.report.compare_yaml import DEEPEST, LONGEST_CONFIG, read_config
+from knot_runner.util.errors import UserError
 
 numbers = st.one_of(st.integers(-(10**15), 10**15), st.floats(allow_nan=False, allow_infinity=False, width=64))
 words = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=6)

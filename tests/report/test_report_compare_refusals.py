@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from knot_runner.errors import UserError
+from knot_runner.cli.verbs.compare import compare_command as verb
 from knot_runner.records import read_result, write_result
-from knot_runner.verbs.compare import compare_command as verb
+from knot_runner.util.errors import UserError
 from tests.report.compared import ask, begun, failed, heads, made, text, three_temperatures
 
 

@@ -9,12 +9,13 @@ import pytest
 from rich.console import Console
 from safetensors.numpy import save_file
 
-from knot_runner.errors import UserError
 from knot_runner.records import read_result, write_result
-from knot_runner.report import canvas, sound
-from knot_runner.report.figure_coreset import coreset_accuracy, coreset_images
-from knot_runner.report.records_view import Job
-from knot_runner.report.summary import summary_table
+from knot_runner.report import figure_style
+from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
+from knot_runner.report.records import schema as sound
+from knot_runner.report.records.run_summary import summary_table
+from knot_runner.report.run_folders import Job
+from knot_runner.util.errors import UserError
 
 BOTH = {
     "task": "mnist", "method": "coreset", "seed": 0, "status": "done", "source": "local", "points": 4, "clients": 5,
@@ -86,7 +87,8 @@ def test_images_are_drawn_in_the_order_of_their_labels(tmp_path: Path) -> None:
         for name in ("exact", "FedWaD, S=10")
     ]
     assert (
-        imread(tmp_path / "f.png").shape[1] / canvas.DPI > 5 and len((tmp_path / "f.csv").read_text().splitlines()) == 5
+        imread(tmp_path / "f.png").shape[1] / figure_style.DPI > 5
+        and len((tmp_path / "f.csv").read_text().splitlines()) == 5
     )
 
 

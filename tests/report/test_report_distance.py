@@ -14,15 +14,15 @@ import pytest
 from rich.console import Console
 from safetensors.numpy import save_file
 
-from knot_runner.errors import UserError
-from knot_runner.files import write_json
-from knot_runner.report import canvas
-from knot_runner.report.figure_distance import moving_measure
-from knot_runner.report.figure_runtime import distance_runtime
-from knot_runner.report.kind_distance import distance_summary
-from knot_runner.report.records_view import Job
-from knot_runner.report.sound import result_problem
-from knot_runner.strict import digest
+from knot_runner.config.strict import digest
+from knot_runner.report import figure_style
+from knot_runner.report.figures.distance_runtime import distance_runtime
+from knot_runner.report.figures.moving_measure import moving_measure
+from knot_runner.report.records.distance import distance_summary
+from knot_runner.report.records.schema import result_problem
+from knot_runner.report.run_folders import Job
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import write_json
 
 
 def record(mode: str = "approximate", seed: int = 0, support: int = 4, n: int = 20, **changes: Any) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def test_every_figure_is_drawn(tmp_path: Path, figure: Any) -> None:
     path = tmp_path / "figure.png"
     lines = figure(modes(tmp_path, 2), path, notes=["a note"], command="knot-runner x")
     image = imread(path)
-    height, width = np.array(image.shape[:2]) / canvas.DPI  # inches
+    height, width = np.array(image.shape[:2]) / figure_style.DPI  # inches
     assert 5 <= width <= 14 and 3 <= height <= 10
     assert (image[..., :3].min(2) < 0.9).mean() > 0.01
     assert lines and not any("nan" in line for line in lines) and table(path)

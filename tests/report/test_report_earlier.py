@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from knot_runner.config.strict import digest
 from knot_runner.pipelines.federated import summarise
-from knot_runner.report.earlier import rounds_trained
-from knot_runner.report.records_view import load_runs
-from knot_runner.report.summary import summary_table
-from knot_runner.strict import digest
+from knot_runner.report.records.earlier import rounds_trained
+from knot_runner.report.records.run_summary import summary_table
+from knot_runner.report.run_folders import load_runs
 from tests.report.test_report_summary import shown
 
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from knot_runner.errors import UserError
-from knot_runner.report import canvas
-from knot_runner.report.figure_bias import probe_moves
-from knot_runner.report.figure_labels import by_name
-from knot_runner.report.figure_simplex import face, foot
-from knot_runner.report.figure_vectors import separation
-from knot_runner.report.figures import FIGURES
-from knot_runner.report.records_view import load_runs
+from knot_runner.report import figure_style
+from knot_runner.report.figures.bias import probe_moves
+from knot_runner.report.figures.cls_vectors import separation
+from knot_runner.report.figures.expected_label import by_name
+from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.figures.simplex import face, foot
+from knot_runner.report.run_folders import load_runs
+from knot_runner.util.errors import UserError
 
 #: The figures of KNOT; the others have files of their own.
 OF_TEXTS = ("expected_label", "confidence", "tsne", "support", "epsilon", "bias", "probe")
@@ -57,7 +57,7 @@ def test_every_figure_is_drawn(jobs: Any, tmp_path: Path, name: str, task: str) 
     path = tmp_path / "figure.png"
     lines = FIGURES[name](jobs(task), path, notes=["a note"], command="knot-runner x")
     width, height = size(path)
-    assert 5 <= width / canvas.DPI <= 12 and 3 <= height / canvas.DPI <= 9  # inches
+    assert 5 <= width / figure_style.DPI <= 12 and 3 <= height / figure_style.DPI <= 9  # inches
     assert is_drawn(path)
     assert lines and all(isinstance(line, str) and "nan" not in line for line in lines)
     assert not list(tmp_path.glob("*.tmp"))

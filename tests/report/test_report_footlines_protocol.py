@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from knot_runner.report.footlines import protocol
+from knot_runner.report.tables.footnotes import protocol
 
 
 def run(status="done", **result):

@@ -1,7 +1,7 @@
 """The line that says what a table's numbers were made with follows the composed settings."""
 
-from knot_runner.compose import compose_jobs
-from knot_runner.report.made_with import made_with
+from knot_runner.compose.commands import compose_jobs
+from knot_runner.report.tables.made_with import made_with
 
 
 def said(*overrides):

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.compose import compose_all
-from knot_runner.errors import UserError
-from knot_runner.report.page import Page, build_page, render_page, write_page
-from knot_runner.report.page_runs import Standing
-from knot_runner.report.records_view import Job
+from knot_runner.cli.show import references
+from knot_runner.cli.verbs.report import report_command
+from knot_runner.compose.commands import compose_all
+from knot_runner.report.page.build import Page, build_page, render_page, write_page
+from knot_runner.report.page.runs import Standing
+from knot_runner.report.run_folders import Job
 from knot_runner.report.text import plain
-from knot_runner.show import references
-from knot_runner.verbs.report import report_command
+from knot_runner.util.errors import UserError
 from tests.report.conftest import Factory
 from tests.report.pages import Reader, asked, made, page_of, placed
 
@@ -192,6 +192,6 @@ def test_the_verb_without_runs(tmp_path: Path) -> None:
 
 
 def test_a_report_does_not_import_torch() -> None:
-    code = "import sys, knot_runner.report.page, knot_runner.verbs.report; print('torch' in sys.modules)"
+    code = "import sys, knot_runner.report.page.build, knot_runner.cli.verbs.report; print('torch' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout == "False\n"

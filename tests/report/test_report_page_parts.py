@@ -12,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from knot_runner.errors import UserError
-from knot_runner.report import canvas, page_figures, page_runs, page_settings
-from knot_runner.report.claims import judge
-from knot_runner.report.claims_view import effect_text, footnotes, interval_text
-from knot_runner.report.page import render_page
-from knot_runner.report.records_view import Job, load_runs
+from knot_runner.report import figure_style
+from knot_runner.report.claims.verdicts import judge
+from knot_runner.report.claims.view import effect_text, footnotes, interval_text
+from knot_runner.report.page import figures as page_figures
+from knot_runner.report.page import runs as page_runs
+from knot_runner.report.page import settings as page_settings
+from knot_runner.report.page.build import render_page
+from knot_runner.report.run_folders import Job, load_runs
+from knot_runner.util.errors import UserError
 from tests.report.conftest import Factory
 from tests.report.pages import Reader, made, page_of
 
@@ -28,7 +31,7 @@ def test_figures_are_in_the_page_as_drawn(finished: list[Job]) -> None:
     (figure,) = page_of(finished, figures=["bias"]).figures
     image = Image.open(io.BytesIO(base64.b64decode(figure.image.partition(",")[2])))
     assert image.format == "PNG"
-    assert (figure.width, figure.height) == tuple(round(side * 96 / canvas.DPI) for side in image.size)
+    assert (figure.width, figure.height) == tuple(round(side * 96 / figure_style.DPI) for side in image.size)
     assert any(line.startswith("MELD: ") for line in figure.lines)
     assert figure.about.startswith("Bars of B_k") and "returns" not in figure.about
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knot_runner.errors import UserError
-from knot_runner.report import canvas
-from knot_runner.report.figure_partition import draw_partition, partition_lines
+from knot_runner.report import figure_style
+from knot_runner.report.figures.partition import draw_partition, partition_lines
+from knot_runner.util.errors import UserError
 
 
 @pytest.fixture(autouse=True)
 def as_printed(printed_resolution: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of this file are as users get them."""
-    monkeypatch.setattr(canvas, "DPI", printed_resolution)
+    monkeypatch.setattr(figure_style, "DPI", printed_resolution)
 
 
 def read(path: Path) -> np.ndarray:

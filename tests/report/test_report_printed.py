@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from knot_runner.errors import UserError
-from knot_runner.report import printed
-from knot_runner.report.cells import METHOD_NAMES
+from knot_runner.report import paper_tables
+from knot_runner.report.table_model import METHOD_NAMES
+from knot_runner.util.errors import UserError
 
 OF_METHODS = ["knot_table2", "knot_table3", "knot_table4"]
 
 
 @pytest.mark.parametrize("name", OF_METHODS)
 def test_eight_methods_and_every_column(name: str) -> None:
-    table = printed.read_printed(name)
+    table = paper_tables.read_printed(name)
     assert table["columns"][-1] == "ALL" and table["global"] == table["columns"][-2]
     for rows in table["metrics"].values():
         assert tuple(rows) == METHOD_NAMES
@@ -22,12 +22,12 @@ def test_eight_methods_and_every_column(name: str) -> None:
 
 @pytest.mark.parametrize("name", OF_METHODS)
 def test_sd_of_all_is_the_mean_of_its_columns(name: str) -> None:
-    for row in printed.read_printed(name)["metrics"]["sd"].values():
+    for row in paper_tables.read_printed(name)["metrics"]["sd"].values():
         assert row[-1] == pytest.approx(sum(row[:-1]) / (len(row) - 1), abs=0.0081)
 
 
 def test_pooled_accuracy_of_all_follows_from_the_test_sizes() -> None:
-    table, sizes = printed.read_printed("knot_table4"), printed.read_printed("knot_table1")["datasets"]["nli"]
+    table, sizes = paper_tables.read_printed("knot_table4"), paper_tables.read_printed("knot_table1")["datasets"]["nli"]
     weights = [sizes[name]["test"] for name in table["columns"][:-1]]
     for row in table["metrics"]["accuracy"].values():
         pooled = sum(w * v for w, v in zip(weights, row[:-1], strict=True)) / sum(weights)
@@ -49,26 +49,29 @@ def test_pooled_accuracy_of_all_follows_from_the_test_sizes() -> None:
     ],
 )
 def test_single_numbers(name: str, metric: str, method: str, dataset: str, value: float | None) -> None:
-    assert printed.printed_value(printed.read_printed(name), metric, method, dataset) == value
+    assert paper_tables.printed_value(paper_tables.read_printed(name), metric, method, dataset) == value
 
 
 def test_table_of_locals_keeps_the_printed_slip_and_says_so() -> None:
-    table = printed.read_printed("knot_table1")
+    table = paper_tables.read_printed("knot_table1")
     assert table["datasets"]["sa"]["Cloths"]["train"] == 19470
     assert any("19,470" in note and "dropped digit" in note for note in table["notes"])
     assert [table["datasets"]["erc"][f"DyDa{i}"]["score"] for i in range(3)] == [0.38, 0.34, 0.40]
 
 
 def test_bias_shares_sum_to_one() -> None:
-    for task, teachers in printed.read_printed("knot_bias")["shares"].items():
+    for task, teachers in paper_tables.read_printed("knot_bias")["shares"].items():
         for name, shares in teachers.items():
             assert sum(shares) == pytest.approx(1, abs=0.003), (task, name)
 
 
 def test_unknown_table_names_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'knot_table2'"):
-        printed.read_printed("knot_tabel2")
+        paper_tables.read_printed("knot_tabel2")
 
 
 def test_every_table_can_be_cited() -> None:
-    assert printed.cite(printed.read_printed("knot_table3")) == "paper: KNOT, arXiv 2110.02432v2 (COLING 2022), Table 3"
+    assert (
+        paper_tables.cite(paper_tables.read_printed("knot_table3"))
+        == "paper: KNOT, arXiv 2110.02432v2 (COLING 2022), Table 3"
+    )

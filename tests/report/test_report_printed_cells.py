@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import yaml
 
-from knot_runner.listing import config_folder
-from knot_runner.report import printed
-from knot_runner.report.cells import METHOD_NAMES as EIGHT
-from knot_runner.report.claims_spec import read_claims
+from knot_runner.compose.catalog import config_folder
+from knot_runner.report import paper_tables
+from knot_runner.report.claims.spec import read_claims
+from knot_runner.report.table_model import METHOD_NAMES as EIGHT
 
 
 def sums(rows: list[list[float]], unit: int) -> tuple[list[int], list[int]]:
@@ -42,7 +42,7 @@ METHODS = {
 
 @pytest.mark.parametrize(("name", "measure"), METHODS)
 def test_cells_of_knots_tables(name: str, measure: str) -> None:
-    table, (columns, rows, downward) = printed.read_printed(name), METHODS[name, measure]
+    table, (columns, rows, downward) = paper_tables.read_printed(name), METHODS[name, measure]
     assert table["columns"] == columns.split()
     cells = table["metrics"][measure]
     assert sums([cells[method] for method in EIGHT], 100) == (rows, downward)
@@ -65,13 +65,13 @@ CHILLED = {
 
 @pytest.mark.parametrize(("name", "case"), CHILLED)
 def test_cells_of_chillings_tables(name: str, case: str) -> None:
-    values = printed.read_printed(name)["values"][case]
+    values = paper_tables.read_printed(name)["values"][case]
     assert sums([values[t] for t in TEMPERATURES], 1000) == CHILLED[name, case]
 
 
 def test_cells_of_the_notebook() -> None:
     """Accuracy after rounds 1, 10, ..., 50, then the loss after 50; in ten-thousandths."""
-    values = printed.read_printed("chill_mnist_notebook")["values"]["MNIST"]
+    values = paper_tables.read_printed("chill_mnist_notebook")["values"]["MNIST"]
     assert sums([values[t] for t in TEMPERATURES[:5]], 10000) == (
         [2055846, 3173182, 4215307, 4632374, 4950655],
         [915400, 2810300, 3504200, 3836400, 3844600, 4081300, 35164],
@@ -100,7 +100,7 @@ CLUSTERED_CELLS = {
 
 @pytest.mark.parametrize("name", CLUSTERED_CELLS)
 def test_cells_of_fedwads_tables(name: str) -> None:
-    table, (datasets, clients, *expected) = printed.read_printed(name), CLUSTERED_CELLS[name]
+    table, (datasets, clients, *expected) = paper_tables.read_printed(name), CLUSTERED_CELLS[name]
     cells = [
         table["values"][data][algorithm][count]
         for data in datasets.split()
@@ -123,14 +123,14 @@ SIZES = {
 
 @pytest.mark.parametrize("task", SIZES)
 def test_cells_of_the_table_of_data(task: str) -> None:
-    rows = printed.read_printed("knot_table1")["datasets"][task]
+    rows = paper_tables.read_printed("knot_table1")["datasets"][task]
     found = {
         name: (row["train"], row["valid"], row["test"], round(100 * row["score"]))
         for name, row in rows.items()
         if row["role"] != "transfer"
     }
     assert found == SIZES[task]
-    assert printed.read_printed("knot_table1")["datasets"]["sa"]["Grocery"]["train"] == 104817
+    assert paper_tables.read_printed("knot_table1")["datasets"]["sa"]["Grocery"]["train"] == 104817
 
 
 def effects() -> list[Any]:

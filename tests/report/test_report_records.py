@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from knot_runner.errors import UserError
-from knot_runner.report.records_view import cls_vectors, load_runs, predictions, probes, readable, rounds
+from knot_runner.report.run_folders import cls_vectors, load_runs, predictions, probes, readable, rounds
+from knot_runner.util.errors import UserError
 
 
 def test_reads_a_finished_run(factory: Any) -> None:

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from knot_runner.errors import UserError
-from knot_runner.report.cells import ColumnGroup, TableCell
 from knot_runner.report.render import table_csv, table_latex, table_markdown, terminal_table, write_table
-from knot_runner.report.tables import build_table
+from knot_runner.report.table_model import ColumnGroup, TableCell
+from knot_runner.report.tables.build import build_table
 from knot_runner.report.terminal import short_line
 from knot_runner.report.text import escape_csv, escape_latex, escape_markdown, number, plain, value_text
+from knot_runner.util.errors import UserError
 
 GROUP = ColumnGroup("f1", "macro F1", ("ALL",), ("",))
 HOSTILE = "=cmd|' /C calc'!A0 \x1b[31mred\x1b[0m <script>x</script> a_b $x$ \\input{y} | [red]z[/red] 5% #&~^{}"

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.errors import UserError
-from knot_runner.report import canvas
-from knot_runner.report.figure_rounds import others_change, participants_change
-from knot_runner.report.figures import FIGURES
+from knot_runner.report import figure_style
+from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.figures.rounds import others_change, participants_change
 from knot_runner.report.series import band, smoothed
+from knot_runner.util.errors import UserError
 
 
 def rows_of_csv(path: Path) -> list[dict[str, str]]:
@@ -40,7 +40,7 @@ def test_figures_are_drawn_with_their_numbers(jobs: list[Any], tmp_path: Path, n
     path = tmp_path / "figure.png"
     lines = FIGURES[name](jobs, path, notes=["a note"])
     image = imread(path)
-    height, width = (pixels / canvas.DPI for pixels in image.shape[:2])  # inches
+    height, width = (pixels / figure_style.DPI for pixels in image.shape[:2])  # inches
     assert 5 <= width <= 13 and 2.5 <= height <= 9
     assert (image[..., :3].min(2) < 0.9).mean() > 0.01
     assert len(lines) == 4 and all("nan" not in line for line in lines)

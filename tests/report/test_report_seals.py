@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from knot_runner.errors import UserError
 from knot_runner.records import read_result, write_result
-from knot_runner.report import probe_view
-from knot_runner.report.canvas import figure_of
-from knot_runner.report.chilling import with_learning_curves
-from knot_runner.report.claims_items import _test_sizes
-from knot_runner.report.compare import Question, compare_runs
-from knot_runner.report.figure_coreset import _strip
-from knot_runner.report.figure_distance import _scatter
-from knot_runner.report.footlines import absences
-from knot_runner.report.records_view import Job, Run, cls_vectors, load_runs, predictions, probes, readable, rounds
+from knot_runner.report.claims.items import _test_sizes
+from knot_runner.report.compare.answer import Question, compare_runs
+from knot_runner.report.figure_style import figure_of
+from knot_runner.report.figures.coreset import _strip
+from knot_runner.report.figures.moving_measure import _scatter
+from knot_runner.report.records import probe as probe_view
+from knot_runner.report.run_folders import Job, Run, cls_vectors, load_runs, predictions, probes, readable, rounds
+from knot_runner.report.tables.chilling import with_learning_curves
+from knot_runner.report.tables.footnotes import absences
+from knot_runner.util.errors import UserError
 from tests.report.compared import made
 
 

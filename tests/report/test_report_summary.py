@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from knot_runner.report.summary import summary_table
+from knot_runner.report.records.run_summary import summary_table
 
 HOSTILE = "\x1b[31mred\x1b[0m [red]z[/red]"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from knot_runner.errors import UserError
-from knot_runner.report.cells import METHOD_NAMES, display
-from knot_runner.report.tables import build_table
+from knot_runner.report.table_model import METHOD_NAMES, display
+from knot_runner.report.tables.build import build_table
+from knot_runner.util.errors import UserError
 
 
 def cell(table: Any, row: str, group: str, column: str) -> Any:

@@ -10,10 +10,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from knot_runner.errors import UserError
-from knot_runner.report import canvas, probe_view
-from knot_runner.report.figure_temperature import boundary_figure, gradient_figure, softmax_figure, temperature_colours
-from knot_runner.report.records_view import load_runs
+from knot_runner.report import figure_style
+from knot_runner.report.figures.temperature_probe import (
+    boundary_figure,
+    gradient_figure,
+    softmax_figure,
+    temperature_colours,
+)
+from knot_runner.report.records import probe as probe_view
+from knot_runner.report.run_folders import load_runs
+from knot_runner.util.errors import UserError
 
 FIGURES = [gradient_figure, boundary_figure, softmax_figure]
 TEMPERATURES = [4.0, 1.0, 0.05]
@@ -52,8 +58,8 @@ def job(factory: Any, seed: int = 0, label: str = "", change: dict[str, Any] | N
 
 
 def seal(path: Path, result: dict[str, Any]) -> None:
-    from knot_runner.files import write_json
-    from knot_runner.strict import digest
+    from knot_runner.config.strict import digest
+    from knot_runner.util.files import write_json
 
     write_json(path, {**result, "digest": digest(result, 64)})
 
@@ -71,7 +77,7 @@ def test_every_figure_is_drawn_with_its_csv(factory: Any, tmp_path: Path, figure
     path = tmp_path / "figure.png"
     lines = figure(jobs, path, notes=["a note"], command="knot-runner x")
     image = imread(path)
-    height, width = (pixels / canvas.DPI for pixels in image.shape[:2])  # inches
+    height, width = (pixels / figure_style.DPI for pixels in image.shape[:2])  # inches
     assert 5 <= width <= 13 and 3 <= height <= 13
     assert (image[..., :3].min(2) < 0.9).mean() > 0.01
     assert lines and not any("nan" in line for line in lines)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from knot_runner.errors import UserError
-from knot_runner.report import printed
-from knot_runner.report.tables import build_table
+from knot_runner.report import paper_tables
+from knot_runner.report.tables.build import build_table
+from knot_runner.util.errors import UserError
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_trace_of_several_cases_is_refused(federated: Any, mnist: list[Any]) -> 
 
 def test_printed_tables_keep_the_papers_arithmetic() -> None:
     """Deltas and speed-ups follow from accuracies and rounds, but for the two slips and rounding."""
-    table = printed.read_printed("chill_table1")
+    table = paper_tables.read_printed("chill_table1")
     wrong = []
     for case, rows in table["values"].items():
         accuracy, _, _, rounds, _ = rows[1.0]

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from knot_runner.cli import main
+from knot_runner.cli.main import main
 from tests.tiny import TINY_IMAGES, replaced
 
 HERE = Path(__file__).parent

@@ -1,7 +1,7 @@
 """Jobs and plans of sweeps, for tests that launch them by hand."""
 
-from knot_runner.compose import compose_all
-from knot_runner.settings import run_id
+from knot_runner.compose.commands import compose_all
+from knot_runner.config.settings import run_id
 from knot_runner.sweep.plan import PlannedJob, new_plan, write_plan
 from tests.tiny import TINY_IMAGES
 

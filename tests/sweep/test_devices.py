@@ -4,10 +4,10 @@ import contextlib
 
 import pytest
 
-from knot_runner.compose import compose_all
+from knot_runner.compose.commands import compose_all
 from knot_runner.engine.hardware import choose_device
-from knot_runner.errors import UserError
 from knot_runner.sweep.devices import leased
+from knot_runner.util.errors import UserError
 
 
 def settings(out, devices):

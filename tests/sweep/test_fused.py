@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from knot_runner.files import locked
+from knot_runner.config.settings import run_id
 from knot_runner.records import lock_of
-from knot_runner.report.summary import summary_table
-from knot_runner.settings import run_id
+from knot_runner.report.records.run_summary import summary_table
 from knot_runner.sweep import driver, fused, job, task
+from knot_runner.util.files import locked
 from tests.forked import Forked
 from tests.sweep.grids import LAUNCHERS, begun, faulty, results, small, sweep
 from tests.sweep.planned import composed, planned

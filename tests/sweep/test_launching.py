@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from knot_runner.config.settings import run_id
 from knot_runner.records import write_result
-from knot_runner.settings import run_id
 from knot_runner.sweep import job, launching, task
 from knot_runner.sweep.plan import PATIENT, STOP, PlannedJob, read_outcomes
 from knot_runner.sweep.state import read_failure, write_failure

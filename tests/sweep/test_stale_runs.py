@@ -2,9 +2,9 @@
 
 import json
 
-from knot_runner.cli import main
+from knot_runner.cli.main import main
+from knot_runner.provenance import code_version
 from knot_runner.records import read_result, write_result
-from knot_runner.stale import code_version
 from tests.tiny import TINY_IMAGES
 
 

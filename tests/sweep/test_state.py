@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from knot_runner.errors import UserError
 from knot_runner.sweep import state
 from knot_runner.sweep.plan import (
     PATIENT,
@@ -18,6 +17,7 @@ from knot_runner.sweep.plan import (
     write_plan,
 )
 from knot_runner.sweep.task import cause_of
+from knot_runner.util.errors import UserError
 
 
 def test_a_failure_is_one_line_and_counts(tmp_path):

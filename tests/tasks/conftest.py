@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from knot_runner.settings import TaskSettings, build
+from knot_runner.config.settings import TaskSettings, build
 
 PRESETS = Path(__file__).resolve().parents[2] / "conf" / "task"
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from knot_runner.stale import Opened
+from knot_runner.provenance import Opened
 
 _watched: list[tuple[Path, set[str]]] = []
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knot_runner.tasks import load_task
-from knot_runner.tasks.counts import Counts, of_all_images, of_images, of_texts
-from knot_runner.tasks.images import Images, ImageTask, Partition
+from knot_runner.data import load_task
+from knot_runner.data.counts import Counts, of_all_images, of_images, of_texts
+from knot_runner.data.images import Images, ImageTask, Partition
 
 
 def counts(called: str = "clients", alike: bool = True, **trained: list[int]) -> Counts:
@@ -77,9 +77,9 @@ def test_data_sets_of_images_do_not_share_classes() -> None:
 def test_many_parties_are_one_line_and_not_in_the_record(monkeypatch) -> None:
     made = counts(**{f"c{i}": [i, 1, 0, 0] for i in range(13)})
     assert made.lines()[0] == "13 clients, train: 1 to 13 examples each (median 7) of 1 to 2 classes"
-    monkeypatch.setattr("knot_runner.tasks.counts.MAX_RECORDED", 12)
+    monkeypatch.setattr("knot_runner.data.counts.MAX_RECORDED", 12)
     assert made.record()["parties"] == {"ALL": {"train": [78, 13, 0], "test": [13, 13, 13]}}
-    monkeypatch.setattr("knot_runner.tasks.counts.MAX_RECORDED", 13)
+    monkeypatch.setattr("knot_runner.data.counts.MAX_RECORDED", 13)
     assert len(made.record()["parties"]) == 13
 
 

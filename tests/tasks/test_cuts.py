@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from knot_runner.errors import UserError
-from knot_runner.settings import SplitFile
-from knot_runner.tasks import cuts
-from knot_runner.tasks.examples import Examples
+from knot_runner.config.settings import SplitFile
+from knot_runner.data import cuts
+from knot_runner.data.examples import Examples
+from knot_runner.util.errors import UserError
 
 PAPER = SplitFile(valid=0.102, test=0.198, seed=2021)
 LABEL_LISTS = st.lists(st.integers(0, 4), min_size=2, max_size=120)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.errors import UserError
-from knot_runner.settings import GaussiansSettings
-from knot_runner.strict import build
-from knot_runner.tasks.gaussians import draw_gaussians
+from knot_runner.config.settings import GaussiansSettings
+from knot_runner.config.strict import build
+from knot_runner.data.gaussians import draw_gaussians
+from knot_runner.util.errors import UserError
 
 TOY = GaussiansSettings("gaussians", "gaussians", "generated", 200, 1, 2, 0.2, 4 * 2**0.5)
 

@@ -7,8 +7,8 @@ from typing import Any
 import datasets
 import pytest
 
-from knot_runner.errors import UserError
-from knot_runner.tasks import load_task
+from knot_runner.data import load_task
+from knot_runner.util.errors import UserError
 
 ROWS = {
     "text": [f"row {i}" for i in range(20)],

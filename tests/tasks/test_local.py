@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.errors import UserError
-from knot_runner.tasks import load_task
+from knot_runner.data import load_task
+from knot_runner.util.errors import UserError
 
 
 def test_roles_and_splits(folder: Path, task_dict, make) -> None:

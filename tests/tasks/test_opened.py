@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.settings import TaskSettings
-from knot_runner.stale import Opened, opened
-from knot_runner.tasks import load_task
+from knot_runner.config.settings import TaskSettings
+from knot_runner.data import load_task
+from knot_runner.provenance import Opened, fingerprints
 from tests.tasks import opens
 
 
@@ -37,7 +37,7 @@ def test_all_formats(folder: Path, all_formats) -> None:
 
 def test_a_relative_folder_reads_what_an_absolute_one_does(folder: Path, all_formats, monkeypatch) -> None:
     monkeypatch.chdir(folder.parent)
-    time.sleep(2 * opened.TICK / 1e9)  # files younger than that have no stamps on record
+    time.sleep(2 * fingerprints.TICK / 1e9)  # files younger than that have no stamps on record
     relative, absolute = (load_task(all_formats, root) for root in (Path(folder.name), folder))
     assert (relative.files, relative.digest, relative.notes) == (absolute.files, absolute.digest, absolute.notes)
 
@@ -54,7 +54,7 @@ def test_real_files_from_a_relative_folder(data_root: Path, preset, monkeypatch,
 def test_a_file_of_two_data_sets_is_hashed_once(folder: Path, task_dict, make, monkeypatch) -> None:
     task_dict["datasets"]["G"]["local"]["files"] = {"pool": [{"path": "a.csv"}, {"path": "g.csv"}]}
     hashed: list[str] = []
-    monkeypatch.setattr(opened, "sha256", lambda path: hashed.append(path.name) or path.name)
+    monkeypatch.setattr(fingerprints, "sha256", lambda path: hashed.append(path.name) or path.name)
     files = load_task(make(task_dict), folder).files
     assert hashed == [one.path for one in files] == [one.sha256 for one in files] == ["a.csv", "g.csv", "t.csv"]
 

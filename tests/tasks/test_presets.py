@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from knot_runner.errors import UserError
-from knot_runner.settings import DatasetSettings, TaskSettings
-from knot_runner.tasks import load_task
+from knot_runner.config.settings import DatasetSettings, TaskSettings
+from knot_runner.data import load_task
+from knot_runner.util.errors import UserError
 
 PRESETS = Path(__file__).resolve().parents[2] / "conf" / "task"
 NAMES = ("sa", "erc", "nli")

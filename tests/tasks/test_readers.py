@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.errors import UserError
-from knot_runner.tasks.readers import read_csv, read_dailydialog, read_jsonl, read_lines
+from knot_runner.data.readers import read_csv, read_dailydialog, read_jsonl, read_lines
+from knot_runner.util.errors import UserError
 
 
 def put(path: Path, content: bytes) -> Path:
@@ -106,7 +106,7 @@ def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("knot_runner.tasks.readers.LONGEST_LINE", 100)
+    monkeypatch.setattr("knot_runner.data.readers.LONGEST_LINE", 100)
     with pytest.raises(UserError, match="line 1: longer than 100 bytes"):
         list(read_jsonl(put(tmp_path / "x.jsonl", gzip.compress(b" " * 1000))))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from knot_runner.errors import UserError
-from knot_runner.settings import DatasetSettings, Labels, TextColumns
-from knot_runner.tasks.rows import check_raw_labels, dropped_notes, raw_label, read_table, to_examples, with_context
+from knot_runner.config.settings import DatasetSettings, Labels, TextColumns
+from knot_runner.data.rows import check_raw_labels, dropped_notes, raw_label, read_table, to_examples, with_context
+from knot_runner.util.errors import UserError
 
 LABELS = Labels(["sad", "calm", "glad"], [[-1.0], [0.0], [1.0]], "semantic")
 TALK = TextColumns(text="said", label="mood", dialogue="id")

@@ -6,9 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-from knot_runner.engine.federated.cohort import Blueprint, ImageData
-from knot_runner.models.images import build_image_model
-from knot_runner.settings import (
+from knot_runner.config.settings import (
     CnnSettings,
     ConvSettings,
     FederatedTraining,
@@ -16,7 +14,9 @@ from knot_runner.settings import (
     ProbeSettings,
     ResnetSettings,
 )
-from knot_runner.temperature import probe_arrays
+from knot_runner.engine.federated.cohort import Blueprint, ImageData
+from knot_runner.methods.temperature_probe import probe_arrays
+from knot_runner.models.images import build_image_model
 
 SHAPE, CLASSES = (2, 8, 8), 5
 CNN = CnnSettings("cnn", "cnn", [ConvSettings(3, 3, 1), ConvSettings(4, 3, 0)], [6], "logits")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import nn
 
-from knot_runner.temperature.gradients import gradient_norms, logit_gradients
+from knot_runner.methods.temperature_probe.gradients import gradient_norms, logit_gradients
 from tests.temperature.probed import MODELS, images, model_of
 
 

@@ -8,13 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from knot_runner.config.settings import ProbeSettings, build
 from knot_runner.engine.federated.cohort import Blueprint
-from knot_runner.errors import UserError
-from knot_runner.settings import (
-    ProbeSettings,
-    build,
-)
-from knot_runner.temperature.boundary import boundary_distances
+from knot_runner.methods.temperature_probe.boundary import boundary_distances
+from knot_runner.util.errors import UserError
 from tests.temperature.probed import CLASSES, CNN, HP, MODELS, SHAPE, TRAINING, data_of, model_of, run
 
 

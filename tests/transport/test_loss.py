@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Dirichlet
 
-from knot_runner.errors import UserError
-from knot_runner.strict import build
+from knot_runner.config.strict import build
 from knot_runner.transport import SOLVERS, Solver, TransportError, costs, ground_cost, loss, newton, support
 from knot_runner.transport import transport_loss as transport
+from knot_runner.util.errors import UserError
 
 LINE = torch.arange(-2.0, 3.0)[:, None]
 PLANE = torch.tensor([[0.0, 0.5], [1.0, 3.0], [2.5, 1.0], [4.0, 0.0], [3.0, 3.5]])

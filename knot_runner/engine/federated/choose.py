@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import torch
 
+from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated.cohort import Blueprint, Engine, ImageData, silent
 from knot_runner.engine.hardware import prepare_device
-from knot_runner.errors import UserError
-from knot_runner.settings import HardwareSettings
+from knot_runner.util.errors import UserError
 
 DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
 

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from knot_runner.settings import ImageModel
+from knot_runner.config.settings import ImageModel
 
 #: The worker-independent unit of inference, so that no number depends on how rows were dealt out.
 INFERENCE_ROWS = 512

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from knot_runner.config.settings import CnnSettings, ResnetSettings
 from knot_runner.engine.federated import flat, lean_gram, local
 from knot_runner.engine.federated.cohort import (
     INFERENCE_ROWS,
@@ -25,7 +26,6 @@ from knot_runner.engine.federated.lean_network import LeanNetwork
 from knot_runner.engine.federated.lean_sgd import Sgd
 from knot_runner.engine.federated.lean_stems import Convs, Pixels, Stem
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.settings import CnnSettings, ResnetSettings
 
 #: Images gathered at a time (rounded to whole batches): enough to make the gathering cheap, few enough for the cache.
 _IMAGES_AT_ONCE = 1024

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Blueprint, ImageData
-from knot_runner.processes import Memory, aligned
+from knot_runner.util.processes import Memory, aligned
 
 
 def memory_view(memory: Memory, start: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -13,8 +13,8 @@ from torch import Tensor
 from knot_runner.engine.federated.cohort import Blueprint, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean_memory import SharedImages, SlotAllocator, Slots
 from knot_runner.engine.federated.lean_worker import InferenceOrder, LeanWorker, Order, Reply, TrainingOrder
-from knot_runner.errors import UserError
-from knot_runner.processes import Ended
+from knot_runner.util.errors import UserError
+from knot_runner.util.processes import Ended
 
 EngineRequest = LocalTraining | Inference
 Result = Trained | Tensor

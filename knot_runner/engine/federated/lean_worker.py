@@ -19,8 +19,8 @@ import torch
 from knot_runner.engine.federated.cohort import Blueprint, Inference, LocalTraining, Recipe
 from knot_runner.engine.federated.lean_client import TrainingClient, make_client
 from knot_runner.engine.federated.lean_memory import SharedImages, Slots
-from knot_runner.errors import UserError
-from knot_runner.processes import die_with_parent, prepared
+from knot_runner.util.errors import UserError
+from knot_runner.util.processes import die_with_parent, prepared
 
 #: What takes a worker seconds to import.
 _PRELOADED = ["knot_runner.engine.federated.lean_worker"]

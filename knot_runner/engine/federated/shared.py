@@ -7,15 +7,15 @@ from collections.abc import Callable, Hashable
 
 from torch import Tensor
 
+from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Blueprint, Engine, ImageData, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean import Lean
-from knot_runner.engine.federated.shared_merge import BatchedEngine
-from knot_runner.engine.federated.shared_turns import ExclusiveEngine, PooledEngine, SharedEngine
+from knot_runner.engine.federated.shared_batch import BatchedEngine
+from knot_runner.engine.federated.shared_pool import ExclusiveEngine, PooledEngine, SharedEngine
 from knot_runner.engine.federated.stacked import Stacked
 from knot_runner.engine.hardware import prepare_device
-from knot_runner.processes import Ended
-from knot_runner.settings import HardwareSettings
+from knot_runner.util.processes import Ended
 
 #: one line for the user
 _Say = Callable[[str], None]

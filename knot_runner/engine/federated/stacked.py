@@ -16,7 +16,7 @@ from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked_memory import client_bytes, free_bytes, narrowed, out_of_memory
 from knot_runner.engine.federated.stacked_plan import Structure, chunks, plan_chunk, width
 from knot_runner.engine.federated.stacked_program import Program
-from knot_runner.errors import UserError
+from knot_runner.util.errors import UserError
 
 #: What another number of clients side by side may change, said with it.
 ROUNDING_NOTE = "(float32 may round differently in the last place)"

@@ -5,11 +5,11 @@ State: ``weights``, ``buffers``; ``buffers/<client>`` with ``batchnorm=local``; 
 
 from __future__ import annotations
 
+from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.federated import server
 from knot_runner.methods.federated.chilling import recipe
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
-from knot_runner.settings import FederatedSettings
 
 
 def init(hp: FederatedSettings, population: Population) -> FederatedState:

@@ -9,10 +9,10 @@ import math
 
 import torch
 
+from knot_runner.config.settings import FederatedSettings, Schedule
 from knot_runner.engine.federated.cohort import Phase, Recipe
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federated.population import Population
-from knot_runner.settings import FederatedSettings, Schedule
 
 
 def scheduled(start: float, schedule: Schedule | None, round: int) -> float:

@@ -10,9 +10,9 @@ from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import NearestNeighbors
 
-from knot_runner.errors import UserError
-from knot_runner.processes import warnings_apart
-from knot_runner.settings.transport import ClusteringSettings
+from knot_runner.config.settings.transport import ClusteringSettings
+from knot_runner.util.errors import UserError
+from knot_runner.util.processes import warnings_apart
 
 #: scikit-learn's warning that a graph has several parts, which is said in numbers instead
 UNCONNECTED = "Graph is not fully connected"

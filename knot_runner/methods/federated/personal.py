@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Phase, Trained
-from knot_runner.errors import UserError
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
-from knot_runner.settings import FederatedSettings
+from knot_runner.util.errors import UserError
 
 
 def init(hp: FederatedSettings, population: Population) -> FederatedState:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from knot_runner.config.settings import FederatedTraining
 from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.seeds import generator
-from knot_runner.errors import UserError
-from knot_runner.settings import FederatedTraining
+from knot_runner.util.errors import UserError
 
 #: Named tensors, all that a checkpoint has to hold: ``weights`` [P], ``buffers`` [Q], and what a method adds.
 FederatedState = dict[str, Tensor]

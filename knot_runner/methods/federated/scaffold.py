@@ -10,11 +10,11 @@ import dataclasses
 import torch
 from torch import Tensor
 
+from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
-from knot_runner.errors import UserError
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.population import FederatedState, Population
-from knot_runner.settings import FederatedSettings
+from knot_runner.util.errors import UserError
 
 
 def init(hp: FederatedSettings, population: Population) -> FederatedState:

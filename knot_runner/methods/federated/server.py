@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.federated.population import FederatedState
-from knot_runner.settings import FederatedSettings
 
 
 def shares(hp: FederatedSettings, requests: list[LocalTraining]) -> Tensor:

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from knot_runner.errors import UserError
-from knot_runner.settings.transport import FedwadSettings
+from knot_runner.config.settings.transport import FedwadSettings
 from knot_runner.transport.federated import server
 from knot_runner.transport.federated.client import Client
 from knot_runner.transport.federated.measure import Measure
 from knot_runner.transport.federated.message import Draws, Message, Party, place
 from knot_runner.transport.federated.privacy import compose_privacy
+from knot_runner.util.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)

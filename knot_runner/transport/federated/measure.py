@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from knot_runner.errors import UserError
+from knot_runner.util.errors import UserError
 
 #: whole numbers beyond this are not all doubles
 MAX_UNITS = 2**53

@@ -9,8 +9,8 @@ import numpy as np
 import ot
 from scipy.spatial.distance import cdist
 
-from knot_runner.errors import UserError
-from knot_runner.processes import warnings_apart
+from knot_runner.util.errors import UserError
+from knot_runner.util.processes import warnings_apart
 
 #: pivots that the network simplex may take: this and ``PIVOTS_PER_POINT`` (n + m). Plans of 1000 to 3000 points took 15
 #: to 100 a point; POT's own default, 100 000 in all, leaves costs .8 % too high at 3000 x 3000 points in 784 dimensions

@@ -15,16 +15,16 @@ from functools import partial
 
 import numpy as np
 
-from knot_runner.errors import UserError
-from knot_runner.settings.transport import OtddSettings
-from knot_runner.transport.otdd.course import tile_distances
+from knot_runner.config.settings.transport import OtddSettings
 from knot_runner.transport.otdd.draws import draw_times, first_points
 from knot_runner.transport.otdd.exact import least_cost
+from knot_runner.transport.otdd.first_iteration import FirstIteration, augmented_rows, first_iteration, label_products
 from knot_runner.transport.otdd.means import about_mean, centred, mean_products, mean_terms
-from knot_runner.transport.otdd.opening import FirstIteration, augmented_rows, first_iteration, label_products
 from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, class_table
+from knot_runner.transport.otdd.tile_distances import tile_distances
 from knot_runner.transport.otdd.tiles import Tile, cut_tiles
 from knot_runner.transport.otdd.workers import OtddPool
+from knot_runner.util.errors import UserError
 
 #: with fewer entries of plans, some ten seconds of work, worker processes take longer to start than they save
 PARALLEL_FROM = 5e7

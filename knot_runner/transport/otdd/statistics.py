@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from knot_runner.errors import UserError
+from knot_runner.util.errors import UserError
 
 Covariance = Literal["sigma_frobenius", "sqrt_frobenius", "bures"]
 CovarianceForm = Literal["full", "diagonal", "root_diagonal"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from knot_runner.transport.otdd.opening import FirstIteration, LabelProducts
+from knot_runner.transport.otdd.first_iteration import FirstIteration, LabelProducts
 
 #: sets in a block, at most
 SETS_A_BLOCK = 10

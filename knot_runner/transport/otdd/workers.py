@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from knot_runner.errors import UserError
-from knot_runner.processes import Memory, aligned, die_with_parent, prepared
+from knot_runner.util.errors import UserError
+from knot_runner.util.processes import Memory, aligned, die_with_parent, prepared
 
 #: (task, shared arrays) -> result; a function of a module, so that another process finds it
 Work = Callable[[Any, list[np.ndarray]], Any]

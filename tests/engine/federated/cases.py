@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from knot_runner.config.settings import CnnSettings, MlpSettings, ResnetSettings
+from knot_runner.config.settings.networks import ConvSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Blueprint, ImageData, LocalTraining, Phase, Recipe
-from knot_runner.settings import CnnSettings, MlpSettings, ResnetSettings
-from knot_runner.settings.networks import ConvSettings
 
 CLASSES = 5
 #: images a client: several batches, a ragged one, less than a batch, one image

@@ -19,7 +19,7 @@ import torch
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference
 from knot_runner.engine.federated.lean import Lean
-from knot_runner.errors import UserError
+from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import MODELS, RECIPES, cohort, images
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,11 +6,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.federated import flat, lean_gram
 from knot_runner.engine.federated.cohort import Blueprint, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean_client import ManualBackward
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.settings import MlpSettings
 from tests.engine.federated.cases import CLASSES, GREY, images
 
 phases = st.lists(

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Inference, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.shared import EnginePool
-from knot_runner.errors import UserError
-from knot_runner.processes import Ended
-from knot_runner.settings import HardwareSettings
+from knot_runner.util.errors import UserError
+from knot_runner.util.processes import Ended
 from tests.engine.federated.cases import GREY, MODELS, RECIPES, cohort, images
 
 MODEL = MODELS["mlp"]

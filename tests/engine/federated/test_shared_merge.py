@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from knot_runner.engine.federated import shared_merge
+from knot_runner.engine.federated import shared_batch
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.shared import EnginePool
-from knot_runner.engine.federated.shared_merge import BatchedEngine, WaitingCohort, in_order
+from knot_runner.engine.federated.shared_batch import BatchedEngine, WaitingCohort, in_order
 from knot_runner.engine.federated.stacked import Stacked
-from knot_runner.processes import Ended
+from knot_runner.util.processes import Ended
 from tests.engine.federated.cases import RECIPES, cohort
 from tests.engine.federated.test_shared import DATA, MODEL, PLANS, TEST, Plan, hardware, in_threads, played
 
@@ -36,7 +36,7 @@ def merged_sizes(monkeypatch):
 @pytest.fixture
 def patient(monkeypatch):
     """Runs that wait for all others, however long that takes."""
-    monkeypatch.setattr(shared_merge, "WAIT_SECONDS", (60.0, 60.0))
+    monkeypatch.setattr(shared_batch, "WAIT_SECONDS", (60.0, 60.0))
 
 
 def engines(desk, count, **changes):

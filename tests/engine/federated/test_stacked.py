@@ -9,7 +9,7 @@ from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked import Stacked
 from knot_runner.engine.federated.stacked_plan import chunks, structure_of
-from knot_runner.errors import UserError
+from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import MODELS, PLAIN, RECIPES, Case, cohort, images
 
 CPU = torch.device("cpu")

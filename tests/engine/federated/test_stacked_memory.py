@@ -8,14 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.federated import stacked
 from knot_runner.engine.federated.cohort import Blueprint
 from knot_runner.engine.federated.stacked import Stacked
 from knot_runner.engine.federated.stacked_memory import available, client_bytes, free_bytes, narrowed, out_of_memory
 from knot_runner.engine.federated.stacked_plan import structure_of, width
 from knot_runner.engine.federated.stacked_program import Program
-from knot_runner.errors import UserError
-from knot_runner.settings import MlpSettings
+from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import CLASSES, MODELS, RECIPES, cohort, images
 
 CPU = torch.device("cpu")

@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 import torch
 
+from knot_runner.config.settings import FederatedSettings, FederatedTraining, MlpSettings, ServerSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Blueprint, ImageData
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.federated.population import ClientModel, Population
-from knot_runner.settings import FederatedSettings, FederatedTraining, MlpSettings, ServerSettings
 
 SIZES = (8, 12, 16, 20, 24)
 CLASSES = 3

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from knot_runner.config.settings import ServerSettings
 from knot_runner.engine.federated.cohort import Trained
-from knot_runner.errors import UserError
 from knot_runner.methods.federated import FEDERATED
-from knot_runner.settings import ServerSettings
+from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import SIZES, settings
 
 

@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 import torch
 
+from knot_runner.config.settings import ResnetSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Blueprint, ImageData
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.federated import FEDERATED
 from knot_runner.methods.federated.population import ClientModel
-from knot_runner.settings import ResnetSettings
 from tests.methods.federated.conftest import World, settings
 
 

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from knot_runner.config.settings import Schedule, Stragglers
 from knot_runner.methods.federated import FEDERATED
 from knot_runner.methods.federated.chilling import recipe, scheduled, stragglers
-from knot_runner.settings import Schedule, Stragglers
 from tests.methods.federated.conftest import settings
 
 

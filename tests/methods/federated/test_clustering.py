@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score
 
-from knot_runner.errors import UserError
+from knot_runner.config.settings import Stragglers
+from knot_runner.config.settings.transport import ClusteringSettings, FedwadSettings, OtddSettings
 from knot_runner.methods.federated import FEDERATED, clustering
-from knot_runner.methods.federated.joined import cluster_state, joint_state, per_cluster
-from knot_runner.settings import Stragglers
-from knot_runner.settings.transport import ClusteringSettings, FedwadSettings, OtddSettings
+from knot_runner.methods.federated.per_cluster import cluster_state, joint_state, per_cluster
+from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import SIZES, settings
 
 OTDD = OtddSettings(

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from knot_runner.errors import UserError
 from knot_runner.methods.federated import FEDERATED
+from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import settings
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from knot_runner.settings import ImageTaskSettings, build
+from knot_runner.config.settings import ImageTaskSettings, build
 from tests.tasks.images.presets import task_config
 
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.settings import (
-    Natural,
-)
-from knot_runner.tasks.images import Images, ImageTask, Partition
+from knot_runner.config.settings import Natural
+from knot_runner.data.images import Images, ImageTask, Partition
 
 CONF = Path(__file__).parents[3] / "conf" / "partition"
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from knot_runner.errors import UserError
-from knot_runner.tasks.images import Images, load_images
-from knot_runner.tasks.images.cuts import hold_out, limited
-from knot_runner.tasks.images.embedded import read_digits, scale
+from knot_runner.data.images import Images, load_images
+from knot_runner.data.images.cuts import hold_out, limited
+from knot_runner.data.images.embedded import read_digits, scale
+from knot_runner.util.errors import UserError
 
 
 def numbered(labels: list[int], users: list[int] | None = None) -> Images:

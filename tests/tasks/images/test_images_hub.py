@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from knot_runner.errors import UserError
-from knot_runner.tasks.images import ImageTask, load_images
+from knot_runner.data.images import ImageTask, load_images
+from knot_runner.util.errors import UserError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 28, 28), dtype=np.uint8)
 LABELS = [i % 5 for i in range(20)]

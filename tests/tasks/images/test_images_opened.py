@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from knot_runner.settings import ImageSetsSettings, build
-from knot_runner.stale.opened import Opened
-from knot_runner.tasks.images import load_images
-from knot_runner.tasks.images.sets import load_image_sets
+from knot_runner.config.settings import ImageSetsSettings, build
+from knot_runner.data.images import load_images
+from knot_runner.data.images.sets import load_image_sets
+from knot_runner.provenance.fingerprints import Opened
 from tests.tasks import opens
 from tests.tasks.images.presets import task_config
 

@@ -16,8 +16,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.errors import UserError
-from knot_runner.settings import (
+from knot_runner.config.settings import (
     PARTITION_SETTINGS,
     Centralised,
     Dirichlet,
@@ -29,8 +28,9 @@ from knot_runner.settings import (
     Shards,
     build,
 )
-from knot_runner.tasks.images import Images, ImageTask, Partition, make_partition
-from knot_runner.tasks.images.partition import PARTITIONS
+from knot_runner.data.images import Images, ImageTask, Partition, make_partition
+from knot_runner.data.images.partition import PARTITIONS
+from knot_runner.util.errors import UserError
 from tests.tasks.images.deals import CONF, balanced, counts, images, same, task
 
 CLASSES = 5
@@ -124,8 +124,8 @@ def test_the_table_has_every_kind() -> None:
 
 PRINT = """
 import hashlib, numpy as np
-from knot_runner.settings import Dirichlet
-from knot_runner.tasks.images import Images, ImageTask, make_partition
+from knot_runner.config.settings import Dirichlet
+from knot_runner.data.images import Images, ImageTask, make_partition
 one = Images(np.zeros((500, 1, 1, 1), np.uint8), np.arange(500) % 10)
 task = ImageTask("t", list("0123456789"), None, one, one, [0], [1], "x")
 made = make_partition(Dirichlet("dirichlet", 7, 0.5, 1), task, 3)

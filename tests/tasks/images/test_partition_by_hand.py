@@ -6,16 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.settings import (
-    Centralised,
-    Dirichlet,
-    DirichletClients,
-    Iid,
-    Manual,
-    Pairs,
-    Shards,
-)
-from knot_runner.tasks.images import make_partition
+from knot_runner.config.settings import Centralised, Dirichlet, DirichletClients, Iid, Manual, Pairs, Shards
+from knot_runner.data.images import make_partition
 from tests.tasks.images.deals import balanced, counts, images, natural, task
 
 

@@ -13,8 +13,7 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from knot_runner.errors import UserError
-from knot_runner.settings import (
+from knot_runner.config.settings import (
     PARTITION_SETTINGS,
     Dirichlet,
     DirichletClients,
@@ -24,7 +23,8 @@ from knot_runner.settings import (
     Shards,
     build,
 )
-from knot_runner.tasks.images import ImageTask, make_partition
+from knot_runner.data.images import ImageTask, make_partition
+from knot_runner.util.errors import UserError
 from tests.tasks.images.deals import CONF, balanced, counts, images, natural, task
 
 

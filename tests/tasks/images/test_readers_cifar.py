@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knot_runner.errors import UserError
-from knot_runner.tasks.images import archives, load_images
+from knot_runner.data.images import archives, load_images
+from knot_runner.util.errors import UserError
 
 RANDOM = np.random.default_rng(0)
 PIXELS = RANDOM.integers(0, 256, (10, 3, 32, 32), dtype=np.uint8)
@@ -201,7 +201,7 @@ def test_tar_bombs(write, load, tmp_path: Path, monkeypatch) -> None:
     write.tar(tmp_path / "many.tar.gz", {f"cifar-10-batches-bin/{i}": b"" for i in range(1001)})
     with pytest.raises(UserError, match="many.tar.gz: has more than 1000 members"):
         load("many.tar.gz")
-    monkeypatch.setattr("knot_runner.tasks.images.cifar.MAX_BYTES", 10_000)
+    monkeypatch.setattr("knot_runner.data.images.cifar.MAX_BYTES", 10_000)
     write.tar(tmp_path / "large.tar.gz", {name: bytes(20_000)})
     with pytest.raises(UserError, match="has 20000 bytes, more than 10000"):
         load("large.tar.gz")

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from knot_runner.errors import UserError
-from knot_runner.tasks.images import ImageTask, folders, load_images
+from knot_runner.data.images import ImageTask, folders, load_images
+from knot_runner.util.errors import UserError
 
 RANDOM = np.random.default_rng(0)
 COLOUR = RANDOM.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knot_runner.errors import UserError
-from knot_runner.tasks.images import ImageTask, load_images
+from knot_runner.data.images import ImageTask, load_images
+from knot_runner.util.errors import UserError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 28, 28), dtype=np.uint8)
 LABELS = np.arange(12, dtype=np.uint8) % 10

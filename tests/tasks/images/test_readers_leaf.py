@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from knot_runner.errors import UserError
-from knot_runner.tasks.images import ImageTask, load_images
+from knot_runner.data.images import ImageTask, load_images
+from knot_runner.util.errors import UserError
 
 
 def rows(count: int, start: int = 0) -> tuple[list[list[float]], list[int]]:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.tasks.images.literal_arrays import Refused
-from knot_runner.tasks.images.literals import read_literals
+from knot_runner.data.images.literal_arrays import Refused
+from knot_runner.data.images.literals import read_literals
 
 PIXELS = np.arange(4 * 3072, dtype=np.uint32).astype(np.uint8).reshape(4, 3072)
 
@@ -168,7 +168,7 @@ def test_a_text_cannot_be_turned_to_bytes_without_end() -> None:
 
 
 def test_too_many_opcodes(monkeypatch) -> None:
-    monkeypatch.setattr("knot_runner.tasks.images.literals.MAX_OPCODES", 100)
+    monkeypatch.setattr("knot_runner.data.images.literals.MAX_OPCODES", 100)
     assert read_literals(b"\x80\x02](" + b"K\x01" * 50 + b"e.") == [1] * 50
     with pytest.raises(Refused, match="more than 100 opcodes"):
         read_literals(b"\x80\x02](" + b"K\x01" * 200 + b"e.")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from knot_runner.errors import UserError
-from knot_runner.settings import ImageSetsSettings, build
-from knot_runner.tasks.images.embedded import read_digits, scale
-from knot_runner.tasks.images.sets import STAND_INS, load_image_sets
+from knot_runner.config.settings import ImageSetsSettings, build
+from knot_runner.data.images.embedded import read_digits, scale
+from knot_runner.data.images.sets import STAND_INS, load_image_sets
+from knot_runner.util.errors import UserError
 from tests.tasks.images.presets import task_config
 
 NAMES = ("mnist", "kmnist", "usps", "fashionmnist")

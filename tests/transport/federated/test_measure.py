@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.errors import UserError
 from knot_runner.transport.federated import Measure, distance_between
 from knot_runner.transport.federated.measure import common_masses
+from knot_runner.util.errors import UserError
 from tests.transport.federated.samples import draws, fedwad, gaussian
 
 COUNTS = st.lists(st.integers(1, 50), min_size=1, max_size=6)

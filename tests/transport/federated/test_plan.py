@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from scipy.optimize import linear_sum_assignment, linprog
 
-from knot_runner.errors import UserError
 from knot_runner.transport.federated import optimal_plan, squared_distances
+from knot_runner.util.errors import UserError
 from tests.transport.federated.samples import SEEDS, SIZES, gaussian
 
 

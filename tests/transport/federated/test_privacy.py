@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from knot_runner.errors import UserError
-from knot_runner.settings.transport import FedwadSettings, PrivacySettings
-from knot_runner.strict import build
+from knot_runner.config.settings.transport import FedwadSettings, PrivacySettings
+from knot_runner.config.strict import build
 from knot_runner.transport.federated import Client, Measure, distance_between, interpolate, wasserstein
 from knot_runner.transport.federated.privacy import clip_to_ball, compose_privacy, delta_of, noise_multiplier
+from knot_runner.util.errors import UserError
 from tests.transport.federated.samples import SEEDS, draws, fedwad, gaussian, toy
 
 PRIVACY = PrivacySettings("gaussian", epsilon=1.0, delta=1e-5, clip=3.0)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knot_runner.transport.otdd import few_sources
-from knot_runner.transport.otdd.few_sources import best_plan
+from knot_runner.transport.otdd import small_support
+from knot_runner.transport.otdd.small_support import best_plan
 
 
 def best_total(scores):
@@ -62,8 +62,8 @@ def test_good_heights_leave_little_to_the_simplex(monkeypatch):
     draws, sizes = np.random.default_rng(1), []
     scores = draws.normal(size=(5, 4)) @ draws.normal(size=(4, 600))
     heights = best_plan(scores, None, np.empty_like(scores))
-    simplex = few_sources._simplex
-    monkeypatch.setattr(few_sources, "_simplex", lambda *given: sizes.append(given[0].shape[1]) or simplex(*given))
+    simplex = small_support._simplex
+    monkeypatch.setattr(small_support, "_simplex", lambda *given: sizes.append(given[0].shape[1]) or simplex(*given))
     check(scores + 1e-3 * draws.normal(size=scores.shape), heights)
     assert max(sizes) < 200
 
@@ -94,9 +94,9 @@ def test_sinks_that_were_settled_wrongly_are_found_and_put_right():
     unsettled = sure < np.sort(sure)[120]  # a fifth is left to the simplex
     wrong = np.flatnonzero(~unsettled)[::12]
     own[wrong] = order[1][wrong]
-    assert few_sources._wrong(scores, heights, own).nonzero()[0].tolist() == wrong.tolist()
+    assert small_support._wrong(scores, heights, own).nonzero()[0].tolist() == wrong.tolist()
     plan = np.empty_like(scores)
-    few_sources._settle(scores, own, unsettled.copy(), plan)
+    small_support._settle(scores, own, unsettled.copy(), plan)
     assert np.vdot(plan, scores) == pytest.approx(best_total(scores), rel=1e-12)
     np.testing.assert_allclose(plan.sum(1), 120, rtol=1e-12)
     np.testing.assert_allclose(plan.sum(0), 1, rtol=1e-12)
@@ -105,18 +105,18 @@ def test_sinks_that_were_settled_wrongly_are_found_and_put_right():
 def test_a_tie_beyond_rounding_is_not_wrong():
     scores = scores_of(3)
     own = scores.argmax(0)
-    assert not few_sources._wrong(scores, np.zeros(3), own).any()
+    assert not small_support._wrong(scores, np.zeros(3), own).any()
     scores[own[7], 7] -= 1e-3 + scores[own[7], 7] - np.sort(scores[:, 7])[-2]  # now a little below the second best
-    assert few_sources._wrong(scores, np.zeros(3), own).nonzero()[0].tolist() == [7]
+    assert small_support._wrong(scores, np.zeros(3), own).nonzero()[0].tolist() == [7]
     scores[own[7], 7] += 1e-3  # as good as the other, up to rounding
-    assert not few_sources._wrong(scores, np.zeros(3), own).any()
+    assert not small_support._wrong(scores, np.zeros(3), own).any()
 
 
 def test_what_each_source_has_left():
     """7 sources of 600/7 sinks each, in sevenths: 600 less 7 for each sink that is settled."""
     settled = np.array([0, 0, 0, 6])
-    assert few_sources._room(settled, 7, 600).tolist() == [579, 600, 600, 600, 600, 600, 593]
-    assert few_sources._room(settled, 10, 600)[:2].tolist() == [57, 60]
+    assert small_support._room(settled, 7, 600).tolist() == [579, 600, 600, 600, 600, 600, 593]
+    assert small_support._room(settled, 10, 600)[:2].tolist() == [57, 60]
 
 
 def test_a_step_of_the_heights_is_the_solution_of_newtons_equations():
@@ -127,9 +127,9 @@ def test_a_step_of_the_heights_is_the_solution_of_newtons_equations():
     shares /= shares.sum(0)
     given = shares.sum(1)
     missing = 200 - given
-    step = few_sources._newton_step(shares, given, missing)
-    assert abs(step.sum()) < 1e-9 and np.abs(step).max() < few_sources.STRIDE
+    step = small_support._newton_step(shares, given, missing)
+    assert abs(step.sum()) < 1e-9 and np.abs(step).max() < small_support.STRIDE
     np.testing.assert_allclose((np.diag(given) - shares @ shares.T) @ step, missing, atol=1e-3)
-    far = few_sources._newton_step(shares, given, 1e6 * missing)
-    assert np.abs(far).max() == pytest.approx(few_sources.STRIDE)
+    far = small_support._newton_step(shares, given, 1e6 * missing)
+    assert np.abs(far).max() == pytest.approx(small_support.STRIDE)
     np.testing.assert_allclose(far / np.linalg.norm(far), step / np.linalg.norm(step), rtol=1e-9)

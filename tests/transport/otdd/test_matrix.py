@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from knot_runner.errors import UserError
 from knot_runner.transport.otdd import (
     LabelledSamples,
     distance_matrix,
@@ -21,6 +20,7 @@ from knot_runner.transport.otdd import (
 from knot_runner.transport.otdd import matrix as matrix_module
 from knot_runner.transport.otdd.tiles import cut_tiles
 from knot_runner.transport.otdd.workers import OtddPool
+from knot_runner.util.errors import UserError
 from tests.transport.otdd.forms import FORMS
 
 SEED = 3

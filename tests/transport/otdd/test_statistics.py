@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 
-from knot_runner.errors import UserError
 from knot_runner.transport.otdd import LabelledSamples, augmented_points, class_table
+from knot_runner.util.errors import UserError
 from tests.transport.otdd.forms import FORMS
 
 

@@ -1,0 +1,1 @@
+"""The command line: ``knot-runner`` and its verbs."""

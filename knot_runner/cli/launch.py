@@ -1,0 +1,208 @@
+"""Launching: all jobs are composed and checked first; one runs here, several as a sweep, by the launcher asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+import traceback
+from pathlib import Path
+
+import hydra
+from rich.console import Console
+
+from knot_runner import provenance
+from knot_runner.cli.progress import Live
+from knot_runner.cli.show import show
+from knot_runner.compose.catalog import config_folder
+from knot_runner.compose.commands import Command, compose_all
+from knot_runner.compose.job import ComposedJob, as_yaml, own_config
+from knot_runner.compose.overrides import config_dir_of, split_flags
+from knot_runner.compose.own_yaml import search_path
+from knot_runner.records import lock_of, lock_of_sweep, read_result
+from knot_runner.report.output import output
+from knot_runner.report.records.run_summary import summary_table
+from knot_runner.sweep import leftovers
+from knot_runner.sweep.board import Board
+from knot_runner.sweep.plan import Plan, PlannedJob, new_plan, read_outcomes, write_plan
+from knot_runner.sweep.state import clear_failure, status
+from knot_runner.sweep.summary import EXIT_FAILED, EXIT_USER_ERROR, sweep_summary
+from knot_runner.sweep.task import Outcome
+from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.files import locked, require_writable
+
+#: Hydra's flags that show something instead of running.
+HYDRA_ONLY = ("--hydra-help", "--cfg", "--resolve", "--package", "--info")
+#: Exit codes of several presets, the worst last: what failed is more than what was mistyped.
+WORSE = (0, EXIT_USER_ERROR, EXIT_FAILED)
+
+
+def run_jobs(arguments: list[str]) -> int:
+    """Compose and check every job first; then carry out what is missing, preset by preset. Returns the exit code.
+
+    ``--stale=keep|rerun``: what becomes of finished runs whose code or data have changed since; without it those of
+    other code are kept, and those of other data refused.
+    """
+    if any(a.startswith(HYDRA_ONLY) for a in arguments):
+        return _shown_by_hydra(arguments)
+    stale_runs, arguments = _stale_flag(arguments)
+    jobs, commands = compose_all(arguments)
+    console = Console(stderr=True)
+    _look_for_stale(jobs, stale_runs, console)
+    leftovers.clear(Path(jobs[0].settings.paths.out))
+    codes = [_carried_out(command, stale_runs, console, alone=len(commands) == 1) for command in commands]
+    failed = [exit_code for exit_code in codes if exit_code]
+    return max(failed, key=WORSE.index) if failed else 0
+
+
+def _carried_out(command: Command, stale_runs: str, console: Console, alone: bool) -> int:
+    """One preset, or a command without one, and its report. Of several, a mistake in one does not stop the others."""
+    code, keep = provenance.code_version() if stale_runs == "rerun" else None, stale_runs == "keep"
+    try:
+        exit_code = _sweep(command, code, console) if command.sweep else _single(command.jobs[0], code, keep, console)
+        if exit_code == 0 and command.jobs[0].settings.report:
+            show(str(command.preset), command.jobs, shlex.join(["knot-runner", *command.arguments]), keep)
+    except UserError as problem:
+        if alone:
+            raise
+        print(f"knot-runner: experiment={command.preset}: {problem}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    return exit_code
+
+
+def _shown_by_hydra(arguments: list[str]) -> int:
+    """What Hydra's own flags show, of a command line that has been checked as any other."""
+    flags, words = split_flags(arguments)
+    own = [flag for flag in flags if flag.startswith(("--config-dir", "-m", "--multirun"))]
+    jobs, _ = compose_all([*own, *(word for word in words if "=" in word)])
+    for flag in flags:
+        if flag not in own and not flag.startswith(HYDRA_ONLY):
+            raise UserError(f"{flag}: there is no such flag{nearest(flag, HYDRA_ONLY)}")
+    # a flag's value (of --cfg, --package) stays behind it
+    shown = [word for word in arguments if word not in own and (word.startswith("-") or "=" not in word)]
+    sys.argv = [sys.argv[0], *shown, *search_path(config_dir_of(own)), *jobs[0].overrides]
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(lambda _: None)()
+    return 0
+
+
+# ---------------------------------------------------------------------------------------------------------- one run
+
+
+def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) -> int:
+    """One run, in this process. ``keep``: a finished one of other data is shown."""
+    if read_result(job.folder) is None:
+        require_writable(Path(job.settings.paths.out), "paths.out")
+        console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        from knot_runner.pipelines.context import RunContext, Services  # torch: only now, and not for a mistyped key
+        from knot_runner.run import run
+
+        with Live(console) as live:
+            text = as_yaml(job.config)
+            run(
+                RunContext(
+                    job.settings, job.method, job.folder, text, job.run_id, live.watch, live.say, Services(), code, keep
+                )
+            )
+    except UserError:
+        raise
+    except Exception as problem:  # a bug or a broken machine: on record
+        with contextlib.suppress(OSError):  # a broken disk may be the problem itself
+            job.folder.mkdir(parents=True, exist_ok=True)
+            with (job.folder / "log.txt").open("a", encoding="utf-8") as log:
+                traceback.print_exc(file=log)
+        print(f"knot-runner: {type(problem).__name__}: {problem} (see {job.folder}/log.txt)", file=sys.stderr)
+        return EXIT_FAILED
+    clear_failure(job.folder)
+    result = read_result(job.folder)
+    if result["status"] != "done":
+        print(f"knot-runner: {result['status']}", file=sys.stderr)
+        return EXIT_FAILED
+    output().print(summary_table(result))
+    print(job.folder)
+    return 0
+
+
+# ----------------------------------------------------------------------------------------------------------- a sweep
+
+
+def _sweep(command: Command, code: str | None, console: Console) -> int:
+    """All jobs that are not done, by Hydra's launcher; their states and causes in the end."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    jobs = command.jobs
+    unlike = list({job.run_id: job for job in jobs}.values())
+    states = {job.run_id: status(job.folder) for job in unlike}
+    to_do = [job for job in unlike if states[job.run_id] is None]
+    there = [job for job in unlike if states[job.run_id] is not None]
+    planned = [_planned(job) for job in to_do]
+    outcomes: list[Outcome] = []
+    for out in dict.fromkeys(job.settings.paths.out for job in unlike if states[job.run_id] is None):
+        require_writable(Path(out), "paths.out")
+    if planned:
+        plan = new_plan(Path(jobs[0].settings.paths.out), planned, jobs[0].settings.fail_fast, code)
+        with locked(lock_of_sweep(plan.folder)):
+            write_plan(plan, {job.run_id: own_config(job.config) for job in to_do})
+            with Board(planned, len(unlike) - len(planned), console):
+                outcomes = _launched(plan, command, console)
+    diverged = [_planned(job) for job in there if states[job.run_id] == "diverged"]
+    lines, exit_code = sweep_summary(planned + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
+    for line in lines:
+        print(line, file=sys.stderr)
+    return exit_code
+
+
+def _planned(job: ComposedJob) -> PlannedJob:
+    own = [override for override in job.overrides if not override.startswith(("hydra.", "hydra/"))]
+    return PlannedJob(own, job.run_id, str(job.folder), job.title)
+
+
+def _launched(plan: Plan, command: Command, console: Console) -> list[Outcome]:
+    """What the launcher returned; none where it broke, which is said: the records then tell the rest."""
+    from knot_runner.sweep.launching import launch
+
+    try:
+        return launch(plan, command.hydra)
+    except Exception as problem:  # a launcher's own settings, its queue, its workers
+        cause = " ".join(str(problem).split())
+        console.print(f"the launcher ended early: {type(problem).__name__}: {cause}", highlight=False, soft_wrap=True)
+        return read_outcomes(plan)
+
+
+# ------------------------------------------------------------------------------------------------------- stale results
+
+
+def _stale_flag(arguments: list[str]) -> tuple[str, list[str]]:
+    """``keep``, ``rerun`` or "" (not said), and the other arguments. Raises :class:`UserError`."""
+    given = [a for a in arguments if a.startswith("--stale")]
+    for flag in given:
+        if flag not in ("--stale=keep", "--stale=rerun"):
+            raise UserError(f"{flag}: --stale=keep or --stale=rerun would be right")
+    asked = given[-1].partition("=")[2] if given else ""
+    return asked, [a for a in arguments if a not in given]
+
+
+def _look_for_stale(jobs: list[ComposedJob], asked: str, console: Console) -> None:
+    """Say which finished runs were made with other code or data; with ``asked`` "rerun" set them aside, to be made
+    anew. Raises :class:`UserError` on other data where nothing is asked: their numbers are not those of this data."""
+    now = provenance.Now()
+    unlike = {job.run_id: job for job in jobs}.values()
+    results = [(job, result) for job in unlike if (result := read_result(job.folder))]
+    found = [(job, reasons) for job, result in results if (reasons := provenance.reasons(result, job.settings, now))]
+    changed = [(job.title, job.folder, own) for job, reasons in found if (own := provenance.on_data(reasons))]
+    if changed and not asked:
+        raise UserError(provenance.refusal(changed, len(results)))
+    rerun = asked == "rerun"
+    for job, _ in found if rerun else []:
+        with locked(lock_of(job.settings.paths.out, job.run_id)):
+            if _reasons(job, now):  # no other command has made it anew meanwhile
+                provenance.set_aside(job.folder)
+    lines = [f"{len(found)} finished runs are set aside (.stale) and made anew"] if rerun and found else []
+    for line in lines or provenance.staleness_line([(job.title, reasons) for job, reasons in found]):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _reasons(job: ComposedJob, now: provenance.Now) -> list[str]:
+    result = read_result(job.folder)
+    return provenance.reasons(result, job.settings, now) if result else []

@@ -1,0 +1,101 @@
+"""The ``knot-runner`` command: runs and sweeps, or one of the verbs. Imports torch only when a run begins."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.processes import ended_by_sigterm, on_sigterm
+from knot_runner.util.streams import lasting, print_safely
+
+#: Each has a module in ``verbs/`` with ``<verb>_command`` and ``<VERB>_HELP``.
+VERBS = ("check", "claims", "compare", "ls", "plot", "report", "table")
+HELP = """\
+knot-runner: experiments in knowledge distillation and federated learning, composed from YAML
+
+  knot-runner                             a whole KNOT run on generated text (CPU, a few minutes)
+  knot-runner task=erc method=sinkhorn_e task.source=local paths.data=DIR seed=1
+  knot-runner task=femnist method=fedavg_chill method.temperature=0.05
+  knot-runner task=mnist_fedwad method=clustered_fedrep      clients grouped by the distance of their data first
+  knot-runner task=gaussians                                 one federated Wasserstein distance
+  knot-runner -m method=entropy_a,sinkhorn_e seed=0,1,2      a grid
+  knot-runner experiment=knot_table3 task.missing=skip       a preset with its grid
+
+  knot-runner ls                          tasks, models, methods, presets; your own with --config-dir=DIR
+  knot-runner check  [overrides]          the jobs, what is there, what they share, time and memory to come
+  knot-runner table  PRESET [overrides]   ours beside the paper's, from the records
+  knot-runner plot   PRESET [overrides]   its figure, from the records
+  knot-runner claims PRESET [overrides]   which of the paper's claims hold, with intervals
+  knot-runner report PRESET [overrides]   all of it on one HTML page
+  knot-runner compare [filters]           any runs, by any setting; exports CSV, Parquet, LaTeX, Markdown
+  knot-runner plot   partition task=femnist partition=dirichlet     who has which classes
+
+Overrides are Hydra's (key=value, +key=value); --config-dir=DIR adds a folder of YAML of your own.
+A grid runs under hydra/launcher=fused (all jobs as one program), joblib, submitit_local, submitit_slurm or basic.
+The same command again goes on where it stopped, or shows what it found; --stale=rerun makes anew what other code or
+data made. A verb with --help: its flags. --hydra-help: Hydra's own flags."""
+
+
+#: What is said when a signal ends it; and, to a terminal, that the cursor is shown again, which a live view hides.
+INTERRUPTED = b"knot-runner: interrupted; the same command goes on from the last commit\n"
+SHOW_CURSOR = b"\x1b[?25h"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command's whole life; returns the exit code and prints at most one line for a user's mistake.
+
+    Leaves signals and standard streams as they were, so that a test or a notebook may call it.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    with lasting() as out, ended_by_sigterm(), on_sigterm(_say_interrupted):
+        return print_safely(out, _exit_code(arguments))
+
+
+def _exit_code(arguments: list[str]) -> int:
+    try:
+        _check_place()
+        return _carry_out(arguments)
+    except UserError as problem:
+        print(f"knot-runner: {problem}", file=sys.stderr)
+        return problem.exit_code  # launch.py has the other exit codes
+    except OSError as problem:  # a folder that is gone, a disk that fails
+        if problem.filename is None:
+            raise
+        print(f"knot-runner: {problem.filename}: {problem.strerror}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        _say_interrupted()
+        # not return: joining threads of killed workers may hang, and every commit is whole at any moment
+        os._exit(130)
+
+
+def _check_place() -> None:
+    """Libraries ask for the current folder, and relative paths begin there."""
+    try:
+        os.getcwd()  # noqa: PTH109 (Path.cwd does no more)
+    except OSError:
+        raise UserError("the current folder is not there any more; cd to one that is") from None
+
+
+def _say_interrupted() -> None:
+    """Straight to the terminal: this may be in the midst of a print."""
+    os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + INTERRUPTED)
+
+
+def _carry_out(arguments: list[str]) -> int:
+    asked = any(a in ("-h", "--help") for a in arguments) or arguments[:1] == ["help"]
+    words = arguments[1:] if arguments[:1] == ["help"] else arguments
+    verb = words[0] if words else ""
+    module = importlib.import_module(f"knot_runner.cli.verbs.{verb}") if verb in VERBS else None
+    if asked:
+        print(getattr(module, f"{verb.upper()}_HELP") if module else HELP)
+        return 0
+    if module:
+        return getattr(module, f"{verb}_command")(arguments[1:])
+    if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
+        raise UserError(f"{verb}: there is no such command{nearest(verb, VERBS)}; --help shows all")
+    from knot_runner.cli.launch import run_jobs
+
+    return run_jobs(arguments)

@@ -1,0 +1,103 @@
+"""A preset's table or figure from the records of its jobs; shown when a preset has run, and again on request."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from knot_runner import provenance
+from knot_runner.compose.job import ComposedJob
+from knot_runner.report import render
+from knot_runner.report.figures import registry as figures
+from knot_runner.report.output import output
+from knot_runner.report.run_folders import Job
+from knot_runner.report.tables.build import preset_table
+from knot_runner.util.errors import ReadOnlyError, UserError
+from knot_runner.util.files import require_writable
+
+
+def show_table(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
+    """Print preset ``name``'s table and write it as Markdown, CSV and LaTeX below ``<out>/tables``. ``keep``: as in
+    :func:`references`."""
+    spec = jobs[0].settings.report or {}
+    if spec.get("kind") in figures.FIGURES:
+        raise UserError(f"table {name}: is a figure ('knot-runner plot {name}' shows it)")
+    table = preset_table(references(jobs, keep), spec, command)
+    output().print(render.terminal_table(table))
+    for path in render.write_table(table, folder_for(Path(jobs[0].settings.paths.out), "tables"), name):
+        print(path)
+
+
+def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
+    """Draw preset ``name``'s figure as PNG below ``<out>/figures`` and print the numbers that are in it. ``keep``: as
+    in :func:`references`."""
+    spec = jobs[0].settings.report or {}
+    kind = spec.get("kind", "")
+    if kind not in figures.FIGURES:
+        raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
+    path = folder_for(Path(jobs[0].settings.paths.out), "figures") / f"{name}.png"
+    for line in figures.FIGURES[kind](references(jobs, keep), path, notes=spec.get("notes", []), command=command):
+        print(line)
+    print(path)
+
+
+def show_partition(job: ComposedJob) -> None:
+    """Draw how ``job``'s images are dealt to its clients, as PNG and CSV below ``<out>/figures``."""
+    import numpy as np
+
+    from knot_runner.data.images import load_images, make_partition
+    from knot_runner.report.figures.partition import draw_partition
+
+    settings = job.settings
+    if not settings.on_images:
+        raise UserError(f"plot partition: task={settings.task.name} has no images to deal; task=femnist would fit")
+    task = load_images(settings.task, Path(settings.paths.data).expanduser() if settings.paths.data else None)
+    partition = make_partition(settings.partition, task, settings.seed)
+    counts = np.stack([np.bincount(task.train.labels[rows], minlength=len(task.classes)) for rows in partition.train])
+    name = f"partition_{settings.task.name}_{settings.partition.kind}_seed{settings.seed}"
+    path = folder_for(Path(settings.paths.out), "figures") / f"{name}.png"
+    title = f"{settings.task.name}: {settings.partition.kind} partition, seed {settings.seed}"
+    for line in draw_partition(counts, partition.names, task.classes, path, title, [*task.notes, *partition.notes]):
+        print(line)
+    print(path)
+
+
+def show(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
+    """Whichever of the two the preset has."""
+    is_figure = (jobs[0].settings.report or {}).get("kind") in figures.FIGURES
+    (show_figure if is_figure else show_table)(name, jobs, command, keep)
+
+
+def folder_for(out: Path, name: str) -> Path:
+    """``<out>/<name>``, made; below the system's temporary folder, which is said, where ``out`` may only be read.
+
+    Raises :class:`UserError` naming paths.out where neither can be written.
+    """
+    try:
+        require_writable(out / name, "paths.out")
+        return out / name
+    except ReadOnlyError:
+        instead = Path(tempfile.mkdtemp(prefix="knot-runner-")) / name
+        instead.mkdir()
+        print(f"{out} can only be read; files are written to {instead}", file=sys.stderr)
+        return instead
+
+
+def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
+    """``jobs`` as reports know them, which leave out, and name, runs of other data than ``paths.data`` has now; with
+    ``keep`` they take them as they are."""
+    data = None if keep else provenance.CurrentData(jobs[0].settings.paths.data)
+    return [
+        Job(
+            job.run_id,
+            job.folder,
+            job.settings.task.name,
+            job.settings.method["name"],
+            job.settings.seed,
+            job.label,
+            job.config,
+            data,
+        )
+        for job in jobs
+    ]

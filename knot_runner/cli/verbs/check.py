@@ -1,0 +1,275 @@
+"""``check``: the jobs of a command, what is there of them, what they share, and what they will take; runs nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from knot_runner import provenance
+from knot_runner.records import read_result
+from knot_runner.report.output import output
+from knot_runner.report.terminal import short_line
+from knot_runner.report.text import plain
+from knot_runner.util.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from knot_runner.compose.job import ComposedJob
+    from knot_runner.estimate.notes import Foreseen
+    from knot_runner.estimate.pieces import Load
+    from knot_runner.estimate.whole import SweepEstimate
+
+CHECK_HELP = """\
+knot-runner check [overrides] [flags]: the jobs of a command, what is there, what is to come; runs nothing
+
+  --all                every job, also of a large grid
+  --no-estimate        no timing of the work to come
+  --seconds=30         how long the timing may take
+  -m, --multirun       a grid, though it has one job
+  --config-dir=DIR     YAML of your own
+
+  knot-runner check experiment=knot_table3 task.missing=skip --no-estimate"""
+CHECK_FLAGS = ("--all", "--no-estimate", "--seconds=30")
+#: Hydra's flags, and ours for composing, that may stand here too.
+OTHERS = ("-m", "--multirun", "--config-dir=DIR")
+#: More jobs than that are shown in groups.
+MAX_JOBS_LISTED = 30
+#: Jobs that need a look which are shown one by one beside the groups.
+NOTABLE = 10
+TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
+_Standing = Literal["done", "diverged", "other data", "running", "failed", "stopped", "to do"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The verb's own flags, and what is left for composing."""
+
+    all: bool = False
+    estimate: bool = True
+    seconds: float = 30.0
+    rest: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class JobState:
+    """Where a job stands, and in a few words what more there is to say."""
+
+    standing: _Standing
+    text: str
+
+
+def check_command(arguments: list[str]) -> int:
+    """List the jobs, what they share, and what those to do will take. Returns 2 where the sweep would stop at once."""
+    from knot_runner.compose.commands import compose_all
+
+    options = parse_check(arguments)
+    jobs, _ = compose_all(options.rest)
+    data = provenance.CurrentData(jobs[0].settings.paths.data)
+    states = [state_of(job, data) for job in jobs]
+    console = output()
+    shown = jobs if len(jobs) <= MAX_JOBS_LISTED or options.all else []
+    console.print(_listed(shown, states) if shown else _grouped(jobs, states))
+    console.print(_summary(states), highlight=False)
+    refused = any(state.standing == "other data" for state in states)
+    if refused:
+        ways = "--stale=rerun makes those of other data anew, --stale=keep shows them as they are"
+        console.print(Text(f"a command with these jobs would stop; {ways}"), soft_wrap=True)
+    left = {job.run_id: job for job, state in zip(jobs, states, strict=True) if state.standing not in DONE}
+    done = [job for job, state in zip(jobs, states, strict=True) if state.standing == "done"]
+    code = _looked_ahead(console, list(left.values()), done, options) if left else 0
+    return 2 if refused else code
+
+
+#: Standings of jobs that a sweep leaves as they are.
+DONE = ("done", "diverged", "other data")
+
+
+def parse_check(arguments: list[str]) -> Options:
+    """The flags. Raises :class:`UserError` for one that there is not, with the nearest that there is."""
+    rest, found = [], Options()
+    show_all, estimate, seconds = found.all, found.estimate, found.seconds
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if argument == "--all":
+            show_all = True
+        elif argument == "--no-estimate":
+            estimate = False
+        elif name == "--seconds":
+            seconds = _seconds(value)
+        elif name in {flag.partition("=")[0] for flag in OTHERS} or not argument.startswith("-"):
+            rest.append(argument)
+        else:
+            raise UserError(f"{argument}: there is no such flag of check{nearest(argument, [*CHECK_FLAGS, *OTHERS])}")
+    return Options(show_all, estimate, seconds, rest)
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 1 <= seconds <= 86400:
+        raise UserError(f"--seconds: {value!r} is not a number of seconds from 1 to 86400; 30 is what it is without")
+    return seconds
+
+
+# ------------------------------------------------------------------------------------------------------------- states
+
+
+def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> JobState:
+    """What the job's folder, and its lock, say of it; ``data``: what it would read, shared by a command's jobs."""
+    from knot_runner.sweep.state import read_failure, read_progress
+
+    result = read_result(job.folder)
+    if result is not None:
+        changes = (data or provenance.CurrentData(job.settings.paths.data)).changes(result)
+        if changes:
+            return JobState("other data", f"made from other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
+        return JobState("diverged", "diverged") if result["status"] == "diverged" else JobState("done", "done")
+    progress = read_progress(job.folder)
+    if progress is not None:
+        return JobState("running", f"running: {progress.stage} {progress.done} of {progress.total}")
+    if is_locked(Path(job.settings.paths.out) / ".locks" / job.run_id):
+        return JobState("running", "running")
+    if (failure := read_failure(job.folder)) is not None:
+        return JobState("failed", f"failed: {failure.cause}")
+    return _begun(job) or JobState("to do", "to do")
+
+
+def _begun(job: ComposedJob) -> JobState | None:
+    """A job that was stopped goes on from its last commit."""
+    from knot_runner.estimate.kinds import rounds_done
+
+    done = rounds_done(job)
+    if done is not None:
+        rounds = getattr(job.settings.training, "rounds", None)
+        return JobState("stopped", f"stopped in round {done} of {rounds}" if rounds else "stopped")
+    return JobState("stopped", "stopped") if (job.folder / "config.yaml").exists() else None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process of this machine holds the lock ``path``; it is not tried, which could get in a sweep's way."""
+    try:
+        number = str(path.stat().st_ino)
+        locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return False
+    return any("FLOCK" in line and number in line.replace(":", " ").split() for line in locks)
+
+
+# -------------------------------------------------------------------------------------------------------------- lists
+
+
+def _listed(jobs: list[ComposedJob], states: list[JobState]) -> Table:
+    rows = _table(TITLES)
+    for job, state in zip(jobs, states, strict=True):
+        task, name, seed = job.settings.task, job.settings.method["name"], str(job.settings.seed)
+        _add(rows, job.run_id, task.name, task.source, name, seed, short_line(job.label), state.text)
+    return rows
+
+
+def _grouped(jobs: list[ComposedJob], states: list[JobState]) -> Table:
+    """A row per task, source and method; jobs that need a look have one of their own."""
+    rows = _table(("task", "source", "method", "jobs", "state"))
+    groups: dict[tuple[str, str, str], list[JobState]] = {}
+    for job, state in zip(jobs, states, strict=True):
+        task = job.settings.task
+        groups.setdefault((task.name, task.source, job.settings.method["name"]), []).append(state)
+    for group, own in groups.items():
+        count = Counter(state.standing for state in own)
+        _add(rows, *group, str(len(own)), ", ".join(f"{number} {name}" for name, number in count.items()))
+    notable = [(j, s) for j, s in zip(jobs, states, strict=True) if s.standing not in ("done", "to do")]
+    for job, state in notable[:NOTABLE]:
+        task = job.settings.task
+        _add(rows, task.name, task.source, job.settings.method["name"], "", f"{job.run_id} {state.text}")
+    hidden = len(notable) - NOTABLE
+    _add(rows, "", "", "", "", (f"{hidden} more such jobs; " if hidden > 0 else "") + "--all lists every job")
+    return rows
+
+
+def _table(titles: tuple[str, ...]) -> Table:
+    rows = Table(box=None, padding=(0, 2, 0, 0))
+    for title in titles:
+        rows.add_column(title, overflow="fold", no_wrap=title in ("run id", "seed", "jobs"))
+    return rows
+
+
+def _add(rows: Table, *cells: str) -> None:
+    rows.add_row(*(Text(plain(cell)) for cell in cells))
+
+
+def _summary(states: list[JobState]) -> str:
+    """``33 jobs, 12 done, 21 to do``, and of those what has been begun."""
+    count = Counter(state.standing for state in states)
+    left = len(states) - sum(count[name] for name in DONE)
+    parts = [f"{len(states)} job{'s' * (len(states) != 1)}, {count['done']} done"]
+    parts += [f"{count['diverged']} diverged"] * (count["diverged"] > 0)
+    parts += [f"{count['other data']} of other data"] * (count["other data"] > 0) + [f"{left} to do"]
+    begun = [f"{count[name]} {name}" for name in ("running", "failed", "stopped") if count[name]]
+    return ", ".join(parts) + (f" ({', '.join(begun)})" if begun else "")
+
+
+# ----------------------------------------------------------------------------------------------------------- estimate
+
+
+def _looked_ahead(console: Console, jobs: list[ComposedJob], done: list[ComposedJob], options: Options) -> int:
+    from knot_runner.estimate.notes import preview_notes
+    from knot_runner.estimate.whole import estimate_sweep, plain_loads
+
+    if not options.estimate:
+        _print_shared(console, plain_loads(jobs))
+        return 0
+    with console.status("reading (--no-estimate leaves it out)"):
+        foreseen = preview_notes(jobs, options.seconds)
+    _print_foreseen(console, foreseen, len(jobs))
+    with console.status(f"timing (at most {options.seconds:g} s; --no-estimate leaves it out)"):
+        found = estimate_sweep(jobs, done, options.seconds)
+    _print_shared(console, found.loads)
+    _print_estimate(console, found, Path(jobs[0].settings.paths.out))
+    problems = list(dict.fromkeys([*([foreseen.problem] if foreseen.problem else []), *found.problems]))
+    for problem in problems:
+        console.print(Text(plain(f"the sweep would stop: {problem}")), soft_wrap=True)
+    return 2 if problems else 0
+
+
+def _print_foreseen(console: Console, found: Foreseen, jobs: int) -> None:
+    """Notes whole, so that no line of them is folded on a pipe; examples under the task that they are of."""
+    for title, told in {"notes": found.lines(jobs), **found.counts}.items():
+        if told:
+            console.print(f"\n{title if title == 'notes' else f'examples of each class: {plain(title)}'}", style="bold")
+        for line in told:
+            console.print(Text(f"  {plain(line)}"), soft_wrap=not console.is_terminal)
+
+
+def _print_shared(console: Console, loads: list[Load]) -> None:
+    from knot_runner.estimate.lines import shared_lines
+
+    if lines := shared_lines(loads):
+        console.print("\nshared by jobs", style="bold")
+        for line in lines:
+            console.print(Text(f"  {plain(line)}"))
+
+
+def _print_estimate(console: Console, found: SweepEstimate, out: Path) -> None:
+    from knot_runner.estimate.lines import kind_rows, total_lines
+    from knot_runner.estimate.processes import free_memory
+
+    there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    console.print("\nestimate, for this machine as busy as it is now", style="bold")
+    if found.known:
+        rows = Table(box=None, padding=(0, 2, 0, 0))
+        for title in ("work to do", "times", "each", "in all", "from"):
+            rows.add_column(title, overflow="fold", justify="right" if title in ("times", "each", "in all") else "left")
+        for row in kind_rows(found):
+            _add(rows, *row)
+        console.print(rows)
+    free = shutil.disk_usage(there).free
+    for line in total_lines(found, os.cpu_count() or 1, free_memory(), free):
+        console.print(Text(plain(line)), soft_wrap=True)

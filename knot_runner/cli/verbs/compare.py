@@ -1,0 +1,104 @@
+"""``knot-runner compare``: flags and filters of the command line; the answer on the terminal and into files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from knot_runner.util.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from knot_runner.report.compare.answer import Question
+
+COMPARE_HELP = """\
+knot-runner compare [key=value ...] [flags]: any runs side by side, by any setting
+
+  key=value, key!=value, key<value ...   runs whose settings are so
+  --out=DIR            where the runs are (also paths.out=DIR)
+  --by=KEYS            a row per value of these settings (default: all that differ)
+  --measure=KEYS       the columns: accuracy, f1, sd, ...
+  --runs               a row per run instead
+  --sort=KEY           order of the rows
+  --best=MEASURE       of the runs over --over=KEYS, the best alone
+  --over=KEYS          what --best chooses over
+  --select=half        choose on one half of the test items, report on the other (test: on all)
+  --export=FILE        also as .csv, .parquet, .tex or .md; several with commas
+
+  knot-runner compare task=femnist --by=method.name --measure=accuracy --export=runs.csv"""
+COMPARE_FLAGS = ("--out", "--by", "--measure", "--best", "--over", "--select", "--sort", "--export", "--runs")
+SPLITS = ("test", "half")
+#: Where runs are by default, and how any other verb is told.
+OUT, PLACE = "outputs", "paths.out="
+#: The data that runs must have been made from.
+DATA_KEY = "paths.data="
+
+
+def compare_command(arguments: list[str]) -> int:
+    """Runs below ``paths.out`` side by side: ``[key=value ...] [--by=KEYS] [--measure=KEYS] [--sort=KEY] [--runs]
+    [--best=MEASURE --over=KEYS [--select=half]] [--export=FILE] [--out=DIR]``. Raises :class:`UserError`."""
+    from knot_runner.report.compare.answer import compare_runs as answer
+    from knot_runner.report.compare.files import TerminalSheet, form_of, write
+    from knot_runner.report.compare.filters import split_commas
+    from knot_runner.report.output import output
+
+    flags = _flags([a for a in arguments if a.startswith("-")])
+    files = [Path(name).expanduser() for text in flags.get("--export", ()) for name in split_commas(text)]
+    for file in files:
+        form_of(file)  # before anything is read
+    sheet = answer(_question(flags, [a for a in arguments if not a.startswith("-")]))
+    output().print(TerminalSheet(sheet))
+    for file in files:
+        write(sheet, file)
+        print(file)
+    return 0
+
+
+def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
+    from knot_runner.report.compare.answer import Question
+    from knot_runner.report.compare.filters import parse_filter
+
+    _check(flags)
+    one = {name: texts[-1] for name, texts in flags.items()}
+    place = [word.partition("=")[2] for word in words if word.startswith(PLACE)]
+    return Question(
+        out=Path(one.get("--out") or [OUT, *place][-1]).expanduser(),
+        filters=tuple(parse_filter(word) for word in words if not word.startswith((PLACE, DATA_KEY))),
+        by=_names(flags["--by"]) if "--by" in flags else None,
+        measures=_names(flags.get("--measure", ())),
+        best=one.get("--best", ""),
+        over=_names(flags.get("--over", ())),
+        select=one.get("--select", "test"),
+        sort=one.get("--sort", ""),
+        runs="--runs" in flags,
+        data=next((word.removeprefix(DATA_KEY) for word in reversed(words) if word.startswith(DATA_KEY)), None),
+    )
+
+
+def _flags(arguments: Sequence[str]) -> dict[str, list[str]]:
+    """Flag -> its values, in the order given. Raises :class:`UserError` for one there is not."""
+    found: dict[str, list[str]] = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name not in COMPARE_FLAGS:
+            raise UserError(f"{name}: there is no such flag{nearest(name, COMPARE_FLAGS)}")
+        if (name == "--runs") == bool(equals) or (not value and name not in ("--runs", "--by")):
+            raise UserError(f"{argument}: {'takes no value' if name == '--runs' else f'needs a value, {name}=...'}")
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _names(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
+
+
+def _check(flags: dict[str, list[str]]) -> None:
+    """Flags that go together, and the one with two values only. Raises :class:`UserError`."""
+    for split in flags.get("--select", ()):
+        if split not in SPLITS:
+            raise UserError(f"--select={split}: is not one of {', '.join(SPLITS)}{nearest(split, SPLITS)}")
+    for name in ("--over", "--select"):
+        if name in flags and "--best" not in flags:
+            raise UserError(f"{name}: goes with --best=MEASURE")
+    if "--best" in flags and "--runs" in flags:
+        raise UserError("--runs: shows every run; without it --best shows what was selected")

@@ -1,0 +1,82 @@
+"""``knot-runner ls``: everything that can be composed, ours and the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from knot_runner.compose import catalog
+from knot_runner.report.output import output
+from knot_runner.report.text import plain
+from knot_runner.util.errors import UserError
+
+LS_HELP = """\
+knot-runner ls [--config-dir=DIR] [plugins=[FILE.py]]: tasks, models, methods, presets and what they are
+
+  --config-dir=DIR     YAML of your own, too
+  plugins=[...]        what these modules or files add, too; they are imported
+
+  knot-runner ls --config-dir=mine plugins=[mine/losses.py]"""
+
+
+def ls_command(arguments: list[str]) -> int:
+    """Print each group with its choices and what they are. Raises :class:`UserError`."""
+    from knot_runner.compose.overrides import config_dir_of, parse_overrides, split_flags
+
+    flags, words = split_flags(arguments)
+    folder = config_dir_of(flags)
+    plugins = [
+        name for override in parse_overrides(words) for name in _plugins(override.key_or_group, override.value())
+    ]
+    for group in catalog.GROUPS:
+        _print(group, [(path.stem, _described(path, folder)) for path in catalog.yaml_files(group, folder)])
+    for path in catalog.hidden(folder):
+        output().print(Text(plain(f"{path}: is not used, since there is one of that name; another name is right")))
+    if plugins:
+        _print("from plugins", _added(plugins))
+    return 0
+
+
+def _plugins(key: str, value: object) -> list[str]:
+    if key != "plugins":
+        raise UserError(f"{key}: ls takes --config-dir=DIR and plugins=[FILE.py]")
+    names = value if isinstance(value, list) else [value]
+    return [str(getattr(name, "text", name)) for name in names]
+
+
+def _described(path: Path, folder: str | None) -> str:
+    own = folder is not None and path.is_relative_to(folder)
+    return catalog.describe_yaml(path) + (f" ({path})" if own else "")
+
+
+def _added(plugins: list[str]) -> list[tuple[str, str]]:
+    """What the plug-ins add to the tables of methods, losses and weightings."""
+    from knot_runner.engine.plugins import load_plugins
+    from knot_runner.methods import METHODS
+    from knot_runner.methods.federated import FEDERATED
+    from knot_runner.methods.losses import LOSSES
+    from knot_runner.methods.weighting import WEIGHTINGS
+
+    tables: dict[str, dict] = {
+        "method.algorithm": METHODS | FEDERATED,
+        "method.loss.name": LOSSES,
+        "method.weighting": WEIGHTINGS,
+    }
+    before = {key: set(table) for key, table in tables.items()}
+    load_plugins(plugins)
+    tables["method.algorithm"] = METHODS | FEDERATED
+    new = [(f"{key}={name}", "") for key, table in tables.items() for name in table if name not in before[key]]
+    return new or [(", ".join(plugins), "adds no method, loss or weighting")]
+
+
+def _print(group: str, choices: list[tuple[str, str]]) -> None:
+    console = output()
+    rows = Table(title=group, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    rows.add_column(no_wrap=True, style="bold")
+    rows.add_column(overflow="fold")
+    for name, text in choices:
+        rows.add_row(Text(plain(name)), Text(plain(text)))
+    console.print(rows)
+    console.print()

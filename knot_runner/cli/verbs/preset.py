@@ -1,0 +1,66 @@
+"""The preset that ``claims``, ``plot``, ``report`` and ``table`` are asked for: its name, jobs, and commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    from knot_runner.compose.job import ComposedJob
+
+#: Moving the looks at claims after the runs would make them choose their own verdicts.
+SEEDS_KEY = "report.seeds"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """``command``: what makes its runs."""
+
+    name: str
+    jobs: list[ComposedJob]
+    command: str
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Its ``report:``, how it is shown."""
+        return self.jobs[0].settings.report or {}
+
+    @property
+    def out(self) -> Path:
+        """``paths.out``."""
+        return Path(self.jobs[0].settings.paths.out)
+
+
+def _say_unsealed(jobs: list[ComposedJob]) -> None:
+    """A line on results whose other files cannot be checked."""
+    from knot_runner.records import BEFORE_SEALS, is_sealed, read_result
+
+    results = [result for job in jobs if (result := read_result(job.folder))]
+    unsealed = sum(not is_sealed(result) for result in results)
+    if unsealed:
+        print(f"{unsealed} of {len(results)} results were {BEFORE_SEALS}", file=sys.stderr)
+
+
+def preset_of(arguments: list[str], verb: str) -> Preset:
+    """The preset ``arguments[0]`` with the overrides after it. Raises :class:`UserError`.
+
+    Its name becomes a file's name, so it is a plain one.
+    """
+    if not arguments or not re.fullmatch(r"\w[\w.-]*", arguments[0]):
+        raise UserError(f"{verb}: needs the name of a preset, as in 'knot-runner {verb} knot_table3' (ls lists them)")
+    if any(argument.lstrip("+~").startswith(SEEDS_KEY) for argument in arguments[1:]):
+        raise UserError(f"{SEEDS_KEY}: is planned before the runs, so it is set in the preset's YAML alone")
+    if any(word.lstrip("+~").startswith("experiment=") for word in arguments[1:]):
+        raise UserError(f"experiment: {verb} {arguments[0]} names the preset already; without experiment=... is right")
+    from knot_runner.compose.commands import compose_all
+
+    experiment = f"experiment={arguments[0]}"
+    jobs, _ = compose_all([experiment, *arguments[1:]])
+    _say_unsealed(jobs)
+    return Preset(arguments[0], jobs, shlex.join(["knot-runner", experiment, *arguments[1:]]))

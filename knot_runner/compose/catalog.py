@@ -1,0 +1,56 @@
+"""What ``ls`` shows, read from the heads of the YAML files alone, so that it answers at once."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import yaml
+
+PACKAGE = Path(__file__).resolve().parents[1]
+GROUPS = ("task", "partition", "model", "encoder", "method", "training", "hardware", "tracker", "experiment")
+
+
+def config_folder() -> Path:
+    """``conf/`` of the checkout, or the copy that the wheel carries."""
+    beside = PACKAGE.parent / "conf"
+    return beside if (beside / "config.yaml").is_file() else PACKAGE / "conf"
+
+
+def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
+    """The names that ``group`` can take, ours and those of the user's ``config_dir``."""
+    return [path.stem for path in yaml_files(group, config_dir)]
+
+
+def yaml_files(group: str, config_dir: str | Path | None = None) -> list[Path]:
+    """A YAML file per name of ``group``, sorted. Hydra takes ours where both folders have one of the same name."""
+    folders = [Path(folder) for folder in (config_dir, config_folder()) if folder]
+    found = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
+    return [found[name] for name in sorted(found)]
+
+
+def hidden(config_dir: str | None) -> list[Path]:
+    """Files of ``config_dir`` in whose place ours of the same name is taken."""
+    return [path for g in GROUPS for path in (Path(config_dir) / g).glob("*.yaml")
+            if (config_folder() / g / path.name).is_file()] if config_dir else []  # fmt: skip
+
+
+def headline(path: Path) -> str:
+    """The second comment line of a YAML file; the first is the command that runs it."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comments = [line.lstrip("# ").rstrip() for line in lines if line.startswith("#")]
+    return next((line for line in comments if line and not line.startswith(("@package", "knot-runner"))), "")
+
+
+def describe_yaml(path: Path) -> str:
+    """What a YAML file is, and a preset's job count."""
+    try:
+        text, said = path.read_text(encoding="utf-8"), headline(path)
+        whole = yaml.safe_load(text) if path.parent.name == "experiment" else None
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return "cannot be read: a run says where it is wrong"
+    sweep = whole.get("sweep") if isinstance(whole, dict) else None
+    if isinstance(sweep, dict):
+        jobs = math.prod(len(str(values).split(",")) for values in sweep.values())
+        said += f" ({jobs} job{'s' if jobs != 1 else ''})"
+    return said

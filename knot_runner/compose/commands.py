@@ -1,0 +1,231 @@
+"""From the command line to jobs: overrides, presets with their grid, one checked set of settings per job."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.types import Override, OverrideType
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from knot_runner.compose.catalog import GROUPS, config_folder
+from knot_runner.compose.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
+from knot_runner.compose.interpolations import check_growth, plain_config
+from knot_runner.compose.job import ComposedJob
+from knot_runner.compose.override_errors import bad_override, message_text, missing_config, one_line
+from knot_runner.compose.overrides import (
+    check_count,
+    config_dir_of,
+    last_counts,
+    parse_overrides,
+    split_flags,
+    values_of,
+)
+from knot_runner.compose.own_yaml import in_a_loop, search_path
+from knot_runner.compose.swept import Base
+from knot_runner.config.settings import Misfit, build_run
+from knot_runner.util.errors import UserError
+
+
+@dataclass(frozen=True)
+class Command:
+    """What one preset of a command line, or a command line without one, asks for.
+
+    ``arguments``: what was typed, with this preset alone. ``hydra``: Hydra's part of the composed config, its launcher
+    among it. ``sweep``: a grid was asked for, though it may have one job.
+    """
+
+    preset: str | None
+    arguments: list[str]
+    jobs: list[ComposedJob]
+    hydra: DictConfig
+    sweep: bool
+
+
+def compose_all(arguments: list[str]) -> tuple[list[ComposedJob], list[Command]]:
+    """(All jobs, and they once more by preset: each has its own grid.) Raises :class:`UserError`.
+
+    A key that is given twice is said on stderr.
+    """
+    flags, words = split_flags(arguments)
+    config_dir = config_dir_of(flags)
+    overrides, notes = last_counts(parse_overrides(words))
+    for note in notes:
+        print(f"knot-runner: {note}", file=sys.stderr)
+    commands = [_command(flags, own, config_dir) for own in _by_preset(overrides, config_dir)]
+    return [job for command in commands for job in command.jobs], commands
+
+
+def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[list[str]]:
+    """The overrides as they were typed, once per preset that they name."""
+    names = [(at, values_of(o, config_dir)) for at, o in enumerate(overrides) if o.key_or_group == "experiment"]
+    words = [override.input_line for override in overrides]
+    if not names or names[0][1] is None:
+        return [words]
+    at, values = names[0]
+    return [[*words[:at], f"experiment={value}", *words[at + 1 :]] for value in values]
+
+
+def _command(flags: list[str], words: list[str], config_dir: str | None) -> Command:
+    preset = next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
+    jobs, hydra = _composed(expand_preset(words, config_dir), config_dir)
+    asked = {"-m", "--multirun"} & set(flags) or any(word.startswith(f"{LAUNCHER_GROUP}=") for word in words)
+    return Command(preset, [*flags, *words], jobs, hydra, len(jobs) > 1 or bool(asked))
+
+
+def expand_preset(arguments: list[str], config_dir: str | None) -> list[str]:
+    """``arguments`` with the grid of their preset (``sweep:`` in its YAML) added, less what they set themselves."""
+    if not any(a.startswith("experiment=") for a in arguments):
+        return list(arguments)
+    overrides = parse_overrides(arguments)
+    fixed = [o.input_line for o in overrides if not o.is_sweep_override() and not _sets_a_value(o)]
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        grid = _node(_compose_here(fixed, config_dir), "sweep")
+    given = {o.key_or_group for o in overrides}
+    values = plain_config(grid) if OmegaConf.is_dict(grid) else {}
+    return [*arguments, *(f"{key}={value}" for key, value in values.items() if key not in given)]
+
+
+def compose_jobs(arguments: list[str], config_dir: str | None) -> list[ComposedJob]:
+    """Every job of a (multi)run, composed and checked; nothing heavy is loaded. Raises :class:`UserError`."""
+    return _composed(arguments, config_dir)[0]
+
+
+def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[ComposedJob], DictConfig]:
+    """(The jobs, Hydra's part of the config.) Hydra composes once per choice of groups; swept values are put in."""
+    overrides = parse_overrides(arguments)
+    values = [values_of(override, config_dir) for override in overrides]
+    _check_grid(overrides, values)
+    swept = [o for o, own in zip(overrides, values, strict=True) if own and len(own) > 1]
+    axes = [
+        [f"{o.get_key_element()}={value}" for value in own] if own else [o.input_line]
+        for o, own in zip(overrides, values, strict=True)
+    ]
+    late = {o.get_key_element() for o in overrides if _sets_a_value(o)}
+    apart = {o.get_key_element() for o in swept} - {"method", "seed", "task"}
+    chosen = any("glob(" in o.input_line for o in swept)
+    grid = _Grid(config_dir, late, apart)
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        jobs = [job for picked in itertools.product(*axes) if (job := grid.job(list(picked), chosen)) is not None]
+    if grid.left_out:
+        globs = " ".join(message_text(o.input_line) for o in swept if "glob(" in o.input_line)
+        if not jobs:
+            raise UserError(f"{globs}: none fits; {grid.misfit}")
+        print(f"knot-runner: {globs}: {grid.left_out} that do not fit are left out ({grid.misfit})", file=sys.stderr)
+    return jobs, grid.hydra
+
+
+def _sets_a_value(override: Override) -> bool:
+    """Whether it sets a key that the config has; others choose a group's file, add, delete, or are Hydra's."""
+    key = override.key_or_group
+    plain = override.type == OverrideType.CHANGE and override.package is None
+    return plain and "/" not in key and key not in GROUPS and key.partition(".")[0] not in ("hydra", "sweep")
+
+
+def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None]) -> None:
+    """No more jobs than a command can have, and none over Hydra's own keys."""
+    for override, own in zip(overrides, values, strict=True):
+        if own is not None and is_hydras(override.key_or_group):
+            raise UserError(f"{message_text(override.input_line)}: Hydra's own keys take one value")
+    widths = [len(own) if own else 1 for own in values]
+    line = max(zip(widths, overrides, strict=True), key=lambda pair: pair[0])[1].input_line if overrides else ""
+    check_count(message_text(line), math.prod(widths))
+
+
+class _Grid:
+    """Composes the jobs of one grid, within ``initialize_config_dir``.
+
+    ``late``: keys that choose no group, set once Hydra has composed; ``apart``: those of a job's label. ``left_out``:
+    how many jobs were, ``misfit``: why the last one was.
+    """
+
+    def __init__(self, config_dir: str | None, late: set[str], apart: set[str]) -> None:
+        self.config_dir, self.late, self.apart = config_dir, late, apart
+        self.hydra = DictConfig({})
+        self.misfit, self.left_out = "", 0
+        self._composed: dict[tuple[str, ...], tuple[Base, Any]] = {}
+        self._parsed: dict[str, Override] = {}
+
+    def job(self, picked: list[str], chosen: bool) -> ComposedJob | None:
+        """One job; with ``chosen`` (names were found by a glob), None where its groups do not fit together."""
+        early = tuple(o for o in picked if _key(o) not in self.late)
+        if early not in self._composed:
+            self._composed[early] = self._base(list(early))
+        base, claims = self._composed[early]
+        try:
+            config = base.with_values([self._override(o) for o in picked if _key(o) in self.late])
+        except OmegaConfBaseException as problem:
+            _compose_here(picked, self.config_dir)  # raises Hydra's own error, in one line
+            raise UserError(one_line(str(problem))) from None
+        if claims is not None:
+            config = {**config, "report": {**config["report"], "claims": claims}}
+        try:
+            settings, method = build_run(config)
+        except Misfit as problem:
+            if not chosen:
+                raise
+            self.misfit, self.left_out = str(problem), self.left_out + 1
+            return None
+        return ComposedJob(picked, config, settings, method, ", ".join(o for o in picked if _key(o) in self.apart))
+
+    def _override(self, text: str) -> Override:
+        if text not in self._parsed:
+            (self._parsed[text],) = parse_overrides([text])
+        return self._parsed[text]
+
+    def _base(self, early: list[str]) -> tuple[Base, Any]:
+        config = _compose_here(early, self.config_dir)
+        with open_dict(config):
+            self.hydra = config.pop("hydra")
+        config, claims = _apart_from_claims(config)
+        return Base(config), claims
+
+
+def _apart_from_claims(config: DictConfig) -> tuple[DictConfig, Any]:
+    """``config`` without its claims, and these: long, the same for all jobs, and slow to resolve hundreds of times."""
+    report = _node(config, "report")
+    claims = _node(report, "claims") if OmegaConf.is_dict(report) else None
+    if not OmegaConf.is_config(claims):
+        return config, None
+    with open_dict(report):
+        del report["claims"]
+    return config, OmegaConf.to_container(claims)
+
+
+def _node(config: DictConfig, key: str) -> Any:
+    """What ``config`` has under ``key``; None where there is nothing, or an interpolation, which is resolved later."""
+    if key not in list(config) or OmegaConf.is_interpolation(config, key):
+        return None
+    return config.get(key)
+
+
+def _key(override: str) -> str:
+    return override.split("=", 1)[0]
+
+
+def _compose_here(overrides: list[str], config_dir: str | None) -> DictConfig:
+    """Inside an ``initialize_config_dir``: the config with Hydra's part, which has nothing in it that we do not honour.
+
+    Every failure is one line that names the key.
+    """
+    search = search_path(config_dir)
+    try:
+        config = compose("config", overrides=[*search, *overrides], return_hydra_config=True)
+    except MissingConfigException as problem:
+        raise UserError(missing_config(str(problem), config_dir)) from None
+    except (HydraException, OmegaConfBaseException) as problem:
+        raise UserError(bad_override(str(problem), overrides, search)) from None
+    except RecursionError:
+        where = in_a_loop(config_dir)
+        raise UserError(f"{where}: its defaults lead back to it" if where else "a value nested too deep") from None
+    check_hydra(config.hydra)
+    if config_dir or any("$" in override for override in overrides):
+        check_growth(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
+    return config

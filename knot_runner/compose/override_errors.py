@@ -1,0 +1,143 @@
+"""What is wrong with a mistyped command line, in one line that names the key and what would be right."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hydra import compose
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from knot_runner.compose.catalog import choices, config_folder
+from knot_runner.compose.hydra_keys import LAUNCHERS
+from knot_runner.util.errors import nearest
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\ud800-\udfff]")
+_KEY = re.compile(r"[+~]{0,2}[\w$][\w$/.-]*(@[\w$.]*)?")
+_FUNCTIONS = ("choice", "range", "glob", "sort", "shuffle", "tag", "int", "float", "str", "bool", "interval")
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
+
+
+def message_text(text: str, most: int = 60) -> str:
+    """``text`` as a message shows it: one line, nothing invisible, cut where it is long."""
+    text = _CONTROL.sub("?", text)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def unreadable(argument: str) -> str:
+    """One line for an argument that is no override in Hydra's grammar."""
+    key, equals, value = argument.partition("=")
+    name = message_text(key.strip())
+    if not key.strip("+~ "):
+        return f"{message_text(argument) or 'an empty argument'}: has no key; key=value is right"
+    if not _KEY.fullmatch(key):
+        return f"{name}: is not the name of a setting; key=value is right, with dots between the parts of the key"
+    if not equals:
+        return f"{name}: has no value; {name}=VALUE is right"
+    return f"{name}: cannot read {message_text(value)!r}: {_why(name, value)}"
+
+
+def _why(key: str, value: str) -> str:
+    fit = value.isprintable() and len(value) < 40 and not set(value) & set("\"'\\")
+    quotes = f"quotes make a text of it, as in '{key}=\"{value if fit else 'a, b'}\"'"
+    function = re.match(r"\s*(\w+)\(", value)
+    if (unclosed := _unclosed(value)) is not None:
+        return f"{unclosed}; {quotes}"
+    if function and function.group(1) not in _FUNCTIONS:
+        return (
+            f"there is no function {message_text(function.group(1))}{nearest(function.group(1), _FUNCTIONS)}; {quotes}"
+        )
+    if function:
+        return f"{function.group(1)} does not take that; choice(a,b), range(0,5) and glob(a*) are right"
+    if re.search(r"(^|[,\[({])\s*,|,\s*($|[\])}])", value):
+        return f"there is nothing beside one of its commas; a,b lists two values; {quotes}"
+    if re.fullmatch(r"-?\d{1000,}", value.strip()):
+        return "a number of so many digits; no setting takes one"
+    return f"some character of it needs quotes; {quotes}"
+
+
+def _unclosed(value: str) -> str | None:
+    """The first bracket or quote that is not closed, or not opened."""
+    waiting: list[str] = []
+    quote = ""
+    for at, character in enumerate(value):
+        if quote:
+            quote = "" if character == quote and value[at - 1] != "\\" else quote
+        elif character in "\"'":
+            quote = character
+        elif character in _PAIRS:
+            waiting.append(_PAIRS[character])
+        elif character in _PAIRS.values() and (not waiting or waiting.pop() != character):
+            return f"{character} closes nothing"
+    if quote:
+        return f"{quote} is not closed"
+    return f"{waiting[-1]} is missing" if waiting else None
+
+
+def missing_config(text: str, config_dir: str | None) -> str:
+    """``method=sinkhron_e`` and the like; ``text`` is Hydra's."""
+    wanted = re.search(r"(?:Could not find|Cannot find primary config|In .*?: Could not find) '([^']*)'", text)
+    own = re.match(r"In '([^']*)': Could not (?:find|load) '([^']*)'", text)
+    if own and config_dir and (path := Path(config_dir) / f"{own.group(1)}.yaml").is_file():
+        name = message_text(own.group(2))
+        return f"{path}{_line_of(path, own.group(2))}: its defaults name {name!r}, which is not there"
+    group, _, name = (wanted.group(1) if wanted else "").rpartition("/")
+    if group == "hydra/launcher":
+        return _missing_launcher(name)
+    if not wanted or not group or "/" in group or not (config_folder() / group).is_dir():
+        return message_text(one_line(text), 200)
+    return f"{group}={message_text(name)}: there is no such {group}{nearest(name[:80], choices(group, config_dir))}"
+
+
+def _line_of(path: Path, wanted: str) -> str:
+    """``:LINE`` of the file's defaults entry that names ``wanted`` (a group and a name)."""
+    name = wanted.rpartition("/")[2]
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((f":{at}" for at, line in enumerate(lines, 1) if name in line and line.lstrip().startswith("-")), "")
+
+
+def _missing_launcher(name: str) -> str:
+    if name in LAUNCHERS and LAUNCHERS[name]:
+        extra = LAUNCHERS[name]
+        return f"hydra/launcher={name}: its package is not installed; pip install 'knot_runner[{extra}]' adds it"
+    return f"hydra/launcher={message_text(name)}: there is no such launcher{nearest(name[:80], LAUNCHERS)}"
+
+
+def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
+    """One line for an override of a key that is not there, with the nearest one that is."""
+    if appended := re.search(r"Could not append to config. An item is already at '([^']*)'", text):
+        return f"+{appended.group(1)}: is there already; {appended.group(1)}=VALUE, without +, is right"
+    key = re.search(r"Could not (?:override|append to config|delete from config)[^']*'([^']*)'", text)
+    if key is None:
+        return _told(text, overrides)
+    path = key.group(1).split("=", 1)[0]
+    keys = {o: o.split("=", 1)[0].lstrip("+~") for o in overrides}
+    groups = [o for o, own in keys.items() if "." not in own and own != path]
+    try:
+        node: Any = compose("config", overrides=[*search, *groups], return_hydra_config=path.startswith("hydra"))
+    except (HydraException, OmegaConfBaseException):  # the YAML itself is at fault
+        return _told(text, overrides)
+    parts = path.split(".")
+    for depth, part in enumerate(parts):
+        if not OmegaConf.is_dict(node) or part not in node:
+            known = list(node) if OmegaConf.is_dict(node) else []
+            prefix = ".".join(parts[:depth])
+            return f"{path}: there is no such setting{nearest(part, known)}" + (f" in {prefix}" if prefix else "")
+        node = node[part]
+    return f"{path}: cannot take that value; a key that is new in it needs a +, as in +{path}.KEY=VALUE"
+
+
+def _told(text: str, overrides: list[str]) -> str:
+    """Hydra's own first sentence, which names the key or a file of the defaults."""
+    merging = re.search(r"Error merging override (.*)", text)
+    if merging:
+        return f"{message_text(merging.group(1))}: this key cannot take that value"
+    return message_text(one_line(text), 200) or f"{message_text(' '.join(overrides))}: cannot be composed"
+
+
+def one_line(text: str) -> str:
+    """Without line breaks."""
+    return " ".join(text.split())

@@ -1,0 +1,218 @@
+"""The command line's words: flags, overrides (in Hydra's grammar), and the values that each of them lists.
+
+Everything here is bounded: length, depth and the number of values are looked at before Hydra's parser or an expansion
+begins. Refusals are one line that names the key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, Override, OverrideType, RangeSweep
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from knot_runner.compose.catalog import GROUPS, choices
+from knot_runner.compose.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, is_hydras
+from knot_runner.compose.override_errors import message_text, unreadable
+from knot_runner.util.errors import UserError, nearest
+
+#: The key that names a class, at any depth of a value; a path may well have it in a name.
+NAMES_A_CLASS = re.compile(rf"(?<!\w)['\"]?{TARGET}['\"]?\s*[:=]")
+#: Characters of one argument, of its key, brackets in brackets, commas: more belongs in a YAML file.
+_MAX_CHARACTERS, MAX_IN_KEY, MAX_NESTED, MAX_COMMAS = 10_000, 300, 40, 1_000
+#: Jobs of one command; the largest preset has 720.
+MAX_JOBS = 10_000
+#: May stand at another place of the config than that of its group, as in ``+encoder@method.encoder=NAME``.
+PLACED_GROUP = "encoder"
+FLAGS = ("-m", "--multirun", "--config-dir=DIR", "--stale=rerun", "--help")
+#: A text that only its characters beyond ASCII keep from being one in Hydra's grammar.
+PLAIN_TEXT = re.compile(r"[^\W\d_][^\"'`,=:;\[\](){}\\$<>#&!~^]*|[/.~][^\"'`,=:;\[\](){}\\$<>#&!^]*")
+
+
+def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(flags, overrides) of a command line."""
+    flags = [a for a in arguments if a.startswith("-")]
+    return flags, [a for a in arguments if not a.startswith("-")]
+
+
+def config_dir_of(flags: Sequence[str]) -> str | None:
+    """The folder of ``--config-dir=DIR``. Raises :class:`UserError` for one that is none, and for any other flag."""
+    folders = []
+    for flag in flags:
+        name, _, value = flag.partition("=")
+        if name == "--config-dir":
+            folders.append(value)
+        elif flag not in ("-m", "--multirun"):
+            raise UserError(f"{message_text(flag)}: there is no such flag{nearest(flag[:40], FLAGS)}")
+    if len(set(folders)) > 1:
+        raise UserError("--config-dir: is given more than once; one folder of YAML is right")
+    for folder in folders[:1]:
+        if not folder or not _is_folder(folder):
+            raise UserError(f"--config-dir: {message_text(folder) or 'without =DIR'}: is not a folder")
+    return folders[0] if folders else None
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return Path(name).is_dir()
+    except (OSError, ValueError):  # too long, or with a zero byte
+        return False
+
+
+def parse_overrides(arguments: Sequence[str]) -> list[Override]:
+    """Hydra's overrides. Raises :class:`UserError` for one that cannot be read or is never right, naming its key."""
+    parser = OverridesParser.create()
+    return [_checked(_parsed(parser, argument)) for argument in arguments]
+
+
+def _parsed(parser: OverridesParser, argument: str) -> Override:
+    key, equals, value = argument.partition("=")
+    if len(key) > MAX_IN_KEY:
+        raise UserError(f"{message_text(key)}: a key of {len(key)} characters; no setting has a name so long")
+    deep = sum(argument.count(bracket) for bracket in "[{(") > MAX_NESTED and _depth(argument) > MAX_NESTED
+    if deep or len(argument) > _MAX_CHARACTERS or argument.count(",") > MAX_COMMAS:
+        raise UserError(
+            f"{message_text(key)}: a value too long or too deep for a command line; YAML in --config-dir=DIR is right"
+        )
+    text = equals and not value.isascii() and PLAIN_TEXT.fullmatch(value)
+    for readable in [argument, f"{key}='{value}'"] if text else [argument]:
+        with contextlib.suppress(HydraException, ValueError):  # ValueError: numbers of thousands of digits
+            return parser.parse_overrides([readable])[0]
+    raise UserError(unreadable(argument))
+
+
+def _depth(text: str) -> int:
+    deepest = depth = 0
+    for character in text:
+        depth += (character in "[{(") - (character in "]})")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _checked(override: Override) -> Override:
+    """The override, if its key and kind of value make sense."""
+    key, value, line = override.key_or_group, override.value(), message_text(override.input_line)
+    if not key:
+        raise UserError(f"{line}: has no key; key=value is right ('knot-runner ls' and conf/ show the keys)")
+    if NAMES_A_CLASS.search(override.input_line):
+        raise UserError(f"{message_text(key)}: names a {TARGET}; nothing but plugins=[FILE.py] runs code of your own")
+    if is_hydras(key):
+        check_key(key)
+    if override.package is not None and key != PLACED_GROUP:
+        raise UserError(f"{line}: a group cannot be put elsewhere; {message_text(key)}=NAME is right")
+    if isinstance(value, Glob) and key == LAUNCHER_GROUP:
+        raise UserError(f"{line}: a sweep has one launcher; {key}=NAME is right")
+    if isinstance(value, IntervalSweep):
+        raise UserError(f"{line}: nothing draws from an interval; range(0,5) or choice(1,2) would list values")
+    if key in (*GROUPS, LAUNCHER_GROUP):
+        _check_group(override, line)
+    elif isinstance(value, Glob):
+        raise UserError(
+            f"{line}: glob lists names of groups, as in method=glob(fed*); range(0,5) or choice(1,2) list values"
+        )
+    return override
+
+
+def _check_group(override: Override, line: str) -> None:
+    key, value = override.key_or_group, override.value()
+    if override.is_delete() and value is None:
+        return
+    if override.is_delete():
+        raise UserError(f"{line}: ~{key}, without a value, is right")
+    if override.type != OverrideType.CHANGE and key != PLACED_GROUP:
+        raise UserError(f"{line}: {key} is a group that is there already; {key}=NAME, without +, is right")
+    names = value.list if isinstance(value, ChoiceSweep) else [value]
+    for name in [] if isinstance(value, Glob) else names:
+        if not isinstance(name, str) and not hasattr(name, "with_quotes"):
+            text = (
+                "a list"
+                if isinstance(name, list)
+                else "a mapping"
+                if isinstance(name, dict)
+                else message_text(str(name))
+            )
+            raise UserError(
+                f"{line}: {text} is not one of the names of {key}; {key}=NAME is right, or NAME,NAME for a job each"
+                " ('knot-runner ls' shows them)"
+            )
+
+
+# ------------------------------------------------------------------------------------------------------ given twice
+
+
+def last_counts(overrides: Sequence[Override]) -> tuple[list[Override], list[str]]:
+    """(``overrides`` less those whose key is given again later, a line per such key): as Hydra has it, but said.
+
+    Mappings stay, since Hydra merges them; what is deleted and then added was meant.
+    """
+    given: dict[str, list[Override]] = {}
+    for override in overrides:
+        place = f"@{override.package}" if override.package else ""
+        given.setdefault(override.key_or_group + place, []).append(override)
+    dropped, notes, added = set(), [], {}
+    for key, own in given.items():
+        if len(own) == 1 or any(one.is_delete() for one in own) or all(isinstance(o.value(), dict) for o in own):
+            continue
+        dropped.update(id(one) for one in own[:-1])
+        if any(one.type != OverrideType.CHANGE for one in own) and own[-1].type == OverrideType.CHANGE:
+            added[id(own[-1])] = parse_overrides([f"+{own[-1].input_line}"])[0]
+        values = [message_text(one.input_line.partition("=")[2]) for one in own]
+        notes.append(f"{key}: is given {_times(len(own))}, {' and '.join(values)}; the last one, {values[-1]}, counts")
+    return [added.get(id(one), one) for one in overrides if id(one) not in dropped], notes
+
+
+def _times(count: int) -> str:
+    return "twice" if count == 2 else f"{count} times"
+
+
+# ----------------------------------------------------------------------------------------------------------- values
+
+
+def values_of(override: Override, config_dir: str | None) -> list[str] | None:
+    """The values that an override lists, as they would be typed; None where it is one value.
+
+    Raises :class:`UserError` where it lists none, or more than a command can have jobs.
+    """
+    value: Any = override.value()
+    if isinstance(value, Glob):
+        return _globbed(override, value, choices(override.key_or_group, config_dir))
+    if not override.is_sweep_override():
+        return None
+    if isinstance(value, RangeSweep):
+        _check_range(override, value)
+    try:
+        return list(override.sweep_string_iterator())
+    except (HydraException, OmegaConfBaseException, ValueError, TypeError):
+        raise UserError(unreadable(override.input_line)) from None
+
+
+def _globbed(override: Override, glob: Glob, names: Sequence[str]) -> list[str]:
+    found = glob.filter(list(names))
+    if not found:
+        key = override.key_or_group
+        raise UserError(f"{message_text(override.input_line)}: no {key} has such a name ('knot-runner ls' shows them)")
+    return found
+
+
+def _check_range(override: Override, values: RangeSweep) -> None:
+    line = message_text(override.input_line)
+    bounds = (values.start, values.stop, values.step)
+    if not all(math.isfinite(bound) for bound in bounds) or values.step == 0:
+        raise UserError(f"{line}: a range needs finite bounds and a step that is not 0, as in range(0,5)")
+    count = math.ceil((float(values.stop) - float(values.start)) / float(values.step))
+    if count <= 0:
+        raise UserError(f"{line}: this range is empty; range(0,5) is 0,1,2,3,4")
+    check_count(line, count)
+
+
+def check_count(line: str, jobs: int) -> None:
+    """Raises :class:`UserError` naming ``line`` where there would be more jobs than one command can have."""
+    if jobs > MAX_JOBS:
+        raise UserError(f"{line}: {jobs:,} jobs; one command has at most {MAX_JOBS:,}")

@@ -1,0 +1,254 @@
+"""YAML of the user's own (``--config-dir``), as Hydra loads it: checked first, so that a mistake has a file and a line.
+
+A file is plain data. What would run code (a class to be made, Hydra's callbacks and logging, tags of Python's) is
+refused when the file is read, before anything is composed of it; ``plugins`` is the one way to run code of one's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from knot_runner.compose.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, check_launcher_class, is_hydras
+from knot_runner.compose.override_errors import message_text
+from knot_runner.util.errors import UserError
+
+#: Bytes of a file, and values in it once its aliases are written out.
+MAX_YAML_BYTES, MAX_YAML_VALUES = 1_000_000, 100_000
+#: Tags of plain data; any other names a type of Python's, or of some application's.
+TAGS = {f"tag:yaml.org,2002:{name}" for name in
+        ("null", "bool", "int", "float", "str", "seq", "map", "merge", "timestamp", "value")}  # fmt: skip
+_HEADER = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def search_path(config_dir: str | None) -> list[str]:
+    """The override that has Hydra look into ``config_dir``, by :class:`OwnYaml`; none where there is no such folder."""
+    if not config_dir:
+        return []
+    Plugins.instance().register(OwnYaml)
+    folder = str(Path(config_dir).resolve())
+    if "${" in folder or "\\" in folder:
+        raise UserError(
+            f"--config-dir: {message_text(folder)}: a folder whose name has neither ${{ nor a backslash is right"
+        )
+    quoted = folder.replace("'", "\\'")
+    return [f"hydra.searchpath=['{OwnYaml.scheme()}://{quoted}']"]
+
+
+class OwnYaml(FileConfigSource):
+    """Hydra's source of YAML files in a folder, with our checks."""
+
+    @staticmethod
+    def scheme() -> str:
+        """As in ``own://FOLDER``."""
+        return "own"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """One file. Raises :class:`UserError` naming it, and the line."""
+        name = self._normalize_file_name(config_path)
+        path = Path(self.path) / name
+        text = read_checked(path, name)
+        try:
+            config = OmegaConf.create(text)
+        except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as problem:
+            raise UserError(_said(path, problem)) from None
+        header = ConfigSource._get_header_dict(text[:512])
+        return ConfigResult(provider=self.provider, path=f"{self.scheme()}://{self.path}", config=config, header=header)
+
+
+def read_checked(path: Path, name: str) -> str:
+    """The text of a YAML file that is safe to load. ``name``: its path below the folder, which says its group.
+
+    Raises :class:`UserError` naming file and line.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise UserError(f"{path}: cannot be read ({problem.strerror})") from None
+    if len(data) > MAX_YAML_BYTES:
+        raise UserError(f"{path}: has {len(data):,} bytes; a YAML file of settings has at most {MAX_YAML_BYTES:,}")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = data[: problem.start].count(b"\n") + 1
+        raise UserError(f"{path}:{line}: is not text in UTF-8") from None
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        raise UserError(_said(path, problem)) from None
+    if root is not None:
+        _Check(path, name).whole(root, text)
+    return text
+
+
+def _said(path: Path, problem: Exception) -> str:
+    """A parser's error as ``FILE:LINE: what is wrong``."""
+    mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
+    text = getattr(problem, "problem", None) or getattr(problem, "reason", None) or str(problem) or "nested too deep"
+    line = f":{mark.line + 1}" if mark else ""
+    if "cannot start any token" in text:
+        text = "a tab, or another character that no value begins with; YAML indents by spaces"
+    return f"{path}{line}: {message_text(' '.join(str(text).split()), 160)}"
+
+
+class _Check:
+    """Looks through the nodes of one file, as YAML's parser has them: each with its line."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path, self.group = path, name.replace("\\", "/").rpartition("/")[0]
+        self._sizes: dict[int, int] = {}
+        self._under_way: set[int] = set()
+
+    def whole(self, root: yaml.Node, text: str) -> None:
+        if not isinstance(root, yaml.MappingNode):
+            self._refuse(root, "is not a mapping; key: value pairs are right")
+        if self._size(root) > MAX_YAML_VALUES:
+            self._refuse(root, f"its aliases (*name) come to more than {MAX_YAML_VALUES:,} values")
+        if self.group != LAUNCHER_GROUP and is_hydras(self.group):
+            self._hydras(root, self.group)
+        package = _HEADER.search(text[:512])
+        if package and is_hydras(package.group(1).lstrip("/")):
+            self._hydras(root, package.group(1))
+        for key, value in _pairs(root):
+            if key.value == "defaults":
+                self._defaults(value)
+            elif key.value == "hydra":
+                self._hydra_node(key, value)
+            elif key.value == "sweep":
+                self._sweep(value)
+
+    def _refuse(self, node: yaml.Node, text: str) -> None:
+        raise UserError(f"{self.path}:{node.start_mark.line + 1}: {text}")
+
+    def _hydras(self, node: yaml.Node, key: str) -> None:
+        """Raises the refusal of a key of Hydra's, unless it is honoured."""
+        try:
+            check_key(key)
+        except UserError as problem:
+            self._refuse(node, str(problem))
+
+    def _size(self, node: yaml.Node) -> int:
+        """How many values a node comes to; each node is looked at once."""
+        if id(node) in self._under_way:
+            self._refuse(node, "an anchor (&name) with its own alias in it has no end")
+        if id(node) not in self._sizes:
+            self._under_way.add(id(node))
+            self._sizes[id(node)] = self._looked_at(node)
+            self._under_way.discard(id(node))
+        return self._sizes[id(node)]
+
+    def _looked_at(self, node: yaml.Node) -> int:
+        if node.tag not in TAGS:
+            self._refuse(
+                node, f"the tag {message_text(node.tag.replace('tag:yaml.org,2002:', '!!'))}; plain values are right"
+            )
+        if isinstance(node, yaml.SequenceNode):
+            return 1 + sum(self._size(one) for one in node.value)
+        if not isinstance(node, yaml.MappingNode):
+            return 1
+        seen: dict[str, int] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self._refuse(key, "a key that is no word; key: value pairs are right")
+            if key.value in seen and key.value != "<<":
+                self._refuse(key, f"the key {message_text(key.value)!r} stands in line {seen[key.value]} already")
+            seen[key.value] = key.start_mark.line + 1
+            if key.value == TARGET:
+                self._class(value)
+        return 1 + sum(self._size(key) + self._size(value) for key, value in node.value)
+
+    def _class(self, value: yaml.Node) -> None:
+        if self.group != LAUNCHER_GROUP:
+            self._refuse(value, f"{TARGET} is not read; nothing but plugins=[FILE.py] runs code of your own")
+        try:
+            check_launcher_class(value.value, TARGET)
+        except UserError as problem:
+            self._refuse(value, str(problem))
+
+    def _defaults(self, node: yaml.Node) -> None:
+        if not isinstance(node, yaml.SequenceNode):
+            self._refuse(node, "defaults: is not a list; '- group: name' entries are right")
+        for entry in node.value:
+            pairs = list(_pairs(entry)) if isinstance(entry, yaml.MappingNode) else [(entry, entry)]
+            for key, _ in pairs:
+                group, _, package = re.sub(r"^(override|optional)\s+", "", str(key.value)).strip().partition("@")
+                if is_hydras(group.lstrip("/")) and not group.lstrip("/").startswith(f"{LAUNCHER_GROUP}/"):
+                    self._hydras(key, group.lstrip("/"))
+                if is_hydras(package):
+                    self._hydras(key, package)
+
+    def _hydra_node(self, key: yaml.Node, node: yaml.Node) -> None:
+        parts = list(_pairs(node)) if isinstance(node, yaml.MappingNode) else []
+        for part, value in parts:
+            below = list(_pairs(value)) if isinstance(value, yaml.MappingNode) else []
+            for name, _ in below:
+                self._hydras(name, f"hydra.{part.value}.{name.value}")
+            if not below:
+                self._hydras(part, f"hydra.{part.value}")
+        if not parts:
+            self._hydras(key, "hydra")
+
+    def _sweep(self, node: yaml.Node) -> None:
+        null = isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")
+        if not isinstance(node, yaml.MappingNode) and not null:
+            self._refuse(node, "sweep: is not a mapping; 'seed: 0,1,2' in it is right")
+        for key, value in [] if null else _pairs(node):
+            if not isinstance(value, yaml.ScalarNode):
+                name = message_text(key.value)
+                self._refuse(key, f"sweep.{name}: is not one text; values separated by commas are right, as in 0,1,2")
+
+
+def _pairs(node: yaml.Node) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
+    yield from node.value
+
+
+def in_a_loop(config_dir: str | None) -> str | None:
+    """``FILE:LINE`` of a defaults list in ``config_dir`` that leads back to its own file; None where there is none."""
+    folder = Path(config_dir or ".").resolve()
+    links: dict[str, list[tuple[str, int]]] = {}
+    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*/*.yaml")]) if config_dir else []:
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        links[name] = list(_links(path, name.rpartition("/")[0]))
+    for name in links:
+        for target, line in links[name]:
+            if name in _reached(target, links):
+                return f"{folder / name}.yaml:{line}"
+    return None
+
+
+def _links(path: Path, group: str) -> Iterator[tuple[str, int]]:
+    """The files that a file's defaults name, as ``group/name``, and the lines."""
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (yaml.YAMLError, OSError, ValueError, RecursionError):
+        return
+    entries = [v.value for k, v in _pairs(root) if k.value == "defaults"] if isinstance(root, yaml.MappingNode) else []
+    for entry in entries[0] if entries and isinstance(entries[0], list) else []:
+        mapping = isinstance(entry, yaml.MappingNode)
+        for key, value in _pairs(entry) if mapping else [(entry, entry)]:
+            own = re.sub(r"^(override|optional)\s+", "", str(key.value)).partition("@")[0].strip()
+            full = f"{own}/{value.value}" if mapping else own
+            yield (
+                (full.lstrip("/") if full.startswith("/") or not group else f"{group}/{full}"),
+                key.start_mark.line + 1,
+            )
+
+
+def _reached(start: str, links: dict[str, list[tuple[str, int]]]) -> set[str]:
+    found, left = set(), [start]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += [target for target, _ in links.get(name, [])]
+    return found

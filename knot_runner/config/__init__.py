@@ -1,0 +1,1 @@
+"""Settings: dataclasses built strictly from plain values."""

@@ -1,0 +1,165 @@
+"""Settings of FedWaD's methods and of the tasks that only they have; what they share is in ``transport``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from knot_runner.config.settings.images import ImageTaskSettings
+from knot_runner.config.settings.sizes import ImageSide, Items, Parties, Spread, Steps
+from knot_runner.config.settings.task import check_missing, missing_names
+from knot_runner.config.settings.transport import EncoderSettings, FedwadSettings, OtddSettings
+from knot_runner.config.strict import require
+
+
+@dataclass
+class FederatedDistanceSettings:
+    """One distance between two samples, with its course (FedWaD Fig. 2, 3, 8, 9)."""
+
+    name: str
+    algorithm: Literal["federated_distance"]
+    fedwad: FedwadSettings
+
+
+@dataclass
+class DatasetDistanceSettings:
+    """All pairwise distances between the clients' data, or between the data sets of a task of several."""
+
+    name: str
+    algorithm: Literal["dataset_distance"]
+    otdd: OtddSettings
+
+
+@dataclass
+class CoresetSettings:
+    """A Wasserstein coreset of all clients' data, by gradients of the distance (FedWaD 4, D.2)."""
+
+    name: str
+    algorithm: Literal["coreset"]
+    #: federated: FedWaD between coreset and client; exact: network simplex
+    distance: Literal["federated", "exact"]
+    #: points of the coreset
+    points: Items
+    epochs: Steps
+    #: clients drawn per epoch
+    participants: Parties
+    #: a client's samples per epoch, at most (a seeded draw); null = all
+    samples: Items | None
+    #: of the participants' gradients
+    aggregation: Literal["mean", "sum"]
+    optimiser: Literal["sgd", "adam"]
+    lr: float
+    #: standard deviation of the first points, N(0, start_scale^2 I)
+    start_scale: Spread
+    fedwad: FedwadSettings
+    encoder: EncoderSettings | None = None
+
+    def __post_init__(self) -> None:
+        _coreset_rules(self)
+        require(self.participants >= 1, "participants", f"{self.participants} is not at least 1")
+
+
+@dataclass
+class CoresetKnnSettings:
+    """One coreset per client, of its own data; all coresets together classify by the nearest neighbour (Fig. 5, 12)."""
+
+    name: str
+    algorithm: Literal["coreset_knn"]
+    distance: Literal["federated", "exact"]
+    #: points of each client's coreset
+    points: Items
+    epochs: Steps
+    samples: Items | None
+    optimiser: Literal["sgd", "adam"]
+    lr: float
+    #: standard deviation of the first points, N(0, start_scale^2 I)
+    start_scale: Spread
+    fedwad: FedwadSettings
+    encoder: EncoderSettings | None = None
+    #: share of the training images that the encoder is trained on, and clients do not get (paper: .5)
+    encoder_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        _coreset_rules(self)
+        require(0 <= self.encoder_share < 1, "encoder_share", f"{self.encoder_share} is not in [0, 1)")
+
+
+def _coreset_rules(spec: CoresetSettings | CoresetKnnSettings) -> None:
+    """What both kinds of coreset must keep to."""
+    for key in ("points", "epochs"):
+        require(getattr(spec, key) >= 1, key, f"{getattr(spec, key)} is not at least 1")
+    require(spec.samples is None or spec.samples >= 1, "samples", f"{spec.samples} is not at least 1")
+    require(spec.lr > 0, "lr", f"{spec.lr} is not above 0")
+    require(spec.start_scale >= 0, "start_scale", f"{spec.start_scale} is negative")
+    require(spec.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
+
+
+# --------------------------------------------------------------------------------------------------------------- tasks
+
+
+@dataclass
+class GaussiansSettings:
+    """Two samples of Gaussians with one covariance, ``covariance`` I, and means ``offset`` apart along the diagonal."""
+
+    name: str
+    kind: Literal["gaussians"]
+    source: Literal["generated"]
+    #: n of the first sample; the second has n / ratio
+    samples: Items
+    ratio: Items
+    dimension: Items
+    covariance: Spread
+    #: Euclidean distance of the means, which is the distributions' Wasserstein distance
+    offset: Spread
+
+    def __post_init__(self) -> None:
+        for key in ("samples", "ratio", "dimension"):
+            require(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
+        require(self.samples // self.ratio >= 1, "samples", f"{self.samples} are fewer than ratio={self.ratio}")
+        require(self.covariance > 0, "covariance", f"{self.covariance} is not above 0")
+        require(self.offset >= 0, "offset", f"{self.offset} is negative")
+
+
+@dataclass
+class ImageSetsSettings:
+    """Several data sets of images, to be compared with each other; ``sets``: name -> its image task's settings.
+
+    Of a set, its own ``source``, ``mean`` and ``std`` are not read: those of the task hold for all. ``embedded``: four
+    sets of scikit-learn's handwritten digits, whatever ``sets`` has.
+    """
+
+    name: str
+    kind: Literal["image_sets"]
+    source: Literal["embedded", "local", "hub"]
+    #: sets that are left out, which is said, when none of their files is there (local): stop = no set; skip = those of
+    #: ``optional``; or a list of names
+    missing: list[str] | Literal["stop", "skip"]
+    #: [channels, height, width] that all sets are scaled to
+    shape: list[ImageSide]
+    #: per channel, in units of pixel values 0..1, of all sets
+    mean: list[Spread]
+    std: list[Spread]
+    sets: dict[str, ImageTaskSettings]
+    #: sets that ``missing=skip`` stands for
+    optional: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        require(
+            len(self.shape) == 3 and min(self.shape) >= 1, "shape", f"{self.shape} is not [channels, height, width]"
+        )
+        for key in ("mean", "std"):
+            values = getattr(self, key)
+            require(len(values) == self.shape[0], key, f"{len(values)} values for {self.shape[0]} channels")
+        require(min(self.std) > 0, "std", f"{self.std} has a value that is not above 0")
+        require(len(self.sets) >= 2, "sets", "needs at least two data sets")
+        for name, one in self.sets.items():
+            channels = one.shape[0]
+            require(
+                channels == self.shape[0], f"sets.{name}.shape", f"{channels} channels where shape has {self.shape[0]}"
+            )
+        check_missing(self.missing, self.sets)
+
+    @property
+    def may_be_missing(self) -> list[str]:
+        """Names of the sets that are left out when none of their files is there."""
+        return missing_names(self.missing, self.optional)

@@ -1,0 +1,83 @@
+"""Settings of an image task: classes, image shape, and where the images come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from knot_runner.config.settings.sizes import ImageSide, Seed, Spread
+from knot_runner.config.strict import require
+
+
+@dataclass
+class ImageFiles:
+    """Images on disk, paths relative to ``paths.data``.
+
+    ``leaf``: json files or folders of them. ``cifar``: folders or archives of the official batches (binary or python).
+    ``idx``: pairs [images, labels]. ``usps``: zip.train / zip.test text. ``folders``: class folders, in a tree or a zip
+    (``archive.zip/train``).
+    """
+
+    format: Literal["leaf", "cifar", "idx", "usps", "folders"]
+    train: list[str]
+    #: empty: ``holdout`` of the train images is the test set
+    test: list[str]
+
+
+@dataclass
+class ImageHub:
+    """Images on the Hugging Face hub. ``splits``: ours (train, test) -> theirs; columns by name."""
+
+    id: str
+    revision: str
+    splits: dict[str, str]
+    image: str
+    label: str
+    #: column with the writer; null = none
+    user: str | None = None
+    config: str | None = None
+
+
+@dataclass
+class ImageTaskSettings:
+    """What is learnt from images. ``embedded``: scikit-learn's handwritten digits, scaled to ``shape``."""
+
+    name: str
+    kind: Literal["images"]
+    source: Literal["embedded", "local", "hub"]
+    #: class names in label order
+    classes: list[str]
+    #: one coordinate vector per class, for semantic distance; null = none is measured
+    coordinates: list[list[Spread]] | None
+    #: [channels, height, width]
+    shape: list[ImageSide]
+    #: per channel, in units of pixel values 0..1
+    mean: list[Spread]
+    std: list[Spread]
+    #: of training images: crop_flip = reflect-pad 4, random crop, horizontal flip
+    augment: Literal["none", "crop_flip"]
+    local: ImageFiles | None
+    hub: ImageHub | None
+    #: images of the train set, at most (seeded, stratified; the test set shrinks alike); null = all
+    limit: int | None
+    #: share of the images held out where the source has no test set
+    holdout: float
+    #: seed of ``limit`` and ``holdout``
+    cut_seed: Seed = 2021
+
+    def __post_init__(self) -> None:
+        require(len(self.classes) >= 2, "classes", "needs at least two classes")
+        require(len(set(self.classes)) == len(self.classes), "classes", "names repeat")
+        require(
+            len(self.shape) == 3 and min(self.shape) >= 1, "shape", f"{self.shape} is not [channels, height, width]"
+        )
+        for key in ("mean", "std"):
+            values = getattr(self, key)
+            require(len(values) == self.shape[0], key, f"{len(values)} values for {self.shape[0]} channels")
+        require(min(self.std) > 0, "std", f"{self.std} has a value that is not above 0")
+        require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} images are too few; 10 is the least")
+        require(0 <= self.cut_seed < 2**32, "cut_seed", f"{self.cut_seed} is not in 0..4294967295")
+        require(0 < self.holdout < 1, "holdout", f"{self.holdout} is not between 0 and 1")
+        if self.coordinates is not None:
+            fits = len(self.coordinates) == len(self.classes) and len({len(p) for p in self.coordinates}) == 1
+            require(fits, "coordinates", f"needs one point of equal length for each of {len(self.classes)} classes")

@@ -1,0 +1,78 @@
+"""Settings of the methods and of the losses that come with the package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from knot_runner.config.settings.sizes import Items, Steps
+from knot_runner.config.strict import require
+
+
+@dataclass
+class EntropySettings:
+    """``kl`` KL(teacher || student), the paper; ``symmetric`` ``cross_entropy`` (base 2): the public SA, ERC code."""
+
+    name: Literal["entropy"]
+    form: Literal["kl", "symmetric", "cross_entropy"]
+
+
+@dataclass
+class SinkhornSettings:
+    """Regularised transport (KNOT eq. 1). ``newton`` converges to ``tolerance``; ``geomloss`` runs its schedule with
+    ``scaling`` (.5 = as published); ``exact`` (POT) and ``line`` (closed form) have no regularisation."""
+
+    name: Literal["sinkhorn"]
+    solver: Literal["newton", "geomloss", "exact", "line"]
+    epsilon: float
+    tolerance: float
+    scaling: float
+
+    def __post_init__(self) -> None:
+        require(self.epsilon >= 1e-4, "epsilon", f"{self.epsilon} is below 1e-4; solver=exact has no regularisation")
+        require(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"{self.tolerance} is outside 1e-12..1e-3")
+        require(0 < self.scaling < 1, "scaling", f"{self.scaling} is not between 0 and 1")
+
+
+#: Settings of the losses that come with the package; a plug-in's loss brings its own (methods/losses.py).
+LOSS_SETTINGS: dict[str, type] = {"entropy": EntropySettings, "sinkhorn": SinkhornSettings}
+
+
+@dataclass
+class BiasSettings:
+    """Random texts that show a model's probability bias B_k (paper: 100,000 texts of 200 tokens)."""
+
+    texts: Items
+    tokens: Steps
+
+    def __post_init__(self) -> None:
+        require(self.texts >= 1, "texts", f"{self.texts} is not at least 1")
+        require(self.tokens >= 1, "tokens", f"{self.tokens} is not at least 1")
+
+
+@dataclass
+class KnotSettings:
+    """KNOT distillation (eq. 3): a loss, a teacher weighting, and how both are scaled."""
+
+    name: str
+    algorithm: Literal["knot"]
+    loss: dict[str, Any]
+    weighting: str
+    #: divide by the sum of weights (Algorithm 1 line 11) or not (eq. 3, public code)
+    normalise: bool
+    student_temperature: float
+    teacher_temperature: float
+    bias: BiasSettings
+
+    def __post_init__(self) -> None:
+        for key in ("student_temperature", "teacher_temperature"):
+            require(getattr(self, key) > 0, key, f"{getattr(self, key)} is not above 0")
+
+
+@dataclass
+class TeachersSettings:
+    """Local models and the pretrained global model alone, as in the paper's Table 1."""
+
+    name: str
+    algorithm: Literal["teachers"]
+    bias: BiasSettings

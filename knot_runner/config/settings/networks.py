@@ -1,0 +1,80 @@
+"""Settings of the image models, one dataclass per ``model.kind``. Input shape and classes come from the task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from knot_runner.config.settings.sizes import Depth, ImageSide, Width
+from knot_runner.config.strict import require
+
+
+@dataclass
+class MlpSettings:
+    """Flattened pixels, hidden layers with ReLU, a linear head. ``output=softmax``: the head's output is a softmax, fed
+    again to cross-entropy, as the FedRep code does."""
+
+    kind: Literal["mlp"]
+    name: str
+    hidden: list[Width]
+    output: Literal["logits", "softmax"]
+
+    def __post_init__(self) -> None:
+        require(all(size >= 1 for size in self.hidden), "hidden", f"{self.hidden} has a size below 1")
+
+
+@dataclass
+class ConvSettings:
+    """One convolution (stride 1), ReLU, then 2x2 max-pooling."""
+
+    channels: Width
+    kernel: ImageSide
+    padding: ImageSide
+
+    def __post_init__(self) -> None:
+        require(self.channels >= 1, "channels", f"{self.channels} is not at least 1")
+        require(self.kernel >= 1, "kernel", f"{self.kernel} is not at least 1")
+        require(0 <= self.padding < self.kernel, "padding", f"{self.padding} is not in 0..kernel-1")
+
+
+@dataclass
+class CnnSettings:
+    """Convolutions, each with ReLU and 2x2 max-pooling, then hidden layers with ReLU and a linear head."""
+
+    kind: Literal["cnn"]
+    name: str
+    convs: list[ConvSettings]
+    hidden: list[Width]
+    output: Literal["logits", "softmax"]
+
+    def __post_init__(self) -> None:
+        require(len(self.convs) >= 1, "convs", "needs at least one convolution; model.kind=mlp has none")
+        require(all(size >= 1 for size in self.hidden), "hidden", f"{self.hidden} has a size below 1")
+
+
+@dataclass
+class ResnetSettings:
+    """ResNet of basic blocks (He et al. 2016): ``blocks`` per stage, ``width`` of the first, doubled at each stage."""
+
+    kind: Literal["resnet"]
+    name: str
+    blocks: list[Depth]
+    width: Width
+    #: cifar = 3x3 stride 1; imagenet = 7x7 stride 2 and 3x3 max-pooling
+    stem: Literal["cifar", "imagenet"]
+    norm: Literal["batch", "group"]
+    #: for norm=group
+    groups: Width
+
+    def __post_init__(self) -> None:
+        require(len(self.blocks) >= 1 and min(self.blocks) >= 1, "blocks", f"{self.blocks} has a stage without blocks")
+        require(self.width >= 1, "width", f"{self.width} is not at least 1")
+        require(self.groups >= 1, "groups", f"{self.groups} is not at least 1")
+        fits = self.norm != "group" or self.width % self.groups == 0
+        require(fits, "groups", f"{self.groups} does not divide width={self.width}")
+
+
+ImageModel = MlpSettings | CnnSettings | ResnetSettings
+
+#: ``model.kind`` -> its settings.
+NETWORK_SETTINGS: dict[str, type] = {"mlp": MlpSettings, "cnn": CnnSettings, "resnet": ResnetSettings}

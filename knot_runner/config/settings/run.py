@@ -1,0 +1,209 @@
+"""One run's settings, whole: the groups of the composed YAML, and whether they fit together."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from knot_runner.config.settings.federated import FEDERATED_ALGORITHMS, FederatedSettings, FederatedTraining
+from knot_runner.config.settings.fedwad import (
+    CoresetKnnSettings,
+    CoresetSettings,
+    DatasetDistanceSettings,
+    FederatedDistanceSettings,
+    GaussiansSettings,
+    ImageSetsSettings,
+)
+from knot_runner.config.settings.groups import (
+    HardwareSettings,
+    ModelSettings,
+    PathSettings,
+    TrackerSettings,
+    TrainingSettings,
+)
+from knot_runner.config.settings.images import ImageTaskSettings
+from knot_runner.config.settings.method import LOSS_SETTINGS, KnotSettings, TeachersSettings
+from knot_runner.config.settings.networks import NETWORK_SETTINGS, ImageModel
+from knot_runner.config.settings.partition import PARTITION_SETTINGS
+from knot_runner.config.settings.probe import ProbeSettings
+from knot_runner.config.settings.run_id import kind_of
+from knot_runner.config.settings.secrets import refuse_secrets
+from knot_runner.config.settings.sizes import Seed
+from knot_runner.config.settings.task import TaskSettings
+from knot_runner.config.strict import build, require
+from knot_runner.util.errors import UserError, nearest
+
+#: ``method.algorithm`` -> its settings.
+METHOD_SETTINGS: dict[str, type] = {
+    "knot": KnotSettings,
+    "teachers": TeachersSettings,
+    **dict.fromkeys(FEDERATED_ALGORITHMS, FederatedSettings),
+    "temperature_probe": ProbeSettings,
+    "federated_distance": FederatedDistanceSettings,
+    "dataset_distance": DatasetDistanceSettings,
+    "coreset": CoresetSettings,
+    "coreset_knn": CoresetKnnSettings,
+}
+#: A method's settings -> the kinds of task it takes; those that are not here take images.
+TASK_KINDS: dict[type, tuple[str, ...]] = {
+    KnotSettings: ("texts",),
+    TeachersSettings: ("texts",),
+    FederatedDistanceSettings: ("gaussians",),
+    DatasetDistanceSettings: ("images", "image_sets"),
+}
+#: Kind of task -> a method that would fit it.
+FITTING_METHODS = {
+    "texts": "sinkhorn_e",
+    "images": "fedavg",
+    "gaussians": "federated_distance",
+    "image_sets": "dataset_distance",
+}
+#: Kind of task -> what it has, where its name does not say so.
+WHAT_IS_IN = {"gaussians": "samples of Gaussians", "image_sets": "sets of images"}
+#: Kinds of task on which nothing is trained, so that there is neither model, training nor partition -> their settings.
+UNTRAINED_TASKS: dict[str, type] = {"gaussians": GaussiansSettings, "image_sets": ImageSetsSettings}
+
+
+class Misfit(UserError):
+    """Groups that are right by themselves do not fit together."""
+
+
+@dataclass
+class Settings:
+    """One run, whole."""
+
+    seed: Seed
+    task: TaskSettings | ImageTaskSettings | GaussiansSettings | ImageSetsSettings
+    method: dict[str, Any]
+    hardware: HardwareSettings
+    tracker: TrackerSettings
+    paths: PathSettings
+    #: Python modules or files that add losses, weightings, ... to the tables; imported before anything runs
+    plugins: list[str]
+    #: null where nothing is trained
+    model: ModelSettings | ImageModel | None = None
+    training: TrainingSettings | FederatedTraining | None = None
+    #: how images are dealt to clients, one of ``PARTITION_SETTINGS``; null for texts
+    partition: Any = None
+    #: a preset's grid, and how ``table`` and ``plot`` show it; neither is part of a run
+    sweep: dict[str, Any] | None = None
+    #: a sweep begins no more jobs after one has failed
+    fail_fast: bool = False
+    report: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        require(self.seed >= 0, "seed", f"{self.seed} is negative")
+
+    @property
+    def on_images(self) -> bool:
+        """Whether the task is one of images, so that clients train in rounds."""
+        return isinstance(self.task, ImageTaskSettings)
+
+
+def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
+    """The settings of one run, and its method's own settings (one of ``METHOD_SETTINGS``), from the composed config.
+
+    A loss that is not in ``LOSS_SETTINGS`` is left to the run, which knows the plug-ins; so is a federated algorithm
+    that is not in ``METHOD_SETTINGS``, where there are plug-ins. Raises :class:`UserError`.
+    """
+    refuse_secrets(config)
+    for group in ("task", "method"):
+        _require(config, group)
+    task_kind = kind_of(config["task"])
+    kind = _method_settings(config, task_kind == "images")
+    _fit_together(config, kind, task_kind)
+    for group in ("task", "method"):  # these names are folders below paths.out
+        name = config[group].get("name")
+        if not re.fullmatch(r"\w[\w .+-]*", str(name)):
+            raise UserError(f"{group}.name: {name!r} is not a plain name of letters, digits, . + - _")
+    settings = build(Settings, {**config, **_parts(config, task_kind)}, "")
+    method = build(kind, settings.method, "method")
+    if isinstance(method, KnotSettings):
+        if "name" not in method.loss:
+            raise UserError("method.loss.name: is not set")
+        if method.loss["name"] in LOSS_SETTINGS:
+            build(LOSS_SETTINGS[method.loss["name"]], method.loss, "method.loss")
+    if task_kind == "texts":
+        _check_parties(settings)
+    return settings, method
+
+
+def _method_settings(config: dict[str, Any], on_images: bool) -> type:
+    algorithm = config["method"].get("algorithm")
+    if isinstance(algorithm, str) and algorithm in METHOD_SETTINGS:
+        return METHOD_SETTINGS[algorithm]
+    if isinstance(algorithm, str) and on_images and config.get("plugins"):
+        return FederatedSettings
+    raise UserError(f"method.algorithm: no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}")
+
+
+def _require(config: dict[str, Any], group: str) -> None:
+    if not isinstance(config.get(group), dict):
+        raise UserError(f"{group}: is not set; {group}=NAME chooses one ('knot-runner ls' shows them)")
+
+
+def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
+    """Whether task, method, model, training and partition are of one family; the first that is not is named."""
+    name, method_name = config["task"].get("name"), config["method"].get("name")
+    if task_kind not in TASK_KINDS.get(method, ("images",)):
+        what, fits = WHAT_IS_IN.get(task_kind, task_kind), FITTING_METHODS[task_kind]
+        raise Misfit(f"method={method_name}: task={name} has {what}; method={fits} would fit")
+    if task_kind in UNTRAINED_TASKS:
+        for group in ("model", "training", "partition"):
+            if config.get(group) is not None:
+                raise Misfit(f"{group}: task={name} trains nothing and has none; without it is right")
+        return
+    for group in ("model", "training"):
+        _require(config, group)
+    on_images = task_kind == "images"
+    if on_images != (str(config["model"].get("kind")) in NETWORK_SETTINGS):
+        fits = "femnist_dnn" if on_images else "bert_tiny"
+        raise Misfit(f"model={config['model'].get('name')}: does not read task={name}; model={fits} would fit")
+    if on_images != ("rounds" in config["training"]):
+        fits = "chill" if on_images else "small"
+        raise Misfit(
+            f"training={config['training'].get('name')}: is not for method={method_name}; training={fits} would fit"
+        )
+    if on_images != (config.get("partition") is not None):
+        what = "needs clients; partition=dirichlet would fit" if on_images else "has texts; without one is right"
+        raise Misfit(f"partition: task={name} {what}")
+
+
+def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
+    """Groups whose kind depends on the task, built first so that errors name their keys."""
+    if task_kind in UNTRAINED_TASKS:
+        return {"task": build(UNTRAINED_TASKS[task_kind], config["task"], "task")}
+    return _image_parts(config) if task_kind == "images" else _text_parts(config)
+
+
+def _text_parts(config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "task": build(TaskSettings, config["task"], "task"),
+        "model": build(ModelSettings, config["model"], "model"),
+        "training": build(TrainingSettings, config["training"], "training"),
+    }
+
+
+def _image_parts(config: dict[str, Any]) -> dict[str, Any]:
+    kind = config["partition"].get("kind") if isinstance(config["partition"], dict) else config["partition"]
+    if not isinstance(kind, str) or kind not in PARTITION_SETTINGS:
+        raise UserError(f"partition.kind: no partition {kind!r}{nearest(str(kind), PARTITION_SETTINGS)}")
+    return {
+        "task": build(ImageTaskSettings, config["task"], "task"),
+        "model": build(NETWORK_SETTINGS[config["model"]["kind"]], config["model"], "model"),
+        "training": build(FederatedTraining, config["training"], "training"),
+        "partition": build(PARTITION_SETTINGS[kind], config["partition"], "partition"),
+    }
+
+
+def _check_parties(settings: Settings) -> None:
+    common = {**dataclasses.asdict(settings.model), "per_party": {}}
+    for party, changes in settings.model.per_party.items():
+        if party not in settings.task.datasets:
+            raise UserError(
+                f"model.per_party.{party}: task {settings.task.name} has no such data set"
+                f"{nearest(party, settings.task.datasets)}"
+            )
+        build(ModelSettings, {**common, **changes}, f"model.per_party.{party}")

@@ -1,0 +1,127 @@
+"""The hash that names a run: of all settings that can change its numbers, and of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from knot_runner.config.strict import digest
+
+#: Groups and keys that do not change the numbers, so they are left out of the run id.
+NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast")
+#: Keys of ``hardware`` that do, in federated runs: engines agree up to rounding only.
+HARDWARE_IN_RUN_ID = ("engine", "precision")
+#: Keys of a text model's stages that came later: at these values a run is what it was before, and has that name.
+STAGE_DEFAULTS = {"select": "best", "max_length": None}
+#: Methods on images that do not read ``model`` and ``training``.
+WITHOUT_MODEL = ("dataset_distance", "coreset", "coreset_knn")
+
+
+def run_id(config: dict[str, Any]) -> str:
+    """Name of a run's folder: hash of all settings that can change its numbers.
+
+    What is not in use does not count: the other sources of a data set, the hub's revision of a local run, the rate
+    control of a run at T=1. Nor does ``task.optional``: what was read is in the digest of the data.
+    """
+    counted = {key: value for key, value in config.items() if key not in NOT_IN_RUN_ID}
+    return digest(USED[kind_of(config["task"])](config, counted), 12)
+
+
+def kind_of(task: dict[str, Any]) -> str:
+    """images, image_sets, gaussians or texts: the family of a composed task."""
+    kind = task.get("kind")
+    return kind if isinstance(kind, str) and kind in USED else "texts"
+
+
+def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
+    task, method = _used_images(counted["task"], counted["task"]["source"]), dict(counted["method"])
+    if method["algorithm"] in WITHOUT_MODEL:
+        kept = {key: value for key, value in counted.items() if key not in ("model", "training")}
+        method = _used_distances(method)
+        return {**kept, "task": task, "method": method}
+    chilled = any(method.get(key) is not None for key in ("schedule", "stragglers", "hard_temperature"))
+    if not chilled and method.get("temperature") == 1:
+        method["lr_control"] = False
+    if clustering := method.pop("clustering", None):
+        method["clustering"] = _used_clustering(clustering)
+    hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
+    if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
+        hardware["stack"] = config["hardware"]["stack"]
+    return {**counted, "task": task, "method": method, "hardware": hardware}
+
+
+def _used_distances(method: dict[str, Any]) -> dict[str, Any]:
+    """Of methods that train no model: the exact distance has no interpolating measures, and no encoder no images."""
+    unused = {"fedwad"} if method.get("distance") == "exact" else set()
+    unused |= set() if method.get("encoder") else {"encoder_share"}
+    used = {key: value for key, value in method.items() if key not in unused}
+    return used | ({"otdd": _used_otdd(used["otdd"])} if "otdd" in used else {})
+
+
+def _used_clustering(clustering: dict[str, Any]) -> dict[str, Any]:
+    """One cluster of all clients needs no distance; only an affinity has a scale."""
+    if clustering["graph"] == "none":
+        return {"graph": "none"}
+    used = {key: value for key, value in clustering.items() if key != "scale" or clustering["graph"] == "affinity"}
+    return {**used, "otdd": _used_otdd(clustering["otdd"])}
+
+
+def _used_otdd(otdd: dict[str, Any]) -> dict[str, Any]:
+    """The exact distance has no interpolating measures."""
+    unused = ("fedwad", "precision") if otdd["solver"] == "exact" else ()
+    return {key: value for key, value in otdd.items() if key not in unused}
+
+
+def _used_images(task: dict[str, Any], source: str) -> dict[str, Any]:
+    return {key: value for key, value in task.items() if key not in {"local", "hub"} - {source}}
+
+
+def _used_of_image_sets(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
+    task = counted["task"]
+    task = {key: value for key, value in task.items() if key != "optional"}
+    sets = {name: _used_images(one, task["source"]) for name, one in task["sets"].items()}
+    method = {**counted["method"], "otdd": _used_otdd(counted["method"]["otdd"])}
+    return {**counted, "method": method, "task": {**task, "sets": sets}}
+
+
+def _used_of_gaussians(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
+    """Exact mode starts with as many points as the first sample has, whatever the support."""
+    method = dict(counted["method"])
+    if method["fedwad"]["mode"] == "exact":
+        method["fedwad"] = {key: value for key, value in method["fedwad"].items() if key != "support"}
+    return {**counted, "method": method}
+
+
+def _used_of_texts(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
+    task = {key: value for key, value in counted["task"].items() if key != "optional"}
+    unused = {"embedded", "local", "hub"} - {task["source"]}
+    task["datasets"] = {
+        name: {key: value for key, value in data.items() if key not in unused}
+        for name, data in task["datasets"].items()
+    }
+    model = {
+        key: value for key, value in counted["model"].items() if key != "kind"
+    }  # there is one kind that reads texts
+    if "hub" not in (model["weights"], model["vocab"]):
+        del model["hub_id"], model["revision"]
+    if model["vocab"] != "train":
+        del model["vocab_size"]
+    training = {
+        name: used_of_stage(stage) if isinstance(stage, dict) else stage for name, stage in counted["training"].items()
+    }
+    used = {"task": task, "model": model, "training": training}
+    return {key: value for key, value in counted.items() if key != "partition"} | used
+
+
+def used_of_stage(stage: dict[str, Any]) -> dict[str, Any]:
+    """What counts of one training stage of a text model: all but what is at its default of ``STAGE_DEFAULTS``."""
+    return {key: value for key, value in stage.items() if key not in STAGE_DEFAULTS or value != STAGE_DEFAULTS[key]}
+
+
+#: Kind of task -> (config, what counts of it) -> what is in use of that.
+USED: dict[str, Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]] = {
+    "texts": _used_of_texts,
+    "images": _used_of_images,
+    "image_sets": _used_of_image_sets,
+    "gaussians": _used_of_gaussians,
+}

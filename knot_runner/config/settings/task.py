@@ -1,0 +1,201 @@
+"""Settings of a task: label space, data sets with their roles and sources, pre-processing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from knot_runner.config.settings.sizes import Depth, Items, Seed, Spread
+from knot_runner.config.strict import require
+from knot_runner.util.errors import nearest
+
+Role = Literal["local", "global", "transfer"]
+
+
+def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
+    """The data sets that ``missing`` (error, stop, skip, or their names) allows not to be there."""
+    if isinstance(missing, list):
+        return missing
+    return optional if missing == "skip" else []
+
+
+def check_missing(missing: str | list[str], known: Collection[str]) -> None:
+    """Names in the setting ``missing`` must be of ``known``, the data sets that may be left out."""
+    for name in missing if isinstance(missing, list) else []:
+        require(name in known, "missing", f"{name!r} is no data set that may be left out{nearest(name, known)}")
+
+
+@dataclass
+class Labels:
+    """The label space: names, one coordinate vector each, and which support the transport cost is measured on."""
+
+    names: list[str]
+    coordinates: list[list[Spread]]
+    #: semantic = the coordinates; onehot = every two labels sqrt(2) apart; hybrid = both joined (the public SA code)
+    support: Literal["semantic", "onehot", "hybrid"]
+
+    def __post_init__(self) -> None:
+        require(len(self.names) >= 2, "names", "needs at least two labels")
+        require(len(set(self.names)) == len(self.names), "names", f"names repeat: {self.names}")
+        require(
+            len(self.coordinates) == len(self.names),
+            "coordinates",
+            f"{len(self.coordinates)} coordinates for {len(self.names)} labels; one for each is right",
+        )
+        sizes = sorted({len(point) for point in self.coordinates})
+        require(
+            len(sizes) == 1 and sizes[0] > 0, "coordinates", f"points of unequal length {sizes}; all alike is right"
+        )
+        points = {tuple(point) for point in self.coordinates}
+        require(len(points) == len(self.names), "coordinates", "two labels share one point, so their cost would be 0")
+
+
+@dataclass
+class File:
+    """One file, relative to ``paths.data``; ``where`` keeps only rows whose columns have these values."""
+
+    path: str
+    where: dict[str, Any] = field(default_factory=dict)
+    #: rows the whole file has; another number found is an error. null = not known
+    rows: Items | None = None
+
+
+@dataclass
+class TextColumns:
+    """Which columns (or JSON keys) hold what."""
+
+    text: str
+    label: str | None = None
+    #: second sentence of a pair (NLI)
+    pair: str | None = None
+    #: dialogue id; rows of one dialogue, in file order, give each other context (ERC)
+    dialogue: str | None = None
+
+
+@dataclass
+class LocalSource:
+    """A data set on disk. ``files`` has train / valid / test, or ``pool`` (cut by ``split``), or ``heldout`` (halved
+    into valid and test)."""
+
+    format: Literal["csv", "jsonl", "dailydialog"]
+    files: dict[str, list[File]]
+    columns: TextColumns
+    #: of csv: what stands between two fields
+    delimiter: str = ","
+
+    def __post_init__(self) -> None:
+        fits = len(self.delimiter) == 1 and self.delimiter not in '"\r\n '
+        require(fits, "delimiter", f"{self.delimiter!r} is not one character such as , ; | or a tab")
+        require(self.format == "csv" or self.delimiter == ",", "delimiter", f"format={self.format} has none; csv has")
+
+
+@dataclass
+class HubSource:
+    """A data set on the Hugging Face hub, pinned. ``splits``: ours (train, valid, test, pool, heldout) -> theirs."""
+
+    id: str
+    revision: str
+    splits: dict[str, list[str]]
+    columns: TextColumns
+    config: str | None = None
+    where: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class EmbeddedSource:
+    """Generated text: how many rows, the label shares of this party, and which domain words it uses."""
+
+    rows: Items
+    domain: str
+    #: share of each label, in the order of ``labels.names``; sums to 1
+    shares: list[float]
+    #: seed of this data set's own draws, apart from the run's seed
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        require(
+            self.rows >= 20, "rows", f"{self.rows} rows cannot be split into train, valid and test; 20 is the least"
+        )
+        require(all(s >= 0 for s in self.shares), "shares", "a share is negative")
+        require(abs(sum(self.shares) - 1) < 1e-6, "shares", f"sum to {sum(self.shares):g}; 1 is right")
+
+
+@dataclass
+class SplitFile:
+    """Stratified, seeded cut of a pool: shares of valid and test (knot.md 1.6: 70 / 10.2 / 19.8, seed 2021)."""
+
+    valid: float
+    test: float
+    seed: Seed
+
+    def __post_init__(self) -> None:
+        require(0 < self.valid < 1, "valid", f"{self.valid} is not between 0 and 1")
+        require(0 <= self.test < 1, "test", f"{self.test} is not between 0 and 1")
+        require(self.valid + self.test < 1, "test", "valid + test leave nothing to train on")
+
+
+@dataclass
+class DatasetSettings:
+    """One party's data: a role and where it comes from, per source."""
+
+    role: Role
+    #: raw label (as in the file, written as text) -> label name
+    labels: dict[str, str] = field(default_factory=dict)
+    #: raw labels whose rows are left out, after contexts are built
+    drop: list[str] = field(default_factory=list)
+    local: LocalSource | None = None
+    hub: HubSource | None = None
+    embedded: EmbeddedSource | None = None
+    #: [i, n]: the i-th (from 0) of n consecutive parts of every split, after dropping
+    chunk: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.chunk is not None:
+            fits = len(self.chunk) == 2 and 0 <= self.chunk[0] < self.chunk[1]
+            require(fits, "chunk", f"{self.chunk} is not [i, n] with 0 <= i < n")
+
+
+@dataclass
+class TaskSettings:
+    """What is learnt: label space, data sets with their roles, pre-processing."""
+
+    name: str
+    kind: Literal["sentiment", "emotion", "inference"]
+    source: Literal["embedded", "local", "hub"]
+    labels: Labels
+    datasets: dict[str, DatasetSettings]
+    split: SplitFile
+    #: tokens a text is cut to, [CLS] and [SEP] included
+    max_length: int
+    #: previous utterances put behind the current one, newest first (ERC; 0 = utterance only)
+    context: Depth
+    #: data sets that are left out, which is said, when none of their files is there: error = no data set; skip =
+    #: those of ``optional``; or a list of names
+    missing: list[str] | Literal["error", "skip"]
+    #: rows per split, at most (a seeded, label-stratified subset); null = all
+    limit: int | None
+    #: which of the table's measures is the headline: f1 or accuracy
+    score: Literal["f1", "accuracy"]
+    #: local data sets that ``missing=skip`` stands for: those that not everybody can get
+    optional: list[str] = field(default_factory=list)
+    #: paired sentences: probe name -> templates and the words put into them (App. D.2)
+    probe: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require(8 <= self.max_length <= 512, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions)")
+        require(self.context >= 0, "context", f"{self.context} is negative")
+        require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} rows are too few; 10 is the least")
+        roles = [d.role for d in self.datasets.values()]
+        require(
+            roles.count("global") == 1, "datasets", f"{roles.count('global')} have role global; exactly one is right"
+        )
+        require(roles.count("transfer") == 1, "datasets", f"{roles.count('transfer')} have role transfer; one is right")
+        require("local" in roles, "datasets", "none has role local")
+        check_missing(self.missing, [name for name, data in self.datasets.items() if data.role == "local"])
+
+    @property
+    def may_be_missing(self) -> list[str]:
+        """Names of the local data sets that are left out when none of their files is there."""
+        named = missing_names(self.missing, self.optional)
+        return [name for name in named if name in self.datasets and self.datasets[name].role == "local"]

@@ -1,0 +1,130 @@
+"""Settings of federated optimal transport (FedWaD): one distance, a distance between data sets, clusters, coresets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from knot_runner.config.settings.sizes import Items, Parties, Spread, Steps, Width
+from knot_runner.config.strict import require
+
+
+@dataclass
+class PrivacySettings:
+    """Differential privacy of every message by itself: a client's samples are clipped to norm ``clip``, and each
+    measure and distance it sends is released with Gaussian noise for (``epsilon``, ``delta``) (Balle and Wang 2018)."""
+
+    mechanism: Literal["gaussian"]
+    epsilon: float
+    delta: float
+    clip: Spread
+
+    def __post_init__(self) -> None:
+        require(self.epsilon > 0, "epsilon", f"{self.epsilon} is not above 0")
+        require(0 < self.delta < 1, "delta", f"{self.delta} is not between 0 and 1")
+        require(self.clip > 0, "clip", f"{self.clip} is not above 0")
+
+
+@dataclass
+class FedwadSettings:
+    """FedWaD, Algorithm 1: one federated Wasserstein distance."""
+
+    #: interpolating measures: exact (eq. 5, their support grows) or approximate (eq. 10, ``support`` points)
+    mode: Literal["exact", "approximate"]
+    #: S, points of the first interpolating measure
+    support: Items
+    #: K
+    iterations: Steps
+    #: place on the geodesic of every interpolation; random: drawn from U(0, 1) for each one (public code of FL, OTDD)
+    t: float | Literal["random"]
+    #: standard deviation of the first interpolating measure's points, N(0, start_scale^2 I)
+    start_scale: Spread
+    #: noise on what clients send; null = none
+    privacy: PrivacySettings | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("support", "iterations"):
+            require(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
+        right = self.t == "random" or 0 < self.t < 1
+        require(right, "t", f"{self.t} is neither 'random' nor between 0 and 1")
+        require(self.start_scale >= 0, "start_scale", f"{self.start_scale} is negative")
+        noised = self.privacy is not None and self.mode == "exact"
+        require(not noised, "privacy", "exact interpolating measures show every sample; mode=approximate is right")
+
+
+@dataclass
+class EncoderSettings:
+    """An autoencoder whose code stands for an image. ``epochs=0``: as initialised, never trained (FedWaD, CIFAR-10)."""
+
+    name: str
+    #: conv: 4x4 convolutions of stride 2 with ReLU; dense: linear layers with ReLU. Each with its mirror image.
+    kind: Literal["conv", "dense"]
+    #: channels (conv) or units (dense) of each layer; the last is the code
+    sizes: list[Width]
+    epochs: Steps
+    batch: Items
+    lr: float
+
+    def __post_init__(self) -> None:
+        require(len(self.sizes) >= 1 and min(self.sizes) >= 1, "sizes", f"{self.sizes} has no layer, or one below 1")
+        require(self.epochs >= 0, "epochs", f"{self.epochs} is negative")
+        require(self.batch >= 1, "batch", f"{self.batch} is not at least 1")
+        require(self.lr > 0, "lr", f"{self.lr} is not above 0")
+
+
+@dataclass
+class OtddSettings:
+    """Distance between labelled samples (OTDD, Alvarez-Melis and Fusi 2020), federated (FedWaD 4, D.3) or exact."""
+
+    #: federated: FedWaD on augmented points; exact: one optimal transport problem over all samples, centralised
+    solver: Literal["federated", "exact"]
+    #: between classes: ||Sigma - Sigma'||_F^2 (eq. 14), of the roots of Sigma (public code), or Bures (exact alone)
+    covariance: Literal["sigma_frobenius", "sqrt_frobenius", "bures"]
+    #: what of a class's covariance counts: all; its diagonal; for sqrt_frobenius, root_diagonal: diag(Sigma^{1/2})
+    #: (public code), diagonal: diag(Sigma)^{1/2}
+    part: Literal["full", "diagonal", "root_diagonal"]
+    #: samples of each side, at most (a seeded draw)
+    samples: Items
+    precision: Literal["float64", "float32"]
+    fedwad: FedwadSettings
+    #: null = normalised pixels
+    encoder: EncoderSettings | None = None
+
+    def __post_init__(self) -> None:
+        require(self.samples >= 2, "samples", f"{self.samples} is not at least 2")
+        bures = self.covariance == "bures"
+        require(
+            not (bures and self.solver == "federated"),
+            "covariance",
+            "bures has no finite vector; solver=exact is right",
+        )
+        require(not bures or self.part == "full", "part", f"{self.part} is not of bures; full is right")
+        roots = self.part != "root_diagonal" or self.covariance == "sqrt_frobenius"
+        require(roots, "part", "root_diagonal is of covariance=sqrt_frobenius alone")
+        require(self.fedwad.mode == "approximate", "fedwad.mode", "exact is of method=federated_distance alone")
+        require(self.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
+
+
+@dataclass
+class ClusteringSettings:
+    """Spectral clustering of the clients by the distance of their data (FedWaD D.5), before they are trained."""
+
+    #: none: one cluster of all; affinity: (scale - D) / scale; sparse3, sparse5, ...: nearest neighbours in D
+    graph: str
+    #: how many clusters (public code: 5), or eigengap: where the graph Laplacian's spectrum has its widest gap
+    clusters: Parties | Literal["eigengap"]
+    #: of graph=affinity: largest = the largest distance there is; a number (public code: 5000) must not be exceeded
+    scale: float | Literal["largest"]
+    otdd: OtddSettings
+
+    def __post_init__(self) -> None:
+        right = re.fullmatch(r"none|affinity|sparse[1-9]\d{0,3}", self.graph)
+        require(bool(right), "graph", f"{self.graph!r} is not one of none, affinity, sparse3, sparse5 (sparseK)")
+        require(self.clusters == "eigengap" or self.clusters >= 1, "clusters", f"{self.clusters} is not at least 1")
+        require(self.scale == "largest" or self.scale > 0, "scale", f"{self.scale} is not above 0")
+
+    @property
+    def neighbours(self) -> int | None:
+        """K of ``sparseK``; None of other graphs."""
+        return int(self.graph.removeprefix("sparse")) if self.graph.startswith("sparse") else None

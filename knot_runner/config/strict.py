@@ -1,0 +1,172 @@
+"""Strict building of settings: from plain YAML values to dataclasses, every key and type checked.
+
+An unknown key, a missing key, a value of the wrong type or one that cannot be meant (``epochs=-5``, ``lr=nan``)
+raises :class:`UserError` naming the key. Hydra alone lets ``+method.temprature=3`` through; building by constructor
+does not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import types
+import typing
+from typing import Annotated, Any, Literal
+
+from knot_runner.util.errors import UserError, nearest
+
+#: evaluated once per class: a grid builds hundreds of each
+_hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
+
+#: The largest magnitude of a setting that says nothing else: of a count, what no machine holds; of a number, what is
+#: finite in float32, so that a rate may be absurd (the run then diverges, which is a result) but never overflows.
+MAX_COUNT, MAX_NUMBER = 10**9, 1e30
+#: Letters of a value that a message shows.
+_MAX_SHOWN = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class AtMost:
+    """The largest magnitude of one setting: ``rounds: Annotated[int, AtMost(10**6)]``."""
+
+    most: float
+
+
+def build(cls: type, values: Any, where: str) -> Any:
+    """Build dataclass ``cls`` from plain ``values`` (dict, list, scalar), checking every key and type.
+
+    ``where`` is the dotted key that errors name. Raises :class:`UserError`.
+    """
+    if not isinstance(values, dict):
+        raise UserError(f"{where}: expected keys of {cls.__name__}, got {values!r}")
+    hints = _hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    for key in values:
+        if key not in fields:
+            raise UserError(f"{_join(where, key)}: there is no such setting{nearest(str(key), fields)}")
+    made = {}
+    for name, spec in fields.items():
+        if name in values:
+            made[name] = _convert(hints[name], values[name], _join(where, name))
+        elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
+            raise UserError(f"{_join(where, name)}: is not set")
+    try:
+        return cls(**made)
+    except _Rule as rule:
+        raise UserError(f"{_join(where, rule.key)}: {rule.text}") from None
+
+
+def _join(where: str, key: Any) -> str:
+    return f"{where}.{key}" if where else str(key)
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(value):  # built before, by whoever knew its kind
+        return value
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _scalar(args[0], value, where, next(each.most for each in args[1:] if isinstance(each, AtMost)))
+    if origin in (typing.Union, types.UnionType):
+        return _convert_union(args, value, where)
+    if origin is Literal:
+        if value not in args:
+            raise UserError(f"{where}: {shorten(value)} is not one of {', '.join(map(str, args))}")
+        return value
+    if origin is list:
+        if not isinstance(value, list):
+            raise UserError(f"{where}: expected a list, got {shorten(value)}")
+        return [_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise UserError(f"{where}: expected key: value pairs, got {shorten(value)}")
+        return {str(key): _convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
+    if hint is Any:
+        return value
+    if dataclasses.is_dataclass(hint):
+        return build(hint, value, where)
+    return _scalar(hint, value, where)
+
+
+def _convert_union(options: tuple, value: Any, where: str) -> Any:
+    if value is None:
+        if type(None) in options:
+            return None
+        raise UserError(f"{where}: is not set")
+    problems = []
+    for option in options:
+        if option is type(None):
+            continue
+        try:
+            return _convert(option, value, where)
+        except UserError as problem:
+            problems.append(problem)
+    raise problems[-1]
+
+
+def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> Any:
+    """``value`` as ``hint`` (bool, int, float, str); numbers of a magnitude of at most ``most``."""
+    kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+    right = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+    if right and hint is int:
+        _bounded(value, MAX_COUNT if most is None else most, where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        _bounded(value, MAX_NUMBER if most is None else most, where)  # before float(), which may overflow
+        value, right = float(value), True
+    if hint is float and isinstance(value, str) and _is_number(value):  # YAML 1.1 reads 1e-3 as a word
+        value, right = float(value), True
+    if not right:
+        raise UserError(f"{where}: expected {kinds.get(hint, hint.__name__)}, got {shorten(value)}")
+    if hint is float and not math.isfinite(value):
+        raise UserError(f"{where}: expected a finite number, got {value}")
+    if hint is float:
+        _bounded(value, MAX_NUMBER if most is None else most, where)
+    return value
+
+
+def _bounded(value: float, most: float, where: str) -> None:
+    if abs(value) > most:
+        side = f"above {most:g}" if value > 0 else f"below {-most:g}"
+        raise UserError(f"{where}: {shorten(value)} is {side}, the largest magnitude that makes sense here")
+
+
+def shorten(value: Any) -> str:
+    """A value as a message shows it: neither a number of a thousand digits nor a long list is printed whole."""
+    if isinstance(value, int) and abs(value) >= 10**15:
+        return f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"  # about; str() itself has a limit
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+class _Rule(Exception):
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(text)
+        self.key, self.text = key, text
+
+
+def require(holds: bool, key: str, text: str) -> None:
+    """In a ``__post_init__``: unless ``holds``, an error that names ``key`` and says what would be right."""
+    if not holds:
+        raise _Rule(key, text)
+
+
+def digest(value: Any, length: int = 16) -> str:
+    """Hash of plain data (JSON with sorted keys), ``length`` hex digits."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return dataclasses.asdict(value)
+    raise TypeError(f"cannot hash {type(value).__name__}")

@@ -1,0 +1,116 @@
+"""CIFAR-10 and CIFAR-100 as their owners give them out: binary or python batches, in a folder or a tar archive.
+
+Binary: a label byte (CIFAR-100: coarse, then fine) and 3,072 bytes of 32x32 red, green, blue planes per image.
+Python: a dict with ``data`` [N, 3072] and ``labels`` or ``fine_labels``, read by :mod:`.literals`, never unpickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from knot_runner.data.checksums import DataFolder
+from knot_runner.data.images.archives import read_members
+from knot_runner.data.images.checks import check_image_labels, check_shape, join_parts
+from knot_runner.data.images.literal_arrays import Refused
+from knot_runner.data.images.literals import MAX_BYTES, read_literals
+from knot_runner.data.images.types import Images
+from knot_runner.util.errors import UserError
+
+SHAPE = (3, 32, 32)
+PIXELS = 3072
+
+
+@dataclass(frozen=True)
+class CifarLayout:
+    """An official release: its folder, the batch files of each part, how a batch is read, label bytes per record."""
+
+    folder: str
+    files: dict[str, list[str]]
+    is_binary: bool
+    label_bytes: int
+
+
+_TEN = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
+_HUNDRED = {"train": ["train"], "test": ["test"]}
+#: the binary releases first: where both lie in one folder, they are read
+CIFAR_LAYOUTS = (
+    CifarLayout("cifar-10-batches-bin", {part: [f"{n}.bin" for n in names] for part, names in _TEN.items()}, True, 1),
+    CifarLayout("cifar-100-binary", {part: [f"{n}.bin" for n in names] for part, names in _HUNDRED.items()}, True, 2),
+    CifarLayout("cifar-10-batches-py", _TEN, False, 1),
+    CifarLayout("cifar-100-python", _HUNDRED, False, 2),
+)
+
+
+def read_cifar(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
+    """``part`` (train, test) of the releases ``entries``: each a folder of batches or a tar (.tar.gz) of that folder.
+
+    uint8 [N, 3, 32, 32]; CIFAR-100 by its fine labels. Raises :class:`UserError` naming the file.
+    """
+    made = []
+    for entry in entries:
+        path = folder.path(entry)
+        for name, content, layout in _batches(folder, path, part):
+            check_shape(name, SHAPE, shape)
+            images = (_binary if layout.is_binary else _python)(name, content, layout)
+            check_image_labels(name, images.labels, len(classes))
+            made.append(images)
+    return join_parts(f"task.local.{part}", made)
+
+
+def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, bytes, CifarLayout]]:
+    """Name, bytes and layout of each batch file."""
+    if path.is_dir():
+        layout = _layout(path, part, {file.name for file in path.iterdir()})
+        for name in layout.files[part]:
+            file = folder.file(path / name)
+            if file.stat().st_size > MAX_BYTES:
+                raise UserError(f"{file}: has {file.stat().st_size} bytes, more than {MAX_BYTES}")
+            yield str(file), file.read_bytes(), layout
+        return
+    wanted = {f"{layout.folder}/{name}" for layout in CIFAR_LAYOUTS for name in layout.files[part]}
+    members = read_members(folder.file(path), wanted, MAX_BYTES)
+    layout = _layout(path, part, {name.rpartition("/")[2] for name in members})
+    for name in layout.files[part]:
+        member = f"{layout.folder}/{name}"
+        if member not in members:
+            raise UserError(f"{path}: has no member {member}")
+        yield f"{path}/{member}", members[member], layout
+
+
+def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
+    """The first release of which there is a file among ``names``."""
+    for layout in CIFAR_LAYOUTS:
+        if names & set(layout.files[part]):
+            return layout
+    looked = ", ".join(layout.files[part][0] for layout in CIFAR_LAYOUTS)
+    raise UserError(f"{path}: holds no {part} batches of CIFAR; looked for {looked}")
+
+
+def _binary(name: str, content: bytes, layout: CifarLayout) -> Images:
+    size = layout.label_bytes + PIXELS
+    if not content or len(content) % size:
+        raise UserError(f"{name}: has {len(content)} bytes, not a multiple of {size}; the file is cut short or broken")
+    records = np.frombuffer(content, np.uint8).reshape(-1, size)
+    labels = records[:, layout.label_bytes - 1].astype(np.int64)
+    return Images(records[:, layout.label_bytes :].reshape(-1, *SHAPE), labels)
+
+
+def _python(name: str, content: bytes, layout: CifarLayout) -> Images:
+    try:
+        batch = read_literals(content)
+    except Refused as problem:
+        raise UserError(f"{name}: {problem}; the official batches are plain data") from None
+    if not isinstance(batch, dict):
+        raise UserError(f"{name}: holds a {type(batch).__name__}, not the dict of a CIFAR batch")
+    batch = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
+    key = "labels" if layout.label_bytes == 1 else "fine_labels"
+    data, labels = batch.get("data"), batch.get(key)
+    if not isinstance(data, np.ndarray) or data.ndim != 2 or data.shape[1] != PIXELS:
+        raise UserError(f"{name}: its data are no [N, {PIXELS}] array of unsigned bytes")
+    if not isinstance(labels, list) or len(labels) != len(data) or any(type(label) is not int for label in labels):
+        raise UserError(f"{name}: its {key} are no list of {len(data)} whole numbers")
+    return Images(data.reshape(-1, *SHAPE), np.array(labels, dtype=np.int64))

@@ -1,0 +1,122 @@
+"""Class folders of PNG or JPEG images: ``DIR/<class>/<file>``, in a tree or inside a zip (``archive.zip/DIR``)."""
+
+from __future__ import annotations
+
+import stat
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from knot_runner.data.checksums import DataFolder
+from knot_runner.data.images.archives import check_member
+from knot_runner.data.images.checks import join_parts
+from knot_runner.data.images.decode import decode
+from knot_runner.data.images.types import Images
+from knot_runner.util.errors import UserError, nearest
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+#: of an image file, and of how much smaller a zip has made it; far above any small picture
+_MAX_BYTES, MAX_RATIO = 20_000_000, 200
+#: of a zip: members, and bytes of the list of them (reading a list of a million takes ten seconds)
+MAX_MEMBERS, MAX_LIST = 300_000, 40_000_000
+
+
+def read_folders(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
+    """Images of the trees ``entries``, uint8, sorted by class and file name; ``part`` is for errors only.
+
+    The folders' names must be ``classes``, all of them; every image must have the task's height and width. Nothing is
+    unpacked to disk. Raises :class:`UserError` naming the file.
+    """
+    return join_parts(f"task.local.{part}", [_read(folder, entry, shape, classes) for entry in entries])
+
+
+def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) -> Images:
+    archive, inside = _split(folder.root, entry)
+    if archive is None:
+        path = folder.path(entry)
+        if not path.is_dir():
+            raise UserError(f"{path}: is not there, or no folder of class folders")
+        files = _tree(folder, path)
+    else:
+        folder.check(archive)
+        files = _zipped(archive, inside)
+    found: dict[str, list[tuple[str, np.ndarray]]] = {}
+    for kind, name, data in files:
+        if kind not in classes:
+            raise UserError(f"{name}: folder {kind!r} is not one of task.classes{nearest(kind, classes)}")
+        found.setdefault(kind, []).append((name, decode(name, data, shape)))
+    absent = [kind for kind in classes if kind not in found]
+    if absent:
+        raise UserError(f"{folder.path(entry)}: has no images of {len(absent)} of task.classes, such as {absent[0]!r}")
+    rows = [pixels for kind in classes for _, pixels in sorted(found[kind], key=lambda row: row[0])]
+    return Images(np.stack(rows), np.repeat(np.arange(len(classes)), [len(found[kind]) for kind in classes]))
+
+
+def _split(root: Path, entry: str) -> tuple[Path | None, str]:
+    """The zip file that ``entry`` leads into and the folder in it; (None, "") where it leads into none."""
+    parts = PurePosixPath(entry).parts
+    for stop, name in enumerate(parts, 1):
+        path = root.joinpath(*parts[:stop])
+        if name.lower().endswith(".zip") and path.is_file():
+            return path, "/".join(parts[stop:])
+    return None, ""
+
+
+def _tree(folder: DataFolder, path: Path) -> Iterator[tuple[str, str, bytes]]:
+    """Class, name and bytes of each file in the class folders of ``path``; names with a leading dot are left out."""
+    for file, data in folder.contents(path, "*/*", lambda file: _check_file(str(file), file.name, file.stat().st_size)):
+        yield file.parent.name, str(file), data
+
+
+def _check_file(where: str, name: str, size: int) -> None:
+    if not name.lower().endswith(SUFFIXES):
+        raise UserError(f"{where}: is no {', '.join(SUFFIXES)} file; a class folder holds nothing else")
+    if size > _MAX_BYTES:
+        raise UserError(f"{where}: has {size} bytes, more than {_MAX_BYTES}")
+
+
+def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
+    try:
+        _check_list(archive)
+        with zipfile.ZipFile(archive) as file:
+            for info in _members(archive, file, inside):
+                yield info.filename.split("/")[-2], f"{archive}/{info.filename}", file.read(info)
+    except UserError:
+        raise
+    except Exception as problem:  # zipfile raises kinds of its own, of zlib, of the system, and RuntimeError
+        raise UserError(f"{archive}: the zip file is cut short or broken ({problem})") from None
+
+
+def _check_list(archive: Path) -> None:
+    """Refuse an archive by the size of its list of members, as its end record gives it, before the list is read."""
+    with archive.open("rb") as file:
+        file.seek(max(0, archive.stat().st_size - (1 << 16) - 22))  # the record, and the longest comment behind it
+        tail = file.read()
+    record = tail[tail.rfind(b"PK\x05\x06") :]
+    size = int.from_bytes(record[12:16], "little")
+    if len(record) >= 22 and size > MAX_LIST:
+        raise UserError(f"{archive}: its list of members has {size} bytes, more than {MAX_LIST}")
+
+
+def _members(archive: Path, file: zipfile.ZipFile, inside: str) -> list[zipfile.ZipInfo]:
+    """The image files in folder ``inside``, after the whole archive's names and these files' sizes are checked."""
+    members = file.infolist()
+    if len(members) > MAX_MEMBERS:
+        raise UserError(f"{archive}: has {len(members)} members, more than {MAX_MEMBERS}")
+    if len({info.filename for info in members}) < len(members):
+        raise UserError(f"{archive}: has two members of one name")
+    depth = len(PurePosixPath(inside).parts) + 2
+    chosen = []
+    for info in members:
+        check_member(archive, info.filename, stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG, stat.S_IFDIR))
+        path = PurePosixPath(info.filename)
+        if info.is_dir() or path.name.startswith(".") or len(path.parts) != depth or not path.is_relative_to(inside):
+            continue
+        where = f"{archive}/{info.filename}"
+        _check_file(where, path.name, info.file_size)
+        if info.file_size > MAX_RATIO * max(info.compress_size, 1):
+            raise UserError(f"{where}: unfolds to more than {MAX_RATIO} times its size in the zip")
+        chosen.append(info)
+    return chosen

@@ -1,0 +1,208 @@
+"""How images are dealt to clients: one pure, seeded function per partition, in one table."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from knot_runner.config.settings import Centralised, Dirichlet, DirichletClients, Iid, Manual, Natural, Pairs, Shards
+from knot_runner.data.images.partition_deal import (
+    NOBODY,
+    apportion,
+    class_counts,
+    client_rows,
+    deal_images,
+    follow_training,
+)
+from knot_runner.data.images.partition_manual import manual
+from knot_runner.data.images.partition_natural import natural
+from knot_runner.data.images.types import ImageTask, Partition
+from knot_runner.util.errors import UserError
+
+#: What would help where a client is left without images.
+REMEDIES = {
+    Dirichlet: "fewer clients, a larger partition.alpha or partition.floor=1 would help",
+    Pairs: "fewer clients, or groups of classes with more images, would help",
+}
+#: Dirichlet: the least part of a class that must be left to share out after the floor.
+MIN_SHARED = 0.1
+
+
+def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
+    """Deal ``task`` to clients as ``settings`` (one of ``PARTITION_SETTINGS``) says; same seed, same partition.
+
+    Test images follow the class proportions of each client's training images, unless the partition says otherwise.
+    Raises :class:`UserError` where a setting cannot hold, or a client would have no training images.
+    """
+    _check_clients(settings, len(task.train))
+    partition = PARTITIONS[type(settings)](settings, task, _random(seed, settings.kind))
+    sizes = [len(rows) for rows in partition.train]
+    if 0 in sizes:
+        remedy = REMEDIES.get(type(settings), "fewer clients would help")
+        raise UserError(
+            f"partition.clients: client {sizes.index(0)} of {len(sizes)} would have no training images "
+            f"(there are {len(task.train)}); {remedy}"
+        )
+    return partition
+
+
+def _check_clients(settings: Any, images: int) -> None:
+    """At least an image for every client, before tables of clients are made; ``natural`` takes the clients there are,
+    and ``manual`` gives images twice."""
+    clients = 1 if isinstance(settings, Natural | Manual | Centralised) else settings.clients
+    if clients > images:
+        raise UserError(
+            f"partition.clients: {clients} are more than the {images} training images; fewer clients would help"
+        )
+
+
+def _random(seed: int, kind: str) -> np.random.Generator:
+    digest = hashlib.sha256(f"{seed}/partition/{kind}".encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+
+
+def _owned(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> Partition:
+    """The partition in which ``owner`` [N] has the training images, and test images follow their classes."""
+    counts = class_counts(task.train.labels, owner, clients, len(task.classes))
+    test = follow_training(counts, task.test.labels, rng)
+    return Partition(_names(clients), client_rows(owner, clients), client_rows(test, clients), _untrained(task))
+
+
+def _names(clients: int) -> list[str]:
+    return [f"client {k}" for k in range(clients)]
+
+
+def _untrained(task: ImageTask) -> list[str]:
+    missing = np.setdiff1d(task.test.labels, task.train.labels)
+    if not len(missing):
+        return []
+    named = ", ".join(task.classes[k] for k in missing[:5]) + (", ..." if len(missing) > 5 else "")
+    return [f"partition: no training image shows {named}; their test images are dealt by the clients' sizes"]
+
+
+def _sizes(task: ImageTask) -> np.ndarray:
+    return np.bincount(task.train.labels, minlength=len(task.classes))
+
+
+# --------------------------------------------------------------------------------------------------------- partitions
+
+
+def _centralised(settings: Centralised, task: ImageTask, rng: np.random.Generator) -> Partition:
+    return _owned(task, np.zeros(len(task.train), np.int64), 1, rng)
+
+
+def _iid(settings: Iid, task: ImageTask, rng: np.random.Generator) -> Partition:
+    owner = rng.permutation(np.arange(len(task.train)) % settings.clients)
+    return _owned(task, owner, settings.clients, rng)
+
+
+def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -> Partition:
+    """FLex&Chill's public code (chill.md 2.2 b): the floor first, the rest of each class by Dir(alpha) proportions."""
+    sizes, floor = _sizes(task), settings.floor
+    _check_floor(settings, sizes, task.classes)
+    shares = rng.dirichlet(np.full(settings.clients, settings.alpha), len(sizes)).T
+    exact = np.where(sizes > 0, floor + shares * (sizes - floor * settings.clients), 0)
+    return _owned(task, deal_images(task.train.labels, apportion(exact), rng), settings.clients, rng)
+
+
+def _check_floor(settings: Dirichlet, sizes: np.ndarray, classes: list[str]) -> None:
+    present = np.flatnonzero(sizes)
+    smallest = int(present[sizes[present].argmin()])
+    size, taken = int(sizes[smallest]), settings.floor * settings.clients
+    if not taken or size - taken >= MIN_SHARED * size:
+        return
+    best = int((1 - MIN_SHARED) * size / settings.clients)
+    what = f"partition.floor: {settings.floor} images for each of {settings.clients} clients are {taken}"
+    if taken > size:
+        raise UserError(f"{what}, but class {classes[smallest]} has {size}; partition.floor={best} would fit")
+    raise UserError(
+        f"{what} of the {size} of class {classes[smallest]}: clients would be (nearly) IID; "
+        f"partition.floor={best} leaves classes to share out, partition=iid says what this is"
+    )
+
+
+def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.random.Generator) -> Partition:
+    """Client-wise Dirichlet (Hsu et al. 2019). The prior is alpha * C times the classes' frequencies: Dir(alpha, ...,
+    alpha) where classes are equally frequent, and IID as alpha grows also where they are not."""
+    left = _sizes(task)
+    needs = np.bincount(np.arange(len(task.train)) % settings.clients, minlength=settings.clients)
+    present = np.flatnonzero(left)
+    mixtures = np.zeros((settings.clients, len(left)))
+    prior = settings.alpha * len(present) * left[present] / left.sum()
+    mixtures[:, present] = rng.dirichlet(prior, settings.clients)
+    counts = np.zeros_like(mixtures, dtype=np.int64)
+    while needs.any():  # each pass meets all needs or uses up a class
+        drawn = _draw(mixtures, left, needs, rng)
+        granted = apportion(drawn * np.minimum(1, left / np.maximum(drawn.sum(0), 1)))
+        counts += granted
+        left, needs = left - granted.sum(0), needs - granted.sum(1)
+    return _owned(task, deal_images(task.train.labels, counts, rng), settings.clients, rng)
+
+
+def _draw(mixtures: np.ndarray, left: np.ndarray, needs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """``needs`` [clients] images drawn from each client's mixture of the classes that are ``left``; [clients, C]."""
+    weights = mixtures * (left > 0)
+    spent = weights.sum(1) < 1e-12  # none of its classes is left: any image
+    weights[spent] = left
+    return rng.multinomial(needs, weights / weights.sum(1, keepdims=True))
+
+
+def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Partition:
+    """McMahan et al. 2017, with shards that differ by at most one image, so that none is left over."""
+    count, labels = settings.clients * settings.shards_per_client, task.train.labels
+    if count > len(labels):
+        raise UserError(
+            f"partition.shards_per_client: {settings.clients} clients x {settings.shards_per_client} are {count} "
+            f"shards, more than the {len(labels)} training images; fewer clients or shards would fit"
+        )
+    shuffled = rng.permutation(len(labels))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    dealt = rng.permutation(np.arange(count) % settings.clients)
+    owner = np.empty(len(labels), np.int64)
+    owner[by_class] = np.repeat(dealt, [len(shard) for shard in np.array_split(by_class, count)])
+    return _owned(task, owner, settings.clients, rng)
+
+
+def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partition:
+    """Two clients a group, the others' groups uniform at random; classes split equally (fedwad.md 3). Clients are in
+    order of their groups."""
+    classes = len(task.classes)
+    outside = [label for group in settings.groups for label in group if not 0 <= label < classes]
+    if outside:
+        raise UserError(f"partition.groups: there is no class {outside[0]}; {task.name} has 0..{classes - 1}")
+    count = len(settings.groups)
+    extra = rng.integers(count, size=settings.clients - 2 * count)
+    groups = np.sort(np.concatenate([np.repeat(np.arange(count), 2), extra]))
+    member = np.zeros((settings.clients, classes))
+    for number, group in enumerate(settings.groups):
+        member[np.ix_(groups == number, group)] = 1
+    shares = member / np.maximum(member.sum(0), 1)
+    owners = []
+    for images in (task.train, task.test):
+        sizes = np.bincount(images.labels, minlength=classes)
+        owners.append(deal_images(images.labels, apportion(shares * sizes), rng))
+    left = [int((owner == NOBODY).sum()) for owner in owners]
+    notes = [f"partition.groups: {left[0]} training and {left[1]} test images of classes in no group are left out"]
+    train, test = (client_rows(owner, settings.clients) for owner in owners)
+    return Partition(_names(settings.clients), train, test, notes if any(left) else [], groups.tolist())
+
+
+def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Partition:
+    instead = Dirichlet("dirichlet", settings.count, settings.alpha, 0)
+    return natural(settings, task, lambda: _dirichlet(instead, task, rng), rng)
+
+
+#: type of settings -> (settings, task, random numbers) -> partition.
+PARTITIONS: dict[type, Callable[[Any, ImageTask, np.random.Generator], Partition]] = {
+    Natural: _natural,
+    Iid: _iid,
+    Dirichlet: _dirichlet,
+    DirichletClients: _dirichlet_clients,
+    Shards: _shards,
+    Pairs: _pairs,
+    Manual: manual,
+    Centralised: _centralised,
+}

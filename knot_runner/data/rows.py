@@ -1,0 +1,192 @@
+"""From raw rows to examples: pick columns, join contexts, drop and map labels."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from knot_runner.config.settings import DatasetSettings, Labels, TextColumns
+from knot_runner.data.examples import UNLABELLED, Examples
+from knot_runner.data.readers import FileRecord
+from knot_runner.util.errors import UserError, nearest
+
+#: between the current utterance and the earlier ones (knot.md 1.6)
+CONTEXT_MARK = " [SEP] "
+
+
+@dataclass(slots=True)
+class TextRow:
+    """One row that has its texts. ``label`` is the raw label as text; None when the data set names no label column."""
+
+    line: int
+    text: str
+    pair: str | None
+    label: str | None
+    dialogue: str | None
+
+
+@dataclass
+class TextTable:
+    """The rows of one file (or hub split), in order. ``dropped``: rows left out because a text was missing; ``read``:
+    all rows found, also those that ``where`` leaves out."""
+
+    source: str
+    rows: list[TextRow]
+    dropped: int
+    read: int
+
+
+def read_table(
+    source: str, records: Iterable[FileRecord], columns: TextColumns, where: dict[str, Any], expected: int | None = None
+) -> TextTable:
+    """Pick the columns of ``records``, keeping rows that fit ``where``; rows without text are dropped and counted.
+
+    Raises :class:`UserError` for a column that no row has, when no row is left, and unless there are ``expected`` rows.
+    """
+    needed = {name for name in (columns.text, columns.pair, columns.label, columns.dialogue, *where) if name}
+    allowed = {column: _allowed(values) for column, values in where.items()}
+    met: dict[str, set[str]] = {column: set() for column in where}
+    unseen, known = set(needed), set()
+    rows, read, dropped = [], 0, 0
+    for line, record in records:
+        read += 1
+        if unseen:
+            known |= record.keys()
+            unseen -= record.keys()
+        if not _fits(record, allowed, met):
+            continue
+        row = _row(source, line, record, columns)
+        if row is None:
+            dropped += 1
+        else:
+            rows.append(row)
+    if read == 0:
+        raise UserError(f"{source}: has no rows")
+    if expected is not None and read != expected:
+        raise UserError(f"{source}: {read} rows where {expected} are expected; the file is cut short or another one")
+    if unseen:
+        column = min(unseen)
+        raise UserError(f"{source}: has no column '{column}'{nearest(column, known)}")
+    if not rows:
+        _explain_none(source, read, dropped, allowed, met)
+    return TextTable(source, rows, dropped, read)
+
+
+def _explain_none(
+    source: str, read: int, dropped: int, allowed: dict[str, set[str]], met: dict[str, set[str]]
+) -> NoReturn:
+    for column, values in allowed.items():
+        if not dropped and not values & met[column]:
+            value = min(values)
+            raise UserError(f"{source}: no row has {column}={value}{nearest(value, met[column])}")
+    raise UserError(f"{source}: none of its {read} rows " + ("has a text" if dropped else "fits 'where'"))
+
+
+def _allowed(values: Any) -> set[str]:
+    return {raw_label(value) for value in (values if isinstance(values, list) else [values])}
+
+
+def _fits(record: dict[str, Any], allowed: dict[str, set[str]], met: dict[str, set[str]]) -> bool:
+    fits = True
+    for column, values in allowed.items():
+        value = raw_label(record.get(column))
+        if value not in values:
+            fits = False
+        if len(met[column]) < 100:  # enough to name the nearest one in a message
+            met[column].add(value)
+    return fits
+
+
+def _row(source: str, line: int, record: dict[str, Any], columns: TextColumns) -> TextRow | None:
+    text = _text(source, line, record, columns.text)
+    pair = _text(source, line, record, columns.pair) if columns.pair else None
+    if text is None or (columns.pair and pair is None):
+        return None
+    label = raw_label(record.get(columns.label)) if columns.label else None
+    dialogue = raw_label(record.get(columns.dialogue)) if columns.dialogue else None
+    return TextRow(line, text, pair, label, dialogue)
+
+
+def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | None:
+    value = record.get(column)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if not isinstance(value, str):
+        raise UserError(f"{source}: line {line}: column '{column}' holds {str(value)[:40]!r}, which is no text")
+    # a lone surrogate (JSON "\ud800") is no character: no tokenizer and no file could hold it
+    return value.encode(errors="replace").decode().strip() or None
+
+
+def raw_label(value: Any) -> str:
+    """A label as it is written in the settings: 5.0 and "5.0" -> "5", null -> "None", blanks around it removed."""
+    text = str(value).strip()[:80]
+    return re.sub(r"(?<=\d)\.0+$", "", text)
+
+
+def with_context(rows: list[TextRow], previous: int) -> list[str]:
+    """Each row's text, then up to ``previous`` earlier texts of its dialogue, newest first, joined by [SEP].
+
+    A dialogue is a run of rows with one dialogue id, since ids restart in every file (knot.md 1.6).
+    """
+    texts: list[str] = []
+    earlier: deque[str] = deque(maxlen=previous)
+    for i, row in enumerate(rows):
+        if i == 0 or row.dialogue != rows[i - 1].dialogue:
+            earlier.clear()
+        texts.append(CONTEXT_MARK.join([row.text, *earlier]))
+        earlier.appendleft(row.text)
+    return texts
+
+
+def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, labels: Labels, context: int) -> Examples:
+    """Label the tables' rows as ``task.datasets.<name>`` says, after contexts are built, and join them in order.
+
+    Raises :class:`UserError` naming file, line and label for a raw label that is in neither ``labels`` nor ``drop``.
+    """
+    texts, pairs, numbers = [], [], []
+    for table in tables:
+        joined = with_context(table.rows, context) if context else [row.text for row in table.rows]
+        for row, text in zip(table.rows, joined, strict=True):
+            if row.label in data.drop:
+                continue
+            texts.append(text)
+            pairs.append(row.pair)
+            numbers.append(_number(table, row, name, data, labels))
+    if not texts:
+        raise UserError(f"{tables[0].source}: every row's label is in task.datasets.{name}.drop; no row is left")
+    has_pairs = pairs[0] is not None
+    return Examples(texts, pairs if has_pairs else None, np.array(numbers, dtype=np.int64))
+
+
+def _number(table: TextTable, row: TextRow, name: str, data: DatasetSettings, labels: Labels) -> int:
+    if row.label is None:
+        return UNLABELLED
+    if row.label not in data.labels:
+        raise UserError(
+            f"{table.source}: line {row.line}: label {row.label!r} is in neither labels nor drop of "
+            f"task.datasets.{name}{nearest(row.label, data.labels)}"
+        )
+    return labels.names.index(data.labels[row.label])
+
+
+def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
+    """Every raw label must map to a label of the task, and must not be dropped as well."""
+    where = f"task.datasets.{name}"
+    for raw, label in data.labels.items():
+        if label not in labels.names:
+            raise UserError(f"{where}.labels.{raw}: there is no label '{label}'{nearest(label, labels.names)}")
+        if raw in data.drop:
+            raise UserError(f"{where}.drop: '{raw}' is in labels too; one of the two is right")
+
+
+def dropped_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
+    """One line for each data set that lost rows without text."""
+    counts = Counter({table.source: table.dropped for table in tables if table.dropped})
+    if total := counts.total():
+        yield f"{name}: {total} row{'s' if total > 1 else ''} without text left out"

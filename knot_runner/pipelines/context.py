@@ -1,0 +1,129 @@
+"""What every pipeline is given, and what every result says about itself."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import knot_runner
+from knot_runner import provenance
+from knot_runner.config.settings import (
+    CoresetKnnSettings,
+    CoresetSettings,
+    DatasetDistanceSettings,
+    FederatedDistanceSettings,
+    FederatedSettings,
+    KnotSettings,
+    Settings,
+)
+from knot_runner.data import TextTask, load_task
+from knot_runner.data.counts import Counts
+from knot_runner.data.images import ImageTask, Partition, load_images
+from knot_runner.engine.execute import Executor
+from knot_runner.engine.federated.choose import make_engine
+from knot_runner.engine.federated.cohort import Engine
+from knot_runner.engine.store import Store
+
+#: (title, finished steps, all steps, short text) -> None; called often
+Progress = Callable[[str, int, int, str], None]
+#: Methods that solve transport problems by POT
+TRANSPORTS = (CoresetKnnSettings, CoresetSettings, DatasetDistanceSettings, FederatedDistanceSettings)
+#: one row of numbers, for the tracker
+Log = Callable[[dict[str, Any]], None]
+#: one line for the user
+_Say = Callable[[str], None]
+
+
+def transport_libraries(hp: Any) -> list[str]:
+    """Packages, by their names in the index, whose transport solvers a method's numbers come from."""
+    solver = hp.loss.get("solver") if isinstance(hp, KnotSettings) else None
+    clustered = isinstance(hp, FederatedSettings) and hp.clustering is not None and hp.clustering.graph != "none"
+    return [
+        *["geomloss"] * (solver == "geomloss"),
+        *["pot"] * (solver == "exact" or clustered or isinstance(hp, TRANSPORTS)),
+    ]
+
+
+@dataclass(frozen=True)
+class Services:
+    """What a run reads data and trains with: its own by default; in a fused sweep, what its jobs share.
+
+    Each is called as the function or class that stands here by default. ``beside``: how many other jobs may use them
+    at the same time, and be waited for.
+    """
+
+    images: Callable[..., ImageTask] = load_images
+    texts: Callable[..., TextTask] = load_task
+    engine: Callable[..., Engine] = make_engine
+    executor: Callable[..., Executor] = Executor
+    beside: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class RunInputs:
+    """What a run reads before it trains: ``task``, dealt out by ``partition``, how many examples of each class every
+    party has, and what the user should hear of it. Each pipeline's ``look`` makes it, for the run and for ``check``."""
+
+    task: Any
+    partition: Partition | None
+    counts: Counts | None
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """One run to carry out: settings, the method's own settings, the run's folder, whom to tell, and its means."""
+
+    settings: Settings
+    hp: Any
+    folder: Path
+    config_yaml: str
+    run_id: str
+    watch: Progress
+    say: _Say
+    means: Services = Services()
+    #: with it, stages in the store that other code made are made anew
+    code: str | None = None
+    #: a finished run that was made from other data is shown as it is
+    keep: bool = False
+    #: is given the numbers of every round, epoch, iteration, pair or temperature as they are known
+    log: Log = lambda row: None
+
+    @property
+    def data_root(self) -> Path | None:
+        """The folder that ``source=local`` reads."""
+        data = self.settings.paths.data
+        return Path(data).expanduser() if data else None
+
+    @property
+    def store(self) -> Store:
+        """The stages that runs share, below ``paths.out``."""
+        return Store(Path(self.settings.paths.out) / "artefacts", self.code, tuple(self.settings.plugins))
+
+    def describe(
+        self, data: str, source: str, device: torch.device, files: Sequence[provenance.Opened] = ()
+    ) -> dict[str, Any]:
+        """What any result says, whatever becomes of the run. ``data``: digest of what was read, from ``files``."""
+        return {
+            "task": self.settings.task.name,
+            "source": source,
+            "method": self.settings.method["name"],
+            "seed": self.settings.seed,
+            "data": data,
+            "device": str(device),
+            "threads": self.settings.hardware.threads,
+            **provenance.made_by(self.settings.plugins),
+            "files": [file.record() for file in files],
+            "versions": {
+                "knot_runner": knot_runner.__version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+                **{name: metadata.version(name) for name in transport_libraries(self.hp)},
+            },
+        }

@@ -1,0 +1,161 @@
+"""Which files a run read, so that other data are noticed: what the file system says first, content where that differs.
+
+Size and time of the last change can be alike in two files (``cp -p``, ``rsync -a``), so a file counts as the same
+without being read only where its inode and ctime are the same too: no user can set these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import hashlib
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from knot_runner.config.strict import AtMost
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import sha256
+
+#: what a file system holds in 64 bits
+Stamp = Annotated[int, AtMost(2**64)]
+
+#: A file that changed less than so many ns (two ticks of a slow clock) before it was read may change again without
+#: another ctime: it has none on record, and is read whenever it is compared.
+TICK = 20_000_000
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A file as it was when a run read it; or the files of a folder that fit ``pattern``, together.
+
+    ``path``: from the data folder on, with forward slashes; whole where it lies elsewhere. ``size``: bytes.
+    ``mtime_ns``: of the last change, in ns since 1970; of a folder, of its newest file. ``sha256``: hex digest of the
+    bytes; of a folder, of its files' names and digests; None: it was not there (``task.missing=skip``).
+    ``listing``: of a folder, hex digest of its files' names and of what the file system says of each, which is compared
+    before any is read. ``inode``, ``ctime_ns``: of a file; 0 where they cannot tell whether it is the same.
+    """
+
+    path: str
+    size: Stamp
+    mtime_ns: Stamp
+    sha256: str | None
+    pattern: str = ""
+    listing: str = ""
+    inode: Stamp = 0
+    ctime_ns: Stamp = 0
+
+    def record(self) -> dict[str, Any]:
+        """As ``result.json`` holds it: a file has neither pattern nor listing, a folder no inode."""
+        unset = {"pattern": "", "listing": "", "inode": 0, "ctime_ns": 0}
+        return {key: value for key, value in dataclasses.asdict(self).items() if value != unset.get(key, ...)}
+
+
+def absent(short: str) -> Opened:
+    """A file that was looked for and was not there."""
+    return Opened(short, 0, 0, None)
+
+
+def fingerprint(path: Path, short: str) -> Opened:
+    """The file ``path`` as it is now, recorded as ``short``; reads it whole. Raises :class:`UserError`."""
+    try:
+        stat = path.stat()  # before the content: what changes in between then has another time
+        return _opened(short, stat, sha256(path))
+    except OSError as problem:
+        raise _unreadable(path, problem) from None
+
+
+def read_fingerprints(path: Path, short: str) -> tuple[bytes, Opened]:
+    """The bytes of a small file, read once, and what :func:`fingerprint` would say. Raises :class:`UserError`."""
+    try:
+        stat = path.stat()
+        content = path.read_bytes()
+    except OSError as problem:
+        raise _unreadable(path, problem) from None
+    return content, _opened(short, stat, hashlib.sha256(content).hexdigest())
+
+
+def _opened(short: str, stat: os.stat_result, digest: str | None) -> Opened:
+    settled = time.time_ns() - stat.st_ctime_ns > TICK
+    inode, ctime = (stat.st_ino, stat.st_ctime_ns) if settled else (0, 0)
+    return Opened(short, stat.st_size, stat.st_mtime_ns, digest, inode=inode, ctime_ns=ctime)
+
+
+def _unreadable(path: Path, problem: OSError) -> UserError:
+    """One line for a file that the system does not let us read."""
+    return UserError(f"{path}: cannot be read: {problem.strerror or problem}")
+
+
+def members(folder: Path, pattern: str) -> list[str]:
+    """Names, from ``folder`` on, of what fits ``pattern`` (``*.json``, ``*/*``), sorted; no hidden ones."""
+    found = glob.glob(pattern, root_dir=folder)  # noqa: PTH207  pathlib's is slow here, and takes hidden names
+    return sorted(found, key=lambda name: name.split("/"))
+
+
+def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
+    """The files ``parts`` of the folder ``short`` as one; paths from the folder on, in the order of :func:`members`."""
+    return Opened(
+        short,
+        sum(part.size for part in parts),
+        max((part.mtime_ns for part in parts), default=0),
+        _digest(f"{part.path}\0{part.sha256}" for part in parts),
+        pattern,
+        _digest(f"{part.path}\0{part.size}\0{part.mtime_ns}\0{part.inode}\0{part.ctime_ns}" for part in parts),
+    )
+
+
+class Now:
+    """Files as they are now. Each is looked at once, and read only where it may have changed, so that a thousand runs
+    of the same files cost what one costs. For one command: changes after the first look are not seen."""
+
+    def __init__(self) -> None:
+        self._changes: dict[tuple[Path, Opened], str | None] = {}
+        self._digests: dict[tuple[Path, str], str | None] = {}
+
+    def change(self, root: Path, was: Opened) -> str | None:
+        """``changed``, ``is gone`` or ``is there now``, seen from the data folder ``root``; None where the content is
+        as it was."""
+        if (root, was) not in self._changes:
+            try:
+                self._changes[root, was] = self._compare(root / was.path, was)
+            except (OSError, UserError):
+                self._changes[root, was] = "cannot be read"
+        return self._changes[root, was]
+
+    def _compare(self, path: Path, was: Opened) -> str | None:
+        if was.sha256 is None:
+            return "is there now" if path.exists() else None
+        if not (path.is_dir() if was.pattern else path.is_file()):
+            return "is gone"
+        if was.pattern:
+            return None if _listing(path, was.pattern) == was.listing else self._differs(path, was)
+        stat = path.stat()
+        if stat.st_size != was.size:
+            return "changed"
+        same = (stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns) == (was.mtime_ns, was.inode, was.ctime_ns)
+        return None if same else self._differs(path, was)
+
+    def _differs(self, path: Path, was: Opened) -> str | None:
+        key = (path, was.pattern)
+        if key not in self._digests:
+            self._digests[key] = _content(path, was.pattern)
+        return None if self._digests[key] == was.sha256 else "changed"
+
+
+def _listing(folder: Path, pattern: str) -> str:
+    parts = [_opened(name, (folder / name).stat(), None) for name in members(folder, pattern)]
+    return merge_fingerprints("", pattern, parts).listing
+
+
+def _content(path: Path, pattern: str) -> str | None:
+    if not pattern:
+        return fingerprint(path, "").sha256
+    parts = [fingerprint(path / name, name) for name in members(path, pattern)]
+    return merge_fingerprints("", pattern, parts).sha256
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()

@@ -1,0 +1,1 @@
+"""Whether a paper's claims hold: pairs of runs, evidence, verdicts."""

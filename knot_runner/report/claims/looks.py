@@ -1,0 +1,60 @@
+"""When a claim is decided, so that adding seeds and looking again makes false verdicts no more frequent.
+
+A preset fixes a number of seeds n beforehand (``report.seeds``). There is a verdict at n, 2 n, 4 n, ... seeds and at no
+other number, always over the seeds from 0 on, so that none can be picked. Of the 5% of false verdicts the first look
+spends two thirds, each further one two thirds of what is left: 2/3, 2/9, 2/27, ..., which add up to one. By the union
+bound false verdicts stay within 5% whenever one stops, whatever made one look again (group-sequential testing with
+alpha spending, Lan & DeMets 1983; most of it at the planned number, where most studies end).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from knot_runner.report.claims.bootstrap import EffectEstimate, power
+from knot_runner.report.statistics import ALPHA
+
+#: The chance of a verdict that a suggested number of seeds has.
+POWER = 0.8
+#: More further seeds than this are not suggested.
+MAX_SEEDS = 100
+
+
+@dataclass(frozen=True)
+class Look:
+    """A verdict is given at this number of ``seeds``, and spends this ``share`` of the error that is allowed."""
+
+    seeds: int
+    share: float
+
+
+def looks(planned: int) -> Iterator[Look]:
+    """All looks, from that at the ``planned`` number of seeds on."""
+    return (Look(planned * 2**k, 2 / 3 ** (k + 1)) for k in itertools.count())
+
+
+def last_look(planned: int, seeds: int) -> Look | None:
+    """The last look at ``seeds`` or fewer; None before the first."""
+    return max(looks_up_to(planned, seeds), key=lambda look: look.seeds, default=None)
+
+
+def looks_up_to(planned: int, seeds: int) -> Iterable[Look]:
+    """The looks at ``seeds`` or fewer."""
+    return itertools.takewhile(lambda look: look.seeds <= seeds, looks(planned))
+
+
+def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:
+    """How many seeds beyond these ``seeds`` lead to the first look that finds the effect with 80% power, were effect
+    and spread as they are estimated; ``gap``: from the effect to the threshold, ``claims``: to decide at once.
+
+    None: of one seed, whose spread is not known; ``MAX_SEEDS + 1``: more than that, or never, since the test items
+    are too few.
+    """
+    if estimate.spread is None:
+        return None
+    for look in looks_up_to(planned, seeds + MAX_SEEDS):
+        if look.seeds > seeds and power(estimate, gap, ALPHA * look.share / claims, look.seeds) >= POWER:
+            return look.seeds - seeds
+    return MAX_SEEDS + 1

@@ -1,0 +1,173 @@
+"""What a claim compares, read from the records of one run: its measures, and rounds to a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from knot_runner.report.claims.pairs import ModelSide, unread
+from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
+from knot_runner.report.row_keys import lookup
+from knot_runner.report.run_folders import Run
+from knot_runner.report.tables.chilling import WARM, LearningCurve, check_target, learning_curve
+from knot_runner.util.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class ClaimMeasure:
+    """``key``: in ``metrics`` of ``result.json``, "" elsewhere; ``items``: whether stored predictions give it anew;
+    ``tested``: whether it is measured on test items; ``top``: the most that it can be, in its ``unit``."""
+
+    unit: str
+    digits: int
+    scale: float = 1.0
+    key: str = ""
+    items: bool = False
+    tested: bool = False
+    top: float | None = None
+
+
+#: ``result.a.b`` besides: a number of ``result.json``.
+CLAIM_MEASURES = {
+    "accuracy": ClaimMeasure("points", 2, 100.0, "accuracy", items=True, tested=True, top=100.0),
+    "f1": ClaimMeasure("F1", 3, 1.0, "f1", items=True, tested=True, top=1.0),
+    "sd": ClaimMeasure("SD", 3, 1.0, "sd", items=True, tested=True),
+    "loss": ClaimMeasure("nats", 3, 1.0, "tempered_loss", tested=True),
+    "plain_loss": ClaimMeasure("nats", 3, 1.0, "loss", tested=True),
+    "rounds": ClaimMeasure("rounds", 2, tested=True),
+    "ari": ClaimMeasure("ARI", 3),
+    "gap": ClaimMeasure("%", 3, 100.0),
+}
+#: How clients are averaged; see ``clustered.WEIGHTINGS``.
+OVER = ("clusters", "weighted", "unweighted")
+RESULT = "result."
+#: Why a run that is still to be made has no number.
+MISSING = "not run yet"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A number of one run, or ``why`` there is none. ``bound``: the true one is this or more (a target not reached);
+    ``lost``: its record is not there, so that its seed does not count yet."""
+
+    value: float | None
+    why: str = ""
+    bound: bool = False
+    lost: bool = False
+
+
+def measure_of(claim: Claim) -> ClaimMeasure:
+    """What ``claim`` measures. Raises :class:`UserError` for one that there is not."""
+    if claim.measure.startswith(RESULT):
+        return ClaimMeasure("", 3)
+    if claim.measure not in CLAIM_MEASURES:
+        known = [*CLAIM_MEASURES, "result.KEY"]
+        raise UserError(f"claim {claim.text!r}: there is no measure {claim.measure!r}{nearest(claim.measure, known)}")
+    if claim.over is not None and (claim.measure != "accuracy" or claim.over not in OVER):
+        raise UserError(f"claim {claim.text!r}: over is of accuracy, and one of {', '.join(OVER)}")
+    if claim.against == BEFORE and claim.measure not in ("f1", "accuracy", "sd"):
+        raise UserError(f"claim {claim.text!r}: before distillation there are f1, accuracy and sd")
+    return CLAIM_MEASURES[claim.measure]
+
+
+@dataclass(frozen=True)
+class TargetRounds:
+    """Rounds to target. ``courses``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4, which is in
+    ``warm`` by the settings of the run; ``problems``: of damaged records, by run id."""
+
+    courses: Mapping[str, LearningCurve]
+    target: float | str
+    warm: Mapping[Any, float]
+    problems: Mapping[str, str]
+
+    def read(self, run: Run) -> Reading:
+        """Rounds trained until the target is met; where it is not, one more than were run, which is a bound."""
+        goal = self.warm.get(_other_settings(run)) if isinstance(self.target, str) else self.target
+        if goal is None:
+            return Reading(None, "no target, its T=4 run is not there", lost=True)
+        own = self.courses.get(run.job.run_id)
+        first = own.reaches(goal) if own else None
+        if first is not None:
+            return Reading(first)
+        ran = own.rounds if own else lookup(run.job.config, "training.rounds")  # a diverged run reaches nothing
+        return Reading((ran or 0) + 1, bound=True)
+
+
+def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> TargetRounds:
+    """Of the federated ones among ``runs``. Raises :class:`UserError` for a ``report.target`` that cannot be."""
+    target = check_target(options.get("target", "best_of_T4"))
+    courses, warm, problems = {}, {}, {}
+    for run in runs:
+        if run.status != "done" or run.result.get("kind") != "federated":
+            continue
+        try:
+            own = courses[run.job.run_id] = learning_curve(run, "final", command)
+        except UserError as problem:
+            problems[run.job.run_id] = str(problem)
+            continue
+        config = run.job.config
+        if lookup(config, "method.temperature") == WARM and not lookup(config, "method.lr_control"):
+            warm[_other_settings(run)] = own.best
+    return TargetRounds(courses, target, warm, problems)
+
+
+def _other_settings(run: Run) -> Any:
+    """All settings but how warm the run trains."""
+    free = ("method.temperature", "method.lr_control", "method.name")
+    kept = {(key, repr(value)) for key, value in config_leaves(run.job.config) if not (unread(key) or key in free)}
+    return frozenset(kept | {("seed", str(run.job.seed))})
+
+
+def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds | None) -> Reading:
+    """The claim's measure of ``run``, in its own unit, fractions for accuracy.
+
+    Raises :class:`UserError` for a measure that runs of its kind do not have.
+    """
+    if claim.measure == "rounds" and rounds is not None and run.status in ("done", "diverged"):
+        if run.job.run_id in rounds.problems:
+            return Reading(None, rounds.problems[run.job.run_id], lost=True)
+        if run.result.get("kind") != "federated":
+            raise _unmeasured(claim)
+        return rounds.read(run)
+    if run.status != "done":
+        return Reading(None, MISSING if run.status == "missing" else run.problem, lost=run.status != "diverged")
+    if claim.measure.startswith(RESULT):
+        return _number(claim, lookup(run.result, claim.measure.removeprefix(RESULT)))
+    if claim.measure == "ari":
+        return _agreement(claim, run)
+    if claim.measure == "gap":
+        return _gap(claim, run)
+    if claim.over:
+        means = run.result.get("metrics", {}).get("client_accuracy", {})
+        return _number(claim, means.get(claim.over, means.get("weighted") if claim.over == "clusters" else None))
+    own = run.result.get("before" if side == "before" else "metrics", {}).get(CLAIM_MEASURES[claim.measure].key)
+    if not own:
+        raise _unmeasured(claim)
+    return Reading(own[claim.dataset]) if claim.dataset in own else Reading(None, f"no data set {claim.dataset}")
+
+
+def _number(claim: Claim, value: Any) -> Reading:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _unmeasured(claim)
+    return Reading(float(value))
+
+
+def _agreement(claim: Claim, run: Run) -> Reading:
+    if "clusters" not in run.result:
+        raise _unmeasured(claim)
+    found = run.result["clusters"].get("ari")
+    return Reading(None, "no planted groups") if found is None else Reading(float(found))
+
+
+def _gap(claim: Claim, run: Run) -> Reading:
+    """How far a federated distance lies off the exact one, as a fraction of that."""
+    if run.result.get("kind") != "distance":
+        raise _unmeasured(claim)
+    value, exact = run.result["value"], run.result["exact"]
+    return Reading(abs(value / exact - 1)) if exact else Reading(None, "the exact distance is 0")
+
+
+def _unmeasured(claim: Claim) -> UserError:
+    over = f" over {claim.over}" if claim.over else ""
+    return UserError(f"claim {claim.text!r}: its runs have no {claim.measure}{over}")

@@ -1,0 +1,150 @@
+"""Which runs decide a claim: pairs that differ in nothing else, or runs along a setting, by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
+from knot_runner.report.row_keys import lookup
+from knot_runner.report.run_folders import Run
+from knot_runner.util.errors import UserError
+
+ModelSide = Literal["after", "before"]
+#: Settings that do not tell one run's numbers from another's, and the seed.
+UNREAD = ("paths", "tracker", "sweep", "report", "seed")
+#: The rest of a run's settings, as text.
+Rest = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class EffectPart:
+    """``weight`` times the measure of a run; ``side``: of the model before distillation, or after."""
+
+    weight: float
+    run: Run
+    side: ModelSide = "after"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One effect: the sum of its parts, at one ``seed``. ``cell``: the settings that its runs share."""
+
+    cell: Any
+    seed: int
+    parts: tuple[EffectPart, ...]
+
+
+def units(claim: Claim, runs: Sequence[Run]) -> list[Unit]:
+    """The effects that decide ``claim``, whether or not their ``runs`` are finished.
+
+    Raises :class:`UserError` where two unlike runs fit one place.
+    """
+    ours = chosen(runs, claim.where, claim.of)
+    rest = _rest(claim, runs)
+    if claim.trend:
+        return _along(claim, ours, rest)
+    if isinstance(claim.against, dict):
+        return _pairs(claim, ours, chosen(runs, claim.where, claim.against), rest)
+    one = _by_place(claim, ours, lambda run: (rest(run), _values(claim, run)))
+    sign = _sign(claim)
+    before = (lambda run: (EffectPart(-sign, run, "before"),)) if claim.against == BEFORE else (lambda run: ())
+    return [Unit(cell, seed, (EffectPart(sign, run), *before(run))) for (cell, seed), run in one.items()]
+
+
+def chosen(runs: Iterable[Run], *wanted: Mapping[str, Any]) -> list[Run]:
+    """Those of ``runs`` with all the settings ``wanted``."""
+    pairs = [pair for settings in wanted for pair in settings.items()]
+    return [run for run in runs if all(_fits(lookup(run.job.config, key), value) for key, value in pairs)]
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    return value in wanted if isinstance(wanted, list) else value == wanted
+
+
+def _sign(claim: Claim) -> float:
+    """Of the ``of`` side: a ratio is that of ``against`` to ``of``, so that twice as fast is 2."""
+    return -1.0 if claim.logs and claim.against is not None else 1.0
+
+
+def _pairs(claim: Claim, ours: list[Run], theirs: list[Run], rest: Callable[[Run], Rest]) -> list[Unit]:
+    sign = _sign(claim)
+    others = _by_place(claim, theirs, rest)
+    found = []
+    for (cell, seed), run in _by_place(claim, ours, lambda run: (rest(run), _values(claim, run))).items():
+        other = others.get((cell[0], seed))
+        if other is not None:
+            found.append(Unit(cell, seed, (EffectPart(sign, run), EffectPart(-sign, other))))
+    return found
+
+
+def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[Unit]:
+    """The least-squares slope of the measure over the binary logarithm of the setting, where all its values are."""
+    places = _by_place(claim, ours, lambda run: (rest(run), _level(claim, run)))
+    levels = np.array(sorted({level for (_, level), _ in places}))
+    if len(levels) < 2:
+        return []
+    steps = np.log2(levels) - np.log2(levels).mean()
+    weights = steps / (steps**2).sum()
+    cells = dict.fromkeys((cell, seed) for (cell, _), seed in places)
+    found = []
+    for cell, seed in cells:
+        members = [places.get(((cell, level), seed)) for level in levels.tolist()]
+        if all(members):
+            parts = tuple(EffectPart(float(w), run) for w, run in zip(weights, members, strict=True))
+            found.append(Unit(cell, seed, parts))
+    return found
+
+
+def _level(claim: Claim, run: Run) -> float:
+    value = lookup(run.job.config, str(claim.trend))
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise UserError(f"claim {claim.text!r}: trend needs numbers above 0, and {claim.trend} is {value!r}")
+    return float(value)
+
+
+def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) -> dict[tuple[Any, int], Run]:
+    """``runs`` by ``place`` and seed; a run that is asked for twice counts once."""
+    found: dict[tuple[Any, int], Run] = {}
+    for run in runs:
+        first = found.setdefault((place(run), run.job.seed), run)
+        if first.job.run_id != run.job.run_id:
+            a, b = dict(config_leaves(first.job.config)), dict(config_leaves(run.job.config))
+            unlike = sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key) and not unread(key))
+            raise UserError(f"claim {claim.text!r}: two runs fit one place; say which by {', '.join(unlike[:4])}")
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- what pairs agree on
+
+
+def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
+    """A function of the settings that a pair must share: all but those that the claim is on.
+
+    With a name or kind goes what it selects (``method.name``: all of ``method``), unless that is swept by itself.
+    """
+    swept = {part.partition("=")[0].lstrip("+") for run in runs for part in run.job.label.split(", ")}
+    free = claim.touched | {f"{key.partition('.')[0]}.name" for key in claim.touched}
+    groups = tuple(key.rpartition(".")[0] + "." for key in claim.touched if key.endswith((".name", ".kind")))
+
+    def rest(run: Run) -> Rest:
+        kept = (
+            (key, repr(value))
+            for key, value in config_leaves(run.job.config)
+            if not (unread(key) or key in free or (key.startswith(groups) and key not in swept))
+        )
+        return tuple(sorted(kept))
+
+    return rest
+
+
+def unread(key: str) -> bool:
+    """Whether the setting ``key`` tells no run's numbers from another's (or is the seed)."""
+    return key.partition(".")[0] in UNREAD
+
+
+def _values(claim: Claim, run: Run) -> tuple[str, ...]:
+    return tuple(repr(lookup(run.job.config, key)) for key in sorted(claim.touched))

@@ -1,0 +1,122 @@
+"""Claims as data: the ``report.claims`` of a preset, checked key by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from knot_runner.config.strict import build, require
+from knot_runner.report.row_keys import lookup
+from knot_runner.report.run_folders import Job
+from knot_runner.util.errors import UserError, nearest
+
+#: Where ``against`` is this word: the same run's model before distillation.
+BEFORE = "before"
+EXPECTATIONS = ("higher", "lower", "rises", "falls")
+#: Planned number of seeds where a preset names none; and the largest that one can name.
+SEEDS, MAX_PLANNED = 3, 1000
+NUMBER_KEYS = ("ratio", "above", "below")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper claims, and what decides it.
+
+    ``of`` less ``against`` in ``measure`` (see ``claims_measures``) is expected ``higher`` or ``lower``, by ``by`` at
+    least; or to be ``{ratio: r}``: that of ``against`` at least r times that of ``of``. Without ``against``:
+    ``{above: x}`` or ``{below: x}``. With ``trend``, a numeric setting: ``rises`` or ``falls`` as it doubles.
+    ``where`` limits all of them; settings are dotted, and a list means any of its values. ``dataset``: one, or ALL;
+    ``over``: how clients are averaged. ``paper``: its effect, in the same unit.
+    """
+
+    text: str
+    source: str
+    measure: str
+    expect: str | dict[str, float]
+    of: dict[str, Any] = field(default_factory=dict)
+    against: dict[str, Any] | str | None = None
+    where: dict[str, Any] = field(default_factory=dict)
+    dataset: str = "ALL"
+    over: str | None = None
+    trend: str | None = None
+    by: float = 0.0
+    paper: float | None = None
+
+    def __post_init__(self) -> None:
+        require(bool(self.text.strip()), "text", "is empty; it says what is claimed")
+        if isinstance(self.expect, dict):
+            known = len(self.expect) == 1 and set(self.expect) <= set(NUMBER_KEYS)
+            require(known, "expect", f"{self.expect} is none of {', '.join(NUMBER_KEYS)} with a number")
+            require(min(self.expect.values()) > 0 or not self.logs, "expect", "ratios and rounds are above 0")
+            require(not self.by, "by", "goes with expect=higher and the like, not with a number")
+        else:
+            require(
+                self.expect in EXPECTATIONS,
+                "expect",
+                f"{self.expect!r} is none of {', '.join((*EXPECTATIONS, *NUMBER_KEYS))}",
+            )
+        word = self.expect if isinstance(self.expect, str) else next(iter(self.expect))
+        alone, against = self.against is None, self.against
+        require(
+            isinstance(against, dict | None) or against == BEFORE, "against", f"{against!r} is not settings, nor before"
+        )
+        require(
+            (word in ("rises", "falls")) == bool(self.trend),
+            "expect",
+            "rises and falls go with trend, and it with them",
+        )
+        fits = (word in ("above", "below")) == (alone and not self.trend)
+        require(fits, "expect", "above and below go without against, all others but rises and falls with it")
+        require(alone or not self.trend, "trend", "is over the runs of one kind; leave out against")
+        require(not (self.by and self.logs), "by", "is of differences; rounds take expect={ratio: r}")
+
+    @property
+    def logs(self) -> bool:
+        """Whether effects are ratios: of rounds, and where a ratio is expected."""
+        return self.measure == "rounds" or (isinstance(self.expect, dict) and "ratio" in self.expect)
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """The settings that tell ``of`` from ``against``."""
+        other = self.against if isinstance(self.against, dict) else {}
+        return frozenset({*self.of, *other} | ({self.trend} if self.trend else set()))
+
+
+def read_claims(options: Mapping[str, Any]) -> tuple[Claim, ...]:
+    """The preset's ``report.claims``. Raises :class:`UserError` naming the key."""
+    listed = options.get("claims") or []
+    if not isinstance(listed, list):
+        raise UserError("report.claims: expected a list of claims")
+    for i, one in enumerate(listed):
+        if isinstance(one, Mapping) and True in one:
+            raise UserError(f"report.claims[{i}]: YAML reads the key 'on' as true; dataset: MELD is how to name one")
+    return tuple(build(Claim, one, f"report.claims[{i}]") for i, one in enumerate(listed))
+
+
+def planned_seeds(options: Mapping[str, Any]) -> int:
+    """The preset's ``report.seeds``: how many seeds its claims are planned on. Raises :class:`UserError`."""
+    seeds = options.get("seeds", SEEDS)
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= MAX_PLANNED:
+        raise UserError(f"report.seeds: {seeds!r} is no number of seeds to plan; 2 to {MAX_PLANNED} would be")
+    return seeds
+
+
+def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
+    """Raises :class:`UserError` for a setting that no job has, with the nearest that some have."""
+    known: set[str] = set()
+    for job in {job.method: job for job in jobs}.values():
+        known |= {key for key, _ in config_leaves(job.config)}
+    for i, claim in enumerate(claims):
+        for key in sorted(claim.touched | set(claim.where)):
+            if key not in known and all(lookup(job.config, key) is None for job in jobs):
+                raise UserError(f"report.claims[{i}]: there is no setting {key}{nearest(key, known)}")
+
+
+def config_leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every dotted setting of a composed config and its value."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from config_leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

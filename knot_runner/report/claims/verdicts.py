@@ -1,0 +1,176 @@
+"""What the records say of a preset's claims: holds, does not hold, or undecided, with what would decide it.
+
+``judge`` pairs runs by seed, estimates each effect and its interval (``bootstrap``), divides its p-value by the share
+of the error that may be spent at this number of seeds (``claims_looks``), and corrects for the number of claims by
+Holm's method. Together these keep false verdicts, over all claims and however often seeds are added, within 5%. It is
+the one rule for saying that something holds; tables and figures show estimates and intervals only. Effects in rounds
+are ratios, averaged geometrically: a ratio and its inverse then say the same, and no seed with a slow opponent
+outweighs the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from knot_runner.report.claims.bootstrap import EffectEstimate, holm, interval, p_value
+from knot_runner.report.claims.evidence import Basis, Evidence, gather
+from knot_runner.report.claims.looks import seeds_suggested
+from knot_runner.report.claims.measures import measure_of
+from knot_runner.report.claims.spec import Claim, check_settings, planned_seeds, read_claims
+from knot_runner.report.run_folders import Job, load_runs
+from knot_runner.report.statistics import ALPHA, clipped_interval
+
+Decision = Literal["holds", "does not hold", "undecided", "no runs"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the records say of one claim.
+
+    ``effect``, and the 95% interval from ``low`` to ``high``, in ``unit`` with ``digits``, None where there is none;
+    ``ratio``: of a ratio; ``signed``: of a difference. ``claimed``: the effect that is claimed, as text; ``paper``: the
+    paper's. ``seeds``: how many it is over; ``more_seeds``: about how many more would decide it with 80% power, 101 for
+    more than 100 or never, None where that is not known, or decided. ``planned``: the seeds that the preset plans;
+    ``look``: of how many seeds the verdict is, 0 before the first; ``share``: of the error that it may spend there.
+    ``p``: by itself, ``adjusted``: for looks and claims. ``over``: how clients are averaged. ``runs``: how many it is
+    on, made or not; 0 where the command asks for none.
+    """
+
+    text: str
+    source: str
+    verdict: Decision
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+    digits: int = 2
+    ratio: bool = False
+    signed: bool = True
+    claimed: str = ""
+    paper: float | None = None
+    seeds: int = 0
+    more_seeds: int | None = None
+    planned: int = 0
+    look: int = 0
+    share: float | None = None
+    p: float | None = None
+    adjusted: float | None = None
+    basis: Basis = "seeds"
+    over: str | None = None
+    runs: int = 0
+    note: str = ""
+
+
+def judge(jobs: Sequence[Job], spec: Mapping[str, Any], command: str = "") -> list[Verdict]:
+    """The verdict on each claim of a preset; ``spec``: its ``report``, ``command``: what makes its runs.
+
+    Raises :class:`UserError` for claims that cannot be meant: unknown keys, settings and measures, runs that cannot
+    be told apart.
+    """
+    claims = read_claims(spec)
+    check_settings(claims, jobs)
+    for claim in claims:
+        measure_of(claim)
+    found = gather(claims, load_runs(jobs), spec, command)
+    ps = [_p(claim, one) for claim, one in zip(claims, found, strict=True)]
+    asked = [i for i, one in enumerate(found) if one.runs]  # with those that have no p yet: the family stays the same
+    adjusted = dict(zip(asked, holm([_spent(ps[i], found[i]) for i in asked]), strict=True))
+    left = sum(p >= ALPHA for p in adjusted.values())  # what Holm's next step divides by
+    planned = planned_seeds(spec)
+    return [
+        _verdict(claim, one, p, adjusted.get(i), planned, left, command)
+        for i, (claim, one, p) in enumerate(zip(claims, found, ps, strict=True))
+    ]
+
+
+def _p(claim: Claim, found: Evidence) -> float | None:
+    """By itself; None before the first look."""
+    return p_value(found.estimate, threshold(claim)[0]) if found.estimate and found.look else None
+
+
+def _spent(p: float | None, found: Evidence) -> float:
+    """``p`` with the looks counted in: below alpha where it is below this look's share of alpha."""
+    return 1.0 if p is None or found.look is None else min(1.0, p / found.look.share)
+
+
+def threshold(claim: Claim) -> tuple[float, int]:
+    """(The effect that a claim needs, in the measure's own unit or as a logarithm; on which side of it: 1 above.)"""
+    scale = measure_of(claim).scale
+    if isinstance(claim.expect, dict):
+        (word, value), *_ = claim.expect.items()
+        return (math.log(value) if claim.logs else value / scale), (-1 if word == "below" else 1)
+    flipped = claim.logs and not claim.trend  # fewer rounds are a larger ratio
+    side = 1 if (claim.expect in ("higher", "rises")) != flipped else -1
+    return side * claim.by / scale, side
+
+
+def _verdict(
+    claim: Claim, found: Evidence, p: float | None, adjusted: float | None, planned: int, left: int, command: str
+) -> Verdict:
+    shown = _shown(claim, found) | {"planned": planned}
+    if found.estimate is None:
+        make = [f"make them with: {command}"] if command else []
+        return Verdict(**shown, verdict="no runs", note="; ".join([*found.notes, *make]) if found.runs else "")
+    need, side = threshold(claim)
+    gap = (found.estimate.effect - need) * side
+    met = gap > 0
+    decision, blocked = _decide(found, p, adjusted, met, side)
+    open_ended = adjusted is None or adjusted >= ALPHA
+    more = seeds_suggested(found.estimate, abs(gap), planned, found.seeds, max(left, 1)) if open_ended else None
+    alone = "as the only claim it would " + ("hold" if met else "not hold")
+    nearly = _spent(p, found) < ALPHA and open_ended and not blocked
+    notes = [*found.notes, *([blocked] if blocked else []), *([alone] if nearly else [])]
+    return Verdict(
+        **shown, **_scaled(claim, found.estimate), verdict=decision, seeds=found.estimate.seeds, more_seeds=more,
+        look=found.look.seeds if found.look else 0, share=found.look.share if found.look else None,
+        p=p, adjusted=None if p is None else adjusted, note="; ".join(notes),
+    )  # fmt: skip
+
+
+def _decide(found: Evidence, p: float | None, adjusted: float | None, met: bool, side: int) -> tuple[Decision, str]:
+    """The decision, and why the records do not allow the one that the numbers suggest."""
+    if p is None:
+        return "undecided", "one seed" if found.look else ""
+    if adjusted is None or adjusted >= ALPHA:
+        flat = found.estimate is not None and found.estimate.flat
+        return "undecided", ("the seeds do not differ, so only their number counts (sign test)" if flat else "")
+    if found.one_sided:
+        return "undecided", "runs diverged on one side alone"
+    if found.at_most if met == (side > 0) else found.at_least:
+        return "undecided", "the true effect may lie beyond the bound that unreached targets give"
+    return ("holds" if met else "does not hold"), ""
+
+
+def _shown(claim: Claim, found: Evidence) -> dict[str, Any]:
+    """What a verdict says whatever the numbers are."""
+    measure = measure_of(claim)
+    unit = "times" if claim.logs and (claim.against or claim.trend) else measure.unit
+    return {
+        "text": claim.text, "source": claim.source, "paper": claim.paper, "digits": measure.digits,
+        "signed": not claim.logs and bool(claim.against or claim.trend),
+        "unit": f"{unit} per doubling" if claim.trend else unit, "ratio": unit == "times",
+        "over": claim.over, "runs": found.runs, "claimed": _claimed(claim), "basis": found.basis,
+    }  # fmt: skip
+
+
+def _claimed(claim: Claim) -> str:
+    """``> 0``, ``>= 2``: of the effect as it is shown."""
+    need, side = threshold(claim)
+    value = math.exp(need) if claim.logs else need * measure_of(claim).scale
+    return f"{'>' if side > 0 else '<'} {value + 0.0:g}"
+
+
+def _scaled(claim: Claim, estimate: EffectEstimate) -> dict[str, float | None]:
+    """Effect and interval as they are shown."""
+    measure, level = measure_of(claim), not (claim.against or claim.trend)
+    band = interval(estimate) or (None, None)
+    effect, low, high = (
+        value if value is None else math.exp(value) if claim.logs else measure.scale * value
+        for value in (estimate.effect, *band)
+    )
+    if level and low is not None and high is not None:
+        low, high = clipped_interval(low, high, measure.top)
+    return {"effect": effect, "low": low, "high": high}

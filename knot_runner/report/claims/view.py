@@ -1,0 +1,214 @@
+"""Verdicts on claims: for the terminal, as Markdown, CSV and JSON, and the lines that say how to read them."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from knot_runner.report.claims.bootstrap import RESAMPLES
+from knot_runner.report.claims.looks import MAX_SEEDS, POWER
+from knot_runner.report.claims.verdicts import Verdict
+from knot_runner.report.statistics import ALPHA
+from knot_runner.report.text import escape_csv, escape_markdown, number, plain
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import write_atomic, write_json
+
+STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow", "no runs": "dim"}
+CLAIM_HEADS = (
+    "",
+    "claim",
+    "verdict",
+    "effect",
+    "95% interval",
+    "claimed",
+    "paper",
+    "seeds",
+    "more seeds, about",
+    "source",
+)
+NUMBER_COLUMNS = ("effect", "low", "high", "paper", "seeds", "more_seeds", "planned", "look", "share", "p", "adjusted")
+TEXT_COLUMNS = ("text", "source", "verdict", "unit", "claimed", "basis", "note")
+HOW_TO_READ = (
+    "Effects are means over seeds of runs that differ in nothing else; intervals are of 95%, each by itself: "
+    f"Student's t over seeds, and {RESAMPLES:,} bootstrap resamples of the test items, the same for both runs."
+)
+#: What an interval is over, where the test items are not in it.
+OVER_SEEDS = {
+    "seeds": "Over seeds alone",
+    "seeds, not the test items that they share": "Over seeds alone, so for these test items: other ones would move all "
+    "seeds at once, which the interval does not count",
+}
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+def effect_text(verdict: Verdict) -> str:
+    """``+2.18 points``; "-" where there is none."""
+    value = _signed(verdict, verdict.effect)
+    return f"{value} {verdict.unit}".strip() if value else "-"
+
+
+def interval_text(verdict: Verdict) -> str:
+    """``[+1.96, +2.40]``, or ""."""
+    if verdict.low is None:
+        return ""
+    return f"[{_signed(verdict, verdict.low)}, {_signed(verdict, verdict.high)}]"
+
+
+def claimed_text(verdict: Verdict) -> str:
+    """The paper's effect, or ""."""
+    return _signed(verdict, verdict.paper)
+
+
+def more_text(verdict: Verdict) -> str:
+    """About how many more seeds would decide it: ``4``, ``more than 100``, or ""."""
+    if verdict.more_seeds is None:
+        return ""
+    return f"more than {MAX_SEEDS}" if verdict.more_seeds > MAX_SEEDS else str(verdict.more_seeds)
+
+
+def _signed(verdict: Verdict, value: float | None) -> str:
+    if value is None:
+        return ""
+    plus = verdict.signed and round(value, verdict.digits) > 0
+    return ("+" if plus else "") + number(value, verdict.digits)
+
+
+def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
+    """What one must know to read ``verdicts``; claims are named by their place in the list, from 1."""
+    judged = [verdict for verdict in verdicts if verdict.seeds]
+    lines = [HOW_TO_READ] if judged else []
+    for basis, said in OVER_SEEDS.items():
+        alone = [i for i, verdict in enumerate(verdicts, 1) if verdict.basis == basis and verdict.seeds]
+        lines += [f"{said}: {_claims(alone)}."] if alone else []
+    if any(verdict.over and verdict.seeds for verdict in verdicts):
+        lines.append("Accuracy over clients: each client's images are resampled, apart for the two runs of a pair.")
+    if any(verdict.ratio and verdict.seeds for verdict in verdicts):
+        lines.append(
+            "Ratios are geometric means. Rounds are those trained until the target is met; the paper's as printed."
+        )
+    if judged:
+        lines += _rule(sum(verdict.runs > 0 for verdict in verdicts), judged[0].planned)
+    return [*lines, *_notes(verdicts)]
+
+
+def _rule(claims: int, planned: int) -> list[str]:
+    """How verdicts are made, over ``claims`` at once, with this ``planned`` number of seeds."""
+    counts = f"{planned}, {2 * planned}, {4 * planned}, ..."
+    return [
+        f"Verdicts are on the first {counts} seeds (from 0 on; the preset plans {planned}), which spend 2/3, 2/9, "
+        f"2/27, ... of the {ALPHA:.0%} that may be false; each needs p below that share after Holm's correction over "
+        f"the {claims} claims asked for here. So adding seeds and looking again makes no more of them false.",
+        f"More seeds: an estimate, with {POWER:.0%} power if the true effect and spread are as measured.",
+    ]
+
+
+def _notes(verdicts: Sequence[Verdict]) -> list[str]:
+    """The verdicts' own notes, those alike joined; and the claims that the command has no runs of."""
+    places = defaultdict(list)
+    for i, verdict in enumerate(verdicts, 1):
+        if verdict.note:
+            places[verdict.note].append(i)
+    lines = [f"{_claims(own)}: {note}." for note, own in places.items()]
+    unasked = sum(not verdict.runs for verdict in verdicts)
+    return lines + (
+        [f"{unasked} of the preset's claims are on runs that this command does not ask for."] * bool(unasked)
+    )
+
+
+def _claims(places: Sequence[int]) -> str:
+    """``claim 2``, ``claims 2, 5 to 8``."""
+    spans: list[list[int]] = []
+    for place in places:
+        if spans and place == spans[-1][-1] + 1:
+            spans[-1].append(place)
+        else:
+            spans.append([place])
+    listed = (f"{own[0]} to {own[-1]}" if len(own) > 2 else ", ".join(map(str, own)) for own in spans)
+    return f"claim{'s' * (len(places) > 1)} {', '.join(listed)}"
+
+
+# --------------------------------------------------------------------------------------------------------------- forms
+
+
+def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
+    """A table that fits 80 columns, of the claims whose runs are asked for, and its footnotes."""
+    grid = Table(box=None, padding=(0, 1, 1, 0), pad_edge=False, header_style="")
+    grid.add_column("", justify="right", no_wrap=True, style="dim")
+    grid.add_column("claim", ratio=1)
+    grid.add_column("effect, interval, paper", no_wrap=True)
+    grid.add_column("seeds", justify="right", no_wrap=True)
+    grid.add_column("verdict", no_wrap=True)
+    for i, verdict in _asked(verdicts):
+        claim = Text(plain(verdict.text)).append(f"\n{plain(verdict.source)}", style="dim")
+        grid.add_row(str(i), claim, _numbers(verdict), str(verdict.seeds), _decision(verdict))
+    lines = [Text(plain(line), style="dim") for line in footnotes(verdicts)]
+    return Group(Text(plain(title), style="bold"), Text(""), grid, *lines)
+
+
+def _numbers(verdict: Verdict) -> Text:
+    text = Text(effect_text(verdict))
+    for line in (interval_text(verdict), f"paper {claimed_text(verdict)}" if verdict.paper is not None else ""):
+        text.append(f"\n{line}" if line else "", style="dim")
+    return text
+
+
+def _decision(verdict: Verdict) -> Text:
+    more = more_text(verdict)
+    text = Text(verdict.verdict, style=STYLES[verdict.verdict])
+    return text.append(f"\n~ {more.replace('more than', '>')} more" if more else "", style="not bold dim")
+
+
+def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
+    """GitHub Markdown: a table of the claims whose runs are asked for, and the footnotes as a list."""
+    rows = ["| " + " | ".join(CLAIM_HEADS) + " |", "|--:|---|---|--:|---|---|--:|--:|--:|---|"]
+    for i, one in _asked(verdicts):
+        cells = (
+            str(i), one.text, one.verdict, effect_text(one), interval_text(one), one.claimed, claimed_text(one),
+            str(one.seeds), more_text(one), one.source,
+        )  # fmt: skip
+        rows.append("| " + " | ".join(map(escape_markdown, cells)) + " |")
+    notes = [f"- {escape_markdown(line)}" for line in footnotes(verdicts)]
+    return "\n".join([f"### {escape_markdown(title)}", "", *rows, "", *notes]) + "\n"
+
+
+def claims_csv(verdicts: Sequence[Verdict]) -> str:
+    """One line per claim, all of them; absent numbers are empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["claim", *TEXT_COLUMNS, *NUMBER_COLUMNS])
+    for i, one in enumerate(verdicts, 1):
+        numbers = [
+            "" if value is None else f"{value:.10g}" for value in (getattr(one, name) for name in NUMBER_COLUMNS)
+        ]
+        writer.writerow([i, *(escape_csv(getattr(one, name)) for name in TEXT_COLUMNS), *numbers])
+    return out.getvalue()
+
+
+def _asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
+    return [(i, verdict) for i, verdict in enumerate(verdicts, 1) if verdict.runs]
+
+
+def write_claims(title: str, verdicts: Sequence[Verdict], folder: Path, name: str) -> list[Path]:
+    """Write ``name``.md, .csv and .json into ``folder``, each whole or not at all; return the three paths.
+
+    Raises :class:`UserError` for a name that is not a plain file name, and when the folder cannot be written.
+    """
+    if not re.fullmatch(r"[\w][\w.-]*", name):
+        raise UserError(f"{name!r} is not a file name; letters, digits, '_', '-' and '.' are right")
+    paths = [folder / f"{name}.{ending}" for ending in ("md", "csv", "json")]
+    write_atomic(paths[0], claims_markdown(title, verdicts))
+    write_atomic(paths[1], claims_csv(verdicts))
+    whole = {"title": title, "claims": [dataclasses.asdict(one) for one in verdicts], "notes": footnotes(verdicts)}
+    write_json(paths[2], whole)
+    return paths

@@ -1,0 +1,1 @@
+"""``knot-runner compare``: any runs side by side."""

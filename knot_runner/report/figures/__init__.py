@@ -1,0 +1,1 @@
+"""Every figure; each reads run folders and writes one PNG."""

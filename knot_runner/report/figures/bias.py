@@ -1,0 +1,183 @@
+"""Figures of what teachers carry along: their answers to noise (KNOT App. D.1) and to one word changed (App. D.2)."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from knot_runner.report import paper_tables, run_folders
+from knot_runner.report.figure_style import GREY, PALETTE, figure_of, label_colours, label_text, panels, save
+from knot_runner.report.figures.expected_label import by_name
+from knot_runner.report.run_folders import Run
+from knot_runner.report.text import escape_csv, plain
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import write_atomic
+
+
+@figure_of
+def bias_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+    """Bars of B_k, the share of random texts that teacher k gives each label (App. D.1); returns the shares.
+
+    Means over seeds, each seed a dot; beside them the constants in the authors' code, where the teacher has its name
+    and data.
+    Raises :class:`UserError` when none of the runs has a bias.
+    """
+    runs = with_bias(runs)
+    labels, task = runs[0].result["labels"], runs[0].job.task
+    shares: dict[str, list[list[float]]] = defaultdict(list)
+    for run in {run.job.seed: run for run in runs}.values():  # methods of one seed share their teachers
+        for name, row in run.result["bias"].items():
+            shares[name].append(row)
+    known = (
+        {}
+        if runs[0].result.get("source") == "embedded"
+        else paper_tables.read_printed("knot_bias")["shares"].get(task, {})
+    )
+    made, grid = panels(len(shares), 3.4, 2.6, sharey=True)
+    for axes, (name, rows) in zip(grid, shares.items(), strict=True):
+        _bars(axes, name, np.array(rows), labels, known.get(name))
+    shown = {text: handle for axes in grid for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    made.legend(shown.values(), shown.keys(), loc="outside right upper")
+    seeds = ", ".join(str(seed) for seed in sorted({run.job.seed for run in runs}))
+    save(
+        made,
+        path,
+        "Share of random texts given each label, per teacher",
+        [f"Bars: mean over seeds {seeds}; dots: each seed.", *notes],
+    )
+    return [
+        f"{name}: " + ", ".join(f"{text} {share:.3f}" for text, share in zip(labels["names"], mean, strict=True))
+        for name, mean in ((name, np.mean(rows, axis=0)) for name, rows in shares.items())
+    ]
+
+
+def with_bias(runs: Sequence[Run]) -> list[Run]:
+    """Those of ``runs`` that measured B_k. Raises :class:`UserError` when there is none."""
+    found = [run for run in runs if run.result.get("bias")]
+    if not found:
+        raise UserError("none of the runs has a bias; method=teachers and the methods weighted by E measure it")
+    return found
+
+
+def _bars(axes: Any, name: str, rows: np.ndarray, labels: dict[str, Any], published: list[float] | None) -> None:
+    places = -np.arange(len(labels["names"]))  # the first label on top
+    axes.barh(places, rows.mean(0), height=0.72, color=label_colours(labels["coordinates"]), alpha=0.9)
+    if len(rows) > 1:
+        for row in rows:
+            axes.plot(row, places, ls="", marker="o", ms=3, color="black", alpha=0.6)
+    if published:
+        axes.plot(published, places, ls="", marker="D", ms=7, mfc="none", mec="black", mew=1.4, clip_on=False,
+                  label="authors' code")  # fmt: skip
+    axes.axvline(1 / len(places), color=GREY, ls="--", lw=1, label="uniform")
+    axes.set_title(plain(name))
+    axes.set_xlim(0, 1.02)
+    axes.set_xlabel("share of random texts")
+    axes.set_yticks(places, [label_text(text) for text in labels["names"]])
+
+
+@dataclass(frozen=True)
+class Move:
+    """How far one model's predictions move in one probe, over all its pairs of sentences.
+
+    ``total_variation``: mean of half the L1 distance, 0 to 1. ``shift``: mean distance between the expected labels,
+    in units of the coordinates. ``flips``: share of pairs whose most likely label changes.
+    """
+
+    model: str
+    probe: str
+    pairs: int
+    total_variation: float
+    shift: float
+    flips: float
+
+
+@functools.partial(figure_of, reads=(run_folders.PROBE,))
+def probe_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+    """Dot plot of how far predictions move when one word of a sentence changes (App. D.2).
+
+    The numbers go into a CSV beside the PNG and come back as lines.
+    """
+    moves = probe_moves(runs, command)
+    models, probes = list(dict.fromkeys(m.model for m in moves)), list(dict.fromkeys(m.probe for m in moves))
+    made, grid = panels(2, 4.6, 1.8 + 0.36 * len(models), across=2, sharey=True)
+    for axes, key, text in zip(grid, ("total_variation", "shift"), AXES, strict=True):
+        for i, name in enumerate(probes):
+            height = {model: len(models) - j + 0.14 * ((len(probes) - 1) / 2 - i) for j, model in enumerate(models)}
+            chosen = [move for move in moves if move.probe == name]
+            places = [height[move.model] for move in chosen]
+            marker = {"marker": "os^vDP"[i % 6], "color": PALETTE[i % len(PALETTE)]}
+            axes.plot([getattr(move, key) for move in chosen], places, ls="", ms=8, label=plain(name), **marker)
+        axes.set_yticks([len(models) - j for j in range(len(models))], [plain(model) for model in models])
+        axes.grid(axis="y", color="#EEEEEE")
+        axes.set_axisbelow(True)
+        axes.margins(x=0.08)
+        axes.set_xlim(left=0)
+        axes.set_xlabel(text)
+    handles, texts = grid[0].get_legend_handles_labels()
+    made.legend(handles, texts, loc="outside right upper")
+    save(made, path, "Predictions moved by one changed word", [*PROBE_NOTES, *notes])
+    write_atomic(path.with_suffix(".csv"), _probe_csv(moves))
+    return [
+        f"{m.model}, {m.probe}: total variation {m.total_variation:.3f}, shift of the expected label {m.shift:.3f}, "
+        f"label changed in {m.flips:.0%} of {m.pairs} pairs"
+        for m in moves
+    ]
+
+
+AXES = ("mean total variation (1 = disjoint)", "mean shift of expected label")
+PROBE_NOTES = ("Pairs of sentences alike but for one word; a model that ignores the word stands at 0.",)
+
+
+def probe_moves(runs: Sequence[Run], command: str = "") -> list[Move]:
+    """One :class:`Move` per model and probe: students by method, then the model before distillation, then teachers.
+
+    Runs that differ in the seed are pooled; runs of one seed share the models before distillation, so those count once.
+    """
+    pairs: dict[tuple[str, str], list[tuple[float, float, bool]]] = defaultdict(list)
+    rank: dict[str, int] = {}
+    counted = set()
+    for name, members in by_name(runs).items():
+        for run in members:
+            points = np.asarray(run.result["labels"]["coordinates"], dtype=float)
+            entries = run_folders.probes(run, command)
+            for model in dict.fromkeys(entry["model"] for entry in entries):
+                if model != "student" and (model, run.job.seed) in counted:
+                    continue
+                counted.add((model, run.job.seed))
+                shown = {"student": f"student, {name}", "before": "before distillation"}.get(model, f"teacher {model}")
+                rank[shown] = {"student": 0, "before": 1}.get(model, 2)
+                for entry in entries:
+                    if entry["model"] == model:
+                        pairs[shown, entry["probe"]] += _pairs(np.asarray(entry["probabilities"], dtype=float), points)
+    ordered = sorted(pairs, key=lambda key: rank[key[0]])  # stable
+    return [Move(*key, len(pairs[key]), *np.mean(pairs[key], axis=0).tolist()) for key in ordered]
+
+
+def _pairs(rows: np.ndarray, points: np.ndarray) -> list[tuple[float, float, bool]]:
+    return [
+        (
+            float(np.abs(one - other).sum() / 2),
+            float(np.linalg.norm((one - other) @ points)),
+            bool(one.argmax() != other.argmax()),
+        )
+        for one, other in itertools.combinations(rows, 2)
+    ]
+
+
+def _probe_csv(moves: list[Move]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["model", "probe", "pairs", "total variation", "shift", "flips"])
+    for m in moves:
+        numbers = (f"{value:.6g}" for value in (m.total_variation, m.shift, m.flips))
+        writer.writerow([escape_csv(m.model), escape_csv(m.probe), m.pairs, *numbers])
+    return out.getvalue()

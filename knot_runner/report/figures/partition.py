@@ -1,0 +1,104 @@
+"""Figure of a partition: which share of each client's images is of which class, and how many images it has."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from knot_runner.report.figure_style import PALETTE, STYLE, label_text, panels, save
+from knot_runner.report.text import escape_csv, plain
+from knot_runner.util.files import write_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: So many names fit along an axis.
+_MAX_NAMES = 30
+#: Of the whole figure, and of one client's row; inches.
+WIDTH, MIN_HEIGHT, MAX_HEIGHT, ROW = 9.5, 3.4, 8.5, 0.17
+
+
+def draw_partition(
+    counts: np.ndarray, names: Sequence[str], classes: Sequence[str], path: Path, title: str, notes: Sequence[str] = ()
+) -> list[str]:
+    """Write ``counts`` (int [clients, classes], training images) as a heat map to ``path`` (PNG) and as CSV beside it.
+
+    Colour is the share of the client's images; bars are the client's images. Classes without images are in the CSV
+    only, and the figure says so. Returns lines: clients, sizes, largest class share and classes per client.
+    """
+    import matplotlib
+
+    drawn = np.flatnonzero(counts.any(0))
+    missing = len(classes) - len(drawn)
+    said = [f"{missing} of {len(classes)} classes have no training images and are not drawn."] if missing else []
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        height = min(MAX_HEIGHT, max(MIN_HEIGHT, ROW * len(counts) + 1.6))
+        made, (shares, sizes) = panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
+        _shares(shares, counts[:, drawn], names, [classes[k] for k in drawn])
+        _sizes(sizes, counts.sum(1))
+        save(made, path, title, [*notes, *said])
+    write_atomic(path.with_suffix(".csv"), _csv(counts, names, classes))
+    return [*partition_lines(counts), *said]
+
+
+def partition_lines(counts: np.ndarray) -> list[str]:
+    """What a partition is like, from its ``counts`` [clients, classes], in two lines; clients without images count in
+    their number and sizes only."""
+    sizes = counts.sum(1)
+    held = counts[sizes > 0]
+    largest = (held.max(1) / held.sum(1)).mean()
+    kinds = (held > 0).sum(1).mean()
+    return [
+        f"{len(counts)} clients with {sizes.min()} / {np.median(sizes):g} / {sizes.max()} training images "
+        "(least / median / most)",
+        f"mean largest class share {largest:.3f}; {kinds:.1f} classes per client on average, of "
+        f"{(counts.sum(0) > 0).sum()}",
+    ]
+
+
+def _shares(axes: Axes, counts: np.ndarray, names: Sequence[str], classes: Sequence[str]) -> None:
+    from matplotlib.colors import PowerNorm
+
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    scale = PowerNorm(0.5, 0, shares.max())  # a root, so that shares of 1% and of 50% are both seen
+    image = axes.imshow(shares, cmap="Blues", norm=scale, aspect="auto")
+    bar = axes.figure.colorbar(image, ax=axes, location="right", pad=0.01, fraction=0.04, aspect=30)
+    bar.outline.set_visible(False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    _ticks(axes.set_yticks, names, "client ")
+    texts = [label_text(name) for name in classes]
+    _ticks(axes.set_xticks, texts, "", rotation=90 if max(map(len, texts)) > 3 else 0)
+    axes.set_title("Share of the client's images")
+    axes.set_xlabel("class")
+    axes.set_ylabel("client")
+
+
+def _ticks(put: Callable[..., object], names: Sequence[str], prefix: str, **options: object) -> None:
+    """Every name where they fit, else every 2nd, 5th, 10th, ..."""
+    step = next(k for k in (1, 2, 5, 10, 20, 50, 100, 200, 500, len(names)) if len(names) <= _MAX_NAMES * k)
+    places = range(0, len(names), step)
+    put(places, [plain(names[k]).removeprefix(prefix) for k in places], **options)
+
+
+def _sizes(axes: Axes, sizes: np.ndarray) -> None:
+    axes.barh(np.arange(len(sizes)), sizes, height=0.8, color=PALETTE[0])
+    axes.tick_params(axis="y", length=0, labelleft=False)
+    axes.spines["left"].set_visible(False)
+    axes.set_title("Training images")
+
+
+def _csv(counts: np.ndarray, names: Sequence[str], classes: Sequence[str]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["client", "images", *map(escape_csv, classes)])
+    for name, row in zip(names, counts, strict=True):
+        writer.writerow([escape_csv(name), row.sum(), *row])
+    return out.getvalue()

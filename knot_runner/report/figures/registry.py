@@ -1,0 +1,39 @@
+"""Every figure by name. Each reads run folders, writes one PNG, and returns the numbers in it as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from knot_runner.report.figures.bias import bias_figure, probe_figure
+from knot_runner.report.figures.cls_vectors import vector_figure
+from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
+from knot_runner.report.figures.distance_course import distance_course
+from knot_runner.report.figures.distance_matrix import matrix_figure
+from knot_runner.report.figures.distance_runtime import distance_runtime
+from knot_runner.report.figures.expected_label import expected_label
+from knot_runner.report.figures.moving_measure import moving_measure
+from knot_runner.report.figures.rounds import aggregation, curves
+from knot_runner.report.figures.simplex import confidence
+from knot_runner.report.figures.temperature_probe import boundary_figure, gradient_figure, softmax_figure
+
+#: Name -> function(jobs, path, notes=(), command="") -> lines.
+FIGURES: dict[str, Callable[..., list[str]]] = {
+    "expected_label": expected_label,
+    "confidence": confidence,
+    "tsne": vector_figure,
+    "support": vector_figure,
+    "epsilon": vector_figure,
+    "bias": bias_figure,
+    "probe": probe_figure,
+    "curves": curves,
+    "aggregation": aggregation,
+    "gradients": gradient_figure,
+    "boundary": boundary_figure,
+    "softmax": softmax_figure,
+    "moving_measure": moving_measure,
+    "distance_runtime": distance_runtime,
+    "distance_matrix": matrix_figure,
+    "distance_course": distance_course,
+    "coreset_images": coreset_images,
+    "coreset_accuracy": coreset_accuracy,
+}

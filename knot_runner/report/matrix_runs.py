@@ -1,0 +1,94 @@
+"""Distance matrices of several runs: which of them show one setting, and how well FedWaD keeps to the exact ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from knot_runner.report.row_keys import lookup, others
+from knot_runner.report.run_folders import Run
+from knot_runner.util.errors import UserError
+
+FEDWAD = {"support": "S", "iterations": "K", "t": "t"}
+#: Settings that a title has in words of its own.
+MATRIX_KEYS = ("method.otdd.solver", *(f"method.otdd.fedwad.{key}" for key in FEDWAD))
+#: Title -> seed -> run.
+RunsBySetting = dict[str, dict[int, Run]]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Of one matrix with the exact one of the same samples, over the distances of all pairs.
+
+    ``spearman``: rank correlation; ``kept`` of ``relations``: pairs of distances that come in the same order;
+    ``inflation``: median ratio to the exact distance.
+    """
+
+    spearman: float
+    kept: int
+    relations: int
+    inflation: float
+
+
+def by_setting(runs: Sequence[Run]) -> RunsBySetting:
+    """Runs by title and seed, in their order. An exact distance has neither S, K nor t, so it counts once.
+
+    Raises :class:`UserError` for runs that measured no distances.
+    """
+    only_matrices(runs)
+    several = len({run.job.task for run in runs}) > 1
+    found: RunsBySetting = {}
+    for run, other in zip(runs, others([run.job for run in runs], MATRIX_KEYS), strict=True):
+        title = ", ".join(filter(None, (run.job.task if several else "", other, name_of(run))))
+        found.setdefault(title, {}).setdefault(run.job.seed, run)
+    return found
+
+
+def only_matrices(runs: Sequence[Run]) -> None:
+    """Raises :class:`UserError` naming a run that measured no distances between data sets."""
+    strange = next((run for run in runs if run.result.get("kind") != "matrix"), None)
+    if strange is not None:
+        raise UserError(f"{strange.job.task} {strange.job.method}: measured no distances between data sets")
+
+
+def name_of(run: Run) -> str:
+    """``exact``, or ``FedWaD, S=10, K=20, t=0.5``."""
+    if run.result["solver"] == "exact":
+        return "exact"
+    fedwad = lookup(run.job.config, "method.otdd.fedwad") or {}
+    return ", ".join(["FedWaD", *(f"{short}={fedwad.get(key)}" for key, short in FEDWAD.items())])
+
+
+def exact_ones(runs: Sequence[Run]) -> dict[str, Run]:
+    """The exact runs by :func:`samples_of`."""
+    return {samples_of(run): run for run in runs if run.result["solver"] == "exact"}
+
+
+def samples_of(run: Run) -> str:
+    """What two runs have in common that measured the same distances between the same samples."""
+    otdd = lookup(run.job.config, "method.otdd") or {}
+    kept = {key: value for key, value in otdd.items() if key not in ("solver", "fedwad", "precision")}
+    data = {key: run.job.config.get(key) for key in ("task", "partition")}
+    return json.dumps([run.job.seed, run.result["names"], kept, data], sort_keys=True)
+
+
+def matrix_agreement(matrix: np.ndarray, exact: np.ndarray) -> Agreement | None:
+    """Of ``matrix`` with ``exact``, both [N, N]; None under three data sets, or where all of one are equal."""
+    pairs = np.triu_indices(len(exact), 1)
+    ours, true = matrix[pairs], exact[pairs]
+    if len(true) < 2 or np.ptp(true) == 0 or np.ptp(ours) == 0:
+        return None
+    from scipy.stats import spearmanr  # here, since scipy takes a third of a second to import
+
+    first, second = np.triu_indices(len(true), 1)
+    same = np.sign(ours[first] - ours[second]) == np.sign(true[first] - true[second])
+    inflation = float(np.median(ours / true)) if true.min() > 0 else float("nan")
+    return Agreement(float(spearmanr(ours, true).statistic), int(same.sum()), len(same), inflation)
+
+
+def matrix_of(run: Run) -> np.ndarray:
+    """Squared distances [N, N]."""
+    return np.array(run.result["matrix"], dtype=float)

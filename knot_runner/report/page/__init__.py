@@ -1,0 +1,1 @@
+"""A preset's results as one HTML page."""

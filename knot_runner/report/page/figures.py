@@ -1,0 +1,86 @@
+"""The figures of a page: drawn to a folder of their own, carried in the page as PNG."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import struct
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from knot_runner.report.figure_style import DPI
+from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.page.table import csv_address
+from knot_runner.report.run_folders import Job
+from knot_runner.util.errors import UserError, nearest
+
+#: Kind of table -> figures that the same runs can be drawn as; ``figures:`` in a preset's ``report:`` replaces them.
+COMPANIONS = {"temperatures": ("curves",), "trace": ("curves",), "methods": ("expected_label", "bias")}
+
+
+@dataclass(frozen=True)
+class FigureView:
+    """A figure: what it shows, the image as a ``data:`` address and its size (CSS pixels), the numbers in it as lines,
+    and as CSV where it writes one. ``problem``: why it could not be drawn, in place of all that."""
+
+    name: str
+    about: str
+    image: str = ""
+    width: int = 0
+    height: int = 0
+    lines: tuple[str, ...] = ()
+    csv: str = ""
+    problem: str = ""
+
+    @property
+    def alt(self) -> str:
+        """What stands for the image where it is not seen."""
+        return f"{self.about} The numbers in it are below."
+
+
+def kinds(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the figures for a preset whose ``report:`` is ``spec``.
+
+    Raises :class:`UserError` for a name in ``figures:`` that is no figure's.
+    """
+    kind = spec.get("kind", "methods")
+    if kind in FIGURES:
+        return (kind,)
+    asked = spec.get("figures", COMPANIONS.get(kind, ()))
+    if not isinstance(asked, list | tuple):
+        raise UserError("report.figures: is not a list of figures; [curves] would be one")
+    for name in asked:
+        if name not in FIGURES:
+            raise UserError(f"report.figures: there is no figure {name!r}{nearest(str(name), FIGURES)}")
+    return tuple(asked)
+
+
+def draw(kind: str, jobs: Sequence[Job], notes: Sequence[str], command: str) -> FigureView:
+    """Figure ``kind`` of ``jobs``; one that cannot be drawn says why instead."""
+    about = describe_figure(kind)
+    with tempfile.TemporaryDirectory(prefix="knot-figure-") as folder:
+        path = Path(folder) / f"{kind}.png"
+        try:
+            lines = FIGURES[kind](jobs, path, notes=notes, command=command)
+        except UserError as problem:
+            return FigureView(kind, about, problem=str(problem))
+        image, numbers = path.read_bytes(), path.with_suffix(".csv")
+        kept = csv_address(numbers.read_text(encoding="utf-8")) if numbers.is_file() else ""
+    width, height = _size(image)
+    data = "data:image/png;base64," + base64.b64encode(image).decode()
+    return FigureView(kind, about, data, width, height, tuple(lines), kept)
+
+
+def describe_figure(kind: str) -> str:
+    """What figure ``kind`` shows, from the first paragraph of its function's description."""
+    text = inspect.cleandoc(FIGURES[kind].__doc__ or kind).split("\n\n")[0]
+    return " ".join(text.split()).partition("; returns")[0].partition(" Returns")[0].rstrip(".").replace("`", "") + "."
+
+
+def _size(image: bytes) -> tuple[int, int]:
+    """Width and height in CSS pixels (96 an inch), from a PNG's header."""
+    across, down = struct.unpack(">II", image[16:24])
+    return round(across * 96 / DPI), round(down * 96 / DPI)

@@ -1,0 +1,1 @@
+"""What records must hold to be believed, and each kind of run in the terminal."""

@@ -1,0 +1,88 @@
+"""Reading what a temperature probe recorded (``probe.safetensors``), pooled over the seeds of one setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from knot_runner.report import run_folders
+from knot_runner.report.run_folders import Run
+
+ARRAYS = "probe.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeRecord:
+    """Arrays as :func:`knot_runner.methods.temperature_probe.probe_arrays` names them: K temperatures, N images of
+    Fig. 1, M of Fig. 2.
+
+    ``norm`` [K, N], ``right`` [N]; ``before`` [M], ``after`` [K, M], ``put_right`` [K, M], ``tried`` images were looked
+    at for M wrong ones; ``shares`` [K, C] of an image of class ``label``, row ``row`` of the training images.
+    """
+
+    temperatures: np.ndarray
+    norm: np.ndarray
+    right: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    put_right: np.ndarray
+    tried: int
+    shares: np.ndarray
+    label: int
+    row: int
+
+    def moves(self) -> list[np.ndarray]:
+        """Per temperature: distance after minus before, of the images that have both."""
+        found = np.isfinite(self.before) & np.isfinite(self.after)
+        return [self.after[k, found[k]] - self.before[found[k]] for k in range(len(self.temperatures))]
+
+
+def read_probe(run: Run, command: str = "") -> ProbeRecord:
+    """The arrays of one run. Raises :class:`UserError` naming the file when it is absent or damaged."""
+    path = run.job.folder / ARRAYS
+    arrays = run_folders.arrays(run, ARRAYS, command)
+    try:
+        made = ProbeRecord(
+            arrays["temperatures"],
+            arrays["gradients.norm"],
+            arrays["gradients.right"].astype(bool),
+            arrays["boundary.before"],
+            arrays["boundary.after"],
+            arrays["boundary.right"].astype(bool),
+            int(arrays["boundary.tried"][0]),
+            arrays["softmax.probabilities"],
+            int(arrays["softmax.label"][0]),
+            int(arrays["softmax.row"][0]),
+        )
+    except (KeyError, IndexError, ValueError):
+        run_folders.damaged(path, command)
+    if not _is_sound(made):
+        run_folders.damaged(path, command)
+    return made
+
+
+def pool_probes(runs: Sequence[Run], command: str = "") -> ProbeRecord:
+    """Images of all ``runs`` (seeds of one setting) together; the image of Fig. 3 is that of the lowest seed."""
+    parts = [read_probe(run, command) for run in sorted(runs, key=lambda run: run.job.seed)]
+    first = parts[0]
+    return ProbeRecord(
+        first.temperatures,
+        *(np.concatenate([getattr(p, key) for p in parts], -1)
+          for key in ("norm", "right", "before", "after", "put_right")),
+        sum(p.tried for p in parts),
+        first.shares,
+        first.label,
+        first.row,
+    )  # fmt: skip
+
+
+def _is_sound(probe: ProbeRecord) -> bool:
+    count, images, wrong = len(probe.temperatures), len(probe.right), len(probe.before)
+    shapes = probe.norm.shape == (count, images) and probe.after.shape == probe.put_right.shape == (count, wrong)
+    if not shapes or not count or not images or probe.shares.ndim != 2 or len(probe.shares) != count:
+        return False
+    positive = all((values >= 0).all() for values in (probe.norm, probe.before, probe.after, probe.shares))  # not NaN
+    whole = np.isfinite(probe.norm).all() and np.allclose(probe.shares.sum(1), 1, atol=1e-3)
+    return bool(positive and whole and (probe.temperatures > 0).all() and 0 <= probe.label < probe.shares.shape[1])

@@ -1,0 +1,138 @@
+"""One run at a glance, for the terminal, from its ``result.json``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+
+from knot_runner.report.records import coreset as kind_coreset
+from knot_runner.report.records import distance as kind_distance
+from knot_runner.report.records import matrix as kind_matrix
+from knot_runner.report.records.clusters import cluster_lines
+from knot_runner.report.records.earlier import rounds_trained
+from knot_runner.report.records.summary_grid import DIM_TEXT, summary_grid, summary_lines
+from knot_runner.report.table_model import SHOWN_METRICS, display
+from knot_runner.report.tables.footnotes import kept_epochs as kept_of
+from knot_runner.report.text import number, plain
+
+
+def summary_table(result: dict[str, Any]) -> Group:
+    """What a run came to: its measures per data set before and after distillation; a federated run's measures and
+    rounds; a probe's temperatures."""
+    result = rounds_trained(result)
+    name = f"{result['task']} · {display(result['method'])} · seed {result['seed']}"
+    if result["status"] == "diverged":
+        return Group(
+            Text(plain(f"{name}: diverged, so there are no numbers"), style="bold"), *summary_lines([], result)
+        )
+    return SUMMARIES[result.get("kind", "distillation")](name, result)
+
+
+# ------------------------------------------------------------------------------------------------------- distillation
+
+
+def _distillation(name: str, result: dict[str, Any]) -> Group:
+    epoch = result.get("selected_epoch")
+    table = summary_grid(name, "data set")
+    measures = [metric for metric in SHOWN_METRICS if metric in result["metrics"]]
+    for metric in measures:
+        table.add_column("SD" if metric == "sd" else SHOWN_METRICS[metric][0], justify="right", no_wrap=True)
+    names = dict.fromkeys(data for metric in measures for data in result["metrics"][metric] if data != "ALL")
+    for data in (*names, "ALL"):
+        if data == "ALL":
+            table.add_section()
+        role = result["datasets"].get(data, {}).get("role", "")
+        title = plain(data) + (" (global)" if role == "global" else "")
+        table.add_row(Text(title), *(_change(result, metric, data) for metric in measures))
+    kept = "the weights of epoch 0, the undistilled global model" if epoch == 0 else f"the weights of epoch {epoch}"
+    what = "each model on its own test set" if epoch is None else "pretrained global model -> after distillation"
+    lines = [f"{what}; SD: semantic distance, lower is better"]
+    lines += [f"kept: {kept}"] if epoch is not None else []
+    return Group(table, *summary_lines(lines + _last_epochs(result), result))
+
+
+def _last_epochs(result: dict[str, Any]) -> list[str]:
+    """A line naming the models whose last epoch was kept, where the rule is the best on the valid part."""
+    names = [name for name, select in kept_of(result) if select == "last"]
+    return [f"kept the last epoch, not the best on the valid part, of: {', '.join(map(plain, names))}"] if names else []
+
+
+def _change(result: dict[str, Any], metric: str, dataset: str) -> Text:
+    distilled = result.get("selected_epoch") is not None
+    before = result.get("before", {}).get(metric, {}).get(dataset) if distilled else None
+    after = result["metrics"][metric].get(dataset)
+    text = Text(f"{number(before, 3)} -> " if before is not None else "", style=DIM_TEXT)
+    text.append(number(after, 3) if after is not None else "-", style="not dim bold")
+    return text
+
+
+# ------------------------------------------------------------------------------------------------- federated and probe
+
+#: Of the last round: what is measured, as result.json and as the table call it.
+OF_ROUND = {
+    "accuracy": "accuracy",
+    "f1": "macro F1",
+    "sd": "semantic distance",
+    "loss": "loss",
+    "tempered_loss": "loss of logits / T",
+}
+
+
+def _federated(name: str, result: dict[str, Any]) -> Group:
+    table = summary_grid(name, "after the last round, all test images")
+    table.add_column("", justify="right", no_wrap=True)
+    for metric, title in OF_ROUND.items():
+        if metric in result["metrics"]:
+            table.add_row(title, Text(number(result["metrics"][metric]["ALL"], 3), style="bold"))
+    for key, title in (("weighted", "by images"), ("unweighted", "each alike"), ("clusters", "each cluster alike")):
+        value = result["metrics"].get("client_accuracy", {}).get(key)
+        if value is not None:
+            table.add_row(f"accuracy over clients, {title}", Text(number(value, 3), style="bold"))
+    best, sizes = result["best"], result["datasets"]
+    lines = [
+        f"best accuracy {number(best['accuracy'], 3)} after {_counted(best['round'])}",
+        *_reached(result),
+        *cluster_lines(result),
+        f"{result['clients']} clients with {sizes['train']:,} training images; {sizes['test']:,} test images",
+        f"{result['model']}, {result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
+        f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",
+    ]
+    return Group(table, *summary_lines(lines, result))
+
+
+def beside(result: dict[str, Any]) -> str:
+    """What is to be added to a run's time where it had the machine together with others (``hydra/launcher=fused``)."""
+    others = result.get("beside", 0)
+    return f", with waits for up to {others} other job{'s' * (others > 1)}" if others else ""
+
+
+def _counted(rounds: int) -> str:
+    return "1 round" if rounds == 1 else f"{rounds} rounds"
+
+
+def _reached(result: dict[str, Any]) -> list[str]:
+    """``target .740 not reached in 30 rounds``, or how to set one."""
+    if result.get("target") is None:
+        return ["rounds to target: none is set; training.target=0.8 counts those to 80% accuracy"]
+    first = result.get("rounds_to_target")
+    end = f"not reached in {_counted(result['rounds'])}" if first is None else f"reached after {_counted(first)}"
+    return [f"target {number(result['target'], 3)} {end}"]
+
+
+def _probe(name: str, result: dict[str, Any]) -> Group:
+    temperatures = ", ".join(f"{value:g}" for value in result["temperatures"])
+    line = f"{result['model']} probed at T = {temperatures}; the figures are drawn by knot-runner plot"
+    return Group(Text(plain(name), style="bold"), *summary_lines([line], result))
+
+
+SUMMARIES = {
+    "distillation": _distillation,
+    "federated": _federated,
+    "probe": _probe,
+    "distance": kind_distance.distance_summary,
+    "matrix": kind_matrix.matrix_summary,
+    "coreset": kind_coreset.coreset_summary,
+    "knn": kind_coreset.knn_summary,
+}

@@ -1,0 +1,260 @@
+"""Reading run folders: what is there, what is not, and never a wrong number.
+
+A ``result.json`` that is absent, cut short, altered, of another run or made from other data than ``paths.data`` has
+counts as not there, and the reason is kept so that tables can name it. All other files of a run are read by
+:func:`kept_file`, which checks them against the digests in ``result.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+
+from knot_runner import provenance
+from knot_runner.records import has_record, problem_of, read_record
+from knot_runner.report.records import schema as sound
+from knot_runner.report.records.earlier import rounds_trained
+from knot_runner.util.errors import UserError
+
+Status = Literal["done", "diverged", "missing", "corrupt", "other data"]
+#: Of runs with a result that is not used: how a person calls them.
+UNUSED = {"corrupt": "damaged", "other data": "other data"}
+PREDICTIONS, VECTORS = "predictions.safetensors", "vectors.safetensors"
+ROUNDS, PROBE = "rounds.jsonl", "probe.json"
+#: A result is some kilobytes; a file this long is not one.
+LONGEST_RESULT = 10_000_000
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run that a preset asks for, whether or not it has been made. ``label``: settings that set it apart from
+    the other runs of its method, as text ("task.labels.support=onehot"), or "". ``config``: its composed settings.
+    ``data``: the files that the command would read, which the run's must be like; None: whatever it was made from."""
+
+    run_id: str
+    folder: Path
+    task: str
+    method: str
+    seed: int
+    label: str = ""
+    config: dict[str, Any] = field(default_factory=dict, compare=False)
+    data: provenance.CurrentData | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A job and what its folder holds; ``result`` is empty unless done or diverged, ``problem`` says why."""
+
+    job: Job
+    status: Status
+    problem: str = ""
+    result: dict[str, Any] = field(default_factory=dict)
+
+    def metric(self, metric: str, dataset: str) -> float | None:
+        """The student's value (fraction; label-space distance for sd) on ``dataset`` or ALL; None if not measured."""
+        return self.result.get("metrics", {}).get(metric, {}).get(dataset) if self.status == "done" else None
+
+
+def load_runs(jobs: Iterable[Job]) -> list[Run]:
+    """The runs of ``jobs``, in their order; nothing raises, a run that cannot be used has its reason in ``problem``."""
+    return [_load(job) for job in jobs]
+
+
+def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
+    """As :func:`load_runs`; finished runs of which one of the files ``names`` is absent or damaged count as damaged.
+
+    Raises :class:`UserError` when none is finished, with the ``command`` that makes them.
+    """
+    runs = [with_files(run, names, command) for run in load_runs(jobs)]
+    if not any(run.status == "done" for run in runs):
+        raise nothing_there(runs, command)
+    return runs
+
+
+def with_files(run: Run, names: Sequence[str], command: str = "") -> Run:
+    """``run``; a finished one that has lost one of the files ``names``, or has it damaged, counts as damaged. Whether
+    a run of its kind has such a file is for the reader to say."""
+    if run.status == "done":
+        own = [name for name in names if has_record(run.job.folder, run.result, name)]
+        try:
+            for name in own:
+                kept_file(run, name, command)
+        except UserError as problem:
+            return Run(run.job, "corrupt", str(problem))
+    return run
+
+
+def nothing_there(runs: list[Run], command: str = "") -> UserError:
+    """The error that says that none of ``runs`` is finished, and why where there is a reason."""
+    reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    return UserError(f"none of the {len(runs)} runs is there{why}{_make_with(command)}")
+
+
+def predictions(run: Run, command: str = "") -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Test predictions by data set: probabilities [N, C] float32 and labels [N] int64.
+
+    ``before/<data set>`` holds those of the global model before distillation, with the same labels. Raises
+    :class:`UserError` naming the file when it is absent or damaged.
+    """
+    path = run.job.folder / PREDICTIONS
+    stored = arrays(run, PREDICTIONS, command)
+    classes = len(run.result["labels"]["names"])
+    found = {}
+    for key in stored:
+        name, _, kind = key.rpartition(".")
+        if kind != "probabilities":
+            continue
+        labels = stored.get(f"{name}.labels", stored.get(f"{name.removeprefix('before/')}.labels"))
+        if labels is None or not _fits(stored[key], labels, classes):
+            damaged(path, command)
+        found[name] = (stored[key], labels)
+    if not found:
+        damaged(path, command)
+    return found
+
+
+def cls_vectors(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray]:
+    """[CLS] vectors [M, H] float32 of a sample of the global test set, and their labels [M] int64.
+
+    Raises :class:`UserError` naming the file when it is absent or damaged.
+    """
+    path = run.job.folder / VECTORS
+    stored = arrays(run, VECTORS, command)
+    if {"vectors", "labels"} - set(stored):
+        damaged(path, command)
+    points, labels = stored["vectors"], stored["labels"]
+    if points.ndim != 2 or not np.isfinite(points).all() or not _are_labels(labels, points, run):
+        damaged(path, command)
+    return points, labels
+
+
+def rounds(run: Run, command: str = "") -> list[dict[str, Any]]:
+    """The rows of ``rounds.jsonl`` of a federated run, one per round from 0; those of rounds that were not measured
+    have no accuracy.
+
+    Raises :class:`UserError` naming the file when it is absent, cut short or damaged.
+    """
+    path = run.job.folder / ROUNDS
+    content = kept_file(run, ROUNDS, command)
+    try:
+        *lines, rest = content.decode().split("\n")
+        rows = [_parsed(line) for line in lines]
+    except (ValueError, RecursionError):
+        damaged(path, command)
+    whole = not rest and len(rows) == run.result.get("rounds", len(rows)) > 0
+    if not whole or not all(sound.is_round(row, i) for i, row in enumerate(rows)) or "accuracy" not in rows[-1]:
+        damaged(path, command)
+    return rows
+
+
+def probes(run: Run, command: str = "") -> list[dict[str, Any]]:
+    """Entries of ``probe.json``: probe, template, words, model, and one row of probabilities per word.
+
+    Raises :class:`UserError` naming the file when it is absent or damaged.
+    """
+    path = run.job.folder / PROBE
+    content = kept_file(run, PROBE, command)
+    try:
+        entries = _parsed(content.decode())
+        for entry in entries:
+            rows = np.asarray(entry["probabilities"], dtype=float)
+            right = rows.shape == (len(entry["words"]), len(run.result["labels"]["names"])) and np.isfinite(rows).all()
+            if not right or not isinstance(entry["probe"], str) or not isinstance(entry["model"], str):
+                damaged(path, command)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        damaged(path, command)
+    return entries
+
+
+def _load(job: Job) -> Run:
+    path = job.folder / "result.json"
+    try:
+        result = _strict_json(path)
+    except FileNotFoundError:
+        return Run(job, "missing", "not run yet")
+    except (ValueError, OSError, RecursionError) as problem:
+        return Run(job, "corrupt", f"{path} cannot be read ({type(problem).__name__})")
+    counted = rounds_trained(result)
+    wrong = sound.result_problem(counted, job.task, job.method, job.seed)
+    wrong = wrong or problem_of(result, job.folder)
+    if wrong:
+        return Run(job, "corrupt", f"{path} {wrong}")
+    changes = job.data.changes(result) if job.data else []
+    if changes:
+        more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+        return Run(job, "other data", f"{path} is of other data than paths.data has ({changes[0]}{more})")
+    return Run(job, result["status"], "diverged" if result["status"] == "diverged" else "", counted)
+
+
+def _strict_json(path: Path) -> Any:
+    if path.stat().st_size > LONGEST_RESULT:
+        raise ValueError("too long")
+    return _parsed(path.read_text(encoding="utf-8"))
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_no_repeats)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key repeats")
+    return made
+
+
+def kept_file(run: Run, name: str, command: str = "") -> bytes:
+    """The bytes of file ``name`` of a finished run. Raises :class:`UserError` naming it when it is absent or not as
+    the run's result sealed it."""
+    try:
+        return read_record(run.job.folder, run.result, name)
+    except UserError as problem:
+        there = (run.job.folder / name).exists()
+        raise UserError(f"{problem}{_delete(command) if there else _make_with(command)}") from None
+
+
+def arrays(run: Run, name: str, command: str) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file of a run. Raises :class:`UserError` naming it when it is absent or damaged."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    content = kept_file(run, name, command)
+    try:
+        return load(content)
+    except (SafetensorError, ValueError, KeyError):
+        damaged(run.job.folder / name, command)
+
+
+def _fits(probabilities: np.ndarray, labels: np.ndarray, classes: int) -> bool:
+    if probabilities.ndim != 2 or probabilities.shape != (len(labels), classes) or not len(labels):
+        return False
+    sums_to_one = np.allclose(probabilities.sum(1), 1, atol=1e-3)  # false for NaN, too
+    return bool(sums_to_one and probabilities.min() >= 0 and labels.min() >= 0 and labels.max() < classes)
+
+
+def _are_labels(labels: np.ndarray, points: np.ndarray, run: Run) -> bool:
+    count = len(run.result["labels"]["names"])
+    return labels.shape == (len(points),) and bool(len(labels)) and labels.min() >= 0 and labels.max() < count
+
+
+def damaged(path: Path, command: str) -> NoReturn:
+    """Raises :class:`UserError`: ``path`` cannot be used, and what to do."""
+    raise UserError(f"{path}: is damaged{_delete(command)}")
+
+
+def _delete(command: str) -> str:
+    return "; delete its folder" + (f" and repeat: {command}" if command else "")
+
+
+def _make_with(command: str) -> str:
+    return f"; make it with: {command}" if command else ""

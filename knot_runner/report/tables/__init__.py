@@ -1,0 +1,1 @@
+"""Tables: ours beside the paper's, and the lines under them."""

@@ -1,0 +1,28 @@
+"""One number of a table from the runs it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from knot_runner.report.run_folders import Run
+from knot_runner.report.statistics import mean_interval
+from knot_runner.report.table_model import TableCell
+
+
+def aggregate(
+    ours: Sequence[float | None],
+    members: Sequence[Run],
+    paper: float | None,
+    comparable: bool,
+    top: float | None = None,
+) -> TableCell:
+    """The mean of ``ours`` (None: not measured) over the seeds of ``members``, beside the ``paper``'s number; without a
+    gap to it where the two are not ``comparable``; ``top``: the most that a share can be, 1 or 100."""
+    values = [value for value in ours if value is not None]
+    planned = len({run.job.seed for run in members})
+    diverged = len({run.job.seed for run in members if run.status == "diverged"})
+    if not values:
+        return TableCell(planned=planned, diverged=diverged, paper=paper)
+    mean, half = mean_interval(values)
+    gap = mean - paper if paper is not None and comparable else None
+    return TableCell(mean, half, len(values), planned, diverged, paper, gap, top=top)

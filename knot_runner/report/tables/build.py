@@ -1,0 +1,249 @@
+"""Tables as plain data: our means and intervals over seeds beside the paper's numbers, from run folders alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from knot_runner.report import paper_tables
+from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
+from knot_runner.report.statistics import mean_interval
+from knot_runner.report.table_model import (
+    METHOD_NAMES,
+    SHOWN_METRICS,
+    ColumnGroup,
+    Parts,
+    ResultTable,
+    TableCell,
+    TableRow,
+    display,
+)
+from knot_runner.report.tables.aggregate import aggregate
+from knot_runner.report.tables.chilling import CHILLING_COLUMNS
+from knot_runner.report.tables.clustered import ACCURACY_WEIGHTINGS, clustered
+from knot_runner.report.tables.footnotes import (
+    absences,
+    cited,
+    comparable,
+    finished,
+    missing_columns,
+    nearness,
+    protocol,
+    sources,
+)
+from knot_runner.report.tables.made_with import made_with
+from knot_runner.report.tables.temperatures import temperatures_table
+from knot_runner.report.tables.trace import trace
+from knot_runner.util.errors import UserError, nearest
+
+#: Kind of table -> kind of the printed table that can stand beside it.
+TABLE_KINDS = {
+    "methods": "methods",
+    "grid": "methods",
+    **{k: k for k in ("locals", "temperatures", "trace", "clustered")},
+}
+#: Kinds that take their rows or columns from the printed table -> one that fits.
+PRINTED_FIRST = {"locals": "knot_table1", "trace": "chill_mnist_notebook"}
+SIZES = ("train", "valid", "test")
+#: Metrics that lie from 0 to this.
+SHARES = {"f1": 1.0, "accuracy": 1.0}
+
+
+def preset_table(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> ResultTable:
+    """The table of a preset whose ``report:`` is ``spec``. Raises as :func:`build_table`."""
+    notes = [*spec.get("notes", []), made_with([job.config for job in jobs])]
+    return build_table(
+        jobs, spec.get("paper"), spec.get("metrics", ["f1", "sd"]), kind=spec.get("kind", "methods"),
+        notes=notes, command=command, options=spec,
+    )  # fmt: skip
+
+
+def build_table(
+    jobs: Sequence[Job],
+    paper: str | None,
+    metrics: Sequence[str],
+    kind: str = "methods",
+    notes: Sequence[str] = (),
+    command: str = "",
+    options: Mapping[str, Any] | None = None,
+) -> ResultTable:
+    """The table of ``jobs``.
+
+    ``kind``: methods (methods x data sets), grid (settings x ALL), locals (data sets, their sizes and local models),
+    temperatures (x cases, of federated runs), trace (temperatures x rounds) or clustered (clients x graphs).
+    ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, in this order; for
+    temperatures which of ``CHILLING_COLUMNS``, for clustered of ``ACCURACY_WEIGHTINGS``; a trace has its own.
+    ``notes`` go under the table. ``options``: of kind temperatures, see there.
+
+    Raises :class:`UserError` when no run is there, naming the ``command`` that makes them; for an unknown kind, metric
+    or printed table; and for runs or a printed table of another task.
+    """
+    table = _checked(kind, paper, metrics)
+    runs = load_runs(jobs)
+    if not any(run.status in ("done", "diverged") for run in runs):
+        raise nothing_there(runs, command)
+    rows, heads, groups, lines = _parts(runs, kind, table, metrics, options or {}, command)
+    if command and any(run.status in ("missing", *UNUSED) for run in runs):
+        lines.append(f"The rest is made by: {command}")
+    title = table["caption"] if table else f"{', '.join(dict.fromkeys(run.job.task for run in runs))}: {kind}"
+    return ResultTable(kind, title, heads, groups, tuple(rows), (*lines, *notes))
+
+
+def _checked(kind: str, paper: str | None, metrics: Sequence[str]) -> dict[str, Any] | None:
+    if kind not in TABLE_KINDS:
+        raise UserError(f"there is no table of kind {kind!r}{nearest(kind, TABLE_KINDS)}")
+    known = {"temperatures": CHILLING_COLUMNS, "trace": metrics, "clustered": ACCURACY_WEIGHTINGS}.get(
+        kind, SHOWN_METRICS
+    )
+    for metric in metrics:
+        if metric not in known:
+            raise UserError(f"there is no metric {metric!r}{nearest(metric, known)}")
+    table = paper_tables.read_printed(paper) if paper else None
+    if table and table["kind"] != TABLE_KINDS[kind]:
+        raise UserError(f"{paper} cannot stand beside a table of kind {kind}")
+    if kind in PRINTED_FIRST and table is None:
+        raise UserError(f"a table of kind {kind} needs the printed table beside it ({PRINTED_FIRST[kind]})")
+    return table
+
+
+def _parts(
+    runs: list[Run], kind: str, table: Any, metrics: Sequence[str], options: Mapping[str, Any], command: str
+) -> Parts:
+    if kind == "temperatures":
+        return temperatures_table(runs, table, metrics, options, command)
+    if kind == "trace":
+        return trace(runs, table, command)
+    if kind == "clustered":
+        return clustered(runs, table, metrics)
+    return _locals(runs, table, metrics[0]) if kind == "locals" else _methods(runs, table, metrics, kind)
+
+
+# ------------------------------------------------------------------------------------------------ methods x data sets
+
+
+def _methods(runs: list[Run], table: dict[str, Any] | None, metrics: Sequence[str], kind: str) -> Parts:
+    _one_task(runs, table)
+    rows = _rows_of_methods(runs)
+    measured = [frozenset(run.result["metrics"].get(metrics[0], {})) - {"ALL"} for run in finished(runs)]
+    columns = _columns(table, runs) if kind == "methods" else ("ALL",)
+    like = comparable(runs)
+    all_alike = like and table is not None and all(names == set(table["columns"]) - {"ALL"} for names in measured)
+    labelled = any(label for _, label in rows)
+
+    def cell(members: list[Run], metric: str, column: str, method: str) -> TableCell:
+        ours = [run.metric(metric, column) for run in members]
+        theirs = paper_tables.printed_value(table, metric, method, column) if table else None
+        return aggregate(ours, members, theirs, all_alike if column == "ALL" else like, SHARES.get(metric))
+
+    groups = tuple(_group(metric, columns, runs) for metric in metrics)
+    made = []
+    for (method, label), members in rows.items():
+        cells = {group.key: tuple(cell(members, group.key, c, method) for c in columns) for group in groups}
+        keys, heads = ((method, label), (display(method), label)) if labelled else ((method,), (display(method),))
+        made.append(TableRow(keys, heads, cells))
+    lines = [*absences({_name(key): members for key, members in rows.items()}), *sources(runs), *protocol(runs)]
+    lines += missing_columns(columns, measured, table)
+    lines += nearness(groups, made) + cited(table)
+    return made, ("method", "settings") if labelled else ("method",), groups, lines
+
+
+def _one_task(runs: list[Run], table: dict[str, Any] | None) -> None:
+    tasks = sorted({run.job.task for run in runs})
+    if len(tasks) > 1:
+        raise UserError(f"a table of methods is of one task; these runs are of {', '.join(tasks)}")
+    if table and table["task"] != tasks[0]:
+        raise UserError(f"Table {table['table']} of the paper is of task {table['task']}; these runs are of {tasks[0]}")
+
+
+def _rows_of_methods(runs: list[Run]) -> dict[tuple[str, str], list[Run]]:
+    """(method, label) -> its runs, methods in the paper's order, others and labels in the order asked for."""
+    rows: dict[tuple[str, str], dict[int, Run]] = defaultdict(dict)
+    for run in runs:
+        seeds = rows[run.job.method, run.job.label]
+        if seeds.get(run.job.seed, run).job.run_id != run.job.run_id:
+            raise ValueError(f"two runs share {run.job.method!r}, {run.job.label!r} and seed {run.job.seed}")
+        seeds[run.job.seed] = run
+    place = {method: i for i, method in enumerate(METHOD_NAMES)}
+    ordered = sorted(rows, key=lambda key: place.get(key[0], len(place)))  # stable: equal places keep their order
+    return {key: list(rows[key].values()) for key in ordered}
+
+
+def _columns(table: dict[str, Any] | None, runs: list[Run]) -> tuple[str, ...]:
+    ours = dict.fromkeys(
+        name for run in finished(runs) for block in run.result["metrics"].values() for name in block if name != "ALL"
+    )
+    roles = _roles(runs)
+    ordered = sorted(ours, key=lambda name: roles.get(name) == "global")
+    theirs = [name for name in table["columns"] if name != "ALL"] if table else []
+    return (*dict.fromkeys([*theirs, *ordered]), "ALL")
+
+
+def _roles(runs: list[Run]) -> dict[str, str]:
+    return {name: facts.get("role", "") for run in finished(runs) for name, facts in run.result["datasets"].items()}
+
+
+def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> ColumnGroup:
+    name, better = SHOWN_METRICS[metric]
+    roles = _roles(runs)
+    return ColumnGroup(metric, f"{name} ({better} is better)", columns, tuple(roles.get(c, "") for c in columns))
+
+
+# ------------------------------------------------------------------------------------------------ data sets and locals
+
+
+def _locals(runs: list[Run], table: dict[str, Any], metric: str) -> Parts:
+    groups = (
+        ColumnGroup("sizes", "texts", SIZES, ("",) * 3, digits=0),
+        ColumnGroup("score", "score of the local model", ("score",), ("",)),
+    )
+    by_task: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        by_task[run.job.task].append(run)
+    rows = []
+    for task, members in sorted(by_task.items(), key=lambda item: _place(item[0], table["datasets"])):
+        known = table["datasets"].get(task, {})
+        found = [name for run in finished(members) for name in run.result["datasets"]]
+        for name in dict.fromkeys([*known, *found]):
+            facts = known.get(name, {})
+            score = facts.get("metric", metric)
+            cells = {
+                "sizes": tuple(_local_cell(members, _size(name, part), facts.get(part)) for part in SIZES),
+                "score": (_local_cell(members, _score(name, score), facts.get("score"), SHARES.get(score)),),
+            }
+            rows.append(TableRow((task, name), (task, name), cells))
+    lines = [*absences(dict(by_task)), *sources(runs), *protocol(runs), *cited(table)]
+    scores = {facts["metric"] for known in table["datasets"].values() for facts in known.values() if "metric" in facts}
+    if scores == {"f1", "accuracy"}:
+        lines.append("score: macro F1 for sa and erc, accuracy for nli, on the data set's own test part.")
+    return rows, ("task", "data set"), groups, lines
+
+
+def _place(name: str, order: Iterable[str]) -> int:
+    names = list(order)
+    return names.index(name) if name in names else len(names)
+
+
+def _size(dataset: str, part: str) -> Callable[[Run], float | None]:
+    return lambda run: run.result["datasets"].get(dataset, {}).get(part)
+
+
+def _score(dataset: str, metric: str) -> Callable[[Run], float | None]:
+    return lambda run: run.result.get("teachers", {}).get(dataset, {}).get(metric)
+
+
+def _local_cell(
+    members: list[Run], read: Callable[[Run], float | None], paper: float | None, top: float | None = None
+) -> TableCell:
+    """One value per seed: runs of one seed that differ only in the method share their local models."""
+    by_seed: dict[int, list[float]] = defaultdict(list)
+    for run in finished(members):
+        value = read(run)
+        if value is not None:
+            by_seed[run.job.seed].append(value)
+    per_seed = [mean_interval(values)[0] for values in by_seed.values()]
+    return aggregate(per_seed, members, paper, comparable(members), top)
+
+
+def _name(key: tuple[str, str]) -> str:
+    return " ".join(filter(None, (display(key[0]), key[1])))

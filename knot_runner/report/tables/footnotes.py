@@ -1,0 +1,122 @@
+"""The lines under a table: what a reader must know so as not to misread its numbers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from knot_runner.report import paper_tables
+from knot_runner.report.run_folders import UNUSED, Run
+from knot_runner.report.table_model import SHOWN_METRICS, ColumnGroup, TableRow
+
+#: What ``task.source=embedded`` reads, by kind of run.
+GENERATED = "Generated text (task.source=embedded)"
+SHARE_DIGITS = "scikit-learn's handwritten digits (task.source=embedded)"
+#: Two runs of one setting differ by about this much: the paper gives two digits and no spread (our judgement).
+BAND = 0.02
+#: What the published runs of KNOT had.
+PUBLISHED_GEOMLOSS = "0.2.4"
+#: Rows or damaged files that a line names; of more it gives the number.
+_MAX_NAMED = 4
+
+
+def finished(runs: Iterable[Run]) -> list[Run]:
+    """Those of ``runs`` with numbers to show."""
+    return [run for run in runs if run.status == "done"]
+
+
+def absences(rows: dict[str, list[Run]]) -> list[str]:
+    """How many of how many runs each row rests on, rows in the same case joined; damaged results are named."""
+    cases: dict[str, list[str]] = defaultdict(list)
+    for name, members in rows.items():
+        there = len(finished(members))
+        if there < len(members):
+            reasons = defaultdict(list)
+            for run in members:
+                if run.status != "done":
+                    reasons[UNUSED.get(run.status, run.problem)].append(str(run.job.seed))
+            why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())
+            cases[f"{there} of {len(members)} runs are there ({why})."].append(name)
+    lines = [f"{_listed(names)}: {case}" for case, names in cases.items()]
+    return lines + not_counted(run for members in rows.values() for run in members)
+
+
+def not_counted(runs: Iterable[Run]) -> list[str]:
+    """A line each for results of ``runs`` that are there and not used: damaged ones, and those of other data."""
+    problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
+    rest = len(problems) - _MAX_NAMED
+    lines = [f"Not counted: {problem}." for problem in problems[:_MAX_NAMED]]
+    return lines + ([f"Not counted: {rest} more results that are damaged or of other data."] if rest > 0 else [])
+
+
+def _listed(names: list[str]) -> str:
+    rest = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more rows, each" if rest > 0 else "")
+
+
+def sources(runs: list[Run]) -> list[str]:
+    """What kind of data the runs read, where that bears on the comparison."""
+    kinds = sorted({run.result.get("source", "") for run in finished(runs)})
+    lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
+    if "embedded" in kinds:
+        lines.append(f"{embedded(runs)}: the paper's numbers are for orientation, not comparison.")
+    return lines
+
+
+def protocol(runs: list[Run]) -> list[str]:
+    """Which epoch was kept where that is not the best on the valid part, and which geomloss solved the transport."""
+    there = finished(runs)
+    stages = {title.split(" ")[0] for run in there for title, one in kept_epochs(run.result) if one == "last"}
+    versions = [run.result.get("versions") for run in there]
+    numbers = {str(made["geomloss"]) for made in versions if isinstance(made, dict) and "geomloss" in made}
+    last = f"Of {', '.join(sorted(stages))}, the last epoch was kept, not the best on the valid part."
+    return [last] * bool(stages) + [
+        f"solver=geomloss ran under geomloss {number}: values 2e-5 to 6e-5 above those of the published runs' 0.2.4."
+        for number in sorted(numbers - {PUBLISHED_GEOMLOSS})
+    ]
+
+
+def kept_epochs(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """(title, best or last) of each trained model of a distillation's result."""
+    return [(title, one["select"]) for title, one in result.get("kept_epochs", {}).items()]
+
+
+def embedded(runs: Iterable[Run]) -> str:
+    """What the runs with task.source=embedded among ``runs`` read; "" without any."""
+    kinds = [run.result.get("kind", "distillation") for run in runs if run.result.get("source") == "embedded"]
+    return (GENERATED if kinds[0] == "distillation" else SHARE_DIGITS) if kinds else ""
+
+
+def comparable(runs: list[Run]) -> bool:
+    """Whether our numbers and the paper's are of the same kind of data at all."""
+    return all(run.result.get("source") != "embedded" for run in finished(runs))
+
+
+def missing_columns(columns: tuple[str, ...], measured: list[frozenset], table: dict[str, Any] | None) -> list[str]:
+    """What ALL is over, where that differs between runs or from the paper; ``measured``: data sets of each run."""
+    if not measured:
+        return []
+    lines = ["Not every run has the same data sets, so their ALL differ in meaning."] if len(set(measured)) > 1 else []
+    absent = [name for name in columns if name != "ALL" and not any(name in names for names in measured)]
+    if absent and table:
+        rest = ", ".join(name for name in columns if name != "ALL" and name not in absent)
+        lines.append(f"No run has {', '.join(absent)}: our ALL is over {rest}, the paper's over more: no gap there.")
+    return lines
+
+
+def nearness(groups: Iterable[ColumnGroup], rows: list[TableRow]) -> list[str]:
+    """How many of our means lie within :data:`BAND` of the printed number, per metric."""
+    lines = []
+    for group in groups:
+        gaps = [cell.gap for row in rows for cell in row.cells[group.key] if cell.gap is not None]
+        if gaps:
+            near = sum(abs(gap) <= BAND + 1e-9 for gap in gaps)
+            name = SHOWN_METRICS[group.key][0]
+            lines.append(f"{name}: {near} of {len(gaps)} means lie within {BAND} of the paper's.")
+    return lines
+
+
+def cited(table: dict[str, Any] | None) -> list[str]:
+    """Where the printed numbers come from, and their known slips."""
+    return [paper_tables.cite(table) + ".", *table["notes"]] if table else []

@@ -1,0 +1,52 @@
+"""What killed processes left behind below ``paths.out``, and nobody needs: cleared when the next command begins.
+
+Half-written files (``*.tmp``) of runs, stages and sweeps; and beside a finished run or stage what its work would have
+gone on from. Each folder is cleared under its lock, so that nothing at work loses a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from knot_runner.records import PAIRS_FILE, STATE_FILES, lock_of, lock_of_stage, lock_of_sweep, read_result, read_sealed
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import BusyError, locked
+
+#: Of no more use beside the result of a run, or a stage's ``info.json``.
+OF_RUNS, OF_STAGES = {*STATE_FILES, "progress.json"}, {*STATE_FILES, PAIRS_FILE}
+
+
+def clear(out: Path) -> None:
+    """Clear what is left over below ``out``. What cannot be cleared, as another process is at it or the place is
+    read-only, stays as it is."""
+    stages = out / "artefacts"
+    for folder in _below(out, 3):
+        if folder.parts[len(out.parts)] != stages.name:
+            _clear(folder, OF_RUNS, lock_of(str(out), folder.name), read_result)
+    for folder in _below(stages, 2):
+        lock = lock_of_stage(stages, folder.parent.name, folder.name)
+        _clear(folder, OF_STAGES, lock, lambda folder: read_sealed(folder / "info.json"))
+    for folder in _below(out / ".sweeps", 1):
+        _clear(folder, set(), lock_of_sweep(folder), lambda _: None)
+
+
+def _below(root: Path, depth: int) -> Sequence[Path]:
+    """Folders ``depth`` levels below ``root``, hidden ones left out."""
+    return [path for path in root.glob("/".join(["[!.]*"] * depth)) if path.is_dir()]
+
+
+def _clear(folder: Path, unneeded: set[str], lock: Path, finished: Callable[[Path], object]) -> None:
+    """Delete the half-written files of ``folder``, and those named ``unneeded`` where it is finished."""
+    with contextlib.suppress(OSError, BusyError, UserError):
+        if not _named(folder, unneeded):
+            return
+        with locked(lock, wait=False):
+            for path in _named(folder, unneeded if finished(folder) else set()):
+                path.unlink(missing_ok=True)
+
+
+def _named(folder: Path, names: set[str]) -> list[Path]:
+    """Half-written files of ``folder``, and those of ``names``; sorted, so that a commit's record goes first."""
+    return sorted(path for path in folder.iterdir() if path.suffix == ".tmp" or path.name in names)

@@ -1,6 +1,0 @@
-"""What is learnt: readers of text files and hub data sets, generated text, and the cuts into splits."""
-
-from knot_runner.tasks.examples import TEXT_SPLITS, UNLABELLED, Dataset, Examples, TextTask
-from knot_runner.tasks.load import load_task
-
-__all__ = ["TEXT_SPLITS", "UNLABELLED", "Dataset", "Examples", "TextTask", "load_task"]

@@ -1,0 +1,170 @@
+"""Writing that a kill cannot halve: temp file, fsync, rename, folder fsync; and locks that die with the process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import resource
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from knot_runner.util.errors import DiskFullError, ReadOnlyError, UserError
+from knot_runner.util.memory import size_text
+
+#: What the system says where nothing may be written, and where something does not fit.
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def refused(path: Path, problem: OSError, needed: int = 0) -> UserError:
+    """The error, in one line, for ``needed`` bytes that could not be written to ``path``."""
+    if problem.errno in FULL:
+        return DiskFullError(f"{path}: disk full: needs {size_text(needed)}, {_room(path, problem.errno)}")
+    kind = ReadOnlyError if problem.errno in READ_ONLY else UserError
+    return kind(f"{path}: cannot be written ({needed} bytes): {problem.strerror or problem}")
+
+
+def _room(path: Path, number: int) -> str:
+    """What there is instead: space on the disk, or what this process may write to one file (``ulimit -f``)."""
+    if number == errno.EFBIG:
+        return f"may have {size_text(resource.getrlimit(resource.RLIMIT_FSIZE)[0])} (the limit of a file's size)"
+    there = next((folder for folder in path.absolute().parents if folder.is_dir()), Path("/"))
+    return f"has {size_text(shutil.disk_usage(there).free)}" + (" (less the quota)" if number == errno.EDQUOT else "")
+
+
+def require_writable(folder: Path, key: str) -> None:
+    """Make ``folder``, and see that a file can be made in it; nothing is left there.
+
+    Raises :class:`UserError` naming ``key``, the setting that says where.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as problem:
+        if isinstance(problem, FileExistsError | NotADirectoryError):
+            raise UserError(f"{key}: {folder}: is not a folder, nor can one be made there") from None
+        kind = type(refused(folder, problem))
+        raise kind(f"{key}: {folder}: cannot be written: {problem.strerror or problem}") from None
+
+
+def write_atomic(path: Path, content: bytes | str, durable: bool = True) -> None:
+    """Replace ``path`` by ``content``, wholly or not at all, also across a power loss (if ``durable``).
+
+    Raises :class:`DiskFullError`, :class:`ReadOnlyError` or another :class:`UserError`, naming the file.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+        if durable:
+            _sync_folder(path.parent)
+    except OSError as problem:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise refused(path, problem, len(data)) from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """:func:`write_atomic` of ``value`` as indented JSON; NaN is refused, since no reader agrees on it."""
+    write_atomic(path, json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any | None:
+    """The JSON in ``path``; None when it is not there or cannot be read as JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def set_aside_files(folder: Path, names: Sequence[str]) -> Path:
+    """Move the files ``names`` of ``folder`` into ``folder/damaged-<n>``, with the first n that is free; returns that.
+
+    They go in the order of ``names``, so that a kill in between leaves the last ones. Raises :class:`UserError`.
+    """
+    number = 1
+    while (target := folder / f"damaged-{number}").exists():
+        number += 1
+    try:
+        target.mkdir(parents=True)
+        for name in names:
+            if (folder / name).exists():
+                (folder / name).replace(target / name)
+    except OSError as problem:
+        raise refused(target, problem) from None
+    return target
+
+
+def append_synced(path: Path, line: str) -> int:
+    """Append ``line`` and a newline, fsync, and return the file's new length in bytes.
+
+    Raises :class:`UserError` naming the file when it cannot be, :class:`DiskFullError` on a full disk.
+    """
+    data = line.encode() + b"\n"
+    try:
+        with path.open("ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+    except OSError as problem:
+        raise refused(path, problem, len(data)) from None
+
+
+class BusyError(Exception):
+    """Another process (or thread) holds the lock."""
+
+
+@contextlib.contextmanager
+def locked(path: Path, wait: bool = True) -> Iterator[None]:
+    """Hold an exclusive lock on ``path`` (made if need be). The lock dies with the process, so none is ever stale.
+
+    Without ``wait`` :class:`BusyError` is raised when another holds it. A second lock in one process counts as another.
+    Raises :class:`UserError` where the lock cannot be made, :class:`ReadOnlyError` on a read-only disk.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("wb")
+    except OSError as problem:
+        raise refused(path, problem) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(str(path)) from None
+        yield
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Delete what a killed process left half-written in ``folder``; call under the folder's lock."""
+    for leftover in folder.glob("*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,56 @@
+"""What this machine's memory holds, so that a setting that cannot fit is refused by name before anything is begun."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from knot_runner.util.errors import UserError
+
+#: Where Linux says how much memory there is, and how much of it a container may have (cgroups 2 and 1).
+MEMINFO = Path("/proc/meminfo")
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
+
+
+def machine_memory() -> float:
+    """Bytes that this machine, or this container, has in all; infinite where the system does not say.
+
+    All of it and not what is free just now: the same command is refused or runs whatever else is at work.
+    """
+    return min([_total(MEMINFO), *(_limit(path) for path in LIMITS)])
+
+
+def require_memory(needed: float, key: str, what: str) -> None:
+    """Raises :class:`UserError` naming ``key`` where ``what`` takes ``needed`` bytes at the least, more than there are.
+
+    ``needed`` is a lower bound (what must be held at once), so nothing that could run is refused.
+    """
+    has = machine_memory()
+    if needed > has:
+        raise UserError(
+            f"{key}: {what} would need at least {size_text(needed)} of memory; this machine has {size_text(has)}"
+        )
+
+
+def size_text(size: float) -> str:
+    """``3.1 GB``: bytes in words."""
+    unit = 0
+    while size >= 1000 and unit < len(UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.0f} {UNITS[unit]}" if unit == 0 else f"{size:,.1f} {UNITS[unit]}"
+
+
+def _total(meminfo: Path) -> float:
+    try:
+        lines = meminfo.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return math.inf
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:")), math.inf)
+
+
+def _limit(path: Path) -> float:
+    try:
+        return float(path.read_text(encoding="ascii"))  # cgroups 2 say "max" where there is none
+    except (OSError, ValueError):
+        return math.inf
