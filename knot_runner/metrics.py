@@ -41,7 +41,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return raised / raised.sum(1, keepdims=True)
 
 
-def cross_entropy(logits: np.ndarray, labels: np.ndarray, temperature: float) -> float:
+def mean_cross_entropy(logits: np.ndarray, labels: np.ndarray, temperature: float) -> float:
     """Mean of -log softmax(z / T)[truth], in nats (FLex&Chill divides by T when it evaluates, too)."""
     cooled = logits / temperature
     top = cooled.max(1)

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from knot_runner import provenance
-from knot_runner.config.settings import (
-    CoresetKnnSettings,
-    CoresetSettings,
-    DatasetDistanceSettings,
-    FederatedDistanceSettings,
-    FederatedSettings,
-    ProbeSettings,
-)
+from knot_runner.config.plugins import load_plugins
+from knot_runner.config.settings.families import family_of, load
 from knot_runner.engine.commit import Checkpoint
-from knot_runner.engine.plugins import load_plugins
 from knot_runner.engine.tracker import Tracker
 from knot_runner.pipelines import needs
 from knot_runner.pipelines.context import RunContext
 from knot_runner.records import RESULT_FILE, lock_of, read_result, write_result
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked
-
-#: A method's settings -> the module of its pipeline; the others distil texts.
-PIPELINES: dict[type, str] = {
-    FederatedSettings: "federated",
-    ProbeSettings: "probing",
-    FederatedDistanceSettings: "distance",
-    DatasetDistanceSettings: "matrix",
-    CoresetSettings: "coreset",
-    CoresetKnnSettings: "coreset_knn",
-}
 
 
 def run(errand: RunContext) -> dict[str, Any]:
@@ -88,6 +70,5 @@ def _carry_out(errand: RunContext) -> dict[str, Any]:
 
 
 def pipeline_function(step: str, hp: Any) -> Callable[[RunContext], Any]:
-    """``run`` or ``inspect`` (the ``step``) of the pipeline for a method's settings ``hp``."""
-    name = PIPELINES.get(type(hp), "distillation")
-    return getattr(importlib.import_module(f"knot_runner.pipelines.{name}"), f"{step}_{name}")
+    """``run`` or ``inspect`` (the ``step``) of the family that a method's settings ``hp`` belong to."""
+    return load(getattr(family_of(hp), step))

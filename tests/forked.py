@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from knot_runner.sweep import task
+from knot_runner.config.settings.families import FAMILIES
 from knot_runner.util.processes import prepared
 
-PRELOADED = sorted({*task.JOB_MODULES[True], *task.JOB_MODULES[False]})
+PRELOADED = sorted({"knot_runner.sweep.job"}.union(*(family.preload for family in FAMILIES.values())))
 
 
 def there(out: Path, pattern: str) -> bool:

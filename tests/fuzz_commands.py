@@ -22,7 +22,7 @@ from typing import Any
 from unittest import mock
 
 from knot_runner.cli import launch
-from knot_runner.cli.main import main as cli
+from knot_runner.cli import main as cli
 from knot_runner.compose.catalog import GROUPS, choices
 from knot_runner.compose.commands import compose_jobs
 from knot_runner.compose.hydra_keys import DEFAULTS

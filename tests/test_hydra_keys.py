@@ -5,7 +5,7 @@ import json
 import pytest
 from omegaconf import OmegaConf
 
-from knot_runner.cli.main import main as cli
+from knot_runner.cli import main as cli
 from knot_runner.compose.commands import compose_all
 from knot_runner.compose.hydra_keys import check_hydra
 from knot_runner.sweep import task

@@ -48,8 +48,8 @@ def test_cross_entropy_at_a_temperature_by_hand():
     logits, truth = np.array([[2.0, 0.0, -2.0], [0.0, 4.0, 0.0]]), np.array([0, 2])
     first = np.log(np.exp(1) + 1 + np.exp(-1)) - 1
     second = np.log(1 + np.exp(2) + 1) - 0
-    assert metrics.cross_entropy(logits, truth, 2.0) == pytest.approx((first + second) / 2)
-    assert metrics.cross_entropy(logits * 1e4, truth, 2.0) == pytest.approx(1e4)  # (0 + 2e4) / 2, and no overflow
+    assert metrics.mean_cross_entropy(logits, truth, 2.0) == pytest.approx((first + second) / 2)
+    assert metrics.mean_cross_entropy(logits * 1e4, truth, 2.0) == pytest.approx(1e4)  # (0 + 2e4) / 2, and no overflow
 
 
 def test_softmax_rows_are_probabilities_also_of_large_logits():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.cli.main import main as cli
+from knot_runner.cli import main as cli
 from knot_runner.cli.verbs import check, compare
 from knot_runner.methods.weighting import WEIGHTINGS
 from tests import fuzz_commands

@@ -96,8 +96,8 @@ def _alike(job: ComposedJob) -> str:
 
 def inspect_job(tell: Tell, folder: Path, jobs: list[tuple[Settings, Any]]) -> None:
 
+    from knot_runner.config.plugins import load_plugins
     from knot_runner.data.shared import SharedTasks
-    from knot_runner.engine.plugins import load_plugins
     from knot_runner.pipelines.context import RunContext, Services
     from knot_runner.run import pipeline_function
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
+from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import BiasSettings, KnotSettings, Settings
 from knot_runner.config.strict import digest
 from knot_runner.data import load_task
-from knot_runner.engine.plugins import load_plugins
 from knot_runner.engine.requests import Network, Predict, Ref, TextRequest, Train
 from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Artefact, Store

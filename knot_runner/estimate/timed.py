@@ -132,7 +132,7 @@ def _per_step(steps: list[ChildMessage]) -> float:
 
 def _carry_out(tell: Tell, folder: Path, settings: Settings, hp: Any, main: str) -> None:
     """The run of ``settings``, whole, in ``folder``; every step of stage ``main`` is told."""
-    from knot_runner.engine.plugins import load_plugins
+    from knot_runner.config.plugins import load_plugins
     from knot_runner.pipelines.context import RunContext
     from knot_runner.run import pipeline_function
 

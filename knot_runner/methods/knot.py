@@ -15,7 +15,7 @@ from knot_runner.config.settings import KnotSettings, TeachersSettings, build
 from knot_runner.engine.requests import EncodedPart, Objective, Predict, TextRequest, Train
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.federation import Federation
-from knot_runner.methods.losses import LOSSES, cross_entropy_objective, distillation
+from knot_runner.methods.losses import LOSSES, cross_entropy, distillation
 from knot_runner.methods.weighting import WEIGHTINGS, needs_bias
 from knot_runner.transport import support
 from knot_runner.util.errors import UserError, nearest
@@ -81,7 +81,7 @@ def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[Tex
             start=None,
             train=federation.part(party, "train"),
             valid=federation.part(party, "valid"),
-            objective=Objective(cross_entropy_objective),
+            objective=Objective(cross_entropy),
             training=federation.training.pretrain if party == federation.server else federation.training.local,
             select="f1",
             seed=federation.seed,

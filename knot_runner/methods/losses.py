@@ -59,7 +59,7 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-def cross_entropy_objective(settings: dict[str, Any], inputs: Inputs) -> tuple[dict[str, Tensor], SampleLoss]:
+def cross_entropy(settings: dict[str, Any], inputs: Inputs) -> tuple[dict[str, Tensor], SampleLoss]:
     """Objective of the local models and of pre-training: cross-entropy with the true labels."""
 
     def loss(logits: Tensor, rows: dict[str, Tensor]) -> Tensor:

@@ -13,15 +13,8 @@ import torch
 
 import knot_runner
 from knot_runner import provenance
-from knot_runner.config.settings import (
-    CoresetKnnSettings,
-    CoresetSettings,
-    DatasetDistanceSettings,
-    FederatedDistanceSettings,
-    FederatedSettings,
-    KnotSettings,
-    Settings,
-)
+from knot_runner.config.settings import FederatedSettings, KnotSettings, Settings
+from knot_runner.config.settings.families import family_of
 from knot_runner.data import TextTask, load_task
 from knot_runner.data.counts import Counts
 from knot_runner.data.images import ImageTask, Partition, load_images
@@ -32,8 +25,6 @@ from knot_runner.engine.store import Store
 
 #: (title, finished steps, all steps, short text) -> None; called often
 Progress = Callable[[str, int, int, str], None]
-#: Methods that solve transport problems by POT
-TRANSPORTS = (CoresetKnnSettings, CoresetSettings, DatasetDistanceSettings, FederatedDistanceSettings)
 #: one row of numbers, for the tracker
 Log = Callable[[dict[str, Any]], None]
 #: one line for the user
@@ -44,10 +35,12 @@ def transport_libraries(hp: Any) -> list[str]:
     """Packages, by their names in the index, whose transport solvers a method's numbers come from."""
     solver = hp.loss.get("solver") if isinstance(hp, KnotSettings) else None
     clustered = isinstance(hp, FederatedSettings) and hp.clustering is not None and hp.clustering.graph != "none"
-    return [
-        *["geomloss"] * (solver == "geomloss"),
-        *["pot"] * (solver == "exact" or clustered or isinstance(hp, TRANSPORTS)),
-    ]
+    libraries = list(family_of(hp).libraries)
+    if solver == "geomloss":
+        libraries.append("geomloss")
+    if solver == "exact" or clustered:
+        libraries.append("pot")
+    return libraries
 
 
 @dataclass(frozen=True)

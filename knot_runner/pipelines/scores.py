@@ -60,8 +60,8 @@ def score(
     row: dict[str, Any] = {
         "accuracy": metrics.accuracy(table),
         "f1": metrics.macro_f1(table),
-        "loss": metrics.cross_entropy(logits, labels, 1.0),
-        "tempered_loss": metrics.cross_entropy(logits, labels, temperature),
+        "loss": metrics.mean_cross_entropy(logits, labels, 1.0),
+        "tempered_loss": metrics.mean_cross_entropy(logits, labels, temperature),
     }
     if coordinates is not None:
         points = np.asarray(coordinates, dtype=np.float64)

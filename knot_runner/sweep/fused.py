@@ -23,14 +23,13 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from knot_runner.compose.job import run_folder
-from knot_runner.config.settings import FederatedSettings, KnotSettings, Settings, TeachersSettings, build_run, run_id
+from knot_runner.config.settings import Settings, build_run, run_id
+from knot_runner.config.settings.families import family_of
 from knot_runner.sweep.plan import STOP, Plan, read_plan
 from knot_runner.sweep.state import read_failure
 from knot_runner.sweep.task import Outcome, cause_of, end, outcome, run_in_process, server
 from knot_runner.util.processes import on_sigterm
 
-#: Methods whose jobs can be threads of one process.
-FUSES = (FederatedSettings, KnotSettings, TeachersSettings)
 #: Deaths of a driver that a job may have been under way in before it runs by itself.
 MAX_DEATHS = 2
 
@@ -58,7 +57,7 @@ class Fused(Launcher):
 def fuse(configs: Sequence[dict[str, Any]], plan: Plan, together: int) -> dict[str, Outcome]:
     """Outcome by run id of every job of ``configs`` (plain)."""
     left = {run_id(config): config for config in configs}
-    alone = {name for name, config in left.items() if not isinstance(build_run(config)[1], FUSES)}
+    alone = {name for name, config in left.items() if not family_of(build_run(config)[1]).fusable}
     threads = next((config["hardware"]["threads"] for name, config in left.items() if name not in alone), None)
     alone |= {name for name, config in left.items() if config["hardware"]["threads"] != threads}  # a process has one
     found: dict[str, Outcome] = {}

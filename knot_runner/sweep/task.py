@@ -15,6 +15,7 @@ from typing import Any
 
 from knot_runner.compose.job import run_folder
 from knot_runner.config.settings import Settings, build_run, run_id
+from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.sweep.plan import STOP, Plan, read_plan
 from knot_runner.sweep.state import EXIT, Kind, clear_failure, status, write_failure
 from knot_runner.util.errors import UserError
@@ -91,21 +92,11 @@ def cause_of(code: int) -> tuple[Kind, str]:
 
 # ------------------------------------------------------------------------------------------------- the process itself
 
-#: What a job imports by its kind: on images, or on texts (torch's optimisers import torch._dynamo).
-JOB_MODULES = {
-    True: ["knot_runner.sweep.job", "knot_runner.pipelines.federated", "knot_runner.engine.federated.lean_worker"],
-    False: [
-        "knot_runner.sweep.job",
-        "knot_runner.pipelines.distillation",
-        "torch._dynamo",
-        "transformers.models.bert.modeling_bert",
-    ],
-}
-
 
 def server(settings: Settings) -> multiprocessing.context.BaseContext:
     """Where jobs' processes are forked from; it has imported what the first job (of ``settings``) needs."""
-    return prepared(JOB_MODULES[settings.on_images])
+    family = family_of_algorithm(settings.method["algorithm"])
+    return prepared(["knot_runner.sweep.job", *family.preload])
 
 
 def start_job(target: Callable[..., None], arguments: tuple[Any, ...], settings: Settings) -> BaseProcess:

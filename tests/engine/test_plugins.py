@@ -4,7 +4,7 @@ import sys
 import threading
 import types
 
-from knot_runner.engine.plugins import load_plugins
+from knot_runner.config.plugins import load_plugins
 
 SLOW = """
 import time

@@ -53,7 +53,7 @@ def _described(path: Path, folder: str | None) -> str:
 
 def _added(plugins: list[str]) -> list[tuple[str, str]]:
     """What the plug-ins add to the tables of methods, losses and weightings."""
-    from knot_runner.engine.plugins import load_plugins
+    from knot_runner.config.plugins import load_plugins
     from knot_runner.methods import METHODS
     from knot_runner.methods.federated import FEDERATED
     from knot_runner.methods.losses import LOSSES

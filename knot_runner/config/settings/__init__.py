@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from knot_runner.config.settings.families import METHOD_SETTINGS
 from knot_runner.config.settings.federated import (
     FederatedSettings,
     FederatedTraining,
@@ -54,7 +55,7 @@ from knot_runner.config.settings.partition import (
     Shards,
 )
 from knot_runner.config.settings.probe import ProbeSettings
-from knot_runner.config.settings.run import METHOD_SETTINGS, Misfit, Settings, build_run
+from knot_runner.config.settings.run import Misfit, Settings, build_run
 from knot_runner.config.settings.run_id import NOT_IN_RUN_ID, run_id
 from knot_runner.config.settings.task import (
     DatasetSettings,

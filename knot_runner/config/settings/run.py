@@ -7,15 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from knot_runner.config.settings.federated import FEDERATED_ALGORITHMS, FederatedSettings, FederatedTraining
-from knot_runner.config.settings.fedwad import (
-    CoresetKnnSettings,
-    CoresetSettings,
-    DatasetDistanceSettings,
-    FederatedDistanceSettings,
-    GaussiansSettings,
-    ImageSetsSettings,
-)
+from knot_runner.config.settings.families import METHOD_SETTINGS, family_of
+from knot_runner.config.settings.federated import FederatedSettings, FederatedTraining
+from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSettings
 from knot_runner.config.settings.groups import (
     HardwareSettings,
     ModelSettings,
@@ -24,10 +18,9 @@ from knot_runner.config.settings.groups import (
     TrainingSettings,
 )
 from knot_runner.config.settings.images import ImageTaskSettings
-from knot_runner.config.settings.method import LOSS_SETTINGS, KnotSettings, TeachersSettings
+from knot_runner.config.settings.method import LOSS_SETTINGS, KnotSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, ImageModel
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
-from knot_runner.config.settings.probe import ProbeSettings
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import Seed
@@ -35,24 +28,6 @@ from knot_runner.config.settings.task import TaskSettings
 from knot_runner.config.strict import build, require
 from knot_runner.util.errors import UserError, nearest
 
-#: ``method.algorithm`` -> its settings.
-METHOD_SETTINGS: dict[str, type] = {
-    "knot": KnotSettings,
-    "teachers": TeachersSettings,
-    **dict.fromkeys(FEDERATED_ALGORITHMS, FederatedSettings),
-    "temperature_probe": ProbeSettings,
-    "federated_distance": FederatedDistanceSettings,
-    "dataset_distance": DatasetDistanceSettings,
-    "coreset": CoresetSettings,
-    "coreset_knn": CoresetKnnSettings,
-}
-#: A method's settings -> the kinds of task it takes; those that are not here take images.
-TASK_KINDS: dict[type, tuple[str, ...]] = {
-    KnotSettings: ("texts",),
-    TeachersSettings: ("texts",),
-    FederatedDistanceSettings: ("gaussians",),
-    DatasetDistanceSettings: ("images", "image_sets"),
-}
 #: Kind of task -> a method that would fit it.
 FITTING_METHODS = {
     "texts": "sinkhorn_e",
@@ -147,7 +122,7 @@ def _require(config: dict[str, Any], group: str) -> None:
 def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
     """Whether task, method, model, training and partition are of one family; the first that is not is named."""
     name, method_name = config["task"].get("name"), config["method"].get("name")
-    if task_kind not in TASK_KINDS.get(method, ("images",)):
+    if task_kind not in family_of(method).tasks:
         what, fits = WHAT_IS_IN.get(task_kind, task_kind), FITTING_METHODS[task_kind]
         raise Misfit(f"method={method_name}: task={name} has {what}; method={fits} would fit")
     if task_kind in UNTRAINED_TASKS:

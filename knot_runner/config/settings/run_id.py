@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.strict import digest
 
 #: Groups and keys that do not change the numbers, so they are left out of the run id.
@@ -13,8 +14,6 @@ NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast")
 HARDWARE_IN_RUN_ID = ("engine", "precision")
 #: Keys of a text model's stages that came later: at these values a run is what it was before, and has that name.
 STAGE_DEFAULTS = {"select": "best", "max_length": None}
-#: Methods on images that do not read ``model`` and ``training``.
-WITHOUT_MODEL = ("dataset_distance", "coreset", "coreset_knn")
 
 
 def run_id(config: dict[str, Any]) -> str:
@@ -35,7 +34,7 @@ def kind_of(task: dict[str, Any]) -> str:
 
 def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
     task, method = _used_images(counted["task"], counted["task"]["source"]), dict(counted["method"])
-    if method["algorithm"] in WITHOUT_MODEL:
+    if not family_of_algorithm(method["algorithm"]).trains:
         kept = {key: value for key, value in counted.items() if key not in ("model", "training")}
         method = _used_distances(method)
         return {**kept, "task": task, "method": method}

@@ -7,9 +7,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from knot_runner.report.records import coreset as kind_coreset
-from knot_runner.report.records import distance as kind_distance
-from knot_runner.report.records import matrix as kind_matrix
+from knot_runner.config.settings.families import family_of_result, load
 from knot_runner.report.records.clusters import cluster_lines
 from knot_runner.report.records.earlier import rounds_trained
 from knot_runner.report.records.summary_grid import DIM_TEXT, summary_grid, summary_lines
@@ -27,13 +25,13 @@ def summary_table(result: dict[str, Any]) -> Group:
         return Group(
             Text(plain(f"{name}: diverged, so there are no numbers"), style="bold"), *summary_lines([], result)
         )
-    return SUMMARIES[result.get("kind", "distillation")](name, result)
+    return load(family_of_result(result).summary)(name, result)
 
 
 # ------------------------------------------------------------------------------------------------------- distillation
 
 
-def _distillation(name: str, result: dict[str, Any]) -> Group:
+def distillation_summary(name: str, result: dict[str, Any]) -> Group:
     epoch = result.get("selected_epoch")
     table = summary_grid(name, "data set")
     measures = [metric for metric in SHOWN_METRICS if metric in result["metrics"]]
@@ -80,7 +78,7 @@ OF_ROUND = {
 }
 
 
-def _federated(name: str, result: dict[str, Any]) -> Group:
+def federated_summary(name: str, result: dict[str, Any]) -> Group:
     table = summary_grid(name, "after the last round, all test images")
     table.add_column("", justify="right", no_wrap=True)
     for metric, title in OF_ROUND.items():
@@ -121,18 +119,7 @@ def _reached(result: dict[str, Any]) -> list[str]:
     return [f"target {number(result['target'], 3)} {end}"]
 
 
-def _probe(name: str, result: dict[str, Any]) -> Group:
+def probe_summary(name: str, result: dict[str, Any]) -> Group:
     temperatures = ", ".join(f"{value:g}" for value in result["temperatures"])
     line = f"{result['model']} probed at T = {temperatures}; the figures are drawn by knot-runner plot"
     return Group(Text(plain(name), style="bold"), *summary_lines([line], result))
-
-
-SUMMARIES = {
-    "distillation": _distillation,
-    "federated": _federated,
-    "probe": _probe,
-    "distance": kind_distance.distance_summary,
-    "matrix": kind_matrix.matrix_summary,
-    "coreset": kind_coreset.coreset_summary,
-    "knn": kind_coreset.knn_summary,
-}

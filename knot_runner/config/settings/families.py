@@ -1,0 +1,167 @@
+"""Families of methods: everything that the rest of the program must know of a kind of run, in one place.
+
+A family names its modules as text (``package.module:function``), so that composing imports neither torch nor reports;
+:func:`load` imports one when it is needed. The dataclasses of settings stand apart from the algorithms for the same
+reason. A plug-in registers a family of its own by :func:`register`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from knot_runner.config.settings.federated import FEDERATED_ALGORITHMS, FederatedSettings
+from knot_runner.config.settings.fedwad import (
+    CoresetKnnSettings,
+    CoresetSettings,
+    DatasetDistanceSettings,
+    FederatedDistanceSettings,
+)
+from knot_runner.config.settings.method import KnotSettings, TeachersSettings
+from knot_runner.config.settings.probe import ProbeSettings
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of methods."""
+
+    #: ``kind`` in ``result.json``
+    name: str
+    #: ``method.algorithm`` -> dataclass of the method's settings
+    settings: Mapping[str, type]
+    #: kinds of task that it takes: texts, images, image_sets, gaussians
+    tasks: tuple[str, ...]
+    #: a run, whole: :class:`~knot_runner.pipelines.context.RunContext` -> content of ``result.json``
+    run: str
+    #: what the run reads, without training: the same -> :class:`~knot_runner.pipelines.context.RunInputs`
+    inspect: str
+    #: a finished run in the terminal: (title, result) -> what rich prints
+    summary: str
+    #: whether ``model`` and ``training`` change its numbers
+    trains: bool = True
+    #: whether its jobs may be threads of one process that share data, engine and stages (``hydra/launcher=fused``)
+    fusable: bool = False
+    #: what a job's process imports before it is forked
+    preload: tuple[str, ...] = ("knot_runner.pipelines.federated", "knot_runner.engine.federated.lean_worker")
+    #: packages that always compute its numbers, beyond torch; their versions are recorded
+    libraries: tuple[str, ...] = ()
+
+
+FAMILIES: dict[str, Family] = {}
+#: ``method.algorithm`` -> dataclass of its settings, of all families.
+METHOD_SETTINGS: dict[str, type] = {}
+
+
+def register(family: Family) -> Family:
+    """Add ``family``; one of the same name, and its algorithms, are replaced."""
+    FAMILIES[family.name] = family
+    METHOD_SETTINGS.update(family.settings)
+    return family
+
+
+def family_of(hp: Any) -> Family:
+    """The family of a method's settings ``hp`` (or of their class)."""
+    cls = hp if isinstance(hp, type) else type(hp)
+    return next(family for family in FAMILIES.values() if cls in family.settings.values())
+
+
+def family_of_algorithm(algorithm: str) -> Family:
+    """The family that has ``algorithm``; one that none has is a federated algorithm of a plug-in."""
+    return family_of(METHOD_SETTINGS.get(algorithm, FederatedSettings))
+
+
+def family_of_result(result: Mapping[str, Any]) -> Family | None:
+    """The family whose run wrote ``result``; None for an unknown ``kind`` (distillations write none)."""
+    name = result.get("kind", "distillation")
+    return FAMILIES.get(name) if isinstance(name, str) else None
+
+
+def load(name: str) -> Any:
+    """What ``package.module:function`` names, imported."""
+    module, function = name.split(":")
+    return getattr(importlib.import_module(module), function)
+
+
+register(
+    Family(
+        "distillation",
+        {"knot": KnotSettings, "teachers": TeachersSettings},
+        ("texts",),
+        run="knot_runner.pipelines.distillation:run_distillation",
+        inspect="knot_runner.pipelines.distillation:inspect_distillation",
+        summary="knot_runner.report.records.run_summary:distillation_summary",
+        fusable=True,
+        preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
+    )
+)
+register(
+    Family(
+        "federated",
+        dict.fromkeys(FEDERATED_ALGORITHMS, FederatedSettings),
+        ("images",),
+        run="knot_runner.pipelines.federated:run_federated",
+        inspect="knot_runner.pipelines.federated:inspect_federated",
+        summary="knot_runner.report.records.run_summary:federated_summary",
+        fusable=True,
+    )
+)
+register(
+    Family(
+        "probe",
+        {"temperature_probe": ProbeSettings},
+        ("images",),
+        run="knot_runner.pipelines.probing:run_probing",
+        inspect="knot_runner.pipelines.probing:inspect_probing",
+        summary="knot_runner.report.records.run_summary:probe_summary",
+    )
+)
+register(
+    Family(
+        "distance",
+        {"federated_distance": FederatedDistanceSettings},
+        ("gaussians",),
+        run="knot_runner.pipelines.distance:run_distance",
+        inspect="knot_runner.pipelines.distance:inspect_distance",
+        summary="knot_runner.report.records.distance:distance_summary",
+        preload=("knot_runner.pipelines.distance",),
+        libraries=("pot",),
+    )
+)
+register(
+    Family(
+        "matrix",
+        {"dataset_distance": DatasetDistanceSettings},
+        ("images", "image_sets"),
+        run="knot_runner.pipelines.matrix:run_matrix",
+        inspect="knot_runner.pipelines.matrix:inspect_matrix",
+        summary="knot_runner.report.records.matrix:matrix_summary",
+        trains=False,
+        libraries=("pot",),
+    )
+)
+register(
+    Family(
+        "coreset",
+        {"coreset": CoresetSettings},
+        ("images",),
+        run="knot_runner.pipelines.coreset:run_coreset",
+        inspect="knot_runner.pipelines.coreset:inspect_coreset",
+        summary="knot_runner.report.records.coreset:coreset_summary",
+        trains=False,
+        libraries=("pot",),
+    )
+)
+register(
+    Family(
+        "knn",
+        {"coreset_knn": CoresetKnnSettings},
+        ("images",),
+        run="knot_runner.pipelines.coreset_knn:run_coreset_knn",
+        inspect="knot_runner.pipelines.coreset_knn:inspect_coreset_knn",
+        summary="knot_runner.report.records.coreset:knn_summary",
+        trains=False,
+        libraries=("pot",),
+    )
+)
