@@ -260,8 +260,8 @@ def test_actions_are_forgotten_when_they_are_over():
     from knot_runner.util import processes
 
     with on_sigterm(print):
-        assert processes._on_the_way_out == [print]
-    assert not processes._on_the_way_out
+        assert processes._sigterm_actions == [print]
+    assert not processes._sigterm_actions
 
 
 def test_a_clock_that_was_set_back_changes_nothing(finished, tmp_path, monkeypatch):

@@ -1,9 +1,9 @@
-"""The commit protocol: a process may die at any instruction, and the same command goes on from the last commit.
+"""The commit protocol: a process may die at any instruction, and the same command resumes from the last commit.
 
-Two state files are written in turn, so the one that the commit record names is never the one being written. The
+Two state files are written alternately, so the one that the commit record names is never being written. The
 record (``commit.json``) is replaced last. It seals itself and, by digests, the state and the log up to its length, and
-says whose work it is. On resume all of that is checked and the log is cut back, so a step that was logged but not
-committed leaves no trace; where anything does not match, all of it is set aside and the work begins again.
+names the work it belongs to. On resume all of that is checked and the log is truncated, so a step that was logged but
+not committed leaves no trace; if anything does not match, all of it is set aside and the work starts again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ RECORD, LOG_FILE = STATE_FILES[0], "rounds.jsonl"
 
 @dataclass(frozen=True)
 class Commit:
-    """What a commit holds: the step it was made after (-1: none yet), tensors, and plain values.
+    """A commit: the step it was made after (-1: none yet), tensors, and plain values.
 
-    ``problem``: one line where the last commit could not be believed, and what became of it; else "".
+    ``problem``: one line if the last commit was damaged and set aside; else "".
     """
 
     step: int
@@ -39,7 +39,7 @@ class Commit:
 
 
 class Checkpoint:
-    """The committed state of one piece of work in ``folder``. Use under that folder's lock."""
+    """The committed state of one run or stage in ``folder``. Use under that folder's lock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,8 +49,8 @@ class Checkpoint:
         remove_temporaries(folder)
 
     def load(self) -> Commit:
-        """The last commit, verified; ``step=-1`` when there is none, or none that can be believed. The log is cut back
-        to it. Raises :class:`UserError` where damaged files cannot be set aside."""
+        """The last commit, verified; ``step=-1`` when there is none, or a damaged one. The log is truncated to it.
+        Raises :class:`UserError` if damaged files cannot be set aside."""
         if not (self.folder / RECORD).exists():
             self._cut_log(b"")
             return Commit(-1)
@@ -100,7 +100,7 @@ class Checkpoint:
 
     @property
     def _work(self) -> str:
-        """Whose commit it is: the folder's name (run id, or key of a stage) with the one above it."""
+        """Identity of the work: the folder's name (run id, or key of a stage) with the one above it."""
         return "/".join(self.folder.absolute().parts[-2:])
 
     def _verified(self) -> tuple[dict[str, Any], bytes, bytes]:
@@ -114,7 +114,7 @@ class Checkpoint:
         state = self._read(record["file"])
         if hashlib.sha256(state).hexdigest() != record["sha256"]:
             raise _DoesNotMatch(f"{self.folder / record['file']}: does not match its digest in {RECORD}")
-        log = self._read(LOG_FILE)[: record["log_bytes"]]  # what follows was logged, and not committed
+        log = self._read(LOG_FILE)[: record["log_bytes"]]  # the rest was logged, but not committed
         if hashlib.sha256(log).hexdigest() != record["log_sha256"]:
             raise _DoesNotMatch(f"{self.folder / LOG_FILE}: does not match its digest in {RECORD}")
         return record, state, log
@@ -128,7 +128,7 @@ class Checkpoint:
             raise UserError(f"{self.folder / name}: cannot be read: {problem.strerror or problem}") from None
 
     def _cut_log(self, committed: bytes) -> None:
-        """Cut the log, which begins with ``committed``, back to that; it is never made longer."""
+        """Truncate the log to its beginning ``committed``; it is never made longer."""
         path = self.folder / LOG_FILE
         self._logged, self._hash = len(committed), hashlib.sha256(committed)
         if path.exists() and path.stat().st_size > len(committed):

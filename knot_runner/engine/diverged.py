@@ -1,4 +1,4 @@
-"""A training that left the numbers: recorded as such, and no reason to stop a sweep."""
+"""Training diverged (non-finite loss or weights): recorded as such; a sweep goes on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class DivergedError(Exception):
-    """A loss or weight that is not finite: nothing of the step is kept. ``where``: round, client, for the record."""
+    """A loss or weight is not finite; nothing of the step is kept. ``where``: round and client, for the record."""
 
     def __init__(self, text: str, **where: Any) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Requests to artefacts: what is finished is loaded, what is missing is computed, side by side where possible."""
+"""Requests to artefacts: finished ones are loaded, missing ones computed, in parallel where possible."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from knot_runner.engine.worker_pool import WorkerPool
 class Executor:
     """Executes requests on one machine. A context manager, since it may hold worker processes.
 
-    Independent trainings are dealt to ``hardware.workers`` processes with ``hardware.threads`` threads each; the
-    numbers are the same for any number of workers, because every request draws from generators of its own. What
-    another process is at (a second sweep, another job of this one) is left for last and then waited for.
+    Independent trainings run in ``hardware.workers`` processes with ``hardware.threads`` threads each; the numbers are
+    the same for any number of workers, because every request has its own random generators. What another process is
+    computing (a second sweep, another job of this one) comes last and is waited for.
     """
 
     def __init__(
@@ -43,33 +43,33 @@ class Executor:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:  # after an exception nobody will use what is under way; at most an epoch is lost
+        if self._pool is not None:  # after an exception running requests are useless; at most an epoch is lost
             self._pool.close()
 
     def __call__(self, requests: list[TextRequest]) -> list[Artefact]:
         """The artefact of every request, in order."""
         missing = missing_of(requests, self.place.store)
         if missing:
-            self._carry_out(missing)
+            self._compute(missing)
         return [self.place.store.get(*key_of(request)) for request in requests]
 
-    def _carry_out(self, missing: dict[StageKey, TextRequest]) -> None:
+    def _compute(self, missing: dict[StageKey, TextRequest]) -> None:
         if not self._use_workers(missing):
             run_each(missing.values(), self.place, self._watch)
             return
         if self._pool is None:
             self._pool = new_pool(self.place, self._hardware, self._plugins)
-        self._pool.carry_out(missing, self._watch)
+        self._pool.run(missing, self._watch)
 
     def _use_workers(self, missing: dict[StageKey, TextRequest]) -> bool:
         if self.place.device.type != "cpu" or worker_count(self._hardware) < 2 or len(missing) < 2:
             return False
-        # starting processes costs seconds, so short predictions do not start them, but use them when they are there
+        # starting processes costs seconds: predictions alone do not start them, but use those that run
         return self._pool is not None or any(isinstance(request, Train) for request in missing.values())
 
 
 def new_pool(place: Place, hardware: HardwareSettings, plugins: list[str]) -> WorkerPool:
-    """Worker processes for the CPU, none of them started yet."""
+    """A pool of worker processes for the CPU, not yet started."""
     return WorkerPool(functools.partial(Worker, place, hardware, plugins), worker_count(hardware))
 
 

@@ -1,4 +1,4 @@
-"""The device a run asks for, or a clear refusal; and the switches that make the same command give the same numbers."""
+"""The configured device, or a refusal; and the switches that make the same command give the same numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from knot_runner.util.errors import UserError
 
 
 def choose_device(name: str) -> torch.device:
-    """``cpu``, ``cuda``, ``cuda:N`` or ``auto`` (cuda if there is one). Never another one than was asked for.
+    """``cpu``, ``cuda``, ``cuda:N`` or ``auto`` (cuda if there is one). Never another device than configured.
 
     Raises :class:`UserError` naming ``hardware.device``.
     """
@@ -32,7 +32,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def prepare_device(hardware: HardwareSettings) -> torch.device:
-    """Set threads and deterministic kernels for this process and return the device.
+    """Set threads and deterministic kernels in this process and return the device.
 
     Threads come from the config, because results change with their number (summation order).
     """
@@ -49,7 +49,7 @@ def prepare_device(hardware: HardwareSettings) -> torch.device:
 
 
 def prepare_cpu_device(hardware: HardwareSettings, say: Callable[[str], None]) -> torch.device:
-    """:func:`prepare_device` for work that runs on the CPU whatever device is asked for, which is then said."""
+    """:func:`prepare_device` for work that always runs on the CPU; ``say`` prints it if another is configured."""
     if prepare_device(hardware).type != "cpu":
         say(f"hardware.device={hardware.device}: optimal transport and encoders run on the CPU")
     return torch.device("cpu")

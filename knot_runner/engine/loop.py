@@ -1,4 +1,4 @@
-"""The plain loop: one model after another, autograd, any model. The reference that faster executors are held to."""
+"""The plain loop: one model after another, autograd, any model. The reference for faster executors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVALUATION_BATCH = 256
 
 @dataclass(frozen=True)
 class Place:
-    """Where work happens: artefacts, device, and the folder that relative model paths start from."""
+    """Where requests are executed: store, device, and the folder of relative model paths."""
 
     store: Store
     device: torch.device
@@ -51,12 +51,12 @@ def build_network(network: Network) -> TextClassifier:
 
 
 def train_network(request: Train, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Train ``request`` in folder ``work``, going on from the last finished epoch. Returns weights and facts.
+    """Train ``request`` in folder ``work``, resuming after the last finished epoch. Returns weights and facts.
 
     The commits stay until the result is in the store, so that a kill in between costs nothing.
 
     The epoch kept is the best on the valid part; with ``select="loss"`` the untrained start (epoch 0) is a candidate
-    too (knot.md 1.5). With ``training.select="last"`` it is the last, whatever its score. Raises
+    too (knot.md 1.5). With ``training.select="last"`` it is the last. Raises
     :class:`DivergedError` at the first loss that is not finite.
     """
     parts = [_load_part(request, part, place) for part in (request.train, request.valid)]

@@ -1,4 +1,4 @@
-"""What a method asks the engine for: train this, predict that. Plain data, so it hashes, pickles and merges."""
+"""What a method asks the engine for: train this, predict that. Plain data, so it hashes, pickles and compares."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised. ``make(settings, inputs)`` -> rows (tensors [N, ...], cut per batch) and the sample loss."""
+    """The training objective. ``make(settings, inputs)`` -> rows (tensors [N, ...], cut per batch), loss."""
 
     make: Callable[[dict[str, Any], Inputs], tuple[dict[str, Tensor], SampleLoss]]
     settings: dict[str, Any] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class EncodedPart:
-    """Encoded texts, and what else the objective reads for them (the teachers' soft labels)."""
+    """Encoded texts, and the objective's other inputs for them (the teachers' soft labels)."""
 
     tokens: Ref
     inputs: dict[str, Ref] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Train:
     valid: EncodedPart
     objective: Objective
     training: StageSettings
-    #: what the best epoch is best in, on the valid part: macro-F1 or loss (``training.select``: whether it is kept)
+    #: selection metric of the best epoch, on the valid part: macro-F1 or loss (``training.select``: whether it is kept)
     select: Literal["f1", "loss"]
     seed: int
     #: digest of a pre-trained encoder's settings, when ``start`` is None and model.weights is not scratch
@@ -83,7 +83,7 @@ TextRequest = Train | Predict
 
 
 def request_title(request: TextRequest) -> str:
-    """What a person reads in the progress bar."""
+    """The request's name in the progress bar."""
     return f"{request.stage} {request.party}".strip()
 
 

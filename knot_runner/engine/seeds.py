@@ -1,4 +1,4 @@
-"""Randomness keyed by names, never carried along: a resumed run draws what an undisturbed one draws."""
+"""Random seeds keyed by names, without state: a resumed run samples what an uninterrupted one samples."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def keyed(seed: int, *names: object) -> int:
 
 
 def generator(seed: int, *names: object) -> torch.Generator:
-    """A CPU generator of its own for (seed, *names)."""
+    """A new CPU generator seeded with (seed, *names)."""
     return torch.Generator().manual_seed(keyed(seed, *names))
 
 
 @contextmanager
 def seeded(seed: int, *names: object) -> Iterator[None]:
-    """torch's global CPU generator, seeded with (seed, *names), left to one thread at a time, and put back as it was.
+    """torch's global CPU generator, seeded with (seed, *names) for one thread at a time, and restored afterwards.
 
-    Modules draw their first weights from nothing else, and runs may be threads of one program. Models on another device
-    are built here and moved there.
+    Modules initialise their weights from no other generator, and runs may be threads of one process. Models for another
+    device are built on the CPU and moved.
     """
     with _GLOBAL:
         before = torch.default_generator.get_state()

@@ -1,8 +1,8 @@
-"""One pool of workers for all jobs of a fused sweep: a stage that several jobs need is computed once, while they wait.
+"""One pool of workers for all jobs of a fused sweep: a stage that several jobs need is computed once.
 
-On a CPU even one worker is a process of its own: training draws from torch's global generator, which belongs to the
-process, and jobs are threads of one. On a GPU processes would each hold their own copy of what CUDA needs, so a thread
-trains there, one request at a time.
+On a CPU even one worker is a process: training uses torch's global generator, which belongs to the process, and jobs
+are threads of one. On a GPU each process would hold its own CUDA context, so a thread trains there, one request at a
+time.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from knot_runner.engine.worker import Event
 from knot_runner.engine.worker_pool import ENDED, WorkerPool
 from knot_runner.util.processes import Ended
 
-#: (store, digest of hardware, data root, plug-ins): jobs that agree in these share a pool
+#: (store, digest of hardware, data root, plug-ins): jobs with equal ones share a pool
 ExecutorGroup = tuple[Store, str, Path | None, tuple[str, ...]]
 
 
 class ExecutorPool:
-    """Executors for jobs that are threads of one process; all with the same hardware, store and data share workers."""
+    """Executors for jobs that are threads of one process; equal hardware, store and data share workers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,14 +45,14 @@ class ExecutorPool:
         plugins: list[str],
         watch: ProgressCallback,
     ) -> Executor:
-        """What :class:`Executor` is for a job that runs by itself, with the same results, bit for bit.
+        """Like :class:`Executor` of a job that runs by itself, with the same results, bit for bit.
 
-        What goes wrong with a request reaches the jobs that wait for it and no other.
+        An error of a request reaches the jobs that wait for it and no other.
         """
         return _SharedExecutor(self._pool, store, hardware, data_root, plugins, watch)
 
     def close(self) -> None:
-        """Kill all workers; jobs that still wait get a ``RuntimeError``."""
+        """Kill all workers; waiting jobs get a ``RuntimeError``."""
         with self._lock:
             self._closed = True
             pools = list(self._pools.values())
@@ -73,7 +73,7 @@ class ExecutorPool:
 
 
 class _SharedExecutor(Executor):
-    """One job's way to the shared workers. Leaving it ends nothing but this job's interest."""
+    """One job's executor on the shared workers, which outlive it."""
 
     def __init__(
         self, pool_of: Callable[[Place, HardwareSettings, list[str]], WorkerPool], store: Store,
@@ -87,35 +87,35 @@ class _SharedExecutor(Executor):
     ) -> None:
         return
 
-    def _carry_out(self, missing: dict[StageKey, TextRequest]) -> None:
-        self._pool_of(self.place, self._hardware, self._plugins).carry_out(missing, self._watch)
+    def _compute(self, missing: dict[StageKey, TextRequest]) -> None:
+        self._pool_of(self.place, self._hardware, self._plugins).run(missing, self._watch)
 
 
 class _InThread:
-    """A worker that is no process: the pool's thread trains by itself, on a GPU."""
+    """A worker without a process: the pool's thread trains itself, on a GPU."""
 
     def __init__(self, place: Place, hardware: HardwareSettings) -> None:
         prepare_device(hardware)  # threads are set per thread
         self._place, self._killed = place, False
 
-    def carry_out(self, request: TextRequest, tell: Callable[[Event], None]) -> BaseException | None:
-        """See :meth:`knot_runner.engine.worker.Worker.carry_out`."""
+    def run(self, request: TextRequest, on_event: Callable[[Event], None]) -> BaseException | None:
+        """See :meth:`knot_runner.engine.worker.Worker.run`."""
 
         def watch(title: str, done: int, total: int, text: str) -> None:
             if self._killed:  # a thread cannot be killed, but it calls this at every step
                 raise Ended(ENDED)
-            tell(Event(title, done, total, text))
+            on_event(Event(title, done, total, text))
 
         try:
-            with seeded(0, "executor"):  # which leaves torch's global generators, seeded anew inside, to this thread
+            with seeded(0, "executor"):  # reserves torch's global generators, reseeded inside, for this thread
                 run_one(request, self._place, watch)
         except BaseException as problem:
             return problem
         return None
 
     def kill(self) -> None:
-        """At the next step."""
+        """End at the next step."""
         self._killed = True
 
     def end(self) -> None:
-        """Nothing is left behind."""
+        """Nothing to free."""

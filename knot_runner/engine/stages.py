@@ -1,4 +1,4 @@
-"""One request, carried out: found in the store, or computed alone under its lock and put there."""
+"""Execution of one request: its result is found in the store, or computed under a lock and stored."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from knot_runner.util.files import BusyError
 
 #: (title, finished steps, all steps, short text) -> None
 ProgressCallback = Callable[[str, int, int, str], None]
-#: (folder of the store, key): what tells requests apart
+#: (folder of the store, key): the identity of a request
 StageKey = tuple[str, str]
-#: Seconds until a request that another process is at is looked at again.
+#: Seconds between two attempts at a request that another process is computing.
 RETRY = 0.2
-#: What is said of it meanwhile.
+#: Progress text meanwhile.
 BUSY = "another process is at it"
 
 
@@ -41,7 +41,7 @@ def missing_of(requests: Iterable[TextRequest], store: Store) -> dict[StageKey, 
 def run_one(request: TextRequest, place: loop.Place, watch: ProgressCallback) -> Artefact:
     """Compute one request under its lock, unless it is finished by now.
 
-    Raises :class:`BusyError` at once when another process (or thread) is at it.
+    Raises :class:`BusyError` at once when another process (or thread) is computing it.
     """
     key, name = key_of(request), request_title(request)
 
@@ -62,7 +62,7 @@ def run_one(request: TextRequest, place: loop.Place, watch: ProgressCallback) ->
 
 
 def run_each(requests: Iterable[TextRequest], place: loop.Place, watch: ProgressCallback) -> None:
-    """:func:`run_one` of every request in order; those that another process is at come last, and are waited for."""
+    """:func:`run_one` of every request in order; those that another process is computing come last."""
     waiting, busy = deque(requests), 0
     while waiting:
         request = waiting.popleft()
@@ -73,5 +73,5 @@ def run_each(requests: Iterable[TextRequest], place: loop.Place, watch: Progress
             watch(request_title(request), 0, 1, BUSY)
             waiting.append(request)
             busy += 1
-            if busy >= len(waiting):  # all that are left
+            if busy >= len(waiting):  # all remaining ones
                 time.sleep(RETRY)

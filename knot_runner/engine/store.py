@@ -1,4 +1,4 @@
-"""Artefacts: finished stages, named by what they depend on, shared by all runs that need the same thing.
+"""Artefacts: finished stages, keyed by what they depend on, shared by all runs that need them.
 
 ``<out>/artefacts/<stage>/<key>/`` holds ``tensors.safetensors``, what else the stage keeps, and ``info.json``, which is
 written last, seals itself and carries the digests of the others: a folder without it is unfinished work. One that does
@@ -31,7 +31,7 @@ _FOUND: dict[tuple[Path, str], tuple[int, ...]] = {}
 
 @dataclass(frozen=True)
 class Artefact:
-    """A finished stage: its key, where it lies, and plain facts about it (seconds, scores, ...)."""
+    """A finished stage: its key, its folder, and facts about it (seconds, scores, ...)."""
 
     stage: str
     key: str
@@ -58,7 +58,7 @@ class Store:
     root: Path
     #: with it, stages that other code made (or another torch, or a plug-in that changed) are as if they were not there
     code: str | None = None
-    #: the user's plug-ins, which each artefact names with what made it
+    #: the user's plug-ins, recorded in each artefact's provenance
     plugins: tuple[str, ...] = ()
 
     def folder(self, stage: str, key: str) -> Path:
@@ -87,8 +87,8 @@ class Store:
         info: dict[str, Any],
         more: Mapping[str, str] | None = None,
     ) -> Artefact:
-        """Write a finished artefact, with ``more`` files (name -> text), and clear what its work went on from; call
-        under :meth:`lock`."""
+        """Write a finished artefact, with ``more`` files (name -> text), and delete its commits; call under
+        :meth:`lock`."""
         folder = self.folder(stage, key)
         contents = {**{name: text.encode() for name, text in (more or {}).items()}, TENSORS: save_bytes(tensors)}
         for name, content in contents.items():
@@ -101,8 +101,8 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
-        """Alone with this artefact; whoever comes second waits and finds it finished, or without ``wait`` gets a
-        :class:`knot_runner.util.files.BusyError`. A damaged one is set aside, which is said in a line."""
+        """Exclusive access to this artefact; the second waits and finds it finished, or without ``wait`` gets a
+        :class:`knot_runner.util.files.BusyError`. A damaged one is set aside, with a line on stderr."""
         with locked(lock_of_stage(self.root, stage, key), wait):
             self._set_aside_damaged(self.folder(stage, key))
             yield

@@ -1,4 +1,4 @@
-"""Trackers mirror a run; the local records stay the truth, so a tracker that fails is said once and left behind."""
+"""Trackers mirror a run; the local records are authoritative, so a failing tracker is reported once and dropped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FINISH_SECONDS = 10
 
 class Tracker:
     """``none``: does nothing. ``wandb``: one run per run id (so a resumed run continues it), group = experiment,
-    begun with the first number there is, finished in every exit path."""
+    started with the first logged number, finished on every exit path."""
 
     def __init__(
         self, spec: TrackerSettings, settings: Settings, folder: Path, run_id: str, say: Callable[[str], None]

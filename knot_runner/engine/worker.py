@@ -1,4 +1,4 @@
-"""A worker process: it carries out one request at a time and says how far it is, or what went wrong."""
+"""A worker process: executes one request at a time and sends progress events and the error, if any."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.loop import Place
-from knot_runner.engine.plugins import load_plugins
 from knot_runner.engine.requests import TextRequest
 from knot_runner.engine.stages import ProgressCallback, run_one
 from knot_runner.util.errors import UserError
@@ -56,18 +56,18 @@ class Worker:
         self._process.start()
         theirs.close()  # so that a worker's death ends our end
 
-    def carry_out(self, request: TextRequest, tell: Callable[[Event], None]) -> BaseException | None:
-        """Have ``request`` carried out; None, or what went wrong with it.
+    def run(self, request: TextRequest, on_event: Callable[[Event], None]) -> BaseException | None:
+        """Execute ``request``; None, or its error.
 
         Raises ``EOFError`` or ``ConnectionError`` when the process died.
         """
         self._pipe.send(request)
         while isinstance(message := self._pipe.recv(), Event):
-            tell(message)
+            on_event(message)
         return message.problem
 
     def kill(self) -> None:
-        """At once; whoever waits in :meth:`carry_out` hears of it."""
+        """Kill the process; :meth:`run` then raises."""
         self._process.kill()
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""What all worker processes share: they die with their parent, and see its memory."""
+"""Processes: they die with their parent, end cleanly on SIGTERM, and share memory."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ def die_with_parent() -> None:
 
 
 class Ended(RuntimeError):
-    """What runs share was closed while this one waited: nothing is wrong with it, and nobody carries it out."""
+    """A shared pool or engine was closed while this run waited for it; no error of the run itself."""
 
 
 #: Exit code of a process that SIGTERM ended.
 TERMINATED = 143
-#: Seconds that leaving may take; a job that a sweep ends has GRACE (sweep/task.py) of them.
+#: Seconds that the actions may take; a job that a sweep ends has GRACE (sweep/task.py) of them.
 _GRACE_SECONDS = 10.0
-#: What is done on the way out, the newest first.
-_on_the_way_out: list[Callable[[], object]] = []
+#: Called on SIGTERM, the newest first.
+_sigterm_actions: list[Callable[[], object]] = []
 
 
 @contextlib.contextmanager
 def on_sigterm(action: Callable[[], object]) -> Iterator[None]:
-    """Within, ``action`` is called where SIGTERM ends this process (inside :func:`ended_by_sigterm`); else it is not.
+    """Inside the block, ``action`` is called if SIGTERM ends this process (see :func:`ended_by_sigterm`).
 
-    For what would otherwise be left behind: a tracker that is not finished, processes that are ours to end.
+    For what would otherwise remain: an unfinished tracker, child processes.
     """
-    _on_the_way_out.append(action)
+    _sigterm_actions.append(action)
     try:
         yield
     finally:
-        _on_the_way_out.remove(action)
+        _sigterm_actions.remove(action)
 
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Within, SIGTERM ends this process with :data:`TERMINATED`, after the actions of :func:`on_sigterm`; afterwards
-    the handler that was there is there again. In another thread than the main one nothing changes.
+    """Inside the block, SIGTERM ends this process with :data:`TERMINATED`, after the actions of :func:`on_sigterm`;
+    afterwards the previous handler is restored. In another thread than the main one nothing changes.
 
     Nothing is raised: an exception at an arbitrary instruction could be caught by whatever library it falls into, or
-    leave that half-way. The main thread stands still meanwhile, every commit is whole at any moment, and locks and
-    workers die with the process.
+    leave it half-way. The main thread stops meanwhile, commits are whole at any moment, and locks and workers end with
+    the process.
     """
     if threading.current_thread() is not threading.main_thread():  # only that may set handlers
         yield
@@ -74,7 +74,7 @@ def _leave(number: int, frame: object) -> None:
     late = threading.Timer(_GRACE_SECONDS, os._exit, (TERMINATED,))  # an action may wait for what the main thread holds
     late.daemon = True
     late.start()
-    for action in reversed(list(_on_the_way_out)):
+    for action in reversed(list(_sigterm_actions)):
         with contextlib.suppress(Exception):
             action()
     os._exit(TERMINATED)
@@ -88,8 +88,8 @@ def _wait() -> None:
 
 
 def prepared(preloaded: list[str]) -> multiprocessing.context.BaseContext:
-    """Where there is one, a server that imports ``preloaded`` (by the first call alone) and forks each process from
-    there, from a single thread: a process then begins in a fraction of the seconds that torch takes to import."""
+    """A multiprocessing context: the fork server, which imports ``preloaded`` (of the first call alone) and forks
+    each process from its single thread, so that none imports torch for seconds; "spawn" where there is no server."""
     known = multiprocessing.get_all_start_methods()
     method = "forkserver" if "forkserver" in known else "spawn"
     if multiprocessing.get_start_method(allow_none=True) not in (None, *known):
@@ -102,13 +102,13 @@ def prepared(preloaded: list[str]) -> multiprocessing.context.BaseContext:
     return context
 
 
-#: Filters and catchers of warnings belong to the whole process, and runs may be threads of one.
+#: Warning filters belong to the whole process, and runs may be threads of one.
 _WARNINGS = threading.RLock()
 
 
 @contextlib.contextmanager
 def warnings_apart(action: str, category: type[Warning] = Warning) -> Iterator[list[warnings.WarningMessage]]:
-    """What is warned within, with a filter of its own (``action`` on ``category``), one thread at a time."""
+    """Warnings raised inside the block under the filter (``action``, ``category``), one thread at a time."""
     with _WARNINGS, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter(action, category)
         yield caught
@@ -126,7 +126,7 @@ class Memory:
         self.map = mmap.mmap(self._descriptor, size)
 
     def close(self) -> None:
-        """Give up the file descriptor; views of the bytes stay valid."""
+        """Close the file descriptor; views of the bytes stay valid."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -37,10 +37,10 @@ class InThread:
     def __init__(self, place, hardware, plugins):
         self._place, self.ended = place, False
 
-    def carry_out(self, request, tell):
+    def run(self, request, on_event):
         try:
             with self.turn:
-                run_one(request, self._place, lambda *event: tell(Event(*event)))
+                run_one(request, self._place, lambda *event: on_event(Event(*event)))
         except Exception as problem:
             return problem
 

@@ -8,17 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import HardwareSettings, StageSettings
 from knot_runner.engine import shared_executor
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.loop import Place
-from knot_runner.engine.plugins import load_plugins
 from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train
 from knot_runner.engine.shared_executor import ExecutorPool
 from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Store
-from knot_runner.methods.losses import cross_entropy_objective
+from knot_runner.methods.losses import cross_entropy
 from tests.engine.test_loop import SPEC, put_texts
 
 #: Objectives of a plug-in: cross-entropy, but each start of it leaves a mark, and then something may happen.
@@ -26,7 +26,7 @@ PLUGIN = '''
 import os, signal, uuid
 from pathlib import Path
 from knot_runner.engine.diverged import DivergedError
-from knot_runner.methods.losses import cross_entropy_objective
+from knot_runner.methods.losses import cross_entropy
 
 class Odd(Exception):
     """Cannot be made again from its text alone."""
@@ -36,7 +36,7 @@ class Odd(Exception):
 def marked(settings, inputs):
     folder = Path(settings["marks"])
     (folder / uuid.uuid4().hex).touch()
-    rows, plain = cross_entropy_objective({}, inputs)
+    rows, plain = cross_entropy({}, inputs)
     match settings.get("what"):
         case "bug": raise ValueError("a bug")
         case "odd": raise Odd("an odd", "bug")
@@ -64,10 +64,10 @@ def plugin(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def desk():
-    desk = ExecutorPool()
-    yield desk
-    desk.close()
+def pool():
+    pool = ExecutorPool()
+    yield pool
+    pool.close()
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ NETWORK = Network(SPEC, 500, 3)
 def training(party, objective=None, epochs=2, seed=7):
     return Train(
         stage="local", party=party, network=NETWORK, start=None, train=EncodedPart(("tokens", "t")),
-        valid=EncodedPart(("tokens", "v")), objective=objective or Objective(cross_entropy_objective),
+        valid=EncodedPart(("tokens", "v")), objective=objective or Objective(cross_entropy),
         training=StageSettings(epochs, 16, 1e-2, 0.1), select="f1", seed=seed,
     )  # fmt: skip
 
@@ -102,11 +102,11 @@ def marked(plugin, tmp_path, **what):
     return Objective(marks_plugin.marked, {"marks": str(tmp_path), **what})
 
 
-def pids(desk):
-    return [worker._process.pid for pool in desk._pools.values() for worker in pool._workers]
+def pids(pool):
+    return [worker._process.pid for shared in pool._pools.values() for worker in shared._workers]
 
 
-def test_jobs_that_share_teachers_train_each_once_with_the_numbers_of_each_alone(desk, store, plugin, tmp_path):
+def test_jobs_that_share_teachers_train_each_once_with_the_numbers_of_each_alone(pool, store, plugin, tmp_path):
     """Three jobs at once: the same teachers, two of them the same student, predictions by all."""
     objective = marked(plugin, tmp_path)
     teachers = [training(party, objective) for party in "AB"]
@@ -115,7 +115,7 @@ def test_jobs_that_share_teachers_train_each_once_with_the_numbers_of_each_alone
     meet = threading.Barrier(3)
 
     def job(number):
-        with desk.executor(store, ONE, None, [plugin], lambda *event: events[number].append(event)) as executor:
+        with pool.executor(store, ONE, None, [plugin], lambda *event: events[number].append(event)) as executor:
             meet.wait(10)
             taught = executor(teachers)
             student = executor([students[number]])[0]
@@ -126,7 +126,7 @@ def test_jobs_that_share_teachers_train_each_once_with_the_numbers_of_each_alone
     with ThreadPoolExecutor(3) as threads:
         made = list(threads.map(job, range(3)))
     assert len(list(tmp_path.iterdir())) == 2 * len(teachers)  # an objective is made for the train and the valid part
-    assert len(pids(desk)) == 1
+    assert len(pids(pool)) == 1
     for mine in events:  # each job heard of the teachers, whoever asked first
         assert {(f"local {party}", 1, 1, "done") for party in "AB"} <= set(mine)
 
@@ -148,13 +148,13 @@ def _equal(artefact, expected):
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
 
 
-def test_what_goes_wrong_reaches_its_own_job_alone(desk, store, plugin, tmp_path):
-    before = pids(desk)
+def test_what_goes_wrong_reaches_its_own_job_alone(pool, store, plugin, tmp_path):
+    before = pids(pool)
     whats = {"bug": ValueError, "odd": RuntimeError, "diverge": DivergedError, "leave": SystemExit, None: type(None)}
     found = {}
 
     def job(what):
-        with desk.executor(store, ONE, None, [plugin], nothing) as executor:
+        with pool.executor(store, ONE, None, [plugin], nothing) as executor:
             try:
                 executor([training(f"job {what}", marked(plugin, tmp_path, what=what))])
             except BaseException as problem:
@@ -169,7 +169,7 @@ def test_what_goes_wrong_reaches_its_own_job_alone(desk, store, plugin, tmp_path
     assert "in a worker process" in found["bug"].__notes__[0] and "marks_plugin.py" in found["bug"].__notes__[0]
     assert found["diverge"].where == {"round": 3} and found["leave"].code == 3
     assert "an odd bug" in str(found["odd"])
-    assert pids(desk) == before  # and no worker was lost
+    assert pids(pool) == before  # and no worker was lost
 
 
 def test_on_a_gpu_the_driver_trains_one_request_at_a_time(store, tmp_path, monkeypatch):
@@ -186,40 +186,40 @@ def test_on_a_gpu_the_driver_trains_one_request_at_a_time(store, tmp_path, monke
         now.pop()
 
     monkeypatch.setattr(shared_executor, "run_one", run_one)
-    desk = ExecutorPool()
+    pool = ExecutorPool()
     gpus = [dataclasses.replace(ONE, name=name) for name in ("first", "second")]
-    executors = [desk.executor(store, gpu, None, [], nothing) for gpu in (*gpus, gpus[0])]
+    executors = [pool.executor(store, gpu, None, [], nothing) for gpu in (*gpus, gpus[0])]
     for executor in executors:
         executor.place = Place(store, torch.device("cuda"), None)
     with ThreadPoolExecutor(3) as jobs:
         wishes = [[training(f"gpu {name}") for name in names] for names in ("ab", "cd", "be")]
         for future in [jobs.submit(executor, wish) for executor, wish in zip(executors, wishes, strict=True)]:
             future.result(10)
-    desk.close()
+    pool.close()
     assert sorted(made) == [f"gpu {name}" for name in "abcde"] and len(threads) == 2
 
 
-def test_a_killed_worker_is_replaced_and_close_ends_those_who_wait(desk, store, plugin, tmp_path):
-    """Killed after a commit: the numbers of an undisturbed one. It ends the desk, so it is the last to use it."""
+def test_a_killed_worker_is_replaced_and_close_ends_those_who_wait(pool, store, plugin, tmp_path):
+    """Killed after a commit: the numbers of an undisturbed one. It closes the pool, so it is the last to use it."""
     objective = marked(plugin, tmp_path, what="die", store=str(store.root))
-    before = pids(desk)
-    with desk.executor(store, ONE, None, [plugin], nothing) as executor:
+    before = pids(pool)
+    with pool.executor(store, ONE, None, [plugin], nothing) as executor:
         made = executor([training("killed", objective, epochs=4)])[0]
-    assert len(list(tmp_path.glob("killed-*"))) == 1 and not set(before) & set(pids(desk))
+    assert len(list(tmp_path.glob("killed-*"))) == 1 and not set(before) & set(pids(pool))
     with Executor(store, ONE, None, [], nothing) as executor:
         expected = executor([training("killed", epochs=4)])[0].tensors()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in made.tensors().items())
-    begun, (pid,) = threading.Event(), pids(desk)
+    begun, (pid,) = threading.Event(), pids(pool)
 
     def job(party, epochs):
-        with desk.executor(store, ONE, None, [plugin], lambda *event: begun.set()) as executor:
+        with pool.executor(store, ONE, None, [plugin], lambda *event: begun.set()) as executor:
             executor([training(party, epochs=epochs)])
 
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(job, "endless", 100_000)
         assert begun.wait(60)
         second = threads.submit(job, "behind", 1)
-        desk.close()
+        pool.close()
         for future in (first, second):
             assert "have ended" in str(future.exception(10))
     with pytest.raises(ProcessLookupError):

@@ -13,7 +13,7 @@ from knot_runner.engine import worker_pool
 from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train
 from knot_runner.engine.worker import Event
 from knot_runner.engine.worker_pool import DEATHS, WorkerPool
-from knot_runner.methods.losses import cross_entropy_objective
+from knot_runner.methods.losses import cross_entropy
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import BusyError
 from tests.engine.test_loop import SPEC
@@ -25,7 +25,7 @@ PART = EncodedPart(("tokens", "t"))
 def training(name):
     return Train(
         stage="local", party=name, network=NETWORK, start=None, train=PART, valid=PART,
-        objective=Objective(cross_entropy_objective), training=StageSettings(1, 16, 1e-3, 0.0), select="f1", seed=0,
+        objective=Objective(cross_entropy), training=StageSettings(1, 16, 1e-3, 0.0), select="f1", seed=0,
     )  # fmt: skip
 
 
@@ -54,7 +54,7 @@ class Script:
     def __call__(self):
         return self
 
-    def carry_out(self, request, tell):
+    def run(self, request, on_event):
         name = request.party
         with self.lock:
             assert name not in self.now, "the same request twice at once"
@@ -62,7 +62,7 @@ class Script:
             self.begun.append(name)
             self.alone.append(len(self.now) == 1)
             step = self.endings[name].pop(0) if self.endings.get(name) else None
-        tell(Event(name, 1, 2, "half"))
+        on_event(Event(name, 1, 2, "half"))
         if name in self.gates:
             assert self.gates[name].wait(10)
         with self.lock:
@@ -87,7 +87,7 @@ def soon(monkeypatch):
 def test_all_are_carried_out_and_watched():
     script, seen = Script(), []
     pool = WorkerPool(script, 2)
-    pool.carry_out(asked("a", "b", "c"), lambda *event: seen.append(event))
+    pool.run(asked("a", "b", "c"), lambda *event: seen.append(event))
     assert script.done == {"a": 1, "b": 1, "c": 1}
     assert {(name, 1, 2, "half") for name in "abc"} == set(seen)
     pool.close()
@@ -98,11 +98,11 @@ def test_predictions_first_then_what_most_wait_for():
     script = Script(gates={"first": gate})
     pool = WorkerPool(script, 1)
     with ThreadPoolExecutor(4) as jobs:
-        first = jobs.submit(pool.carry_out, asked("first"), nothing)
+        first = jobs.submit(pool.run, asked("first"), nothing)
         _until(lambda: script.begun)  # the only worker is taken
-        waiting = [jobs.submit(pool.carry_out, asked("one", "both"), nothing)]
+        waiting = [jobs.submit(pool.run, asked("one", "both"), nothing)]
         _until(lambda: len(pool._tickets) == 3)
-        waiting.append(jobs.submit(pool.carry_out, asked("both", "p?"), nothing))
+        waiting.append(jobs.submit(pool.run, asked("both", "p?"), nothing))
         _until(lambda: len(pool._tickets) == 4)
         gate.set()
         for future in (first, *waiting):
@@ -117,15 +117,15 @@ def test_one_that_fails_concerns_those_who_wait_for_it():
     script = Script({"bad": [ValueError("a bug")]}, {"bad": gate})
     pool = WorkerPool(script, 1)
     with ThreadPoolExecutor(3) as jobs:
-        futures = [jobs.submit(pool.carry_out, asked("bad"), nothing)]
+        futures = [jobs.submit(pool.run, asked("bad"), nothing)]
         _until(lambda: script.begun)
-        futures += [jobs.submit(pool.carry_out, asked(*names), nothing) for names in (["bad", "c"], ["ok"])]
+        futures += [jobs.submit(pool.run, asked(*names), nothing) for names in (["bad", "c"], ["ok"])]
         _until(lambda: sum(len(ticket.inboxes) for ticket in list(pool._tickets.values())) == 4)
         gate.set()
         problems = [future.exception(10) for future in futures]
     assert [type(problem) for problem in problems] == [ValueError, ValueError, type(None)]
     assert problems[0] is not problems[1]  # each has a traceback of its own
-    pool.carry_out(asked("bad"), nothing)  # an error is not kept: the next who asks has it tried again
+    pool.run(asked("bad"), nothing)  # an error is not kept: the next who asks has it tried again
     assert script.done["bad"] == 1
     pool.close()
 
@@ -134,8 +134,8 @@ def test_a_request_that_kills_is_tried_alone_and_then_given_up():
     script = Script({"killer": [EOFError] * (DEATHS + 1), "unlucky": [EOFError] * DEATHS})
     pool = WorkerPool(script, 2)
     with ThreadPoolExecutor(3) as jobs:
-        killer = jobs.submit(pool.carry_out, asked("killer"), nothing)
-        others = [jobs.submit(pool.carry_out, asked(*names), nothing) for names in (["unlucky"], list("abcdef"))]
+        killer = jobs.submit(pool.run, asked("killer"), nothing)
+        others = [jobs.submit(pool.run, asked(*names), nothing) for names in (["unlucky"], list("abcdef"))]
         with pytest.raises(UserError, match="hardware.workers: a worker process died"):
             killer.result(10)
         for other in others:
@@ -150,7 +150,7 @@ def test_a_request_that_kills_is_tried_alone_and_then_given_up():
 def test_a_busy_one_comes_after_the_free_ones():
     script, seen = Script({"busy": [BusyError("lock")] * 3}), []
     pool = WorkerPool(script, 1)
-    pool.carry_out(asked("busy", "a", "b"), lambda *event: seen.append(event))
+    pool.run(asked("busy", "a", "b"), lambda *event: seen.append(event))
     assert script.begun[0] == "busy" and script.begun[-1] == "busy" and script.done["busy"] == 1
     assert ("local busy", 0, 1, "another process is at it") in seen
     pool.close()
@@ -161,15 +161,15 @@ def test_what_nobody_waits_for_any_more_is_not_begun():
     script = Script({"bad": [ValueError("x")]}, gates)
     pool = WorkerPool(script, 1)
     with ThreadPoolExecutor(2) as jobs:
-        left = jobs.submit(pool.carry_out, asked("bad", "never", "shared"), nothing)
+        left = jobs.submit(pool.run, asked("bad", "never", "shared"), nothing)
         _until(lambda: script.begun)
-        stays = jobs.submit(pool.carry_out, asked("shared"), nothing)
+        stays = jobs.submit(pool.run, asked("shared"), nothing)
         _until(lambda: len(pool._tickets["x", "shared"].inboxes) == 2)
         gates["bad"].set()
         assert isinstance(left.exception(10), ValueError)
         gates["shared"].set()
         stays.result(10)
-    pool.carry_out(asked("last"), nothing)
+    pool.run(asked("last"), nothing)
     pool.close()
     assert script.begun == ["bad", "shared", "last"]
 
@@ -179,9 +179,9 @@ def test_close_wakes_whoever_waits():
     script = Script(gates={"a": gate})
     pool = WorkerPool(script, 1)
     with ThreadPoolExecutor(2) as jobs:
-        futures = [jobs.submit(pool.carry_out, asked("a"), nothing)]
+        futures = [jobs.submit(pool.run, asked("a"), nothing)]
         _until(lambda: script.begun)
-        futures.append(jobs.submit(pool.carry_out, asked("b"), nothing))
+        futures.append(jobs.submit(pool.run, asked("b"), nothing))
         _until(lambda: len(pool._tickets) == 2)
         closing = threading.Thread(target=pool.close)
         closing.start()
@@ -191,7 +191,7 @@ def test_close_wakes_whoever_waits():
         closing.join(10)
     assert script.kills == 1 and len(script.begun) == 1
     with pytest.raises(RuntimeError, match="have ended"):
-        pool.carry_out(asked("c"), nothing)
+        pool.run(asked("c"), nothing)
 
 
 def test_a_worker_that_cannot_be_started_is_an_error_of_the_request():
@@ -200,7 +200,7 @@ def test_a_worker_that_cannot_be_started_is_an_error_of_the_request():
 
     pool = WorkerPool(start, 2)
     with pytest.raises(OSError, match="no more processes"):
-        pool.carry_out(asked("a"), nothing)
+        pool.run(asked("a"), nothing)
     pool.close()
 
 
@@ -221,7 +221,7 @@ def test_any_mixture_ends_as_each_job_alone(endings, bad, wishes, workers):
     )
     pool = WorkerPool(script, workers)
     with ThreadPoolExecutor(len(wishes)) as jobs:
-        futures = [jobs.submit(pool.carry_out, asked(*names), nothing) for names in wishes]
+        futures = [jobs.submit(pool.run, asked(*names), nothing) for names in wishes]
         for names, future in zip(wishes, futures, strict=True):
             problem = future.exception(20)
             assert (problem is not None) == bool(set(names) & bad)

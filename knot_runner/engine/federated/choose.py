@@ -1,4 +1,4 @@
-"""The engine that ``hardware`` asks for; never another one."""
+"""The engine that ``hardware`` names; never another one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_engine(
 ) -> Engine:  # fmt: skip
     """The engine, ready to train. ``auto`` is lean on a CPU and stacked on a GPU.
 
-    ``say`` is told what the user should know of, as it happens. ``shared``: lean will be used by several threads.
+    ``say`` prints a line for the user. ``shared``: several threads will use the engine (lean).
     Raises :class:`UserError` naming the key for a device, engine and precision that do not go together.
     """
     device = prepare_device(hardware)

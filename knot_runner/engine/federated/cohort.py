@@ -1,4 +1,4 @@
-"""The contract of the engines: what is asked for (a client's local training) and what comes back. Plain data."""
+"""The engines' interface: requests (a client's local training, inference) and results. Plain data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 from knot_runner.config.settings import ImageModel
 
-#: The worker-independent unit of inference, so that no number depends on how rows were dealt out.
+#: Images per inference request: fixed, so that logits do not depend on the number of workers.
 INFERENCE_ROWS = 512
 
 
 def silent(text: str) -> None:
-    """Say nothing."""
+    """Print nothing."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Blueprint:
 
 @dataclass(frozen=True)
 class ImageData:
-    """The images all clients draw from, resident in memory (or on the device).
+    """The images of all clients, in memory (or on the device).
 
     ``pixels`` [N, C, H, W] uint8 (units of 1/255) or floating; normalised by (value - mean) / std, ``mean`` and ``std``
     [C]. ``labels`` [N] int64.
@@ -43,7 +43,7 @@ class ImageData:
 
 @dataclass(frozen=True)
 class Phase:
-    """So many epochs over the client's rows, training all parameters, the head alone, or all but the head."""
+    """A number of epochs over the client's rows that train all parameters, the head alone, or all but the head."""
 
     epochs: int
     trains: Literal["all", "head", "body"] = "all"
@@ -54,7 +54,7 @@ class Recipe:
     """How a client trains: SGD on mean_i scale_i * CE(z_i / T_i, y_i) + (proximal / 2) || w - w_start ||^2.
 
     T_i is ``temperature``, or lies between it and ``hard_temperature`` by the sample's hardness at the start (see
-    ``engine.federated.local.temperatures``); scale_i is 1, or 1 / T_i with T_i = 1 in the softmax when
+    ``engine.federated.local.sample_temperatures``); scale_i is 1, or 1 / T_i with T_i = 1 in the softmax when
     ``per_sample_rate`` (the control of a per-sample temperature; a constant one is controlled by ``lr``).
     """
 
@@ -97,7 +97,7 @@ class LocalTraining:
 class Trained:
     """What a client returns: weights [P], buffers [Q], steps taken, mean training loss over all steps (as minimised,
     without the proximal term), how many of its test images were right ``before`` and ``after``, and whether its weights
-    are ``finite`` (found where it trained, since there they are still in the cache, and workers look side by side)."""
+    are ``finite`` (checked where it trained: there they are in the cache, and workers check in parallel)."""
 
     client: int
     weights: Tensor
@@ -120,7 +120,7 @@ class Inference:
 
 
 class Engine(Protocol):
-    """Executes cohorts. Results do not depend on the order of the requests, nor on workers or chunks."""
+    """Trains cohorts and infers. Results do not depend on the order of requests, nor on workers or chunks."""
 
     name: str
     device: torch.device

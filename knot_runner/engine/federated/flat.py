@@ -15,7 +15,7 @@ from knot_runner.models.images import build_image_model
 
 @dataclass(frozen=True)
 class Field:
-    """One tensor's place in a flat vector."""
+    """One tensor's range in a flat vector."""
 
     name: str
     shape: tuple[int, ...]
@@ -67,7 +67,7 @@ def layout_of(blueprint: Blueprint) -> FlatLayout:
 
 
 def initial(blueprint: Blueprint, seed: int) -> tuple[Tensor, Tensor]:
-    """(weights [P], buffers [Q]) of a fresh model, float32, drawn from the run's seed."""
+    """(weights [P], buffers [Q]) of a fresh model, float32, initialised from the run's seed."""
     with seeded(seed, "init"):
         model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
     return flat_vectors(model)

@@ -1,4 +1,4 @@
-"""The CPU engine: clients one after another in each of several processes, explicit passes with the update in them."""
+"""The CPU engine: worker processes train one client at a time, with a manual backward pass and in-place updates."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Lean:
     One client at a time stays in a core's cache, and processes do not wait for one another as threads of one operation
     do. Results are the same, bit for bit, for any number of workers.
 
-    ``shared``: any number of threads may use it at once (then one worker is a process, too), what goes wrong for one
-    leaves the others alone, and a worker that dies is followed by another that repeats its request, once. Otherwise
-    whatever is raised ends the engine. ``say`` is told of workers that died.
+    ``shared``: any number of threads may use it at once (then one worker is a process, too), an error of one
+    leaves the others alone, and a worker that died is replaced by another that repeats its request, once. Otherwise
+    any exception ends the engine. ``say`` prints a line for the user when a worker died.
     """
 
     name = "lean"
@@ -50,8 +50,8 @@ class Lean:
             self._client = make_client(blueprint, data, test, dtype)
         else:
             self._images = SharedImages(data, test)
-            lives = 2 if shared else 1
-            self._pool = LeanPool(blueprint, self._images, dtype, workers, threads, lives, say)
+            max_deaths = 2 if shared else 1
+            self._pool = LeanPool(blueprint, self._images, dtype, workers, threads, max_deaths, say)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`. The longest training begins first, so that the last to end is a short one."""
@@ -74,15 +74,15 @@ class Lean:
 
     def _run(self, requests: list[EngineRequest]) -> list[Result]:
         if self._pool is not None:
-            return self._dealt(requests)
+            return self._pooled(requests)
         client = self._client
         with _threads(self._threads):
             return [client.infer(r) if isinstance(r, Inference) else client.train_client(r) for r in requests]
 
-    def _dealt(self, requests: list[EngineRequest]) -> list[Result]:
+    def _pooled(self, requests: list[EngineRequest]) -> list[Result]:
         try:
             return self._pool.run(requests)
-        except BaseException:  # Ctrl-C, a dead worker, a worker's exception: nobody will use what is under way
+        except BaseException:  # Ctrl-C, a dead worker, a worker's exception: nobody will use what is in flight
             if not self._shared:
                 self.close()
             raise
@@ -90,7 +90,7 @@ class Lean:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """``count`` torch threads within, as many as before after."""
+    """``count`` torch threads inside the block; the previous number afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -27,7 +27,7 @@ from knot_runner.engine.federated.lean_sgd import Sgd
 from knot_runner.engine.federated.lean_stems import Convs, Pixels, Stem
 from knot_runner.engine.federated.loop import Loop
 
-#: Images gathered at a time (rounded to whole batches): enough to make the gathering cheap, few enough for the cache.
+#: Images gathered at a time (rounded to whole batches): many make gathering cheap, few stay in the cache.
 _IMAGES_AT_ONCE = 1024
 
 
@@ -35,7 +35,7 @@ class TrainingClient(Protocol):
     """Trains and applies models, one request at a time."""
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """See :meth:`Engine.train`. ``weights`` [P], if given, is where the trained weights may lie."""
+        """See :meth:`Engine.train`. ``weights`` [P], if given: memory in which the trained weights may be returned."""
         ...
 
     def infer(self, request: Inference) -> Tensor:
@@ -44,13 +44,13 @@ class TrainingClient(Protocol):
 
 
 def make_client(blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> TrainingClient:
-    """Explicit passes for MLP and CNN, autograd for the others."""
+    """Manual backward pass for MLP and CNN, autograd for the others."""
     kind = AutogradClient if isinstance(blueprint.spec, ResnetSettings) else ManualBackward
     return kind(blueprint, data, test, dtype)
 
 
 class AutogradClient:
-    """The plain loop's client."""
+    """A client of the plain loop (autograd)."""
 
     def __init__(self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
         self._loop = Loop(blueprint, data, test, torch.device("cpu"), dtype)
@@ -65,14 +65,14 @@ class AutogradClient:
 
 
 class ManualBackward:
-    """Explicit forward and backward passes with the update in them."""
+    """Manual forward and backward passes with in-place updates."""
 
     def __init__(self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
         self._blueprint, self._layout = blueprint, flat.layout_of(blueprint)
         self._data, self._test, self._dtype = data, test, dtype
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """See :class:`TrainingClient`. ``weights`` [P], if given, is where the trained weights are to lie."""
+        """See :class:`TrainingClient`. ``weights`` [P], if given: memory for the trained weights."""
         weights = torch.empty_like(request.weights, dtype=self._dtype) if weights is None else weights
         with torch.inference_mode():
             weights.copy_(request.weights)
@@ -93,13 +93,13 @@ class ManualBackward:
         """(mean loss, steps) of all epochs; ``weights`` [P] change in place."""
         recipe, spec = request.recipe, self._blueprint.spec
         images, labels = local.normalised(self._data, request.rows, self._dtype), self._data.labels[request.rows]
-        heat = None
+        temperatures = None
         if recipe.hard_temperature is not None:
-            heat = local.sample_temperatures(recipe, self._logits(weights, images), labels)
-        loss = BatchLoss(recipe, labels, self._blueprint.classes, self._dtype, heat, spec.output == "softmax")
+            temperatures = local.sample_temperatures(recipe, self._logits(weights, images), labels)
+        loss = BatchLoss(recipe, labels, self._blueprint.classes, self._dtype, temperatures, spec.output == "softmax")
         sgd = Sgd(recipe, self._layout, weights, request.control)
         network = self._network(request, sgd, images)
-        del images  # the stem keeps them in its own arrangement
+        del images  # the stem keeps them in its own layout
         total, steps, trains = 0.0, 0, None
         for epoch in local.epochs(request, recipe.augment):
             if epoch.trains != trains:
@@ -132,7 +132,7 @@ class ManualBackward:
         return Pixels(images)
 
     def _right(self, weights: Tensor, rows: Tensor) -> int:
-        """How many of the test images at ``rows`` are classified rightly."""
+        """How many of the test images at ``rows`` are classified correctly."""
         found = 0
         for part in rows.split(INFERENCE_ROWS) if len(rows) else ():
             logits = self._logits(weights, local.normalised(self._test, part, self._dtype))

@@ -1,4 +1,4 @@
-"""Explicit forward and backward passes of the lean engine's dense layers.
+"""Manual forward and backward passes of the lean engine's dense layers.
 
 Everything reads the weights through views into one flat vector [P], and adds gradients to views into another (or the
 same) one, so that no step copies a parameter. Called without autograd.
@@ -39,7 +39,7 @@ def affine(x: Tensor, pair: WeightBias) -> Tensor:
 
 
 def by_onednn(weight: Tensor) -> bool:
-    """Whether x W' is left to oneDNN: by the weight's size and type alone, so that it is the same in every run."""
+    """Whether oneDNN computes x W': by the weight's size and type alone, so that it is the same in every run."""
     return weight.numel() >= LARGE and weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
 
 

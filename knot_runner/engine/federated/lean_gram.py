@@ -7,10 +7,10 @@ from torch import Tensor
 
 from knot_runner.engine.federated.lean_dense import WeightBias, masked_
 
-#: Take this way where it needs at most this share of the ordinary way's multiplications.
+#: The Gram form is used if it needs at most this share of the ordinary form's multiplications.
 MIN_SAVING = 0.8
 
-#: (logits-to-be Z0 [B, out], Gram rows [B, n], positions [B])
+#: (outputs under the starting weights Z0 [B, out], Gram rows [B, n], positions [B])
 Batch = tuple[Tensor, Tensor, Tensor]
 
 
@@ -37,15 +37,15 @@ class Gram:
         self._gram = torch.mm(self._images, self._images.t()).add_(1)
         self._changes = torch.zeros_like(self._start)
         self._rows = self._output = self._gradient = self._start
-        self._drawn = (self._start[:0], self._gram[:0])
+        self._gathered = (self._start[:0], self._gram[:0])
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Batch]:
         """See :class:`Stem`; there is no augmentation."""
-        starts, grams = self._drawn
+        starts, grams = self._gathered
         if len(starts) != len(part):  # memory and its views last from epoch to epoch
             starts = self._start.new_empty(len(part), self._start.shape[1])
             grams = self._gram.new_empty(len(part), self._gram.shape[1])
-            self._drawn = starts, grams
+            self._gathered = starts, grams
             self._views = list(zip(starts.split(size), grams.split(size), strict=True))
         torch.index_select(self._start, 0, part, out=starts)
         torch.index_select(self._gram, 0, part, out=grams)
@@ -54,7 +54,7 @@ class Gram:
     def forward(self, x: Batch) -> Tensor:
         """See :class:`Stem`."""
         start, gram, self._rows = x
-        self._output = start.addmm_(gram, self._changes).relu_()  # drawn anew in every epoch, so it may be overwritten
+        self._output = start.addmm_(gram, self._changes).relu_()  # gathered again in every epoch, so in place
         return self._output
 
     def aim(self, targets: list[WeightBias]) -> None:

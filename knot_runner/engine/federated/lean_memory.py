@@ -15,14 +15,14 @@ from knot_runner.util.processes import Memory, aligned
 
 
 def memory_view(memory: Memory, start: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor of ``memory`` from byte ``start`` on; it keeps the memory alive."""
+    """A tensor of ``memory`` from byte ``start`` on; it keeps the memory mapped."""
     if not prod(shape):
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(memory.map, dtype=dtype, count=prod(shape), offset=start).view(shape)
 
 
 class SharedImages:
-    """Several :class:`ImageData` copied into one shared memory; :meth:`images` gives them back in any process."""
+    """Several :class:`ImageData` copied into one shared memory; :meth:`images` views them in any process."""
 
     def __init__(self, *images: ImageData) -> None:
         tensors = [tensor for data in images for tensor in (data.pixels, data.labels, data.mean, data.std)]
@@ -36,7 +36,7 @@ class SharedImages:
             memory_view(self.memory, *place).copy_(tensor)
 
     def images(self) -> list[ImageData]:
-        """Views of what was given, in that order."""
+        """Views of the images, in the order given."""
         tensors = [memory_view(self.memory, *place) for place in self._places]
         return [ImageData(*tensors[at : at + 4]) for at in range(0, len(tensors), 4)]
 
@@ -70,9 +70,9 @@ class Slots:
 
 
 class SlotAllocator:
-    """Which slot holds which tensors, and how many orders read it: what requests of a call share is written once.
+    """Which slot holds which tensors, and how many orders read it: what requests of a call share is copied once.
 
-    Tensors are told apart by call and address: while a call lasts its tensors do not change, nor are they freed.
+    Tensors are identified by call and address: during a call its tensors neither change nor are freed.
     """
 
     def __init__(self, slots: Slots, numbers: Iterable[int]) -> None:
@@ -80,11 +80,11 @@ class SlotAllocator:
         self._held: dict[tuple[object, ...], int] = {}
 
     def clear(self, call: int = 0) -> None:
-        """Forget what ``call`` lent; orders that still read it keep their slots until they give them back."""
+        """Forget the tensors of ``call``; slots that are still read stay until they are released."""
         self._held = {key: slot for key, slot in self._held.items() if key[0] != call}
 
-    def lend(self, vector: Tensor, buffers: Tensor | None = None, call: int = 0) -> int:
-        """The number of a slot with ``vector`` [P] and ``buffers`` [Q]; to be given back."""
+    def acquire(self, vector: Tensor, buffers: Tensor | None = None, call: int = 0) -> int:
+        """A slot that holds ``vector`` [P] and ``buffers`` [Q], to be released by :meth:`release`."""
         key = (call, *((t.data_ptr(), t.shape, t.stride()) for t in (vector, buffers) if t is not None))
         slot = self._held.pop(key, None)
         if slot is None:
@@ -92,16 +92,16 @@ class SlotAllocator:
             for place, value in zip(self._slots.model(slot), (vector, buffers), strict=True):
                 if value is not None:
                     place.copy_(value)
-        self._held[key] = slot  # now the last in order, so the last to be overwritten
+        self._held[key] = slot  # most recent: overwritten last
         self._readers[slot] += 1
         return slot
 
-    def give_back(self, slot: int) -> None:
-        """One reader fewer."""
+    def release(self, slot: int) -> None:
+        """One reader of ``slot`` is done."""
         self._readers[slot] -= 1
 
     def _free(self) -> int:
-        """The first slot that neither holds nor is read; else, of those without readers, the one lent longest ago."""
+        """The first empty slot; else, of those without readers, the one least recently acquired."""
         held = set(self._held.values())
         empty = [slot for slot, readers in self._readers.items() if not readers and slot not in held]
         if empty:

@@ -1,4 +1,4 @@
-"""The lean engine's worker processes, seen from the parent: callers queue requests, a thread per worker brings them."""
+"""The lean engine's pool of worker processes: callers queue requests, a thread per worker sends them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from knot_runner.util.processes import Ended
 EngineRequest = LocalTraining | Inference
 Result = Trained | Tensor
 
-#: Orders a worker holds at most: the one it is at and, while there is plenty to do, the next, so that it need not wait
-#: for the parent, whose threads take turns at Python.
+#: Orders in flight per worker: the current one and, while the queue is long, the next, so that the worker does not wait
+#: for the parent's threads, which share the GIL.
 AHEAD = 2
 
 _DIED = (
@@ -32,18 +32,18 @@ _ENDED = "the worker processes have ended"
 
 @dataclass(eq=False)
 class Call:
-    """What one caller waits for. ``over``: on the pool's lock, notified when nothing is left or something failed."""
+    """The requests of one caller. ``done``: on the pool's lock, notified when none remains or one failed."""
 
     number: int
     results: list[Result | None]
-    left: int
-    over: threading.Condition
+    remaining: int
+    done: threading.Condition
     problem: BaseException | None = None
 
 
 @dataclass(eq=False)
 class PoolTask:
-    """One request of a call; ``order`` once it was given to a worker, ``deaths`` of workers that were at it."""
+    """One request of a call; ``order`` once a worker has it, ``deaths`` of workers during it."""
 
     call: Call
     index: int
@@ -55,18 +55,18 @@ class PoolTask:
 class LeanPool:
     """``workers`` processes with ``threads`` torch threads each, started at once and kept until :meth:`close`.
 
-    Any number of threads may call :meth:`run` at once. ``lives``: how many workers may die at a request before its
-    caller gets a :class:`UserError`; each is followed by a new one, said through ``say``.
+    Any number of threads may call :meth:`run` at once. ``max_deaths``: deaths of workers at one request after which its
+    caller gets a :class:`UserError`; before, the worker is replaced and ``say`` prints a line.
     """
 
     def __init__(
         self, blueprint: Blueprint, images: SharedImages, dtype: torch.dtype, workers: int, threads: int,
-        lives: int, say: Callable[[str], None],
+        max_deaths: int, say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._classes, self._lives, self._say = blueprint.classes, lives, say
+        self._classes, self._max_deaths, self._say = blueprint.classes, max_deaths, say
         # an order reads at most two slots (model, control) and has one of its worker's AHEAD for its result
         self._slots = Slots.make(3 * AHEAD * workers, blueprint, dtype)
-        self._shelf = SlotAllocator(self._slots, range(AHEAD * workers, 3 * AHEAD * workers))
+        self._allocator = SlotAllocator(self._slots, range(AHEAD * workers, 3 * AHEAD * workers))
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._waiting: deque[PoolTask] = deque()
@@ -77,14 +77,14 @@ class LeanPool:
         for number, worker in enumerate(self._workers):
             worker.begin()
             slots = list(range(AHEAD * number, AHEAD * (number + 1)))
-            self._threads.append(threading.Thread(target=self._attend, args=(worker, slots), daemon=True))
+            self._threads.append(threading.Thread(target=self._serve, args=(worker, slots), daemon=True))
             self._threads[-1].start()
 
     def run(self, requests: list[EngineRequest]) -> list[Result]:
-        """Carry out ``requests``, begun in their order, after those of earlier calls; results in the same order.
+        """Execute ``requests``, started in order after those of earlier calls; results in the same order.
 
-        Raises :class:`UserError` when workers died at one of them, what a worker raised, and :class:`Ended`. Whatever
-        is raised, other calls go on.
+        Raises :class:`UserError` when workers died at one of them, the error of a worker, and :class:`Ended`. Other
+        calls go on in any case.
         """
         with self._lock:
             if self._closed:
@@ -95,19 +95,19 @@ class LeanPool:
             self._waiting.extend(PoolTask(call, index, request) for index, request in enumerate(requests))
             self._work.notify(len(requests))
             try:
-                call.over.wait_for(lambda: not call.left or call.problem)
+                call.done.wait_for(lambda: not call.remaining or call.problem)
                 if call.problem:
                     raise call.problem
-            except BaseException as problem:  # Ctrl-C, too: nobody will use what is under way
+            except BaseException as problem:  # Ctrl-C, too: nobody will use what is in flight
                 self._fail(call, problem)
                 raise
             finally:
                 self._open.remove(call)
-                self._shelf.clear(call.number)
+                self._allocator.clear(call.number)
         return call.results
 
     def close(self) -> None:
-        """Kill the workers; twice does no harm. Callers that wait get :class:`Ended`."""
+        """Kill the workers; waiting callers get :class:`Ended`. May be called again."""
         with self._lock:
             self._closed = True
             self._work.notify_all()
@@ -119,37 +119,37 @@ class LeanPool:
             thread.join()
         self._slots.memory.close()
 
-    def _attend(self, worker: LeanWorker, slots: list[int]) -> None:
-        """The life of a worker's thread. ``slots``: for results."""
-        under_way: deque[PoolTask] = deque()
-        while self._take(under_way, slots):
+    def _serve(self, worker: LeanWorker, slots: list[int]) -> None:
+        """Loop of a worker's thread. ``slots``: for results."""
+        in_flight: deque[PoolTask] = deque()
+        while self._take(in_flight, slots):
             try:
-                reply = worker.exchange([task.order for task in under_way])
+                reply = worker.exchange([task.order for task in in_flight])
             except (EOFError, OSError):
-                self._bury(worker, under_way)
+                self._replace(worker, in_flight)
             else:
-                self._finish(under_way.popleft(), reply)
-        worker.bury()
+                self._finish(in_flight.popleft(), reply)
+        worker.reap()
 
-    def _take(self, under_way: deque[PoolTask], slots: list[int]) -> bool:
-        """Wait for something to do, unless there is, and take it. False when the pool is closed."""
+    def _take(self, in_flight: deque[PoolTask], slots: list[int]) -> bool:
+        """Wait until there is a task in flight; take another if the queue is long. False when the pool is closed."""
         with self._lock:
-            while not self._closed and (not under_way or self._plenty(under_way)):
+            while not self._closed and (not in_flight or self._plenty(in_flight)):
                 if not self._waiting:
                     self._work.wait()
                     continue
                 task = self._waiting.popleft()
                 try:
-                    task.order = self._order(task, min(set(slots) - {each.order.result for each in under_way}))
+                    task.order = self._order(task, min(set(slots) - {each.order.result for each in in_flight}))
                 except Exception as problem:  # a vector of another length, say
                     self._fail(task.call, problem)
                 else:
-                    under_way.append(task)
+                    in_flight.append(task)
             return not self._closed
 
-    def _plenty(self, under_way: deque[PoolTask]) -> bool:
-        """Whether a worker may have one more although it has something to do: there is enough for all others, too."""
-        return len(under_way) < AHEAD and len(self._waiting) > len(self._workers)
+    def _plenty(self, in_flight: deque[PoolTask]) -> bool:
+        """Whether a busy worker may take one more: the queue is long enough for all others, too."""
+        return len(in_flight) < AHEAD and len(self._waiting) > len(self._workers)
 
     def _finish(self, task: PoolTask, reply: Reply) -> None:
         try:
@@ -157,52 +157,52 @@ class LeanPool:
         except Exception as problem:
             result = problem
         with self._lock:
-            self._give_back(task)
+            self._release(task)
             if isinstance(result, Exception):
                 self._fail(task.call, result)
             else:
                 task.call.results[task.index] = result
-                task.call.left -= 1
-                if not task.call.left:
-                    task.call.over.notify()
+                task.call.remaining -= 1
+                if not task.call.remaining:
+                    task.call.done.notify()
 
-    def _bury(self, worker: LeanWorker, under_way: deque[PoolTask]) -> None:
-        """Have what a dead worker was at repeated, unless too many died at it; the next one begins with the rest."""
-        worker.bury()
+    def _replace(self, worker: LeanWorker, in_flight: deque[PoolTask]) -> None:
+        """After a death: fail the current task if too many workers died at it; the next process repeats the others."""
+        worker.reap()
         with self._lock:
             if self._closed:
                 return
-            task = under_way[0]
+            task = in_flight[0]
             task.deaths += 1
-            if task.deaths >= self._lives:
+            if task.deaths >= self._max_deaths:
                 self._fail(task.call, UserError(_DIED))
-            for each in [each for each in under_way if each.call.problem]:
-                self._give_back(each)
-                under_way.remove(each)
-        if under_way:
+            for each in [each for each in in_flight if each.call.problem]:
+                self._release(each)
+                in_flight.remove(each)
+        if in_flight:
             self._say("hardware.workers: a worker process died (out of memory?); another one repeats what it was at")
 
     def _fail(self, call: Call, problem: BaseException) -> None:
         call.problem = call.problem or problem
         self._waiting = deque(task for task in self._waiting if task.call is not call)
-        call.over.notify()
+        call.done.notify()
 
-    def _give_back(self, task: PoolTask) -> None:
-        self._shelf.give_back(task.order.model)
+    def _release(self, task: PoolTask) -> None:
+        self._allocator.release(task.order.model)
         if isinstance(task.order, TrainingOrder) and task.order.control is not None:
-            self._shelf.give_back(task.order.control)
+            self._allocator.release(task.order.control)
 
     def _order(self, task: PoolTask, result: int) -> Order:
         request, call = task.request, task.call.number
-        model, rows = self._shelf.lend(request.weights, request.buffers, call), request.rows.numpy()
+        model, rows = self._allocator.acquire(request.weights, request.buffers, call), request.rows.numpy()
         if isinstance(request, Inference):
             return InferenceOrder(model, rows, result, request.split)
         control = None
         if request.control is not None:
             try:
-                control = self._shelf.lend(request.control, None, call)
+                control = self._allocator.acquire(request.control, None, call)
             except Exception:
-                self._shelf.give_back(model)
+                self._allocator.release(model)
                 raise
         test_rows = request.test_rows.numpy()
         return TrainingOrder(

@@ -40,7 +40,7 @@ class Stem(Protocol):
         ...
 
     def finish(self) -> None:
-        """After the last step: bring the flat weights up to date."""
+        """After the last step: write pending changes to the flat weights."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A worker process of the lean engine: orders come by pipe, weights and results through shared memory."""
+"""A worker process of the lean engine: orders through a pipe, weights and results through shared memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from knot_runner.engine.federated.lean_memory import SharedImages, Slots
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import die_with_parent, prepared
 
-#: What takes a worker seconds to import.
+#: Slow imports of a worker.
 _PRELOADED = ["knot_runner.engine.federated.lean_worker"]
 
 
@@ -56,7 +56,7 @@ class InferenceOrder(Order):
 
 @dataclass(frozen=True)
 class Reply:
-    """``problem``: what went wrong, or None. Vectors or logits lie in the order's result slot."""
+    """``problem``: error text or None. Vectors or logits are in the order's result slot."""
 
     problem: str | None = None
     is_users: bool = False
@@ -103,7 +103,7 @@ class LeanWorker:
         self._sent -= 1
         return reply
 
-    def bury(self) -> None:
+    def reap(self) -> None:
         """Kill the process, if there is one, and free what it held."""
         with self._lock:
             process, self._process = self._process, None
@@ -135,7 +135,7 @@ def serve_lean(pipe: Connection, slots: Slots, images: SharedImages, blueprint: 
         except EOFError:
             return
         try:
-            reply = _carry_out(order, client, slots)
+            reply = _execute(order, client, slots)
         except UserError as problem:
             reply = Reply(str(problem), is_users=True)
         except Exception:  # whatever it is, the parent must hear of it
@@ -143,7 +143,7 @@ def serve_lean(pipe: Connection, slots: Slots, images: SharedImages, blueprint: 
         pipe.send(reply)
 
 
-def _carry_out(order: Order, client: TrainingClient, slots: Slots) -> Reply:
+def _execute(order: Order, client: TrainingClient, slots: Slots) -> Reply:
     weights, buffers = slots.model(order.model)
     rows = torch.from_numpy(order.rows)
     if isinstance(order, InferenceOrder):
@@ -164,7 +164,7 @@ def _carry_out(order: Order, client: TrainingClient, slots: Slots) -> Reply:
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc reuse freed memory: handing megabytes back to the system at every step costs a tenth of the time."""
+    """Make glibc reuse freed memory: returning megabytes to the system at every step costs a tenth of the time."""
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
         if mallopt is not None:

@@ -1,4 +1,4 @@
-"""What every engine shares of a client's local training: draws, epochs of normalised images, temperatures."""
+"""Local training as every engine does it: random order and augmentation, normalised images, temperatures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BORDER = 4
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass: which parameters train, and the draws that decide what is seen in which order.
+    """One pass over the client's images: which parameters train, in which order, with which augmentation.
 
     ``order`` [n'] int64 positions in the client's rows (n' < n with drop_last); ``shifts`` [n', 2] and ``flips`` [n']
     are the augmentation of each, or None.
@@ -32,7 +32,7 @@ class Epoch:
 
 
 def epochs(request: LocalTraining, augment: str) -> Iterator[Epoch]:
-    """The client's epochs, phase after phase, drawn from (seed, round, client): the same in every engine."""
+    """The client's epochs, phase after phase, sampled from (seed, round, client): the same in every engine."""
     recipe, count = request.recipe, len(request.rows)
     draws = generator(request.seed, "local", request.round, request.client)
     kept = count // recipe.batch * recipe.batch if recipe.drop_last else count
@@ -56,7 +56,7 @@ def finite(weights: Tensor) -> list[bool]:
     """Whether each of ``weights`` [S, P] is finite throughout.
 
     A finite sum has finite terms alone: what is infinite or NaN stays so whatever is added. The sum of finite terms may
-    overflow, so one that is not finite is looked at value by value.
+    overflow, so one that is not finite is checked value by value.
     """
     sums = weights.sum(1).tolist()
     return [math.isfinite(total) or bool(row.isfinite().all()) for total, row in zip(sums, weights, strict=True)]

@@ -1,4 +1,4 @@
-"""The plain loop over clients: modules, autograd, ``torch.optim.SGD``. The oracle for the other engines."""
+"""The plain loop over clients: modules, autograd, ``torch.optim.SGD``. The reference for the other engines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Loop:
         self.layout = flat.layout_of(blueprint)
         self.device, self.dtype = device, dtype
         self.data, self.test = (_to(images, device) for images in (data, test))
-        with torch.device("meta"):  # without first weights: every request brings its own
+        with torch.device("meta"):  # uninitialised: every request brings its weights
             model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
         self.model = model.to(dtype).to_empty(device=device)
 
@@ -44,7 +44,7 @@ class Loop:
         return [self._logits(request) for request in requests]
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Nothing to free."""
 
     def train_client(self, request: LocalTraining) -> Trained:
         """One client's epochs, step by step."""
@@ -53,7 +53,7 @@ class Loop:
         before = self._right(request.test_rows)
         labels = self.data.labels[request.rows.to(self.device)]
         images = local.normalised(self.data, request.rows.to(self.device), self.dtype)
-        heat = self._temperatures(recipe, images, labels)
+        temperatures = self._temperatures(recipe, images, labels)
         start = [parameter.detach().clone() for parameter in model.parameters()] if recipe.proximal else None
         total, steps = torch.zeros((), dtype=torch.float64, device=self.device), 0
         optimisers = {phase.trains: _sgd(model, recipe, phase.trains) for phase in recipe.phases}
@@ -66,7 +66,7 @@ class Loop:
             seen = local.augmented_images(images[order], epoch.shifts, epoch.flips)
             for at in range(0, len(order), recipe.batch):
                 part = order[at : at + recipe.batch]
-                loss = _loss(model(seen[at : at + recipe.batch]), labels[part], recipe, heat, part)
+                loss = _loss(model(seen[at : at + recipe.batch]), labels[part], recipe, temperatures, part)
                 optimisers[epoch.trains].zero_grad(set_to_none=True)
                 (loss + _proximal(model, start, recipe)).backward()
                 if control is not None:
@@ -128,11 +128,13 @@ def _sgd(model: nn.Module, recipe: Recipe, trains: str) -> torch.optim.SGD:
     return torch.optim.SGD([g for g in groups if g["params"]], lr=recipe.lr, momentum=recipe.momentum)
 
 
-def _loss(logits: Tensor, labels: Tensor, recipe: Recipe, heat: tuple[Tensor, Tensor] | None, part: Tensor) -> Tensor:
+def _loss(
+    logits: Tensor, labels: Tensor, recipe: Recipe, temperatures: tuple[Tensor, Tensor] | None, part: Tensor
+) -> Tensor:
     """mean_i scale_i * CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1 lines 15 and 16)."""
-    if heat is None:
+    if temperatures is None:
         return F.cross_entropy(logits / recipe.temperature, labels)
-    values, scales = heat[0][part], heat[1][part]
+    values, scales = temperatures[0][part], temperatures[1][part]
     return (scales * F.cross_entropy(logits / values[:, None], labels, reduction="none")).mean()
 
 

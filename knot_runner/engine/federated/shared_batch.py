@@ -1,4 +1,4 @@
-"""Training of several runs as one stack: who is ready waits a little for the others, and one thread trains for all."""
+"""Training of several runs as one stack: a ready run waits briefly for the others, and one thread trains for all."""
 
 from __future__ import annotations
 
@@ -21,73 +21,73 @@ WAIT_SECONDS = 0.005, 0.5
 
 @dataclass(eq=False)
 class WaitingCohort:
-    """One run's cohort, and what came of it."""
+    """One run's cohort, and its result or error."""
 
     cohort: list[LocalTraining]
     trained: list[Trained] | None = None
     problem: BaseException | None = None
 
     @property
-    def over(self) -> bool:
+    def done(self) -> bool:
         return self.trained is not None or self.problem is not None
 
     def outcome(self) -> list[Trained]:
-        """The cohort trained, or what went wrong, raised."""
+        """The trained cohort. Raises the cohort's error, or :class:`Ended`."""
         if self.trained is None:
             raise self.problem or Ended("the engine has ended")
         return self.trained
 
 
 class BatchedEngine(ExclusiveEngine):
-    """The stacked engine for several runs: cohorts that wait at the same time train as one.
+    """The stacked engine for several runs: cohorts that wait at the same time train as one batch.
 
-    It begins when every run that has the engine waits for it. One that computes elsewhere does not hold up the others:
-    when nothing arrived for as long as the last training took (within ``WAIT_SECONDS``), it begins without them,
-    which costs no more than twice what the best moment would have. What is merged decides the width of a stack, so with
-    ``stack=0`` float32 may round differently from time to time; with a fixed stack no number depends on it.
+    A batch starts when every run that shares the engine waits for it, or when nothing arrived for as long as the last
+    training took (within ``WAIT_SECONDS``): waiting costs at most twice the optimum. The batch decides the width of a
+    stack, so with ``stack=0`` float32 may round differently from time to time; with a fixed stack no number depends on
+    it.
     """
 
-    def __init__(self, engine: Stacked, turn: threading.Lock) -> None:
-        super().__init__(engine, turn)
+    def __init__(self, engine: Stacked, computing: threading.Lock) -> None:
+        super().__init__(engine, computing)
         self._changed = threading.Condition()
         self._waiting: list[WaitingCohort] = []
         self._users, self._busy = 0, False
         self._patience, self._last = WAIT_SECONDS[0], time.monotonic()
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Shared`. What is wrong with one cohort is raised for its run alone."""
+        """See :class:`SharedEngine`. An error of one cohort is raised for its run alone."""
         mine = WaitingCohort(cohort)
         with self._changed:
             self._waiting.append(mine)
-            self._stir()
-            while not (mine.over or self._stopped):
+            self._notify()
+            while not (mine.done or self._stopped):
                 seconds = self._seconds_left()
                 if self._busy or seconds > 0:
                     self._changed.wait(None if self._busy else seconds)
                 else:
-                    self._lead()
+                    self._train_waiting()
         return mine.outcome()
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
-        """See :class:`Shared`; one run at a time. Who measures will soon be back, which counts as an arrival."""
+        """See :class:`SharedEngine`; one run at a time. It counts as an arrival: the run will train soon."""
         found = super().logits(requests)
         with self._changed:
-            self._stir()
+            self._notify()
         return found
 
     def users(self, count: int) -> None:
-        """See :class:`Shared`."""
+        """See :class:`SharedEngine`."""
         with self._changed:
             self._users = count
-            self._stir()
+            self._notify()
 
     def stop(self) -> None:
-        """See :class:`Shared`."""
+        """See :class:`SharedEngine`."""
         super().stop()
         with self._changed:
             self._changed.notify_all()
 
-    def _stir(self) -> None:
+    def _notify(self) -> None:
         self._last = time.monotonic()
         self._changed.notify_all()
 
@@ -96,28 +96,28 @@ class BatchedEngine(ExclusiveEngine):
             return 0.0
         return self._last + self._patience - time.monotonic()
 
-    def _lead(self) -> None:
-        """Train for all who wait; the lock is theirs meanwhile."""
+    def _train_waiting(self) -> None:
+        """Train all waiting cohorts; the lock is released meanwhile."""
         batch, self._waiting, self._busy = in_order(self._waiting), [], True
         self._changed.release()
-        began = time.monotonic()
+        started = time.monotonic()
         try:
-            self._carry_out(batch)
+            self._train_batch(batch)
         finally:
             self._changed.acquire()
-            self._patience = min(max(time.monotonic() - began, WAIT_SECONDS[0]), WAIT_SECONDS[1])
+            self._patience = min(max(time.monotonic() - started, WAIT_SECONDS[0]), WAIT_SECONDS[1])
             self._busy = False
-            self._stir()
+            self._notify()
 
-    def _carry_out(self, batch: list[WaitingCohort]) -> None:
+    def _train_batch(self, batch: list[WaitingCohort]) -> None:
         try:
             found = iter(super().train([request for each in batch for request in each.cohort]))
         except Exception as problem:
             if len(batch) == 1:
                 batch[0].problem = problem
                 return
-            for each in batch:  # whose it is shows when each is alone
-                self._carry_out([each])
+            for each in batch:  # one by one, to find the faulty cohort
+                self._train_batch([each])
         except BaseException as stop:
             for each in batch:
                 each.problem = stop
@@ -128,7 +128,7 @@ class BatchedEngine(ExclusiveEngine):
 
 
 def in_order(waiting: list[WaitingCohort]) -> list[WaitingCohort]:
-    """The same order whoever came first: by recipe, round, seed and clients; where these are equal, by the tensors."""
+    """The same order whichever arrived first: by recipe, round, seed and clients; ties by the tensors."""
     groups = [list(alike) for _, alike in groupby(sorted(waiting, key=_name), key=_name)]
     return [each for group in groups for each in (sorted(group, key=_digest) if len(group) > 1 else group)]
 

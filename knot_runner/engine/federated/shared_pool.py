@@ -1,4 +1,4 @@
-"""How several runs use one engine: dealt out to worker processes, or one run at a time."""
+"""How several runs use one engine: pooled (worker processes) or exclusive (one run at a time)."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class SharedEngine(Protocol):
         ...
 
     def users(self, count: int) -> None:
-        """So many runs have it in their hands now."""
+        """The number of runs that share the engine now."""
         ...
 
     def stop(self) -> None:
-        """Whoever waits gets :class:`Ended`; at once."""
+        """Waiting runs get :class:`Ended`, at once."""
         ...
 
     def close(self) -> None:
-        """Free what the engine holds; nobody uses it any more."""
+        """Free the engine's memory; no run uses it any more."""
         ...
 
 
 class PooledEngine:
-    """The lean engine, made for several threads: its worker processes take requests as they come."""
+    """The lean engine for several threads: its worker processes take requests in order of arrival."""
 
     def __init__(self, engine: Lean) -> None:
         self.engine = engine
@@ -45,37 +45,37 @@ class PooledEngine:
         self.stop = self.close = engine.close
 
     def users(self, count: int) -> None:
-        """See :class:`SharedEngine`; first come, first served, however many they are."""
+        """See :class:`SharedEngine`; first come, first served for any number."""
 
 
 class ExclusiveEngine:
-    """An engine that computes in this process: for one at a time of all who share ``turn``."""
+    """An engine that computes in this process, one run at a time: while it holds the lock ``computing``."""
 
-    def __init__(self, engine: Engine, turn: threading.Lock) -> None:
-        self._engine, self._turn, self._stopped = engine, turn, False
+    def __init__(self, engine: Engine, computing: threading.Lock) -> None:
+        self._engine, self._computing, self._stopped = engine, computing, False
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`SharedEngine`."""
-        with self._turn:
+        with self._computing:
             self._check()
             return self._engine.train(cohort)
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """See :class:`SharedEngine`."""
-        with self._turn:
+        with self._computing:
             self._check()
             return self._engine.logits(requests)
 
     def users(self, count: int) -> None:
-        """See :class:`SharedEngine`; each waits for its turn, however many they are."""
+        """See :class:`SharedEngine`; each waits for the lock."""
 
     def stop(self) -> None:
-        """See :class:`SharedEngine`; what computes now goes on to its end."""
+        """See :class:`SharedEngine`; a computation in progress is finished."""
         self._stopped = True
 
     def close(self) -> None:
         """See :class:`SharedEngine`."""
-        with self._turn:
+        with self._computing:
             self._engine.close()
 
     def _check(self) -> None:

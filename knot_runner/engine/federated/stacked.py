@@ -1,4 +1,4 @@
-"""The whole cohort as one program: weights side by side, data on the device, one step for all clients at once."""
+"""The whole cohort as one program: stacked weights, data on the device, one step for all clients at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from knot_runner.engine.federated.stacked_plan import Structure, chunks, plan_ch
 from knot_runner.engine.federated.stacked_program import Program
 from knot_runner.util.errors import UserError
 
-#: What another number of clients side by side may change, said with it.
+#: What another width of the stack may change; printed with it.
 ROUNDING_NOTE = "(float32 may round differently in the last place)"
 
 
@@ -33,7 +33,7 @@ class Stacked:
     training computes in bfloat16 where autocast does so, weights and measures stay in ``dtype``. ``tf32``: training
     multiplies float32 matrices and convolves in TF32; :class:`UserError` on a CPU, which has none.
 
-    A stack that does not fit into memory, by an estimate or because CUDA memory ran out, is split, and ``say`` is told.
+    A stack that does not fit into memory, by an estimate or because CUDA memory ran out, is split; ``say`` prints it.
     """
 
     name = "stacked"
@@ -67,7 +67,7 @@ class Stacked:
         self.programs.clear()
 
     def _train_alike(self, structure: Structure, requests: list[LocalTraining]) -> list[Trained]:
-        """Requests of one structure, as many at a time as may be; with half as many whenever memory runs out."""
+        """Requests of one structure, as many at a time as fit; with half as many whenever memory runs out."""
         trained: list[Trained] = []
         while len(trained) < len(requests):
             room = self._room(structure, len(requests) - len(trained))
@@ -81,7 +81,7 @@ class Stacked:
         return trained
 
     def _room(self, structure: Structure, wanted: int) -> int:
-        """How many clients the next program has place for: ``stack`` or all ``wanted``, if so many fit into memory."""
+        """Width of the next program: ``stack`` or all ``wanted`` clients, if so many fit into memory."""
         asked = self.stack or wanted
         room = min(asked, self.limits.get(structure, asked))
         program = self.programs.get(structure)
@@ -99,7 +99,7 @@ class Stacked:
         return self.limits[structure]
 
     def _freed(self, structures: Iterable[Structure], needed: int) -> float:
-        """Bytes that may be taken without the programs of ``structures``; if fewer than ``needed``, without all."""
+        """Free bytes after dropping the programs of ``structures``; if fewer than ``needed``, after dropping all."""
         for structure in structures:
             self.programs.pop(structure, None)
         free = free_bytes(self.device)
@@ -108,7 +108,7 @@ class Stacked:
         return free
 
     def _halve(self, structure: Structure, room: int) -> None:
-        """After memory ran out with ``room`` clients: free it, and have half as many in the next program."""
+        """After memory ran out with ``room`` clients: free it, and halve the next program."""
         if room == 1:
             raise UserError(
                 "hardware.stack: out of GPU memory with one client at a time; a smaller training.batch takes less"
@@ -128,8 +128,8 @@ class Stacked:
 
     def _train_chunk(self, structure: Structure, chunk: list[LocalTraining], room: int) -> list[Trained]:
         before = [self._right(request, request.weights, request.buffers) for request in chunk]
-        heat = [self._heat(request) for request in chunk] if structure.heat else None
-        phases = plan_chunk(structure, chunk, heat)
+        temperatures = [self._temperatures(request) for request in chunk] if structure.temperatures else None
+        phases = plan_chunk(structure, chunk, temperatures)
         program = self._program(structure, room)
         program.load(chunk)
         with _tf32(self.tf32):
@@ -146,16 +146,16 @@ class Stacked:
         return results
 
     def _program(self, structure: Structure, clients: int) -> Program:
-        """The structure's program; a larger one takes its place when it has no place for so many clients."""
+        """The structure's program, replaced by a larger one when it is too narrow for ``clients``."""
         program = self.programs.get(structure)
         if program is None or program.clients < clients:
-            self.programs.pop(structure, None)  # its memory is free before the next one is made
+            self.programs.pop(structure, None)  # frees its memory before the next one allocates
             room, data = clients if self.stack else width(clients), self.measuring.data
             program = Program(self.blueprint, data, structure, room, self.dtype, self.autocast, shrinks=self.stack == 0)
             self.programs[structure] = program
         return program
 
-    def _heat(self, request: LocalTraining) -> Tensor:
+    def _temperatures(self, request: LocalTraining) -> Tensor:
         """(T_i, scale_i) [n, 2] of the client's images under its starting weights."""
         logits = self.logits([Inference(request.weights, request.buffers, request.rows, "train")])[0]
         labels = self.measuring.data.labels[request.rows.to(self.measuring.device)].cpu()
@@ -165,7 +165,7 @@ class Stacked:
         return torch.stack(values, 1)
 
     def _right(self, request: LocalTraining, weights: Tensor, buffers: Tensor) -> int:
-        """How many of the client's test images are right under these weights."""
+        """How many of the client's test images are classified correctly under these weights."""
         if not len(request.test_rows):
             return 0
         logits = self.logits([Inference(weights, buffers, request.test_rows)])[0]
@@ -175,7 +175,7 @@ class Stacked:
 
 @contextmanager
 def _tf32(wanted: bool) -> Iterator[None]:
-    """TF32 on CUDA within, and what was set before afterwards."""
+    """TF32 on CUDA inside the block; the previous setting afterwards."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     found = matmul.allow_tf32, cudnn.allow_tf32
     matmul.allow_tf32 = cudnn.allow_tf32 = wanted

@@ -1,4 +1,4 @@
-"""How many clients fit side by side: bytes that a client takes in a stack, and bytes that are free."""
+"""How many clients fit into a stack: bytes per client, and bytes that are free."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHARE = {"cuda": 0.8, "cpu": 0.5}
 
 
 def client_bytes(blueprint: Blueprint, data: ImageData, structure: Structure, dtype: torch.dtype) -> int:
-    """Bytes that one client takes in a stack at the height of a step: its state, and what the step computes.
+    """Peak bytes of one client in a stack: its state, and the tensors of a step.
 
     Counted on the program itself, as half of a step of two clients whose tensors have no memory.
     """
@@ -35,7 +35,7 @@ def client_bytes(blueprint: Blueprint, data: ImageData, structure: Structure, dt
 
 
 class _Tally(TorchDispatchMode):
-    """Counts the bytes of tensors made within, while they live; ``peak``: the most there were at once."""
+    """Counts the bytes of live tensors made inside the block; ``peak``: their maximum."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class _Tally(TorchDispatchMode):
 
 
 def free_bytes(device: torch.device) -> float:
-    """What stacks on ``device`` may take of what is free now; infinite where the system does not say."""
+    """Bytes that stacks on ``device`` may use of those free now; infinite where the system does not say."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return (torch.cuda.mem_get_info(device)[0] + unused) * SHARE["cuda"]
@@ -71,7 +71,7 @@ def free_bytes(device: torch.device) -> float:
 
 
 def available(meminfo: Path) -> float:
-    """Bytes that the system could give to a program, from Linux's ``/proc/meminfo``; infinite where it does not say."""
+    """Available bytes of RAM, from Linux's ``/proc/meminfo``; infinite where it does not say."""
     try:
         lines = meminfo.read_text(encoding="ascii").splitlines()
     except OSError:

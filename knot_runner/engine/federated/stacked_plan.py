@@ -1,4 +1,4 @@
-"""What a stack of clients will see, step by step: clients grouped by structure, their draws as index tensors."""
+"""The steps of a stack of clients, planned ahead: clients grouped by structure, their draws as index tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import LocalTraining, Phase
 
-#: Row number of padding: a place in a batch that no image fills.
+#: Row number of padding: a batch position without an image.
 PADDING = -1
 #: Batches are padded to their full size up to this; a larger one (a whole client as one batch) only to the client's.
 FULL_BATCH = 64
@@ -20,9 +20,9 @@ FULL_BATCH = 64
 
 @dataclass(frozen=True)
 class Structure:
-    """What clients must have in common to be one program; everything else of a recipe is numbers, one per client.
+    """What clients must share to train in one program; the rest of a recipe is one number per client.
 
-    ``room``: images a step has place for. ``trains``: what each phase trains.
+    ``room``: batch positions of a step. ``trains``: what each phase trains. ``temperatures``: per sample.
     """
 
     room: int
@@ -32,7 +32,7 @@ class Structure:
     decay_biases: bool
     proximal: bool
     control: bool
-    heat: bool
+    temperatures: bool
     augment: str
     frozen_statistics: bool
 
@@ -42,13 +42,13 @@ class PhasePlan:
     """The steps of one phase for K clients, on the CPU; S is the largest client's number of steps.
 
     ``rows`` [S, K, B] int64 rows of the train images, or ``PADDING``; ``crops`` [S, K, B, 3] int64 (down, across, flip)
-    and ``heat`` [S, K, B, 2] (T_i, scale_i), or None; ``active`` [S]: clients 0..active-1 have a step there.
+    and ``temperatures`` [S, K, B, 2] (T_i, scale_i), or None; ``active`` [S]: clients 0..active-1 have a step there.
     """
 
     trains: str
     rows: Tensor
     crops: Tensor | None
-    heat: Tensor | None
+    temperatures: Tensor | None
     active: list[int]
 
 
@@ -64,7 +64,7 @@ def structure_of(request: LocalTraining) -> Structure:
         decay_biases=recipe.decay_biases,
         proximal=recipe.proximal != 0,
         control=request.control is not None,
-        heat=recipe.hard_temperature is not None,
+        temperatures=recipe.hard_temperature is not None,
         augment=recipe.augment,
         frozen_statistics=recipe.frozen_statistics,
     )
@@ -85,16 +85,18 @@ def chunks(cohort: list[LocalTraining], stack: int) -> Iterator[tuple[Structure,
             yield structure, members[at : at + size]
 
 
-def plan_chunk(structure: Structure, chunk: list[LocalTraining], heat: list[Tensor] | None) -> list[PhasePlan]:
-    """Every phase's steps for the clients of ``chunk``. ``heat``: (T_i, scale_i) [n, 2] of each client's images."""
-    clients = [_client(structure, request, heat[k] if heat else None) for k, request in enumerate(chunk)]
+def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: list[Tensor] | None) -> list[PhasePlan]:
+    """Every phase's steps for the clients of ``chunk``. ``temperatures``: each client's (T_i, scale_i) [n, 2]."""
+    per_client = temperatures or [None] * len(chunk)
+    clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]
     phases = []
     for number, trains in enumerate(structure.trains):
-        rows, crops, warmth = zip(*(client[number] for client in clients), strict=True)
+        rows, crops, per_sample = zip(*(client[number] for client in clients), strict=True)
         counts = torch.tensor([len(each) for each in rows])
         last = [int((counts > step).nonzero().max()) + 1 for step in range(int(counts.max()))]
         crops = _stacked(crops, 0) if structure.augment != "none" else None
-        phases.append(PhasePlan(trains, _stacked(rows, PADDING), crops, _stacked(warmth, 1) if heat else None, last))
+        per_sample = _stacked(per_sample, 1) if temperatures else None
+        phases.append(PhasePlan(trains, _stacked(rows, PADDING), crops, per_sample, last))
     return phases
 
 
@@ -110,13 +112,13 @@ def _rank(request: LocalTraining) -> tuple[int, int, int, int]:
 
 
 def _client(
-    structure: Structure, request: LocalTraining, heat: Tensor | None
+    structure: Structure, request: LocalTraining, temperatures: Tensor | None
 ) -> list[tuple[Tensor, Tensor | None, Tensor | None]]:
-    """For each phase: rows [S, B], crops [S, B, 3] and heat [S, B, 2] of one client."""
+    """For each phase: rows [S, B], crops [S, B, 3] and temperatures [S, B, 2] of one client."""
     draws = local.epochs(request, structure.augment)
     phases = []
     for phase in _phases(request):
-        epochs = [_epoch(structure.room, request, heat, next(draws)) for _ in range(phase.epochs)]
+        epochs = [_epoch(structure.room, request, temperatures, next(draws)) for _ in range(phase.epochs)]
         phases.append(tuple(None if each[0] is None else torch.cat(each) for each in zip(*epochs, strict=True)))
     return phases
 
@@ -126,22 +128,22 @@ def _phases(request: LocalTraining) -> list[Phase]:
 
 
 def _epoch(
-    room: int, request: LocalTraining, heat: Tensor | None, epoch: local.Epoch
+    room: int, request: LocalTraining, temperatures: Tensor | None, epoch: local.Epoch
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     crops = None
     if epoch.shifts is not None and epoch.flips is not None:
         crops = _batches(torch.cat([epoch.shifts, epoch.flips[:, None].long()], 1), room, 0)
-    warmth = None if heat is None else _batches(heat[epoch.order], room, 1)
-    return _batches(request.rows[epoch.order], room, PADDING), crops, warmth
+    batched = None if temperatures is None else _batches(temperatures[epoch.order], room, 1)
+    return _batches(request.rows[epoch.order], room, PADDING), crops, batched
 
 
 def _batches(values: Tensor, room: int, fill: float) -> Tensor:
-    """[n, ...] -> [ceil(n / room), room, ...], the last batch filled up."""
+    """[n, ...] -> [ceil(n / room), room, ...], the last batch padded."""
     missing = -len(values) % room
     full = F.pad(values, (0, 0) * (values.dim() - 1) + (0, missing), value=fill)
     return full.view(-1, room, *values.shape[1:])
 
 
 def _stacked(clients: tuple[Tensor, ...], fill: float) -> Tensor:
-    """K tensors [S_k, ...] -> [S, K, ...], the shorter ones filled up."""
+    """K tensors [S_k, ...] -> [S, K, ...], the shorter ones padded."""
     return torch.nn.utils.rnn.pad_sequence(list(clients), padding_value=fill)

@@ -20,7 +20,7 @@ WARM_UP = 3
 
 
 class Program:
-    """State of at most ``clients`` clients of one structure on the device of ``data``, all of it allocated once.
+    """State of at most ``clients`` clients of one structure on the device of ``data``, allocated once.
 
     ``shrinks``: a step is as wide as the clients that still have one; otherwise always ``clients`` wide, so that a
     client's bits do not depend on which others are beside it (a kernel may round differently at another width). A graph
@@ -47,12 +47,13 @@ class Program:
         self.total = torch.zeros(clients, dtype=torch.float64, device=self.device)
         self.rows = torch.full((clients, structure.room), PADDING, device=self.device)
         self.crops = self.rows.new_zeros(*self.rows.shape, 3) if structure.augment != "none" else None
-        self.heat = torch.ones(*self.rows.shape, 2, dtype=dtype, device=self.device) if structure.heat else None
+        scaled = torch.ones(*self.rows.shape, 2, dtype=dtype, device=self.device) if structure.temperatures else None
+        self.temperatures = scaled  # (T_i, scale_i)
         self.masks = [f"{name}.mask" for name, module in self.model.named_modules() if isinstance(module, BatchNorm)]
         self.graphs: dict[tuple[int, str], torch.cuda.CUDAGraph] = {}
 
     def load(self, chunk: list[LocalTraining]) -> None:
-        """Start the clients of ``chunk``; places beyond them keep what they hold and are never trained."""
+        """Start the clients of ``chunk``; positions beyond them keep their values and are never trained."""
         k = len(chunk)
         self.weights[:k] = torch.stack([request.weights for request in chunk]).to(self.device, self.dtype)
         self.buffers[:k] = torch.stack([request.buffers for request in chunk]).to(self.device, self.dtype)
@@ -76,7 +77,7 @@ class Program:
     def run(self, phase: PhasePlan) -> None:
         """All steps of a phase, each for as many clients as still have one."""
         self.rows.fill_(PADDING)  # places beyond the chunk stay padding
-        pairs = [(self.rows, phase.rows), (self.crops, phase.crops), (self.heat, phase.heat)]
+        pairs = [(self.rows, phase.rows), (self.crops, phase.crops), (self.temperatures, phase.temperatures)]
         moved = [(place, values.to(self.device)) for place, values in pairs if place is not None and values is not None]
         for step, active in enumerate(phase.active):
             for place, values in moved:
@@ -111,7 +112,7 @@ class Program:
     def step(self, k: int, trains: str) -> None:
         """One step of clients 0..k-1, in place; a client whose rows are all padding is left as it is.
 
-        Reads rows, crops and heat; changes weights, velocity, running statistics and the sum of losses.
+        Reads rows, crops and temperatures; changes weights, velocity, running statistics and the sum of losses.
         """
         real = self.rows[:k] != PADDING
         alive = real.any(1)
@@ -143,10 +144,11 @@ class Program:
             logits = vmap(self._forward)(leaves, buffers, images, real).to(self.dtype)
         # the truth picked by a mask, not by index: nll_loss and gather have atomics in their CUDA gradients
         others = self.data.labels[rows][..., None] != torch.arange(logits.shape[-1], device=self.device)
-        temperature = self.numbers["temperature"][:k, None] if self.heat is None else self.heat[:k, :, :1]
+        per_sample = self.temperatures
+        temperature = self.numbers["temperature"][:k, None] if per_sample is None else per_sample[:k, :, :1]
         losses = -torch.log_softmax(logits / temperature, -1).masked_fill(others, 0).sum(-1)
-        if self.heat is not None:
-            losses = losses * self.heat[:k, :, 1]
+        if per_sample is not None:
+            losses = losses * per_sample[:k, :, 1]
         return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
 
     def _casts(self) -> contextlib.AbstractContextManager[object]:

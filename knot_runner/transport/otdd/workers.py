@@ -1,4 +1,4 @@
-"""Worker processes of one thread each that share the samples; a killed parent leaves none behind."""
+"""Worker processes of one thread each that share the samples; they die with their parent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from knot_runner.util.processes import Memory, aligned, die_with_parent, prepare
 Work = Callable[[Any, list[np.ndarray]], Any]
 
 
-#: what a worker needs, and takes seconds to import
+#: slow imports of a worker
 _PRELOADED = ["knot_runner.transport.otdd.matrix"]
 
 
@@ -43,7 +43,7 @@ class SharedArrays:
 
 
 class OtddPool:
-    """``workers`` processes that carry out tasks on ``arrays``; with one worker, this process does it itself.
+    """``workers`` processes that run tasks on ``arrays``; with one worker, this process runs them itself.
 
     Use it in a ``with`` statement: at its end, however it ends, the processes are gone.
     """
@@ -84,35 +84,35 @@ class OtddPool:
                 yield from ((index, work(task, self._arrays)) for index, task in enumerate(tasks))
             return
         try:
-            yield from self._dealt(work, tasks)
+            yield from self._pooled(work, tasks)
         except (EOFError, ConnectionError):
             raise UserError(
                 "hardware.workers: a worker process died (out of memory?); repeat the command to go on, "
                 "with hardware.workers=1 if it dies again"
             ) from None
 
-    def _dealt(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        waiting, under_way = enumerate(tasks), {}
+    def _pooled(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        waiting, in_flight = enumerate(tasks), {}
 
         def begin(pipe: connection.Connection) -> None:
             for index, task in islice(waiting, 1):
-                under_way[pipe] = index
+                in_flight[pipe] = index
                 pipe.send((work, task))
 
         for pipe in self._pipes:
             begin(pipe)
-        while under_way:
-            for pipe in connection.wait(list(under_way)):
+        while in_flight:
+            for pipe in connection.wait(list(in_flight)):
                 problem, result = pipe.recv()
                 if problem is not None:
                     raise problem
-                index = under_way.pop(pipe)
+                index = in_flight.pop(pipe)
                 begin(pipe)
                 yield index, result
 
 
 def _serve(pipe: connection.Connection, shared: SharedArrays) -> None:
-    """Life of a worker: carry out tasks until the pipe closes or the parent dies."""
+    """Loop of a worker: run tasks until the pipe closes or the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its workers itself
     die_with_parent()
     arrays = shared.arrays()

@@ -1,4 +1,4 @@
-"""Shared memory holds what was put in, and slots are lent so that nothing in use is overwritten."""
+"""Shared memory holds what was put in, and slots are allocated so that nothing in use is overwritten."""
 
 import pytest
 import torch
@@ -36,29 +36,29 @@ def test_a_slot_holds_a_model_or_a_chunk_of_logits():
     slots.memory.close()
 
 
-def shelf(count):
+def allocator(count):
     slots = Slots.make(count, MODELS["mlp"], torch.float32)
     return slots, SlotAllocator(slots, range(count))
 
 
 def test_what_requests_share_is_written_once():
-    slots, lent = shelf(3)
+    slots, allocated = allocator(3)
     vector = torch.ones(slots.parameters)
-    first = lent.lend(vector)
+    first = allocated.acquire(vector)
     vector.fill_(5)  # had it been written again, this would show
-    assert lent.lend(vector) == first and float(slots.model(first)[0][0]) == 1
-    lent.clear()
-    assert float(slots.model(lent.lend(vector))[0][0]) == 5
+    assert allocated.acquire(vector) == first and float(slots.model(first)[0][0]) == 1
+    allocated.clear()
+    assert float(slots.model(allocated.acquire(vector))[0][0]) == 5
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(1, 3))
 def test_nothing_that_is_being_read_is_overwritten(wanted, readers):
-    slots, lent = shelf(readers)
+    slots, allocated = allocator(readers)
     vectors = [torch.full((slots.parameters,), float(number)) for number in range(6)]
     reading = []
     for number in wanted:
         if len(reading) == readers:
-            lent.give_back(reading.pop(0)[1])
-        reading.append((number, lent.lend(vectors[number])))
+            allocated.release(reading.pop(0)[1])
+        reading.append((number, allocated.acquire(vectors[number])))
         assert all(float(slots.model(slot)[0][-1]) == value for value, slot in reading)
     slots.memory.close()

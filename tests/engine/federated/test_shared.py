@@ -88,34 +88,34 @@ def alone(plan):
 
 
 @pytest.fixture(scope="module")
-def desk():
-    """A desk, what it said, and a run that keeps its workers; each test's runs come and go."""
+def pool():
+    """A pool, what it said, and a run that keeps its workers; each test's runs come and go."""
     said = []
-    desk = EnginePool(said.append)
-    keeper = desk.engine(hardware(), MODEL, DATA, TEST)
-    yield desk, said, keeper
-    desk.close()
+    pool = EnginePool(said.append)
+    keeper = pool.engine(hardware(), MODEL, DATA, TEST)
+    yield pool, said, keeper
+    pool.close()
 
 
-def engine(desk):
-    return desk.engine(hardware(), MODEL, DATA, TEST)
+def engine(pool):
+    return pool.engine(hardware(), MODEL, DATA, TEST)
 
 
-def test_runs_in_threads_get_the_bits_of_each_alone(desk):
-    found = in_threads(*(lambda plan=plan: played(engine(desk[0]), plan) for plan in PLANS))
+def test_runs_in_threads_get_the_bits_of_each_alone(pool):
+    found = in_threads(*(lambda plan=plan: played(engine(pool[0]), plan) for plan in PLANS))
     assert all(same_bits(a, alone(plan)) for a, plan in zip(found, PLANS, strict=True))
 
 
-def test_what_is_wrong_with_one_run_is_raised_there_alone(desk):
+def test_what_is_wrong_with_one_run_is_raised_there_alone(pool):
     (request, *_) = requests(PLANS[0], 0, flat.initial(MODEL, 0)[0])
 
     def wrong(**changes):
-        return lambda: engine(desk[0]).train([request, replace(request, **changes), request, request])
+        return lambda: engine(pool[0]).train([request, replace(request, **changes), request, request])
 
     far, short, *others = in_threads(
         wrong(rows=torch.tensor([10**6])),
         wrong(weights=request.weights[:7]),
-        *(lambda plan=plan: played(engine(desk[0]), plan) for plan in PLANS[:2]),
+        *(lambda plan=plan: played(engine(pool[0]), plan) for plan in PLANS[:2]),
     )
     assert isinstance(far, RuntimeError) and "IndexError" in str(far)  # in the worker
     assert isinstance(short, RuntimeError) and "size" in str(short)  # on the way there
@@ -129,15 +129,15 @@ class Deadly(Recipe):
         return os._exit, (1,)
 
 
-def test_a_worker_that_dies_is_followed_by_another_and_a_deadly_request_by_an_error(desk):
-    desk, said, keeper = desk
+def test_a_worker_that_dies_is_followed_by_another_and_a_deadly_request_by_an_error(pool):
+    pool, said, keeper = pool
     said.clear()
     doomed, *others = in_threads(
-        lambda: engine(desk).train([
+        lambda: engine(pool).train([
             replace(request, recipe=Deadly(**vars(request.recipe)))
             for request in list(requests(PLANS[0], 0, flat.initial(MODEL, 0)[0]))[:1]
         ]),
-        *(lambda plan=plan: played(engine(desk), plan) for plan in PLANS[:2]),
+        *(lambda plan=plan: played(engine(pool), plan) for plan in PLANS[:2]),
     )  # fmt: skip
     assert isinstance(doomed, UserError) and str(doomed).startswith("hardware.workers: a worker process died")
     assert all(same_bits(a, alone(plan)) for a, plan in zip(others, PLANS, strict=False))
@@ -145,8 +145,8 @@ def test_a_worker_that_dies_is_followed_by_another_and_a_deadly_request_by_an_er
     assert len(keeper.train(list(requests(PLANS[0], 0, flat.initial(MODEL, 0)[0])))) == len(SIZES)
 
 
-def test_a_worker_killed_at_work_changes_no_bit(desk):
-    desk, said, keeper = desk
+def test_a_worker_killed_at_work_changes_no_bit(pool):
+    pool, said, keeper = pool
     said.clear()
     (request, *_) = requests(PLANS[0], 0, flat.initial(MODEL, 0)[0])
     slow = replace(request, recipe=replace(request.recipe, phases=(Phase(2000),)))
@@ -165,29 +165,29 @@ def workers(member):
     return [worker._process and worker._process.pid for worker in member._shared.engine._pool._workers]
 
 
-def test_closing_the_desk_ends_whoever_waits_and_every_worker():
-    desk = EnginePool(lambda text: None)
-    keeper = desk.engine(hardware(workers=1), MODEL, DATA, TEST)
-    other = desk.engine(hardware(workers=1), MODEL, DATA, TEST)
+def test_closing_the_pool_ends_whoever_waits_and_every_worker():
+    pool = EnginePool(lambda text: None)
+    keeper = pool.engine(hardware(workers=1), MODEL, DATA, TEST)
+    other = pool.engine(hardware(workers=1), MODEL, DATA, TEST)
     pids = workers(keeper)
     (request, *_) = requests(PLANS[0], 0, flat.initial(MODEL, 0)[0])
     endless = replace(request, recipe=replace(request.recipe, phases=(Phase(10**9),)))
-    end = threading.Timer(0.3, desk.close)
+    end = threading.Timer(0.3, pool.close)
     end.start()
     found = in_threads(lambda: keeper.train([endless]), lambda: other.train([request, endless]))
     end.join()
     assert all(isinstance(each, Ended) for each in found)
     assert len(pids) == 1 and not Path(f"/proc/{pids[0]}").exists()
     with pytest.raises(Ended):
-        desk.engine(hardware(), MODEL, DATA, TEST)
-    keeper.close(), other.close(), desk.close()
+        pool.engine(hardware(), MODEL, DATA, TEST)
+    keeper.close(), other.close(), pool.close()
 
 
 def test_runs_share_an_engine_if_model_data_and_hardware_are_the_same():
-    desk = EnginePool(lambda text: None)
+    pool = EnginePool(lambda text: None)
 
     def engine(model="mlp", data=DATA, **changes):
-        return desk.engine(hardware("loop", **changes), MODELS[model], data, TEST)._shared
+        return pool.engine(hardware("loop", **changes), MODELS[model], data, TEST)._shared
 
     first = engine()
     view = replace(DATA, pixels=torch.from_numpy(DATA.pixels.numpy()), mean=DATA.mean.clone())
@@ -197,28 +197,28 @@ def test_runs_share_an_engine_if_model_data_and_hardware_are_the_same():
         engine(data=replace(DATA, mean=DATA.mean + 1)), engine(threads=2), engine(workers=1), engine(stack=3),
     ]  # fmt: skip
     assert len({first, *others}) == 1 + len(others)
-    desk.close()
+    pool.close()
 
 
 def test_an_engine_is_closed_with_its_last_run(monkeypatch):
     closed = []
     monkeypatch.setattr(Loop, "close", lambda self: closed.append(self))
-    desk = EnginePool(lambda text: None)
-    one, two = (desk.engine(hardware("loop"), MODEL, DATA, TEST) for _ in range(2))
+    pool = EnginePool(lambda text: None)
+    one, two = (pool.engine(hardware("loop"), MODEL, DATA, TEST) for _ in range(2))
     one.close(), one.close()
     assert not closed
     two.close()
     assert len(closed) == 1
-    three = desk.engine(hardware("loop"), MODEL, DATA, TEST)
+    three = pool.engine(hardware("loop"), MODEL, DATA, TEST)
     assert three._shared is not two._shared
     three.close()
 
 
 def test_the_loop_takes_one_run_at_a_time():
-    desk = EnginePool(lambda text: None)
+    pool = EnginePool(lambda text: None)
 
     def engine():
-        return desk.engine(hardware("loop"), MODEL, DATA, TEST)
+        return pool.engine(hardware("loop"), MODEL, DATA, TEST)
 
     found = in_threads(*(lambda plan=plan: played(engine(), plan) for plan in PLANS))
     device = torch.device("cpu")
@@ -226,11 +226,11 @@ def test_the_loop_takes_one_run_at_a_time():
         assert same_bits(a, played(Loop(MODEL, DATA, TEST, device, torch.float32), plan))
 
 
-def test_a_mistake_in_the_settings_names_the_key_and_leaves_the_desk_open():
-    desk = EnginePool(lambda text: None)
+def test_a_mistake_in_the_settings_names_the_key_and_leaves_the_pool_open():
+    pool = EnginePool(lambda text: None)
     with pytest.raises(UserError, match=r"^hardware\.precision: tf32"):
-        desk.engine(hardware(precision="tf32"), MODEL, DATA, TEST)
-    desk.engine(hardware("loop"), MODEL, DATA, TEST).close()
+        pool.engine(hardware(precision="tf32"), MODEL, DATA, TEST)
+    pool.engine(hardware("loop"), MODEL, DATA, TEST).close()
 
 
 def test_models_begun_in_threads_are_those_begun_one_after_another():
@@ -242,7 +242,7 @@ def test_models_begun_in_threads_are_those_begun_one_after_another():
 
 def test_an_engine_draws_nothing_from_the_generator_that_all_share():
     before = torch.get_rng_state()
-    desk = EnginePool(lambda text: None)
+    pool = EnginePool(lambda text: None)
     for name in ("loop", "stacked"):
-        desk.engine(hardware(name), MODELS["resnet_batch"], images(MODELS["resnet_batch"].shape), TEST).close()
+        pool.engine(hardware(name), MODELS["resnet_batch"], images(MODELS["resnet_batch"].shape), TEST).close()
     assert torch.equal(torch.get_rng_state(), before)

@@ -39,13 +39,13 @@ def patient(monkeypatch):
     monkeypatch.setattr(shared_batch, "WAIT_SECONDS", (60.0, 60.0))
 
 
-def engines(desk, count, **changes):
-    return [desk.engine(hardware("stacked", **changes), MODEL, DATA, TEST) for _ in range(count)]
+def engines(pool, count, **changes):
+    return [pool.engine(hardware("stacked", **changes), MODEL, DATA, TEST) for _ in range(count)]
 
 
 def test_runs_together_get_the_numbers_of_each_alone_in_float64(merged_sizes, patient):
-    desk = EnginePool(lambda text: None)
-    members = engines(desk, len(RUNS), precision="float64")
+    pool = EnginePool(lambda text: None)
+    members = engines(pool, len(RUNS), precision="float64")
     tasks = zip(members, RUNS, strict=True)
     found = in_threads(*(lambda e=e, p=p: played(e, p, dtype=torch.float64) for e, p in tasks))
     assert merged_sizes == [24, 24, 24]  # three rounds, each of them one program for all
@@ -56,8 +56,8 @@ def test_runs_together_get_the_numbers_of_each_alone_in_float64(merged_sizes, pa
 
 
 def test_a_fixed_stack_makes_the_bits_of_each_alone_in_float32(merged_sizes, patient):
-    desk = EnginePool(lambda text: None)
-    members = engines(desk, len(PLANS), stack=4)
+    pool = EnginePool(lambda text: None)
+    members = engines(pool, len(PLANS), stack=4)
     found = in_threads(*(lambda e=e, p=p: played(e, p) for e, p in zip(members, PLANS, strict=True)))
     assert merged_sizes == [18, 18, 18]
     for a, plan in zip(found, PLANS, strict=True):
@@ -66,23 +66,23 @@ def test_a_fixed_stack_makes_the_bits_of_each_alone_in_float32(merged_sizes, pat
 
 
 def test_a_run_that_computes_elsewhere_holds_nobody_up(merged_sizes):
-    desk = EnginePool(lambda text: None)
-    busy, *members = engines(desk, 3)
+    pool = EnginePool(lambda text: None)
+    busy, *members = engines(pool, 3)
     in_threads(*(lambda e=e, p=p: played(e, p, rounds=2) for e, p in zip(members, PLANS, strict=False)))
     assert sum(merged_sizes) == 24  # and both have come to their end
     busy.close()
 
 
 def test_a_run_that_ends_is_not_waited_for(merged_sizes, patient):
-    desk = EnginePool(lambda text: None)
-    one, two = engines(desk, 2)
+    pool = EnginePool(lambda text: None)
+    one, two = engines(pool, 2)
     found = in_threads(lambda: played(one, PLANS[0], rounds=1), lambda: played(two, PLANS[1], rounds=3))
     assert merged_sizes == [12, 6, 6] and not any(isinstance(each, Exception) for each in found)
 
 
 def test_a_cohort_that_cannot_be_trained_is_its_own_runs_trouble(patient):
-    desk = EnginePool(lambda text: None)
-    engine, other = engines(desk, 2)
+    pool = EnginePool(lambda text: None)
+    engine, other = engines(pool, 2)
     requests = cohort(MODEL, RECIPES["plain"], torch.float32)
     bad = [*requests[:2], replace(requests[2], rows=torch.tensor([10**6]))]
     wrong, right = in_threads(lambda: engine.train(bad), lambda: other.train(requests))
@@ -91,10 +91,10 @@ def test_a_cohort_that_cannot_be_trained_is_its_own_runs_trouble(patient):
     assert all(torch.equal(a.weights, b.weights) for a, b in zip(right, expected, strict=True))
 
 
-def test_closing_the_desk_ends_whoever_waits(patient):
-    desk = EnginePool(lambda text: None)
-    one, _ = engines(desk, 2)
-    end = threading.Timer(0.1, desk.close)
+def test_closing_the_pool_ends_whoever_waits(patient):
+    pool = EnginePool(lambda text: None)
+    one, _ = engines(pool, 2)
+    end = threading.Timer(0.1, pool.close)
     end.start()
     (found,) = in_threads(lambda: one.train(cohort(MODEL, RECIPES["plain"], torch.float32)))
     end.join()
@@ -146,9 +146,9 @@ def test_cohorts_that_differ_in_their_tensors_alone_have_one_order():
 
 def test_what_happens_to_the_stack_is_said_to_every_run_that_shares_it_once():
     said, alone, general = [], [], []
-    desk = EnginePool(general.append)
+    pool = EnginePool(general.append)
     listen = said.append
-    one, _, _ = (desk.engine(hardware("stacked"), MODEL, DATA, TEST, say) for say in (listen, listen, None))
-    desk.engine(hardware("stacked", precision="float64"), MODEL, DATA, TEST, alone.append)
+    one, _, _ = (pool.engine(hardware("stacked"), MODEL, DATA, TEST, say) for say in (listen, listen, None))
+    pool.engine(hardware("stacked", precision="float64"), MODEL, DATA, TEST, alone.append)
     one._shared._engine.say("smaller")
     assert (said, alone, general) == (["smaller"], [], ["smaller"])

@@ -24,9 +24,9 @@ def test_a_step_of_padding_changes_nothing(model):
     requests = cohort(blueprint, RECIPES["everything"])
     structure = structure_of(requests[0])
     program = Program(blueprint, images(blueprint.shape), structure, 4, torch.float64, False, shrinks=True)
-    heat = [torch.ones(len(request.rows), 2, dtype=torch.float64) for request in requests]
+    temperatures = [torch.ones(len(request.rows), 2, dtype=torch.float64) for request in requests]
     program.load(requests)
-    for phase in plan_chunk(structure, requests, heat):
+    for phase in plan_chunk(structure, requests, temperatures):
         program.run(phase)
     tensors = [*program.state, *program.velocity.values()]
     before = [tensor.clone() for tensor in tensors]
@@ -116,8 +116,8 @@ def test_capturing_changes_nothing_and_a_graph_serves_all_rounds(model, tapes):
     blueprint, recipe = MODELS[model], RECIPES["everything"]
     requests = cohort(blueprint, recipe)
     structure = structure_of(requests[0])
-    heat = [torch.ones(len(request.rows), 2, dtype=torch.float64) for request in requests]
-    phases, found = plan_chunk(structure, requests, heat), []
+    temperatures = [torch.ones(len(request.rows), 2, dtype=torch.float64) for request in requests]
+    phases, found = plan_chunk(structure, requests, temperatures), []
     for captures in (False, True):
         program = Program(blueprint, images(blueprint.shape), structure, 4, torch.float64, False, shrinks=True)
         program.captures = captures
