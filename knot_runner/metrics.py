@@ -1,11 +1,62 @@
-"""Measures on predicted probabilities: semantic distance, macro-F1, accuracy, and how data sets are joined to ALL."""
+"""Metrics of predictions, in one table: what each is called, how it is computed, printed, bounded and averaged.
+
+Everything that measures, sorts, prints, claims or plots reads :data:`METRICS`. A plug-in adds a metric of its own by
+``METRICS["name"] = Metric(...)``; it is then in every result, and tables, claims and ``compare`` take its name.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 
-#: Measure -> whether larger is better.
-METRICS = {"f1": True, "accuracy": True, "sd": False}
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric."""
+
+    #: as tables head it
+    title: str
+    better: Literal["higher", "lower"]
+    #: of a :class:`TestSet`; None where it is not known there (labels without coordinates). Without a function it is
+    #: measured where the run has what it needs: losses need logits, accuracy over clients needs the clients
+    function: Callable[[TestSet], float | None] | None = None
+    #: as differences and claims print it: ``unit`` is ``scale`` times what is stored
+    unit: str = ""
+    scale: float = 1.0
+    #: digits behind the point, of a value as it is stored and in its unit
+    digits: int = 3
+    unit_digits: int = 3
+    #: the largest value that it can take, as it is stored
+    top: float = math.inf
+    #: over data sets (ALL): of all examples together, or the mean over data sets
+    over: Literal["pooled", "mean"] = "pooled"
+    #: in narrow columns
+    short: str = ""
+    #: whether resampled test examples give it anew (``report/claims/items.py`` has its sums)
+    resampled: bool = False
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Predictions on one test set. ``scores`` [N, C]: the largest of a row is the predicted class; ``probabilities``
+    [N, C], float64; ``labels`` [N]; ``coordinates`` [C, d] of the labels, or None."""
+
+    __test__ = False  # not a class of tests
+
+    scores: np.ndarray
+    probabilities: np.ndarray
+    labels: np.ndarray
+    coordinates: np.ndarray | None
+
+    @functools.cached_property
+    def confusion(self) -> np.ndarray:
+        """See :func:`confusion`."""
+        return confusion(self.scores.argmax(1), self.labels, self.scores.shape[1])
 
 
 def confusion(predicted: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
@@ -35,6 +86,12 @@ def semantic_distance(probabilities: np.ndarray, labels: np.ndarray, coordinates
     return float(np.mean([distance[labels == label].mean() for label in np.unique(labels)]))
 
 
+def _semantic_distance(test: TestSet) -> float | None:
+    if test.coordinates is None:
+        return None
+    return semantic_distance(test.probabilities, test.labels, test.coordinates)
+
+
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Probabilities [N, C] of ``logits`` [N, C]."""
     raised = np.exp(logits - logits.max(1, keepdims=True))
@@ -49,6 +106,29 @@ def mean_cross_entropy(logits: np.ndarray, labels: np.ndarray, temperature: floa
     return float(np.mean(total - cooled[np.arange(len(labels)), labels]))
 
 
+#: By the key in ``metrics`` of ``result.json``, in the order in which they are shown.
+METRICS: dict[str, Metric] = {
+    "f1": Metric("macro F1", "higher", lambda test: macro_f1(test.confusion), "F1", top=1.0, resampled=True),
+    "accuracy": Metric(
+        "accuracy", "higher", lambda test: accuracy(test.confusion), "points", 100.0, unit_digits=2, top=1.0,
+        resampled=True,
+    ),
+    "sd": Metric(
+        "semantic distance", "lower", _semantic_distance, "SD", over="mean", short="SD", resampled=True
+    ),
+    "loss": Metric("loss", "lower", unit="nats"),
+    "tempered_loss": Metric("loss of logits / T", "lower", unit="nats"),
+    "client_accuracy": Metric("accuracy over clients", "higher", unit="points", scale=100.0, unit_digits=2, top=1.0),
+    "distance": Metric("distance", "lower"),
+}  # fmt: skip
+
+
+def measured(test: TestSet) -> dict[str, float]:
+    """Every metric that ``test`` gives."""
+    values = {name: metric.function(test) for name, metric in METRICS.items() if metric.function}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 #: What the rounds in a federated result count, as it says; those of earlier versions say nothing, and count from 0.
 ROUNDS_COUNT = "rounds trained"
 
@@ -60,16 +140,14 @@ def rounds_to_target(accuracies: list[tuple[int, float]], target: float | None) 
 
 
 def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> dict[str, float]:
-    """All measures of one data set."""
-    table = confusion(probabilities.argmax(1), labels, len(coordinates))
-    distance = semantic_distance(probabilities.astype(np.float64), labels, coordinates)
-    return {"f1": macro_f1(table), "accuracy": accuracy(table), "sd": distance}
+    """Every metric of one data set, from ``probabilities`` [N, C], ``labels`` [N], ``coordinates`` [C, d]."""
+    return measured(TestSet(probabilities, probabilities.astype(np.float64), labels, coordinates))
 
 
 def measure_all(
     predictions: dict[str, tuple[np.ndarray, np.ndarray]], coordinates: np.ndarray
 ) -> dict[str, dict[str, float]]:
-    """Measure -> data set or ``ALL`` -> value.
+    """Metric -> data set or ``ALL`` -> value.
 
     ALL is the pooled value for F1 and accuracy and the unweighted mean over data sets for SD, as deduced from the
     published tables (knot.md 1.7: the SD mean fits 24 of 24 rows, the pooled accuracy 8 of 8).
@@ -80,8 +158,9 @@ def measure_all(
         np.concatenate([y for _, y in predictions.values()]),
         coordinates,
     )
-    table = {name: {data: values[name] for data, values in each.items()} for name in METRICS}
-    for name in METRICS:
-        joined = np.mean(list(table[name].values())) if name == "sd" else pooled[name]
-        table[name]["ALL"] = float(joined)
+    table = {}
+    for metric in pooled:
+        values = {name: own[metric] for name, own in each.items() if metric in own}
+        mean = METRICS[metric].over == "mean"
+        table[metric] = {**values, "ALL": float(np.mean(list(values.values()))) if mean else pooled[metric]}
     return table

@@ -122,7 +122,7 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
     measured = [row for row in rows if "accuracy" in row]
     last = measured[-1]
     best = max(row["accuracy"] for row in measured)
-    keys = [key for key in ("accuracy", "f1", "loss", "tempered_loss", "sd") if key in last]
+    keys = ["accuracy", *(key for key in metrics.METRICS if key != "accuracy" and isinstance(last.get(key), float))]
     curve = [(row["round"], row["accuracy"]) for row in measured]
     return {
         "metrics": {key: {"ALL": last[key]} for key in keys} | {"client_accuracy": last["client_accuracy"]},

@@ -53,19 +53,15 @@ def predict_test(
 def score(
     predictions: TestPredictions, population: Population, temperature: float, coordinates: list[list[float]] | None
 ) -> dict[str, Any]:
-    """Accuracy, macro-F1, loss at T=1 and at ``temperature``, semantic distance where classes have coordinates, and the
-    clients' accuracies: over all test images (weighted), over clients (unweighted), and of each."""
+    """Every metric of the table (semantic distance where classes have coordinates), loss at T=1 and at ``temperature``,
+    and the clients' accuracies: over all test images (weighted), over clients (unweighted), and of each."""
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
-    table = metrics.confusion(logits.argmax(1), labels, logits.shape[1])
+    points = None if coordinates is None else np.asarray(coordinates, dtype=np.float64)
     row: dict[str, Any] = {
-        "accuracy": metrics.accuracy(table),
-        "f1": metrics.macro_f1(table),
+        **metrics.measured(metrics.TestSet(logits, metrics.softmax(logits), labels, points)),
         "loss": metrics.mean_cross_entropy(logits, labels, 1.0),
         "tempered_loss": metrics.mean_cross_entropy(logits, labels, temperature),
     }
-    if coordinates is not None:
-        points = np.asarray(coordinates, dtype=np.float64)
-        row["sd"] = metrics.semantic_distance(metrics.softmax(logits), labels, points)
     row["client_accuracy"] = over_clients(predictions.clients, [len(rows) for rows in population.test])
     row["clients"] = predictions.clients
     return row

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from knot_runner.metrics import METRICS
 from knot_runner.report.statistics import clipped_interval
 
-#: Metric -> title and direction.
-SHOWN_METRICS = {
-    "f1": ("macro F1", "higher"),
-    "accuracy": ("accuracy", "higher"),
-    "sd": ("semantic distance", "lower"),
-}
 #: The methods of the paper, in its order.
 METHOD_NAMES = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for weighting in "adue")
 
@@ -71,7 +66,7 @@ class ColumnGroup:
         """Name of a column; where ALL is the only one, that of what is measured."""
         if self.head or self.heads:
             return self.head or self.heads[column]
-        return SHOWN_METRICS[self.key][0] if self.columns == ("ALL",) else self.columns[column]
+        return METRICS[self.key].title if self.columns == ("ALL",) else self.columns[column]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from knot_runner.metrics import METRICS
 from knot_runner.records import read_result
 from knot_runner.report.text import duration
 from knot_runner.sweep.plan import PlannedJob
@@ -125,9 +126,9 @@ def ended_line(result: dict) -> str:
     """``done, accuracy .912, 12 s``: what one finished run came to, in few words."""
     if result["status"] != "done":
         return "diverged"
-    found = [
-        f"{name} {values['ALL']:.3f}"
-        for name, values in result.get("metrics", {}).items()
-        if isinstance(values, dict) and isinstance(values.get("ALL"), float) and name in ("accuracy", "f1", "sd")
-    ]
+    found = []
+    for name, values in result.get("metrics", {}).items():
+        shown = name in METRICS and METRICS[name].function is not None
+        if shown and isinstance(values, dict) and isinstance(values.get("ALL"), float):
+            found.append(f"{name} {values['ALL']:.{METRICS[name].digits}f}")
     return ", ".join(["done", *found, duration(result.get("seconds", {}).get("total", 0))])

@@ -8,10 +8,11 @@ from rich.console import Group
 from rich.text import Text
 
 from knot_runner.config.settings.families import family_of_result, load
+from knot_runner.metrics import METRICS
 from knot_runner.report.records.clusters import cluster_lines
 from knot_runner.report.records.earlier import rounds_trained
 from knot_runner.report.records.summary_grid import DIM_TEXT, summary_grid, summary_lines
-from knot_runner.report.table_model import SHOWN_METRICS, display
+from knot_runner.report.table_model import display
 from knot_runner.report.tables.footnotes import kept_epochs as kept_of
 from knot_runner.report.text import number, plain
 
@@ -34,9 +35,9 @@ def summary_table(result: dict[str, Any]) -> Group:
 def distillation_summary(name: str, result: dict[str, Any]) -> Group:
     epoch = result.get("selected_epoch")
     table = summary_grid(name, "data set")
-    measures = [metric for metric in SHOWN_METRICS if metric in result["metrics"]]
+    measures = [metric for metric in METRICS if metric in result["metrics"]]
     for metric in measures:
-        table.add_column("SD" if metric == "sd" else SHOWN_METRICS[metric][0], justify="right", no_wrap=True)
+        table.add_column(METRICS[metric].short or METRICS[metric].title, justify="right", no_wrap=True)
     names = dict.fromkeys(data for metric in measures for data in result["metrics"][metric] if data != "ALL")
     for data in (*names, "ALL"):
         if data == "ALL":
@@ -68,22 +69,13 @@ def _change(result: dict[str, Any], metric: str, dataset: str) -> Text:
 
 # ------------------------------------------------------------------------------------------------- federated and probe
 
-#: Of the last round: what is measured, as result.json and as the table call it.
-OF_ROUND = {
-    "accuracy": "accuracy",
-    "f1": "macro F1",
-    "sd": "semantic distance",
-    "loss": "loss",
-    "tempered_loss": "loss of logits / T",
-}
-
 
 def federated_summary(name: str, result: dict[str, Any]) -> Group:
     table = summary_grid(name, "after the last round, all test images")
     table.add_column("", justify="right", no_wrap=True)
-    for metric, title in OF_ROUND.items():
-        if metric in result["metrics"]:
-            table.add_row(title, Text(number(result["metrics"][metric]["ALL"], 3), style="bold"))
+    for metric in ("accuracy", *(name for name in METRICS if name != "accuracy")):
+        if "ALL" in result["metrics"].get(metric, {}):
+            table.add_row(METRICS[metric].title, Text(number(result["metrics"][metric]["ALL"], 3), style="bold"))
     for key, title in (("weighted", "by images"), ("unweighted", "each alike"), ("clusters", "each cluster alike")):
         value = result["metrics"].get("client_accuracy", {}).get(key)
         if value is not None:

@@ -7,21 +7,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from knot_runner.metrics import METRICS
 from knot_runner.report.records.checks import Checks, is_count, is_number
 from knot_runner.report.records.clusters import clusters_valid
 from knot_runner.report.records.coreset import CORESET_KEYS, KNN
 from knot_runner.report.records.distance import DISTANCE
 from knot_runner.report.records.matrix import MATRIX
 
-#: Largest value each metric can take.
-TOP = {
-    "f1": 1.0,
-    "accuracy": 1.0,
-    "client_accuracy": 1.0,
-    "sd": math.inf,
-    "loss": math.inf,
-    "tempered_loss": math.inf,
-}
+#: Largest value that each metric can take.
+TOP = {name: metric.top for name, metric in METRICS.items()}
 
 
 def result_problem(result: Any, task: str, method: str, seed: int) -> str:

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from knot_runner.metrics import METRICS
 from knot_runner.report import paper_tables
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
 from knot_runner.report.statistics import mean_interval
 from knot_runner.report.table_model import (
     METHOD_NAMES,
-    SHOWN_METRICS,
     ColumnGroup,
     Parts,
     ResultTable,
@@ -93,9 +93,8 @@ def build_table(
 def _checked(kind: str, paper: str | None, metrics: Sequence[str]) -> dict[str, Any] | None:
     if kind not in TABLE_KINDS:
         raise UserError(f"there is no table of kind {kind!r}{nearest(kind, TABLE_KINDS)}")
-    known = {"temperatures": CHILLING_COLUMNS, "trace": metrics, "clustered": ACCURACY_WEIGHTINGS}.get(
-        kind, SHOWN_METRICS
-    )
+    own = {"temperatures": CHILLING_COLUMNS, "trace": metrics, "clustered": ACCURACY_WEIGHTINGS}
+    known = own.get(kind, [name for name, metric in METRICS.items() if metric.function])
     for metric in metrics:
         if metric not in known:
             raise UserError(f"there is no metric {metric!r}{nearest(metric, known)}")
@@ -184,9 +183,9 @@ def _roles(runs: list[Run]) -> dict[str, str]:
 
 
 def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> ColumnGroup:
-    name, better = SHOWN_METRICS[metric]
-    roles = _roles(runs)
-    return ColumnGroup(metric, f"{name} ({better} is better)", columns, tuple(roles.get(c, "") for c in columns))
+    shown, roles = METRICS[metric], _roles(runs)
+    title = f"{shown.title} ({shown.better} is better)"
+    return ColumnGroup(metric, title, columns, tuple(roles.get(c, "") for c in columns))
 
 
 # ------------------------------------------------------------------------------------------------ data sets and locals

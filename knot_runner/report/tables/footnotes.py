@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from knot_runner.metrics import METRICS
 from knot_runner.report import paper_tables
 from knot_runner.report.run_folders import UNUSED, Run
-from knot_runner.report.table_model import SHOWN_METRICS, ColumnGroup, TableRow
+from knot_runner.report.table_model import ColumnGroup, TableRow
 
 #: What ``task.source=embedded`` reads, by kind of run.
 GENERATED = "Generated text (task.source=embedded)"
@@ -112,7 +113,7 @@ def nearness(groups: Iterable[ColumnGroup], rows: list[TableRow]) -> list[str]:
         gaps = [cell.gap for row in rows for cell in row.cells[group.key] if cell.gap is not None]
         if gaps:
             near = sum(abs(gap) <= BAND + 1e-9 for gap in gaps)
-            name = SHOWN_METRICS[group.key][0]
+            name = METRICS[group.key].title
             lines.append(f"{name}: {near} of {len(gaps)} means lie within {BAND} of the paper's.")
     return lines
 
