@@ -17,7 +17,7 @@ from hydra.core.plugins import Plugins
 from hypothesis import HealthCheck, settings
 from omegaconf import DictConfig, OmegaConf
 
-from knot_runner.compose.catalog import config_folder
+from knot_runner.composing.catalog import config_folder
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a look-up would retry for half a minute where there is no network
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -90,7 +90,7 @@ def composed_once() -> Iterator[None]:
     """Hydra takes a tenth of a second for each of the thousands of configs that tests compose in one process; here each
     file of ``conf/`` is parsed once, and each choice of files composed once. Where a test brings a folder of its own,
     nothing that was composed is kept."""
-    from knot_runner.compose import commands
+    from knot_runner.composing import commands
 
     class ReadOnce(OmegaConf):
         @staticmethod

@@ -13,7 +13,7 @@ from pathlib import Path
 from knot_runner.config.settings.families import FAMILIES
 from knot_runner.util.processes import prepared
 
-PRELOADED = sorted({"knot_runner.sweep.job"}.union(*(family.preload for family in FAMILIES.values())))
+PRELOADED = sorted({"knot_runner.sweeps.job"}.union(*(family.preload for family in FAMILIES.values())))
 
 
 def there(out: Path, pattern: str) -> bool:

@@ -23,9 +23,9 @@ from unittest import mock
 
 from knot_runner.cli import launch
 from knot_runner.cli import main as cli
-from knot_runner.compose.catalog import GROUPS, choices
-from knot_runner.compose.commands import compose_jobs
-from knot_runner.compose.hydra_keys import DEFAULTS
+from knot_runner.composing.catalog import GROUPS, choices
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.composing.hydra_keys import DEFAULTS
 
 #: What Hydra's parser and Python would say.
 FOREIGN = (

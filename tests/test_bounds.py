@@ -6,7 +6,7 @@ import math
 import pytest
 
 from knot_runner.cli.main import main
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import PARTITION_SETTINGS, ModelSettings, build_run
 from knot_runner.config.settings.partition import Manual
 from knot_runner.config.strict import MAX_COUNT, MAX_NUMBER, build

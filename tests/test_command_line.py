@@ -6,8 +6,8 @@ import pytest
 
 from knot_runner.cli import launch
 from knot_runner.cli import main as cli
-from knot_runner.compose.commands import Command, compose_all
-from knot_runner.compose.overrides import MAX_JOBS, parse_overrides, values_of
+from knot_runner.composing.commands import Command, compose_all
+from knot_runner.composing.overrides import MAX_JOBS, parse_overrides, values_of
 from knot_runner.util.errors import UserError
 
 

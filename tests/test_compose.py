@@ -7,8 +7,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from knot_runner.compose.catalog import GROUPS, config_folder, describe_yaml
-from knot_runner.compose.commands import compose_all, compose_jobs, expand_preset
+from knot_runner.composing.catalog import GROUPS, config_folder, describe_yaml
+from knot_runner.composing.commands import compose_all, compose_jobs, expand_preset
 from knot_runner.util.errors import UserError
 
 

@@ -14,13 +14,13 @@ import pytest
 from safetensors.numpy import load_file
 
 from knot_runner.cli.main import main
-from knot_runner.compose.commands import compose_jobs
+from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.gaussians import draw_gaussians
 from knot_runner.pipelines import distance
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.distance import distance_draws
 from knot_runner.report.records.schema import result_problem
-from knot_runner.run import run
+from knot_runner.single_run import run
 from knot_runner.transport.federated.fedwad import distance_between
 from knot_runner.transport.federated.interpolate import wasserstein
 from knot_runner.transport.federated.measure import Measure

@@ -2,7 +2,7 @@
 
 import pytest
 
-from knot_runner.compose.commands import compose_jobs
+from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import run_id
 from knot_runner.util.errors import UserError
 

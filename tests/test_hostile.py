@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from knot_runner.util.errors import UserError
 
 BASE = ["task=femnist", "method=fedprox"]

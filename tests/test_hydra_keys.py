@@ -6,10 +6,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from knot_runner.cli import main as cli
-from knot_runner.compose.commands import compose_all
-from knot_runner.compose.hydra_keys import check_hydra
-from knot_runner.sweep import task
-from knot_runner.sweep.plan import new_plan, read_plan, write_plan
+from knot_runner.composing.commands import compose_all
+from knot_runner.composing.hydra_keys import check_hydra
+from knot_runner.sweeps import task
+from knot_runner.sweeps.plan import new_plan, read_plan, write_plan
 from knot_runner.util.errors import UserError
 from tests.test_command_line import refusal
 from tests.tiny import TINY_IMAGES

@@ -8,7 +8,7 @@ import pytest
 
 from knot_runner.cli.main import main
 from knot_runner.records import lock_of, lock_of_stage, lock_of_sweep, write_result, write_sealed
-from knot_runner.sweep import leftovers
+from knot_runner.sweeps import leftovers
 from knot_runner.util.files import locked
 from tests.tiny import TINY_IMAGES
 

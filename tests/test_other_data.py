@@ -11,7 +11,7 @@ import pytest
 
 from knot_runner.cli.main import main
 from knot_runner.cli.show import references
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from knot_runner.records import read_result
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.run_folders import load_runs

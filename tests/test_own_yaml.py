@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.compose import own_yaml
-from knot_runner.compose.catalog import config_folder
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing import own_yaml
+from knot_runner.composing.catalog import config_folder
+from knot_runner.composing.commands import compose_all
 from tests.test_command_line import refusal
 
 TARGET = "_target_: os.system"

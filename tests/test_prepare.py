@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from knot_runner.compose.commands import compose_jobs
+from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import BiasSettings
 from knot_runner.data import Examples, load_task
 from knot_runner.engine.store import Store

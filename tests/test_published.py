@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from knot_runner.compose.catalog import config_folder
-from knot_runner.compose.commands import compose_jobs
+from knot_runner.composing.catalog import config_folder
+from knot_runner.composing.commands import compose_jobs
 from knot_runner.report.row_keys import lookup
 
 EXPERIMENTS = {path.stem: yaml.safe_load(path.read_text()) for path in (config_folder() / "experiment").glob("*.yaml")}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from knot_runner.compose.commands import compose_jobs
+from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import run_id
 
 #: Where and how a run is carried out and shown, for every kind of run.

@@ -11,7 +11,7 @@ import safetensors.torch
 import wandb
 
 from knot_runner.cli.main import main
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import build_run
 from knot_runner.engine.loop import build_network
 from knot_runner.engine.requests import Network

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from knot_runner.compose.commands import compose_jobs
+from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.strict import build
 from knot_runner.util.errors import UserError
 

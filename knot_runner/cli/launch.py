@@ -15,20 +15,20 @@ from rich.console import Console
 from knot_runner import provenance
 from knot_runner.cli.progress import Live
 from knot_runner.cli.show import show
-from knot_runner.compose.catalog import config_folder
-from knot_runner.compose.commands import Command, compose_all
-from knot_runner.compose.job import ComposedJob, as_yaml, own_config
-from knot_runner.compose.overrides import config_dir_of, split_flags
-from knot_runner.compose.own_yaml import search_path
+from knot_runner.composing.catalog import config_folder
+from knot_runner.composing.commands import Command, compose_all
+from knot_runner.composing.job import ComposedJob, as_yaml, own_config
+from knot_runner.composing.overrides import config_dir_of, split_flags
+from knot_runner.composing.own_yaml import search_path
 from knot_runner.records import lock_of, lock_of_sweep, read_result
 from knot_runner.report.output import output
 from knot_runner.report.records.run_summary import summary_table
-from knot_runner.sweep import leftovers
-from knot_runner.sweep.board import Board
-from knot_runner.sweep.plan import Plan, PlannedJob, new_plan, read_outcomes, write_plan
-from knot_runner.sweep.state import clear_failure, status
-from knot_runner.sweep.summary import EXIT_FAILED, EXIT_USER_ERROR, sweep_summary
-from knot_runner.sweep.task import Outcome
+from knot_runner.sweeps import leftovers
+from knot_runner.sweeps.board import Board
+from knot_runner.sweeps.plan import Plan, PlannedJob, new_plan, read_outcomes, write_plan
+from knot_runner.sweeps.state import clear_failure, status
+from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR, sweep_summary
+from knot_runner.sweeps.task import Outcome
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import locked, require_writable
 
@@ -97,7 +97,7 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from knot_runner.pipelines.context import RunContext, Services  # torch: only now, and not for a mistyped key
-        from knot_runner.run import run
+        from knot_runner.single_run import run
 
         with Live(console) as live:
             text = as_yaml(job.config)
@@ -160,7 +160,7 @@ def _planned(job: ComposedJob) -> PlannedJob:
 
 def _launched(plan: Plan, command: Command, console: Console) -> list[Outcome]:
     """What the launcher returned; none where it broke, which is said: the records then tell the rest."""
-    from knot_runner.sweep.launching import launch
+    from knot_runner.sweeps.launching import launch
 
     try:
         return launch(plan, command.hydra)

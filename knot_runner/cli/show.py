@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from knot_runner import provenance
-from knot_runner.compose.job import ComposedJob
+from knot_runner.composing.job import ComposedJob
 from knot_runner.report import render
 from knot_runner.report.figures import registry as figures
 from knot_runner.report.output import output

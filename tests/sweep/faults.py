@@ -11,8 +11,8 @@ from dataclasses import replace
 import torch
 
 from knot_runner.methods.federated import FEDERATED, FederatedMethod, averaging
-from knot_runner.sweep import job
-from knot_runner.sweep.state import write_failure
+from knot_runner.sweeps import job
+from knot_runner.sweeps.state import write_failure
 
 
 def _raise():

@@ -1,8 +1,8 @@
 """Jobs and plans of sweeps, for tests that launch them by hand."""
 
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import run_id
-from knot_runner.sweep.plan import PlannedJob, new_plan, write_plan
+from knot_runner.sweeps.plan import PlannedJob, new_plan, write_plan
 from tests.tiny import TINY_IMAGES
 
 

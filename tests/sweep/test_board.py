@@ -8,10 +8,10 @@ from dataclasses import asdict
 from rich.console import Console
 
 from knot_runner.records import write_result
-from knot_runner.sweep import board
-from knot_runner.sweep.plan import PlannedJob
-from knot_runner.sweep.state import JobProgress, write_failure
-from knot_runner.sweep.summary import sweep_summary
+from knot_runner.sweeps import board
+from knot_runner.sweeps.plan import PlannedJob
+from knot_runner.sweeps.state import JobProgress, write_failure
+from knot_runner.sweeps.summary import sweep_summary
 
 
 def jobs(folder, count=3):

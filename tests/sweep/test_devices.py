@@ -4,9 +4,9 @@ import contextlib
 
 import pytest
 
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from knot_runner.engine.hardware import choose_device
-from knot_runner.sweep.devices import leased
+from knot_runner.sweeps.devices import leased
 from knot_runner.util.errors import UserError
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from tests.sweep.grids import LAUNCHERS, begun, command, faulty, results, sweep, sweep_apart
 from tests.tiny import TINY_IMAGES
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from knot_runner.config.settings import run_id
 from knot_runner.records import lock_of
 from knot_runner.report.records.run_summary import summary_table
-from knot_runner.sweep import driver, fused, job, task
+from knot_runner.sweeps import driver, fused, job, task
 from knot_runner.util.files import locked
 from tests.forked import Forked
 from tests.sweep.grids import LAUNCHERS, begun, faulty, results, small, sweep

@@ -6,10 +6,10 @@ import pytest
 
 from knot_runner.config.settings import run_id
 from knot_runner.records import write_result
-from knot_runner.sweep import job, launching, task
-from knot_runner.sweep.plan import PATIENT, STOP, PlannedJob, read_outcomes
-from knot_runner.sweep.state import read_failure, write_failure
-from knot_runner.sweep.summary import sweep_summary
+from knot_runner.sweeps import job, launching, task
+from knot_runner.sweeps.plan import PATIENT, STOP, PlannedJob, read_outcomes
+from knot_runner.sweeps.state import read_failure, write_failure
+from knot_runner.sweeps.summary import sweep_summary
 from tests.sweep.planned import composed, planned
 
 # ------------------------------------------------------------------------------------------------- Hydra's launchers

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from knot_runner.sweep import state
-from knot_runner.sweep.plan import (
+from knot_runner.sweeps import state
+from knot_runner.sweeps.plan import (
     PATIENT,
     STOP,
     PlannedJob,
@@ -16,7 +16,7 @@ from knot_runner.sweep.plan import (
     write_outcomes,
     write_plan,
 )
-from knot_runner.sweep.task import cause_of
+from knot_runner.sweeps.task import cause_of
 from knot_runner.util.errors import UserError
 
 

@@ -21,7 +21,7 @@ from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from knot_runner.compose.job import ComposedJob
+    from knot_runner.composing.job import ComposedJob
     from knot_runner.estimate.notes import Foreseen
     from knot_runner.estimate.pieces import Load
     from knot_runner.estimate.whole import SweepEstimate
@@ -67,7 +67,7 @@ class JobState:
 
 def check_command(arguments: list[str]) -> int:
     """List the jobs, what they share, and what those to do will take. Returns 2 where the sweep would stop at once."""
-    from knot_runner.compose.commands import compose_all
+    from knot_runner.composing.commands import compose_all
 
     options = parse_check(arguments)
     jobs, _ = compose_all(options.rest)
@@ -125,7 +125,7 @@ def _seconds(value: str) -> float:
 
 def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> JobState:
     """What the job's folder, and its lock, say of it; ``data``: what it would read, shared by a command's jobs."""
-    from knot_runner.sweep.state import read_failure, read_progress
+    from knot_runner.sweeps.state import read_failure, read_progress
 
     result = read_result(job.folder)
     if result is not None:

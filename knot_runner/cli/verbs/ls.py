@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from knot_runner.compose import catalog
+from knot_runner.composing import catalog
 from knot_runner.report.output import output
 from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
@@ -23,7 +23,7 @@ knot-runner ls [--config-dir=DIR] [plugins=[FILE.py]]: tasks, models, methods, p
 
 def ls_command(arguments: list[str]) -> int:
     """Print each group with its choices and what they are. Raises :class:`UserError`."""
-    from knot_runner.compose.overrides import config_dir_of, parse_overrides, split_flags
+    from knot_runner.composing.overrides import config_dir_of, parse_overrides, split_flags
 
     flags, words = split_flags(arguments)
     folder = config_dir_of(flags)

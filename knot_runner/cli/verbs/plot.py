@@ -19,7 +19,7 @@ def plot_command(arguments: list[str]) -> int:
     """Draw below ``<out>/figures`` and print the numbers that are drawn. Raises :class:`UserError`."""
     if arguments[:1] == ["partition"]:
         from knot_runner.cli.show import show_partition
-        from knot_runner.compose.commands import compose_all
+        from knot_runner.composing.commands import compose_all
 
         jobs, _ = compose_all(arguments[1:])
         for job in jobs:

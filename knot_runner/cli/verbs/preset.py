@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
-    from knot_runner.compose.job import ComposedJob
+    from knot_runner.composing.job import ComposedJob
 
 #: Moving the looks at claims after the runs would make them choose their own verdicts.
 SEEDS_KEY = "report.seeds"
@@ -58,7 +58,7 @@ def preset_of(arguments: list[str], verb: str) -> Preset:
         raise UserError(f"{SEEDS_KEY}: is planned before the runs, so it is set in the preset's YAML alone")
     if any(word.lstrip("+~").startswith("experiment=") for word in arguments[1:]):
         raise UserError(f"experiment: {verb} {arguments[0]} names the preset already; without experiment=... is right")
-    from knot_runner.compose.commands import compose_all
+    from knot_runner.composing.commands import compose_all
 
     experiment = f"experiment={arguments[0]}"
     jobs, _ = compose_all([experiment, *arguments[1:]])

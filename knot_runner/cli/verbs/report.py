@@ -42,7 +42,7 @@ def report_command(arguments: list[str]) -> int:
 
 def _about(name: str, rest: list[str]) -> str:
     """What the preset is, from the head of its YAML, which is ours or below ``--config-dir``."""
-    from knot_runner.compose.catalog import config_folder, headline
+    from knot_runner.composing.catalog import config_folder, headline
 
     own = [Path(flag.partition("=")[2]) for flag in rest if flag.startswith("--config-dir=")]
     paths = [folder / "experiment" / f"{name}.yaml" for folder in (*own, config_folder())]
@@ -52,7 +52,7 @@ def _about(name: str, rest: list[str]) -> str:
 def _standing(folder: Path) -> Standing:
     """What is known of a run that has no result."""
     from knot_runner.report.page.runs import Standing
-    from knot_runner.sweep.state import read_failure, read_progress
+    from knot_runner.sweeps.state import read_failure, read_progress
 
     at_work, failure = read_progress(folder), read_failure(folder)
     if at_work is not None:

@@ -22,12 +22,12 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from knot_runner.compose.job import run_folder
+from knot_runner.composing.job import run_folder
 from knot_runner.config.settings import Settings, build_run, run_id
 from knot_runner.config.settings.families import family_of
-from knot_runner.sweep.plan import STOP, Plan, read_plan
-from knot_runner.sweep.state import read_failure
-from knot_runner.sweep.task import Outcome, cause_of, end, outcome, run_in_process, server
+from knot_runner.sweeps.plan import STOP, Plan, read_plan
+from knot_runner.sweeps.state import read_failure
+from knot_runner.sweeps.task import Outcome, cause_of, end, outcome, run_in_process, server
 from knot_runner.util.processes import on_sigterm
 
 #: Deaths of a driver that a job may have been under way in before it runs by itself.
@@ -137,6 +137,6 @@ class _Driver:
 
 def in_driver(configs: list[dict[str, Any]], plan: str, together: int, env: dict[str, str], pipe: Connection) -> None:
     """Imported in the driver's process only: torch is not for the launcher."""
-    from knot_runner.sweep.driver import drive
+    from knot_runner.sweeps.driver import drive
 
     drive(configs, plan, together, env, pipe)

@@ -14,7 +14,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.compose.interpolations import check_growth, plain_config
+from knot_runner.composing.interpolations import check_growth, plain_config
 
 
 class Base:

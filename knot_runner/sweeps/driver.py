@@ -20,8 +20,8 @@ from knot_runner.engine.federated.shared import EnginePool
 from knot_runner.engine.hardware import choose_device
 from knot_runner.engine.shared_executor import ExecutorPool
 from knot_runner.pipelines.context import Services
-from knot_runner.sweep.job import JobWork, attempt, job_work
-from knot_runner.sweep.plan import Plan, read_plan
+from knot_runner.sweeps.job import JobWork, attempt, job_work
+from knot_runner.sweeps.plan import Plan, read_plan
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import die_with_parent, ended_by_sigterm
 

@@ -15,12 +15,12 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.compose.catalog import GROUPS, config_folder
-from knot_runner.compose.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
-from knot_runner.compose.interpolations import check_growth, plain_config
-from knot_runner.compose.job import ComposedJob
-from knot_runner.compose.override_errors import bad_override, message_text, missing_config, one_line
-from knot_runner.compose.overrides import (
+from knot_runner.composing.catalog import GROUPS, config_folder
+from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
+from knot_runner.composing.interpolations import check_growth, plain_config
+from knot_runner.composing.job import ComposedJob
+from knot_runner.composing.override_errors import bad_override, message_text, missing_config, one_line
+from knot_runner.composing.overrides import (
     check_count,
     config_dir_of,
     last_counts,
@@ -28,8 +28,8 @@ from knot_runner.compose.overrides import (
     split_flags,
     values_of,
 )
-from knot_runner.compose.own_yaml import in_a_loop, search_path
-from knot_runner.compose.swept import Base
+from knot_runner.composing.own_yaml import in_a_loop, search_path
+from knot_runner.composing.swept import Base
 from knot_runner.config.settings import Misfit, build_run
 from knot_runner.util.errors import UserError
 

@@ -11,8 +11,8 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.compose.catalog import choices, config_folder
-from knot_runner.compose.hydra_keys import LAUNCHERS
+from knot_runner.composing.catalog import choices, config_folder
+from knot_runner.composing.hydra_keys import LAUNCHERS
 from knot_runner.util.errors import nearest
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\ud800-\udfff]")

@@ -18,9 +18,9 @@ from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, O
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.compose.catalog import GROUPS, choices
-from knot_runner.compose.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, is_hydras
-from knot_runner.compose.override_errors import message_text, unreadable
+from knot_runner.composing.catalog import GROUPS, choices
+from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, is_hydras
+from knot_runner.composing.override_errors import message_text, unreadable
 from knot_runner.util.errors import UserError, nearest
 
 #: The key that names a class, at any depth of a value; a path may well have it in a name.

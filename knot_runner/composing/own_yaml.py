@@ -18,8 +18,8 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.compose.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, check_launcher_class, is_hydras
-from knot_runner.compose.override_errors import message_text
+from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, check_launcher_class, is_hydras
+from knot_runner.composing.override_errors import message_text
 from knot_runner.util.errors import UserError
 
 #: Bytes of a file, and values in it once its aliases are written out.

@@ -19,8 +19,8 @@ from rich.text import Text
 from knot_runner.metrics import METRICS
 from knot_runner.records import read_result
 from knot_runner.report.text import duration
-from knot_runner.sweep.plan import PlannedJob
-from knot_runner.sweep.state import JobProgress, read_failure, read_progress
+from knot_runner.sweeps.plan import PlannedJob
+from knot_runner.sweeps.state import JobProgress, read_failure, read_progress
 
 #: Seconds between two looks, and rows of jobs at work that are shown at most.
 REFRESH_SECONDS, MAX_ROWS = 1.0, 12

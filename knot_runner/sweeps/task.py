@@ -13,11 +13,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from knot_runner.compose.job import run_folder
+from knot_runner.composing.job import run_folder
 from knot_runner.config.settings import Settings, build_run, run_id
 from knot_runner.config.settings.families import family_of_algorithm
-from knot_runner.sweep.plan import STOP, Plan, read_plan
-from knot_runner.sweep.state import EXIT, Kind, clear_failure, status, write_failure
+from knot_runner.sweeps.plan import STOP, Plan, read_plan
+from knot_runner.sweeps.state import EXIT, Kind, clear_failure, status, write_failure
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import on_sigterm, prepared
 
@@ -96,7 +96,7 @@ def cause_of(code: int) -> tuple[Kind, str]:
 def server(settings: Settings) -> multiprocessing.context.BaseContext:
     """Where jobs' processes are forked from; it has imported what the first job (of ``settings``) needs."""
     family = family_of_algorithm(settings.method["algorithm"])
-    return prepared(["knot_runner.sweep.job", *family.preload])
+    return prepared(["knot_runner.sweeps.job", *family.preload])
 
 
 def start_job(target: Callable[..., None], arguments: tuple[Any, ...], settings: Settings) -> BaseProcess:
@@ -108,7 +108,7 @@ def start_job(target: Callable[..., None], arguments: tuple[Any, ...], settings:
 
 def in_job(*arguments: Any) -> None:
     """Imported in the job's process only: torch is not for the launcher."""
-    from knot_runner.sweep.job import in_own_process
+    from knot_runner.sweeps.job import in_own_process
 
     in_own_process(*arguments)
 

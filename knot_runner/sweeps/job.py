@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from knot_runner.compose.job import as_yaml, run_folder
+from knot_runner.composing.job import as_yaml, run_folder
 from knot_runner.config.settings import Settings, build_run, run_id
 from knot_runner.pipelines.context import RunContext, Services
 from knot_runner.records import lock_of
-from knot_runner.run import finished_result, run_locked
-from knot_runner.sweep.devices import leased
-from knot_runner.sweep.plan import STOP, Plan, read_plan
-from knot_runner.sweep.state import EXIT, JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
+from knot_runner.single_run import finished_result, run_locked
+from knot_runner.sweeps.devices import leased
+from knot_runner.sweeps.plan import STOP, Plan, read_plan
+from knot_runner.sweeps.state import EXIT, JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
 from knot_runner.util.errors import DiskFullError, UserError
 from knot_runner.util.files import FULL, BusyError, locked, write_atomic
 from knot_runner.util.processes import Ended, die_with_parent, ended_by_sigterm

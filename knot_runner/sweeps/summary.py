@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from knot_runner.records import read_result
-from knot_runner.sweep.plan import PlannedJob
-from knot_runner.sweep.state import read_failure, status
-from knot_runner.sweep.task import Outcome
+from knot_runner.sweeps.plan import PlannedJob
+from knot_runner.sweeps.state import read_failure, status
+from knot_runner.sweeps.task import Outcome
 
 #: Exit codes of a sweep: a job failed or diverged; or every failure is the user's input.
 EXIT_FAILED, EXIT_USER_ERROR = 1, 2

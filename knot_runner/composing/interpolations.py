@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 from omegaconf.grammar_parser import parse
 
-from knot_runner.compose.override_errors import message_text, one_line
+from knot_runner.composing.override_errors import message_text, one_line
 from knot_runner.util.errors import UserError
 
 #: Characters that the interpolations of one config may come to, and such as are not a plain ``${key}``.

@@ -19,9 +19,9 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from knot_runner.sweep.fused import Fused
-from knot_runner.sweep.plan import PATIENT, Plan, PlannedJob, write_outcomes
-from knot_runner.sweep.task import Outcome, run_task
+from knot_runner.sweeps.fused import Fused
+from knot_runner.sweeps.plan import PATIENT, Plan, PlannedJob, write_outcomes
+from knot_runner.sweeps.task import Outcome, run_task
 
 #: Hydra takes plug-ins of this package alone, which only an installed distribution could add to.
 PLUGINS = "hydra_plugins.knot_runner"
