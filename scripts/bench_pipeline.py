@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from knot_runner.compose.commands import compose_jobs
+from knot_runner.composing.commands import compose_jobs
 from knot_runner.data import load_task
 from knot_runner.engine import loop
 from knot_runner.engine.requests import Train

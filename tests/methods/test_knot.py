@@ -12,7 +12,7 @@ from knot_runner.engine.requests import Network, Predict, Train
 from knot_runner.engine.store import Store
 from knot_runner.methods import knot
 from knot_runner.methods.federation import Federation
-from knot_runner.methods.losses import cross_entropy_objective, distillation
+from knot_runner.methods.losses import cross_entropy, distillation
 from knot_runner.util.errors import UserError
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
@@ -80,7 +80,7 @@ def test_every_teacher_trains_by_itself_on_its_own_texts(run):
         assert (request.train.tokens, request.valid.tokens) == (("tokens", f"{own}-train"), ("tokens", f"{own}-valid"))
         assert request.network == federation().networks[own]
         assert request.start is None and request.seed == 7 and request.weights == "scratch"
-        assert request.objective.make is cross_entropy_objective and request.select == "f1"
+        assert request.objective.make is cross_entropy and request.select == "f1"
         assert request.training == (STAGES.pretrain if own == "hub" else STAGES.local)
     assert said[0] == {"near": 0.5, "far": 1.5, "hub": 2.5}
     assert [state[f"weights/{party}"] for party in PARTIES] == ["local/0.0", "local/0.1", "pretrain/0.2"]

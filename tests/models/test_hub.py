@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from knot_runner.compose.commands import compose_jobs
+from knot_runner.composing.commands import compose_jobs
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.pretrained import load_pretrained
 from knot_runner.pipelines.text_federation import load_vocabulary, weights_identity

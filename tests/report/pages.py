@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.cli.show import references
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from knot_runner.report.page.build import Asked, Page, build_page
 from knot_runner.report.page.runs import Standing
 from knot_runner.report.run_folders import Job

@@ -9,8 +9,8 @@ import yaml
 from knot_runner.cli.main import main
 from knot_runner.cli.show import references
 from knot_runner.cli.verbs.claims import claims_command
-from knot_runner.compose.catalog import config_folder
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.catalog import config_folder
+from knot_runner.composing.commands import compose_all
 from knot_runner.report import paper_tables
 from knot_runner.report.claims.spec import read_claims
 from knot_runner.report.claims.verdicts import judge

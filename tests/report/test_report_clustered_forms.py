@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from knot_runner.report import paper_tables
 from knot_runner.report.render import table_csv, table_latex, table_markdown
 from knot_runner.report.run_folders import Job

@@ -1,6 +1,6 @@
 """The line that says what a table's numbers were made with follows the composed settings."""
 
-from knot_runner.compose.commands import compose_jobs
+from knot_runner.composing.commands import compose_jobs
 from knot_runner.report.tables.made_with import made_with
 
 

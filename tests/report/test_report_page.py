@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from knot_runner.cli.show import references
 from knot_runner.cli.verbs.report import report_command
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from knot_runner.report.page.build import Page, build_page, render_page, write_page
 from knot_runner.report.page.runs import Standing
 from knot_runner.report.run_folders import Job

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from knot_runner.compose.catalog import config_folder
+from knot_runner.composing.catalog import config_folder
 from knot_runner.report import paper_tables
 from knot_runner.report.claims.spec import read_claims
 from knot_runner.report.table_model import METHOD_NAMES as EIGHT

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from knot_runner.data import load_task, shared
 from knot_runner.data.images import load_images
 from knot_runner.data.shared import SharedTasks
 from knot_runner.pipelines.context import RunContext, Services
-from knot_runner.run import run
+from knot_runner.single_run import run
 from knot_runner.util.errors import UserError
 from tests.tiny import TINY, TINY_IMAGES
 
