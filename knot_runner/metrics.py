@@ -123,6 +123,11 @@ METRICS: dict[str, Metric] = {
 }  # fmt: skip
 
 
+def computed_metrics() -> list[str]:
+    """Names of the metrics that are computed of predictions on a test set."""
+    return [name for name, metric in METRICS.items() if metric.function]
+
+
 def measured(test: TestSet) -> dict[str, float]:
     """Every metric that ``test`` gives."""
     values = {name: metric.function(test) for name, metric in METRICS.items() if metric.function}

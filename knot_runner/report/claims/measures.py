@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report.claims.pairs import ModelSide, unread
 from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
 from knot_runner.report.row_keys import lookup
@@ -28,17 +30,25 @@ class ClaimMeasure:
     top: float | None = None
 
 
-#: ``result.a.b`` besides: a number of ``result.json``.
-CLAIM_MEASURES = {
-    "accuracy": ClaimMeasure("points", 2, 100.0, "accuracy", items=True, tested=True, top=100.0),
-    "f1": ClaimMeasure("F1", 3, 1.0, "f1", items=True, tested=True, top=1.0),
-    "sd": ClaimMeasure("SD", 3, 1.0, "sd", items=True, tested=True),
-    "loss": ClaimMeasure("nats", 3, 1.0, "tempered_loss", tested=True),
-    "plain_loss": ClaimMeasure("nats", 3, 1.0, "loss", tested=True),
-    "rounds": ClaimMeasure("rounds", 2, tested=True),
-    "ari": ClaimMeasure("ARI", 3),
-    "gap": ClaimMeasure("%", 3, 100.0),
-}
+def _of_metric(name: str) -> ClaimMeasure:
+    metric = METRICS[name]
+    top = metric.top * metric.scale if math.isfinite(metric.top) else None
+    return ClaimMeasure(metric.unit, metric.unit_digits, metric.scale, name, metric.resampled, tested=True, top=top)
+
+
+def claim_measures() -> dict[str, ClaimMeasure]:
+    """Measures by the names that claims give them: every metric, and what is read elsewhere; ``result.a.b`` besides
+    is a number of ``result.json``. A claim's ``loss`` is that of logits / T, ``plain_loss`` that at T=1."""
+    return {
+        **{name: _of_metric(name) for name in METRICS},
+        "loss": _of_metric("tempered_loss"),
+        "plain_loss": _of_metric("loss"),
+        "rounds": ClaimMeasure("rounds", 2, tested=True),
+        "ari": ClaimMeasure("ARI", 3),
+        "gap": ClaimMeasure("%", 3, 100.0),
+    }
+
+
 #: How clients are averaged; see ``clustered.WEIGHTINGS``.
 OVER = ("clusters", "weighted", "unweighted")
 RESULT = "result."
@@ -61,14 +71,16 @@ def measure_of(claim: Claim) -> ClaimMeasure:
     """What ``claim`` measures. Raises :class:`UserError` for one that there is not."""
     if claim.measure.startswith(RESULT):
         return ClaimMeasure("", 3)
-    if claim.measure not in CLAIM_MEASURES:
-        known = [*CLAIM_MEASURES, "result.KEY"]
+    measures = claim_measures()
+    if claim.measure not in measures:
+        known = [*measures, "result.KEY"]
         raise UserError(f"claim {claim.text!r}: there is no measure {claim.measure!r}{nearest(claim.measure, known)}")
     if claim.over is not None and (claim.measure != "accuracy" or claim.over not in OVER):
         raise UserError(f"claim {claim.text!r}: over is of accuracy, and one of {', '.join(OVER)}")
-    if claim.against == BEFORE and claim.measure not in ("f1", "accuracy", "sd"):
-        raise UserError(f"claim {claim.text!r}: before distillation there are f1, accuracy and sd")
-    return CLAIM_MEASURES[claim.measure]
+    if claim.against == BEFORE and claim.measure not in computed_metrics():
+        names = ", ".join(computed_metrics())
+        raise UserError(f"claim {claim.text!r}: before distillation there are only {names}")
+    return measures[claim.measure]
 
 
 @dataclass(frozen=True)
@@ -141,7 +153,7 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
     if claim.over:
         means = run.result.get("metrics", {}).get("client_accuracy", {})
         return _number(claim, means.get(claim.over, means.get("weighted") if claim.over == "clusters" else None))
-    own = run.result.get("before" if side == "before" else "metrics", {}).get(CLAIM_MEASURES[claim.measure].key)
+    own = run.result.get("before" if side == "before" else "metrics", {}).get(measure_of(claim).key)
     if not own:
         raise _unmeasured(claim)
     return Reading(own[claim.dataset]) if claim.dataset in own else Reading(None, f"no data set {claim.dataset}")

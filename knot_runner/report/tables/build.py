@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from knot_runner.metrics import METRICS
+from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report import paper_tables
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
 from knot_runner.report.statistics import mean_interval
@@ -94,7 +94,7 @@ def _checked(kind: str, paper: str | None, metrics: Sequence[str]) -> dict[str, 
     if kind not in TABLE_KINDS:
         raise UserError(f"there is no table of kind {kind!r}{nearest(kind, TABLE_KINDS)}")
     own = {"temperatures": CHILLING_COLUMNS, "trace": metrics, "clustered": ACCURACY_WEIGHTINGS}
-    known = own.get(kind, [name for name, metric in METRICS.items() if metric.function])
+    known = own.get(kind, computed_metrics())
     for metric in metrics:
         if metric not in known:
             raise UserError(f"there is no metric {metric!r}{nearest(metric, known)}")
