@@ -1,18 +1,24 @@
-"""What every figure shares: colours, type, layout of panels, and saving."""
+"""What every figure shares: its look, panels, colours and names, bands, boxes, logarithmic axes, legends, saving."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
+import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report.run_folders import Job, readable
+from knot_runner.report.run_folders import Job, Run, readable
+from knot_runner.report.series import Band
+from knot_runner.report.table_model import display
 from knot_runner.report.tables.footnotes import embedded, finished, not_counted
+from knot_runner.report.terminal import short_line
 from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Okabe and Ito's colours, told apart with every kind of colour vision; the yellow, too pale on white, comes last.
 PALETTE = ("#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#F0E442")
-GREY = "#555555"
+GREY, GRID_GREY = "#555555", "#EEEEEE"
 DPI = 200
 STYLE = {
     "font.size": 11,
@@ -40,21 +46,24 @@ STYLE = {
 }
 
 
+# ------------------------------------------------------------------------------------------------------ a whole figure
+
+
 def figure_of(
-    function: Callable[..., list[str]], one_task: bool = True, reads: Sequence[str] = ()
-) -> Callable[..., list[str]]:
+    function: Callable[..., list[str]] | None = None, one_task: bool = True, reads: Sequence[str] = ()
+) -> Callable[..., Any]:
     """Make ``function(runs, path, notes, command)``, which draws finished runs, a figure of ``jobs``.
 
-    It runs under our type and line settings, whatever the user's matplotlibrc says. ``reads``: files of a run that it
-    draws, without which a run is left out. Runs that are not there or left out, and generated text, are said under the
-    figure and in the lines returned. Raises :class:`UserError` when no run is
-    there, naming the ``command`` that makes them, and for runs of several tasks unless ``one_task`` is False.
+    A decorator, with options or without. ``reads``: files that are drawn; a run without one of them is left out. Runs
+    left out or not there, and generated text, are said under the figure and in the lines returned. Raises
+    :class:`UserError` when no run is there, naming the ``command`` that makes them, and for runs of several tasks
+    unless ``one_task`` is False.
     """
+    if function is None:
+        return functools.partial(figure_of, one_task=one_task, reads=reads)
 
     @functools.wraps(function)
-    def styled(jobs: Sequence[Job], path: Path, notes: Sequence[str] = (), command: str = "") -> list[str]:
-        import matplotlib
-
+    def figure(jobs: Sequence[Job], path: Path, notes: Sequence[str] = (), command: str = "") -> list[str]:
         tasks = dict.fromkeys(job.task for job in jobs)
         if one_task and len(tasks) > 1:
             raise UserError(f"a figure is of one task; these runs are of {', '.join(tasks)}")
@@ -64,12 +73,21 @@ def figure_of(
         said += not_counted(found)
         if embedded(runs):
             said.append(f"{embedded(runs)}.")
-        with matplotlib.rc_context():
-            matplotlib.rcdefaults()
-            matplotlib.rcParams.update(STYLE)
+        with figure_settings():
             return [*function(runs, path, [*notes, *said], command), *said]
 
-    return styled
+    return figure
+
+
+@contextlib.contextmanager
+def figure_settings() -> Iterator[None]:
+    """Our type and lines, whatever the user's matplotlibrc says."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
 
 
 def panels(count: int, width: float, height: float, across: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
@@ -91,22 +109,6 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
     return made, grid[:count]
 
 
-def label_colours(coordinates: Sequence[Sequence[float]]) -> list[Any]:
-    """One colour per label: along a scale where labels lie on a line (sentiment), else as unlike as can be."""
-    points = np.asarray(coordinates, dtype=float)
-    if points.shape[1] != 1:
-        return [PALETTE[i % len(PALETTE)] for i in range(len(points))]
-    from matplotlib import colormaps
-
-    place = (points[:, 0] - points.min()) / np.ptp(points)
-    return [colormaps["viridis"](0.92 * share) for share in place]
-
-
-def label_text(name: str, gap: str = " ") -> str:
-    """A label's name as drawn: ``no_emotion`` is "no emotion", or two lines where ``gap`` is a line break."""
-    return plain(name).replace("_", gap)
-
-
 def save(made: Figure, path: Path, title: str, notes: Sequence[str] = ()) -> None:
     """Write ``made`` to ``path`` as a PNG, whole or not at all: ``title`` above, ``notes`` in small type below."""
     letters = int(made.get_figwidth() * 72 / 4.9)  # of 9 points, about 4.9 wide on average
@@ -117,3 +119,115 @@ def save(made: Figure, path: Path, title: str, notes: Sequence[str] = ()) -> Non
     image = io.BytesIO()
     made.savefig(image, format="png", metadata={"Software": None})
     write_atomic(path, image.getvalue())
+
+
+# ---------------------------------------------------------------------------------------------------- names and colours
+
+
+def by_name(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs that differ in their seed only, under one name: the method, and the settings that set it apart."""
+    groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[run.job.method, run.job.label].append(run)
+    labels = {label for _, label in groups}
+    several_methods = len({method for method, _ in groups}) > 1
+    unlike_if_short = len({short_line(label) for label in labels}) == len(labels)
+    named = {}
+    for (method, label), members in groups.items():
+        head = display(method) if several_methods or not label else ""
+        settings = short_line(label) if unlike_if_short else label
+        named[plain(" ".join(filter(None, (head, settings))))] = members
+    return named
+
+
+def seed_list(runs: Iterable[Run]) -> str:
+    """``0, 1, 2``."""
+    return ", ".join(str(seed) for seed in sorted({run.job.seed for run in runs}))
+
+
+def seeds_note(runs: Sequence[Run], reach: str = "lowest to highest") -> str:
+    """Which seeds lines and bands are over."""
+    seeds = seed_list(runs)
+    return f"Lines: mean over seeds {seeds}; bands: {reach}." if "," in seeds else f"Seed {seeds}."
+
+
+def nth_colour(i: int) -> str:
+    """The ``i``-th of :data:`PALETTE`, which begins again after its last."""
+    return PALETTE[i % len(PALETTE)]
+
+
+def label_text(name: str, gap: str = " ") -> str:
+    """A label's name as drawn: ``no_emotion`` is "no emotion", or two lines where ``gap`` is a line break."""
+    return plain(name).replace("_", gap)
+
+
+def label_colours(coordinates: Sequence[Sequence[float]]) -> list[Any]:
+    """One colour per label: along a scale where labels lie on a line (sentiment), else as unlike as can be."""
+    points = np.asarray(coordinates, dtype=float)
+    if points.shape[1] != 1:
+        return [nth_colour(i) for i in range(len(points))]
+    from matplotlib import colormaps
+
+    place = (points[:, 0] - points.min()) / np.ptp(points)
+    return [colormaps["viridis"](0.92 * share) for share in place]
+
+
+def temperature_colours(temperatures: Iterable[float]) -> dict[float, Any]:
+    """A colour per temperature: blue below 1, the colder the darker; grey at 1; orange above, the hotter the darker."""
+    from matplotlib import colormaps
+
+    ordered = sorted(set(temperatures))
+    made: dict[float, Any] = dict.fromkeys(ordered, GREY)
+    cold, hot = [t for t in ordered if t < 1], [t for t in reversed(ordered) if t > 1]
+    for scale, members in (("Blues", cold), ("Oranges", hot)):
+        for i, temperature in enumerate(members):
+            made[temperature] = colormaps[scale](0.95 - 0.5 * i / len(members))
+    return made
+
+
+# -------------------------------------------------------------------------------------------------------------- drawing
+
+
+def draw_band(axes: Axes, one: Band, colour: Any, filled: bool = True, **look: Any) -> None:
+    """A line for the mean over seeds, in ``look``, and the area from the lowest to the highest seed if ``filled``."""
+    axes.plot(one.places, one.mean, color=colour, **{"lw": 1.6, "ms": 4, **look})
+    if filled:
+        axes.fill_between(one.places, one.low, one.high, color=colour, alpha=0.15, lw=0)
+
+
+def draw_boxes(axes: Axes, values: Sequence[np.ndarray], colour: Any, alpha: float, **look: Any) -> dict[str, Any]:
+    """A box per array of ``values``, without points beyond the whiskers; returns what was drawn."""
+    box = {"facecolor": colour, "edgecolor": GREY, "alpha": alpha}
+    return axes.boxplot(values, boxprops=box, showfliers=False, patch_artist=True, manage_ticks=False, **look)
+
+
+def log_scale(axes: Axes, which: str, powers_from: float = math.inf, **options: Any) -> None:
+    """Logarithmic ``x``, ``y`` or ``xy`` with ticks at 1, 2 and 5 times powers of ten; an axis that spans more than
+    ``powers_from`` times its lowest value has them at the powers alone. ``options``: of matplotlib's LogLocator."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    for name in which:
+        axes.set(**{f"{name}scale": "log"})
+        axis = getattr(axes, f"{name}axis")
+        low, high = axis.get_view_interval()
+        axis.set_major_locator(LogLocator(10, (1.0,) if high > powers_from * low else (1.0, 2.0, 5.0), **options))
+        axis.set_major_formatter(plain_tick)
+        axis.set_minor_formatter(NullFormatter())
+
+
+def plain_tick(value: float, _: int) -> str:
+    """A tick as a plain number; matplotlib's powers of ten need its math text, which is off."""
+    return f"{value:g}"
+
+
+def legend_entries(grid: Iterable[Axes]) -> dict[str, Any]:
+    """Label -> what bears it in any of the panels, each label once."""
+    return {text: handle for axes in grid for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+
+
+def side_legend(made: Figure, shown: Mapping[str, Any], **options: Any) -> None:
+    """Beside the panels: every name in ``shown`` with what was drawn for it, or with a line in the look given."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], **look) if isinstance(look, dict) else look for look in shown.values()]
+    made.legend(handles, list(shown), **{"loc": "outside right upper", **options})

@@ -14,11 +14,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from knot_runner.report import figure_style
+from knot_runner.report.figure_style import by_name
 from knot_runner.report.figures.bias import probe_moves
 from knot_runner.report.figures.cls_vectors import separation
-from knot_runner.report.figures.expected_label import by_name
+from knot_runner.report.figures.predictions import face, foot
 from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.figures.simplex import face, foot
 from knot_runner.report.run_folders import load_runs
 from knot_runner.util.errors import UserError
 

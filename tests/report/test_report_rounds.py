@@ -105,12 +105,12 @@ def test_change_at_aggregation_by_hand() -> None:
     assert others_change(rows) == pytest.approx({2: 10})
 
 
-def test_a_band_is_over_rounds_that_all_seeds_have() -> None:
+def test_a_band_is_over_places_that_all_seeds_have() -> None:
     one = band([{0: 1.0, 1: 2.0, 2: 6.0}, {1: 4.0, 2: 0.0, 3: 9.0}])
-    assert (one.rounds.tolist(), one.mean.tolist(), one.low.tolist(), one.high.tolist()) == (
+    assert (one.places.tolist(), one.mean.tolist(), one.low.tolist(), one.high.tolist()) == (
         [1, 2], [3.0, 3.0], [2.0, 0.0], [4.0, 6.0]
     )  # fmt: skip
-    assert len(band([{0: 1.0}, {1: 1.0}]).rounds) == 0
+    assert len(band([{0: 1.0}, {1: 1.0}]).places) == 0
 
 
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=40), st.integers(1, 12))

@@ -13,7 +13,7 @@ from knot_runner.report.claims.items import _test_sizes
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.figure_style import figure_of
 from knot_runner.report.figures.coreset import _strip
-from knot_runner.report.figures.moving_measure import _scatter
+from knot_runner.report.figures.federated_distance import _scatter
 from knot_runner.report.records import probe as probe_view
 from knot_runner.report.run_folders import Job, Run, cls_vectors, load_runs, predictions, probes, readable, rounds
 from knot_runner.report.tables.chilling import with_learning_curves

@@ -11,11 +11,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from knot_runner.report import figure_style
+from knot_runner.report.figure_style import temperature_colours
 from knot_runner.report.figures.temperature_probe import (
     boundary_figure,
     gradient_figure,
     softmax_figure,
-    temperature_colours,
 )
 from knot_runner.report.records import probe as probe_view
 from knot_runner.report.run_folders import load_runs

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import functools
-import io
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,12 +12,34 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report import paper_tables, run_folders
-from knot_runner.report.figure_style import GREY, PALETTE, figure_of, label_colours, label_text, panels, save
-from knot_runner.report.figures.expected_label import by_name
+from knot_runner.report.figure_style import (
+    GREY,
+    GRID_GREY,
+    by_name,
+    figure_of,
+    label_colours,
+    label_text,
+    legend_entries,
+    nth_colour,
+    panels,
+    save,
+    seed_list,
+    side_legend,
+)
 from knot_runner.report.run_folders import Run
-from knot_runner.report.text import escape_csv, plain
+from knot_runner.report.series import write_csv
+from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import write_atomic
+
+#: Measure of :class:`Move` -> its axis.
+MOVE_AXES = {
+    "total_variation": "mean total variation (1 = disjoint)",
+    "shift": "mean shift of expected label",
+}
+PROBE_NOTE = "Pairs of sentences alike but for one word; a model that ignores the word stands at 0."
+
+
+# --------------------------------------------------------------------------------------------------- answers to noise
 
 
 @figure_of
@@ -28,36 +47,28 @@ def bias_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: 
     """Bars of B_k, the share of random texts that teacher k gives each label (App. D.1); returns the shares.
 
     Means over seeds, each seed a dot; beside them the constants in the authors' code, where the teacher has its name
-    and data.
-    Raises :class:`UserError` when none of the runs has a bias.
+    and data. Raises :class:`UserError` when none of the runs has a bias.
     """
     runs = with_bias(runs)
-    labels, task = runs[0].result["labels"], runs[0].job.task
+    first, labels = runs[0], runs[0].result["labels"]
     shares: dict[str, list[list[float]]] = defaultdict(list)
     for run in {run.job.seed: run for run in runs}.values():  # methods of one seed share their teachers
         for name, row in run.result["bias"].items():
             shares[name].append(row)
-    known = (
-        {}
-        if runs[0].result.get("source") == "embedded"
-        else paper_tables.read_printed("knot_bias")["shares"].get(task, {})
-    )
+    real = first.result.get("source") != "embedded"
+    known = paper_tables.read_printed("knot_bias")["shares"].get(first.job.task, {}) if real else {}
     made, grid = panels(len(shares), 3.4, 2.6, sharey=True)
     for axes, (name, rows) in zip(grid, shares.items(), strict=True):
-        _bars(axes, name, np.array(rows), labels, known.get(name))
-    shown = {text: handle for axes in grid for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    made.legend(shown.values(), shown.keys(), loc="outside right upper")
-    seeds = ", ".join(str(seed) for seed in sorted({run.job.seed for run in runs}))
-    save(
-        made,
-        path,
-        "Share of random texts given each label, per teacher",
-        [f"Bars: mean over seeds {seeds}; dots: each seed.", *notes],
-    )
-    return [
-        f"{name}: " + ", ".join(f"{text} {share:.3f}" for text, share in zip(labels["names"], mean, strict=True))
-        for name, mean in ((name, np.mean(rows, axis=0)) for name, rows in shares.items())
-    ]
+        _bars(axes, np.array(rows), labels, known.get(name))
+        axes.set_title(plain(name))
+    side_legend(made, legend_entries(grid))
+    said = f"Bars: mean over seeds {seed_list(runs)}; dots: each seed."
+    save(made, path, "Share of random texts given each label, per teacher", [said, *notes])
+    lines = []
+    for name, rows in shares.items():
+        each = zip(labels["names"], np.mean(rows, axis=0), strict=True)
+        lines.append(f"{name}: " + ", ".join(f"{text} {share:.3f}" for text, share in each))
+    return lines
 
 
 def with_bias(runs: Sequence[Run]) -> list[Run]:
@@ -68,20 +79,21 @@ def with_bias(runs: Sequence[Run]) -> list[Run]:
     return found
 
 
-def _bars(axes: Any, name: str, rows: np.ndarray, labels: dict[str, Any], published: list[float] | None) -> None:
+def _bars(axes: Any, rows: np.ndarray, labels: dict[str, Any], published: list[float] | None) -> None:
+    """``rows`` [seeds, C]."""
     places = -np.arange(len(labels["names"]))  # the first label on top
     axes.barh(places, rows.mean(0), height=0.72, color=label_colours(labels["coordinates"]), alpha=0.9)
-    if len(rows) > 1:
-        for row in rows:
-            axes.plot(row, places, ls="", marker="o", ms=3, color="black", alpha=0.6)
+    for row in rows if len(rows) > 1 else ():
+        axes.plot(row, places, ls="", marker="o", ms=3, color="black", alpha=0.6)
     if published:
-        axes.plot(published, places, ls="", marker="D", ms=7, mfc="none", mec="black", mew=1.4, clip_on=False,
-                  label="authors' code")  # fmt: skip
+        hollow = {"marker": "D", "ms": 7, "mfc": "none", "mec": "black", "mew": 1.4}
+        axes.plot(published, places, ls="", clip_on=False, label="authors' code", **hollow)
     axes.axvline(1 / len(places), color=GREY, ls="--", lw=1, label="uniform")
-    axes.set_title(plain(name))
-    axes.set_xlim(0, 1.02)
-    axes.set_xlabel("share of random texts")
+    axes.set(xlim=(0, 1.02), xlabel="share of random texts")
     axes.set_yticks(places, [label_text(text) for text in labels["names"]])
+
+
+# ------------------------------------------------------------------------------------------------- one word changed
 
 
 @dataclass(frozen=True)
@@ -100,7 +112,7 @@ class Move:
     flips: float
 
 
-@functools.partial(figure_of, reads=(run_folders.PROBE,))
+@figure_of(reads=(run_folders.PROBE,))
 def probe_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Dot plot of how far predictions move when one word of a sentence changes (App. D.2).
 
@@ -108,33 +120,29 @@ def probe_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command:
     """
     moves = probe_moves(runs, command)
     models, probes = list(dict.fromkeys(m.model for m in moves)), list(dict.fromkeys(m.probe for m in moves))
+    heights = {model: len(models) - j for j, model in enumerate(models)}  # the first model on top
     made, grid = panels(2, 4.6, 1.8 + 0.36 * len(models), across=2, sharey=True)
-    for axes, key, text in zip(grid, ("total_variation", "shift"), AXES, strict=True):
+    for axes, (measure, text) in zip(grid, MOVE_AXES.items(), strict=True):
         for i, name in enumerate(probes):
-            height = {model: len(models) - j + 0.14 * ((len(probes) - 1) / 2 - i) for j, model in enumerate(models)}
             chosen = [move for move in moves if move.probe == name]
-            places = [height[move.model] for move in chosen]
-            marker = {"marker": "os^vDP"[i % 6], "color": PALETTE[i % len(PALETTE)]}
-            axes.plot([getattr(move, key) for move in chosen], places, ls="", ms=8, label=plain(name), **marker)
-        axes.set_yticks([len(models) - j for j in range(len(models))], [plain(model) for model in models])
-        axes.grid(axis="y", color="#EEEEEE")
+            places = [heights[move.model] + 0.14 * ((len(probes) - 1) / 2 - i) for move in chosen]
+            look = {"marker": "os^vDP"[i % 6], "color": nth_colour(i), "label": plain(name)}
+            axes.plot([getattr(move, measure) for move in chosen], places, ls="", ms=8, **look)
+        axes.set_yticks(list(heights.values()), [plain(model) for model in models])
+        axes.grid(axis="y", color=GRID_GREY)
         axes.set_axisbelow(True)
         axes.margins(x=0.08)
         axes.set_xlim(left=0)
         axes.set_xlabel(text)
-    handles, texts = grid[0].get_legend_handles_labels()
-    made.legend(handles, texts, loc="outside right upper")
-    save(made, path, "Predictions moved by one changed word", [*PROBE_NOTES, *notes])
-    write_atomic(path.with_suffix(".csv"), _probe_csv(moves))
+    side_legend(made, legend_entries(grid))
+    save(made, path, "Predictions moved by one changed word", [PROBE_NOTE, *notes])
+    rows = [(m.model, m.probe, m.pairs, m.total_variation, m.shift, m.flips) for m in moves]
+    write_csv(path, ("model", "probe", "pairs", "total variation", "shift", "flips"), rows)
     return [
         f"{m.model}, {m.probe}: total variation {m.total_variation:.3f}, shift of the expected label {m.shift:.3f}, "
         f"label changed in {m.flips:.0%} of {m.pairs} pairs"
         for m in moves
     ]
-
-
-AXES = ("mean total variation (1 = disjoint)", "mean shift of expected label")
-PROBE_NOTES = ("Pairs of sentences alike but for one word; a model that ignores the word stands at 0.",)
 
 
 def probe_moves(runs: Sequence[Run], command: str = "") -> list[Move]:
@@ -163,21 +171,10 @@ def probe_moves(runs: Sequence[Run], command: str = "") -> list[Move]:
 
 
 def _pairs(rows: np.ndarray, points: np.ndarray) -> list[tuple[float, float, bool]]:
-    return [
-        (
-            float(np.abs(one - other).sum() / 2),
-            float(np.linalg.norm((one - other) @ points)),
-            bool(one.argmax() != other.argmax()),
-        )
-        for one, other in itertools.combinations(rows, 2)
-    ]
-
-
-def _probe_csv(moves: list[Move]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["model", "probe", "pairs", "total variation", "shift", "flips"])
-    for m in moves:
-        numbers = (f"{value:.6g}" for value in (m.total_variation, m.shift, m.flips))
-        writer.writerow([escape_csv(m.model), escape_csv(m.probe), m.pairs, *numbers])
-    return out.getvalue()
+    """Total variation, shift and flip of every two of the predictions ``rows`` [words, C]; ``points``: [C, D]."""
+    found = []
+    for one, other in itertools.combinations(rows, 2):
+        change = one - other
+        shift = float(np.linalg.norm(change @ points))
+        found.append((float(np.abs(change).sum() / 2), shift, bool(one.argmax() != other.argmax())))
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,18 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report import run_folders
-from knot_runner.report.figure_style import GREY, figure_of, label_colours, label_text, panels, save
-from knot_runner.report.figures.expected_label import by_name
+from knot_runner.report.figure_style import (
+    GREY,
+    by_name,
+    figure_of,
+    label_colours,
+    label_text,
+    legend_entries,
+    panels,
+    save,
+    seed_list,
+    side_legend,
+)
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics import mean_interval
 from knot_runner.report.table_model import display
@@ -21,6 +30,10 @@ from knot_runner.report.text import number, plain, spread_text
 NEIGHBOURS = 10
 #: Points drawn per panel; t-SNE takes minutes for more and the eye sees no more. The numbers use all vectors.
 _MAX_POINTS = 2500
+VECTOR_NOTE = (
+    "t-SNE keeps neighbours, not distances or sizes of clusters. Purity: share of a vector's 10 nearest that have its "
+    "label, in the original space."
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +66,7 @@ def separation(vectors: np.ndarray, labels: np.ndarray, classes: int) -> Separat
     return Separation(float(same.mean()), by_label, chance, float(silhouette))
 
 
-@functools.partial(figure_of, reads=(run_folders.VECTORS,))
+@figure_of(reads=(run_folders.VECTORS,))
 def vector_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """A t-SNE panel per method and setting, coloured by label; returns purity and silhouette of each.
 
@@ -62,38 +75,34 @@ def vector_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command
     groups = by_name(runs)
     labels = runs[0].result["labels"]
     colours = label_colours(labels["coordinates"])
-    made, grid = panels(len(groups), 3.7 if len(groups) > 1 else 5.6, 3.9 if len(groups) > 1 else 5.2)
+    made, grid = panels(len(groups), *((3.7, 3.9) if len(groups) > 1 else (5.6, 5.2)))
     lines = []
     for axes, (name, members) in zip(grid, groups.items(), strict=True):
         members = sorted(members, key=lambda run: run.job.seed)
-        found = [separation(*run_folders.cls_vectors(run, command), len(colours)) for run in members]
-        _scatter(axes, *_subset(*run_folders.cls_vectors(members[0], command)), colours)
-        axes.set_title(plain(name))
-        axes.set_xlabel(_under(found))
-        lines.append(f"{name} ({_seeds(members)}): {_text(found, labels['names'])}")
-    dots = [grid[0].scatter([], [], s=40, color=colour, label=label_text(text))
-            for colour, text in zip(colours, labels["names"], strict=True)]  # fmt: skip
-    made.legend(handles=dots, loc="outside right upper", title="true label")
-    method = {display(run.job.method) for run in runs}
-    title = "Student's [CLS] vectors by true label" + (f" ({method.pop()})" if len(method) == 1 < len(groups) else "")
-    said = "t-SNE keeps neighbours, not distances or sizes of clusters. Purity: share of a vector's 10 nearest that "
-    save(made, path, title, [said + "have its label, in the original space.", *notes])
+        vectors = [run_folders.cls_vectors(run, command) for run in members]
+        found = [separation(*one, len(colours)) for one in vectors]
+        _scatter_labels(axes, *_subset(*vectors[0]), colours)
+        axes.set(title=plain(name), xlabel=_purity(found))
+        seeds = f"seed{'s' * (len(members) > 1)} {seed_list(members)}"
+        lines.append(f"{name} ({seeds}): {_all_numbers(found, labels['names'])}")
+    for colour, text in zip(colours, labels["names"], strict=True):
+        grid[0].scatter([], [], s=40, color=colour, label=label_text(text))
+    side_legend(made, legend_entries(grid), title="true label")
+    methods = {display(run.job.method) for run in runs}
+    of = f" ({methods.pop()})" if len(methods) == 1 < len(groups) else ""
+    save(made, path, f"Student's [CLS] vectors by true label{of}", [VECTOR_NOTE, *notes])
     return lines
 
 
-def _scatter(axes: Any, points: np.ndarray, labels: np.ndarray, colours: list[Any]) -> None:
+def _scatter_labels(axes: Any, points: np.ndarray, labels: np.ndarray, colours: list[Any]) -> None:
     from sklearn.manifold import TSNE
 
     perplexity = min(30.0, (len(points) - 1) / 3)
     flat = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points.astype(np.float64))
     order = np.random.default_rng(0).permutation(len(flat))  # so that no label lies on top of the others
     axes.scatter(*flat[order].T, s=9, c=[colours[label] for label in labels[order]], alpha=0.8, linewidths=0)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.set_box_aspect(1)
-    for side in axes.spines.values():
-        side.set_visible(True)
-        side.set_color(GREY)
+    axes.set(xticks=[], yticks=[], box_aspect=1)
+    axes.spines[:].set(visible=True, color=GREY)
 
 
 def _subset(points: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -108,15 +117,11 @@ def _mean(values: Sequence[float], top: float | None = None) -> str:
     return number(mean, 2) + (spread_text(mean, half, 2, top) if half is not None else "")
 
 
-def _under(found: list[Separation]) -> str:
+def _purity(found: list[Separation]) -> str:
     return f"purity {_mean([s.purity for s in found], top=1.0)} (chance {number(found[0].chance, 2)})"
 
 
-def _seeds(members: list[Run]) -> str:
-    return f"seed{'s' * (len(members) > 1)} {', '.join(str(run.job.seed) for run in members)}"
-
-
-def _text(found: list[Separation], names: list[str]) -> str:
+def _all_numbers(found: list[Separation], names: list[str]) -> str:
     each = ", ".join(f"{name} {np.mean([s.by_label[c] for s in found]):.2f}" for c, name in enumerate(names))
     silhouette = _mean([s.silhouette for s in found])
-    return f"{NEIGHBOURS}-neighbour {_under(found)}; by label {each}; silhouette {silhouette}".replace("nan", "none")
+    return f"{NEIGHBOURS}-neighbour {_purity(found)}; by label {each}; silhouette {silhouette}".replace("nan", "none")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.report.figure_style import GREY, PALETTE, figure_of, panels, save
+from knot_runner.report.figure_style import (
+    GREY,
+    GRID_GREY,
+    draw_band,
+    figure_of,
+    log_scale,
+    nth_colour,
+    panels,
+    save,
+    side_legend,
+)
 from knot_runner.report.matrix_runs import matrix_of, only_matrices
 from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
-from knot_runner.report.text import escape_csv, plain
+from knot_runner.report.series import BAND_HEADS, Band, band_rows, write_csv
+from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import write_atomic
 
 #: What can lie along the axis, the first of them that varies, with its sign.
 ALONG = {
@@ -31,10 +39,8 @@ _COURSE_NOTE = (
     "Means over seeds. Seconds: of the whole matrix, over its pairs; runs that shared an artefact share its seconds."
 )
 EXACT, SECONDS = "exact", "seconds"
-#: Place on the axis -> seed -> value.
-Course = dict[float, dict[int, float]]
-#: (pair, or "seconds"; what it is measured by) -> its course.
-Courses = dict[tuple[str, str], Course]
+#: (pair, or "seconds"; what it is measured by) -> its course along the axis.
+Courses = dict[tuple[str, str], Band]
 
 
 @figure_of
@@ -48,38 +54,55 @@ def distance_course(runs: Sequence[Run], path: Path, notes: Sequence[str], comma
     varied = [key for key in ALONG if len({lookup(run.job.config, key) for run in runs}) > 1]
     if not varied:
         raise UserError(f"a course needs runs that differ in one of {', '.join(ALONG)}")
-    distances, seconds = _courses(runs, varied)
+    sign, label = ALONG[varied[0]]
+    courses = _courses(runs, varied)
+    pairs = list(dict.fromkeys(pair for pair, _ in courses if pair != SECONDS))
+    colours = {pair: nth_colour(i) for i, pair in enumerate(pairs)}
+    looks = _looks(dict.fromkeys(way for _, way in courses))
     made, (left, right) = panels(2, 5.0, 3.9, across=2)
-    _draw(left, distances, "squared distance")
-    _draw(right, seconds, "seconds a pair")
-    right.set_yscale("log")
-    _scales(left, right, sorted({place for course in distances.values() for place in course}), ALONG[varied[0]][1])
-    _legend(made, distances)
+    for (pair, way), one in courses.items():
+        draw_band(right if pair == SECONDS else left, one, colours.get(pair, GREY), filled=False, **looks[way])
+    log_scale(right, "y")
+    for axes, quantity in ((left, "squared distance"), (right, "seconds a pair")):
+        _label_places(axes, sorted({place for one in courses.values() for place in one.places}))
+        axes.set(xlabel=label, ylabel=quantity)
+    shown = {plain(pair): {"color": colour, "lw": 3} for pair, colour in colours.items()}  # every pair has every look
+    side_legend(made, shown | {plain(way): {"color": GREY, **look} for way, look in looks.items()})
     save(made, path, "Distances between data sets and their time", [_COURSE_NOTE, *notes])
-    write_atomic(path.with_suffix(".csv"), _to_csv({**distances, **seconds}, ALONG[varied[0]][0]))
-    return [_line(name, course, ALONG[varied[0]][0]) for name, course in {**distances, **seconds}.items()]
+    write_csv(
+        path, ("of", "by", sign, *BAND_HEADS), [row for names in courses for row in band_rows(names, courses[names])]
+    )
+    return [f"{', '.join(names)}: {one.mean[-1]:,.4g} at {sign}={one.places[-1]:g}" for names, one in courses.items()]
 
 
-def _courses(runs: Sequence[Run], varied: list[str]) -> tuple[Courses, Courses]:
-    """Distances and seconds. Exact ones have neither K nor S, so they are the same all along those axes."""
-    distances: Courses = defaultdict(lambda: defaultdict(dict))
-    seconds: Courses = defaultdict(lambda: defaultdict(dict))
+def _courses(runs: Sequence[Run], varied: list[str]) -> Courses:
+    """Distances, then seconds. Exact ones have neither K nor S, so they are the same all along those axes."""
+    distances: dict[Any, Any] = defaultdict(lambda: defaultdict(dict))
+    seconds: dict[Any, Any] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
         place = float(lookup(run.job.config, varied[0]))
-        how = _how(run, varied[1:])
-        for pair, value in _pairs(run).items():
-            distances[pair, how][place][run.job.seed] = value
-        seconds[SECONDS, how][place][run.job.seed] = run.result["seconds"]["distances"] / run.result["pairs"]
-    return distances, seconds
+        way = _way(run, varied[1:])
+        for pair, value in _pair_distances(run).items():
+            distances[pair, way][place][run.job.seed] = value
+        seconds[SECONDS, way][place][run.job.seed] = run.result["seconds"]["distances"] / run.result["pairs"]
+    return {names: _over_seeds(course) for names, course in (distances | seconds).items()}
 
 
-def _how(run: Run, others: list[str]) -> str:
+def _over_seeds(course: dict[float, dict[int, float]]) -> Band:
+    """Of place -> seed -> value; a place may lack a seed."""
+    places = sorted(course)
+    cells = [list(course[place].values()) for place in places]
+    mean, low, high = (np.array([of(values) for values in cells]) for of in (np.mean, min, max))
+    return Band(np.array(places), mean, low, high, np.array([len(values) for values in cells]))
+
+
+def _way(run: Run, others: list[str]) -> str:
     if run.result["solver"] == "exact":
         return EXACT
     return ", ".join(["FedWaD", *(f"{ALONG[key][0]}={lookup(run.job.config, key)}" for key in others)])
 
 
-def _pairs(run: Run) -> dict[str, float]:
+def _pair_distances(run: Run) -> dict[str, float]:
     names, matrix = run.result["names"], matrix_of(run)
     rows, columns = np.triu_indices(len(names), 1)
     if len(rows) > MAX_PAIRS:
@@ -87,65 +110,17 @@ def _pairs(run: Run) -> dict[str, float]:
     return {f"{names[i]} - {names[j]}": float(matrix[i, j]) for i, j in zip(rows, columns, strict=True)}
 
 
-def _line(name: tuple[str, str], course: Course, sign: str) -> str:
-    last = max(course)
-    return f"{', '.join(name)}: {np.mean([*course[last].values()]):,.4g} at {sign}={last:g}"
-
-
-def _to_csv(courses: Courses, sign: str) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["of", "by", sign, "mean", "low", "high", "seeds"])
-    for names, course in courses.items():
-        for place in sorted(course):
-            values = [*course[place].values()]
-            numbers = (f"{value:.6g}" for value in (np.mean(values), min(values), max(values)))
-            writer.writerow([*map(escape_csv, names), f"{place:g}", *numbers, len(values)])
-    return out.getvalue()
-
-
-def _draw(axes: Any, courses: Courses, label: str) -> None:
-    colours, looks = _colours(courses), _looks(courses)
-    for (pair, way), course in courses.items():
-        places = sorted(course)
-        means = [np.mean([*course[place].values()]) for place in places]
-        axes.plot(places, means, color=colours.get(pair, GREY), lw=1.5, ms=5, **looks[way])
-    axes.set_ylabel(label)
-    axes.grid(color="#EEEEEE")
-    axes.set_axisbelow(True)
-
-
-def _scales(left: Any, right: Any, places: list[float], label: str) -> None:
-    """Logarithmic axes with plain numbers: every place that was measured, and 1, 2, 5 times powers of ten."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    for axes in (left, right):
-        axes.set(xlabel=label, xscale="log")
-        axes.set_xticks(places, [f"{place:g}" for place in places])
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    right.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    right.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _colours(courses: Courses) -> dict[str, str]:
-    pairs = dict.fromkeys(pair for pair, _ in courses if pair != SECONDS)
-    return {pair: PALETTE[i % len(PALETTE)] for i, pair in enumerate(pairs)}
-
-
-def _looks(courses: Courses) -> dict[str, dict[str, Any]]:
+def _looks(ways: dict[str, None]) -> dict[str, dict[str, Any]]:
     """Exact ones dashed, the others with a marker each."""
-    ways = dict.fromkeys(way for _, way in courses if way != EXACT)
-    marked = {way: {"ls": "-", "marker": "osD^vP"[i % 6]} for i, way in enumerate(ways)}
-    return {EXACT: {"ls": "--"}, **marked}
+    marked = [way for way in ways if way != EXACT]
+    looks: dict[str, dict[str, Any]] = {EXACT: {"ls": "--"}} if EXACT in ways else {}
+    looks |= {way: {"ls": "-", "marker": "osD^vP"[i % 6]} for i, way in enumerate(marked)}
+    return {way: {"lw": 1.5, "ms": 5, **look} for way, look in looks.items()}
 
 
-def _legend(made: Any, distances: Courses) -> None:
-    """Colours and looks apart, since every pair has every look."""
-    from matplotlib.lines import Line2D
-
-    lines = [Line2D([], [], color=colour, lw=3, label=plain(pair)) for pair, colour in _colours(distances).items()]
-    there = {way for _, way in distances}
-    looks = {way: look for way, look in _looks(distances).items() if way in there}
-    lines += [Line2D([], [], color=GREY, lw=1.5, ms=5, label=plain(way), **look) for way, look in looks.items()]
-    made.legend(handles=lines, loc="outside right upper")
+def _label_places(axes: Any, places: list[float]) -> None:
+    """Every place that was measured, on a logarithmic axis."""
+    log_scale(axes, "x")
+    axes.set_xticks(places, [f"{place:g}" for place in places])
+    axes.grid(color=GRID_GREY)
+    axes.set_axisbelow(True)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import functools
-import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from knot_runner.report.figure_style import figure_of, panels, save
+from knot_runner.report.figure_style import figure_of, panels, save, seed_list
 from knot_runner.report.matrix_runs import (
     RunsBySetting,
     by_setting,
@@ -23,8 +20,8 @@ from knot_runner.report.matrix_runs import (
 )
 from knot_runner.report.records.matrix import kinds_of_pairs
 from knot_runner.report.run_folders import Run
-from knot_runner.report.text import escape_csv, plain
-from knot_runner.util.files import write_atomic
+from knot_runner.report.series import write_csv
+from knot_runner.report.text import plain
 
 #: Data sets whose names and distances are written into the map; of more, only planted groups are named.
 _MAX_NAMED = 8
@@ -33,7 +30,7 @@ PUBLISHED_SCALE = 5000
 MATRIX_NOTE = "Squared distances, each map with its own colours; the diagonal, which is 0, is left blank."
 
 
-@functools.partial(figure_of, one_task=False)
+@figure_of(one_task=False)
 def matrix_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """A heat map per setting: of data sets, the mean over seeds; of clients, sorted by planted group, the first seed.
 
@@ -44,17 +41,21 @@ def matrix_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command
     found = by_setting(runs)
     made, grid = panels(len(found), 3.9, 3.7)
     for axes, (title, seeds) in zip(grid, found.items(), strict=True):
-        _draw(made, axes, list(seeds.values()))
+        _draw_map(made, axes, list(seeds.values()))
         axes.set_title(re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize=10)  # settings above, if any
-    seeds = sorted({run.job.seed for run in runs})
-    which = "means over seeds " + ", ".join(map(str, seeds)) if _fixed(runs[0]) else f"of seed {seeds[0]}"
+    which = f"means over seeds {seed_list(runs)}" if _fixed(runs[0]) else f"of seed {min(run.job.seed for run in runs)}"
     save(made, path, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}.", *notes])
-    write_atomic(path.with_suffix(".csv"), _to_csv(found))
+    write_csv(path, ("setting", "seed", "first", "second", "distance"), _csv_rows(found), digits=8)
     exact = exact_ones(runs)
     return [line for title, members in found.items() for line in _lines(title, list(members.values()), exact)]
 
 
-# ------------------------------------------------------------------------------------------------------------ numbers
+def _csv_rows(found: RunsBySetting) -> Iterator[tuple[Any, ...]]:
+    for title, seeds in found.items():
+        for seed, run in seeds.items():
+            names, matrix = run.result["names"], matrix_of(run)
+            for i, j in zip(*np.triu_indices(len(names), 1), strict=True):
+                yield title, seed, names[i], names[j], matrix[i, j]
 
 
 def _lines(title: str, runs: list[Run], exact: dict[str, Run]) -> list[str]:
@@ -71,11 +72,11 @@ def _lines(title: str, runs: list[Run], exact: dict[str, Run]) -> list[str]:
     over = f" ({min(rank):.3f} to {max(rank):.3f} over {len(rank)} seeds)" if len(rank) > 1 else ""
     kept = np.mean([one.kept / one.relations for one in found])
     larger = np.mean([one.inflation for one in found])
-    text = (
+    return [
+        *lines,
         f"{title}: with the exact distances, Spearman {np.mean(rank):.3f}{over}; {kept:.0%} of "
-        f"{found[0].relations:,} order relations kept; {larger:.3g} times as large (median)"
-    )
-    return [*lines, text]
+        f"{found[0].relations:,} order relations kept; {larger:.3g} times as large (median)",
+    ]
 
 
 def _range(values: list[np.ndarray]) -> str:
@@ -96,23 +97,7 @@ def _fixed(run: Run) -> bool:
     return (run.job.config.get("task") or {}).get("kind") == "image_sets"
 
 
-def _to_csv(found: RunsBySetting) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["setting", "seed", "first", "second", "distance"])
-    for title, seeds in found.items():
-        for seed, run in seeds.items():
-            names, matrix = run.result["names"], matrix_of(run)
-            for i, j in zip(*np.triu_indices(len(names), 1), strict=True):
-                pair = map(escape_csv, (names[i], names[j]))
-                writer.writerow([escape_csv(title), seed, *pair, f"{matrix[i, j]:.8g}"])
-    return out.getvalue()
-
-
-# ------------------------------------------------------------------------------------------------------------ drawing
-
-
-def _draw(made: Any, axes: Any, runs: list[Run]) -> None:
+def _draw_map(made: Any, axes: Any, runs: list[Run]) -> None:
     shown = runs if _fixed(runs[0]) else runs[:1]
     matrix, result = np.mean([matrix_of(run) for run in shown], axis=0), shown[0].result
     groups = result.get("groups")
@@ -121,8 +106,7 @@ def _draw(made: Any, axes: Any, runs: list[Run]) -> None:
         matrix = matrix[np.ix_(order, order)]
     image = axes.imshow(np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), cmap="cividis")
     made.colorbar(image, ax=axes, shrink=0.75)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.spines[:].set_visible(False)
     if len(matrix) <= _MAX_NAMED:
         _write_numbers(axes, image, result["names"])
     elif groups is None:
@@ -133,16 +117,14 @@ def _draw(made: Any, axes: Any, runs: list[Run]) -> None:
 
 
 def _write_numbers(axes: Any, image: Any, names: list[str]) -> None:
-    places = range(len(names))
-    axes.set_xticks(places, [plain(name) for name in names], rotation=30, ha="right", rotation_mode="anchor")
-    axes.set_yticks(places, [plain(name) for name in names])
+    texts = [plain(name) for name in names]
+    axes.set_xticks(range(len(names)), texts, rotation=30, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(names)), texts)
     axes.tick_params(length=0)
-    values = image.get_array()
-    for i in places:
-        for j in places:
-            if i != j:
-                colour = "white" if image.norm(values[i, j]) < 0.6 else "black"
-                axes.text(j, i, f"{values[i, j]:,.0f}", ha="center", va="center", fontsize=9, color=colour)
+    for (i, j), value in np.ndenumerate(image.get_array()):
+        if i != j:
+            colour = "white" if image.norm(value) < 0.6 else "black"
+            axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize=9, color=colour)
 
 
 def _mark_groups(axes: Any, groups: list[int]) -> None:
@@ -151,9 +133,9 @@ def _mark_groups(axes: Any, groups: list[int]) -> None:
     for end in ends:
         axes.axvline(end - 0.5, color="white", lw=1)
         axes.axhline(end - 0.5, color="white", lw=1)
-    edges = np.concatenate([[0], ends, [len(groups)]])
-    middles = (edges[:-1] + edges[1:] - 1) / 2
+    edges = np.array([0, *ends, len(groups)])
+    middles, label = (edges[:-1] + edges[1:] - 1) / 2, "clients by planted group"
     axes.set_xticks(middles, sorted(set(groups)))
     axes.set_yticks(middles, sorted(set(groups)))
-    axes.set(xlabel="clients by planted group", ylabel="clients by planted group")
+    axes.set(xlabel=label, ylabel=label)
     axes.tick_params(length=0)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from knot_runner.report.figure_style import PALETTE, STYLE, label_text, panels, save
-from knot_runner.report.text import escape_csv, plain
-from knot_runner.util.files import write_atomic
+from knot_runner.report.figure_style import PALETTE, figure_settings, label_text, panels, save
+from knot_runner.report.series import write_csv
+from knot_runner.report.text import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,20 +29,17 @@ def draw_partition(
     Colour is the share of the client's images; bars are the client's images. Classes without images are in the CSV
     only, and the figure says so. Returns lines: clients, sizes, largest class share and classes per client.
     """
-    import matplotlib
-
     drawn = np.flatnonzero(counts.any(0))
     missing = len(classes) - len(drawn)
     said = [f"{missing} of {len(classes)} classes have no training images and are not drawn."] if missing else []
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+    with figure_settings():
         height = min(MAX_HEIGHT, max(MIN_HEIGHT, ROW * len(counts) + 1.6))
         made, (shares, sizes) = panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
         _shares(shares, counts[:, drawn], names, [classes[k] for k in drawn])
         _sizes(sizes, counts.sum(1))
         save(made, path, title, [*notes, *said])
-    write_atomic(path.with_suffix(".csv"), _csv(counts, names, classes))
+    rows = [[name, row.sum(), *row] for name, row in zip(names, counts, strict=True)]
+    write_csv(path, ["client", "images", *classes], rows)
     return [*partition_lines(counts), *said]
 
 
@@ -76,9 +71,7 @@ def _shares(axes: Axes, counts: np.ndarray, names: Sequence[str], classes: Seque
     _ticks(axes.set_yticks, names, "client ")
     texts = [label_text(name) for name in classes]
     _ticks(axes.set_xticks, texts, "", rotation=90 if max(map(len, texts)) > 3 else 0)
-    axes.set_title("Share of the client's images")
-    axes.set_xlabel("class")
-    axes.set_ylabel("client")
+    axes.set(title="Share of the client's images", xlabel="class", ylabel="client")
 
 
 def _ticks(put: Callable[..., object], names: Sequence[str], prefix: str, **options: object) -> None:
@@ -93,12 +86,3 @@ def _sizes(axes: Axes, sizes: np.ndarray) -> None:
     axes.tick_params(axis="y", length=0, labelleft=False)
     axes.spines["left"].set_visible(False)
     axes.set_title("Training images")
-
-
-def _csv(counts: np.ndarray, names: Sequence[str], classes: Sequence[str]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["client", "images", *map(escape_csv, classes)])
-    for name, row in zip(names, counts, strict=True):
-        writer.writerow([escape_csv(name), row.sum(), *row])
-    return out.getvalue()

@@ -1,8 +1,8 @@
-"""Figures of predicted labels: where the expected label lies, by true class (KNOT Fig. 2)."""
+"""Figures of predictions: the expected label by true class (KNOT Fig. 2), and the L2 confidence ||p - B|| on the
+probability simplex, B being the teacher's bias (Fig. 5)."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,38 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report import run_folders
-from knot_runner.report.figure_style import GREY, PALETTE, figure_of, label_text, panels, save
+from knot_runner.report.figure_style import (
+    GREY,
+    PALETTE,
+    by_name,
+    draw_boxes,
+    figure_of,
+    label_text,
+    nth_colour,
+    panels,
+    save,
+)
+from knot_runner.report.figures.bias import with_bias
 from knot_runner.report.run_folders import Run
-from knot_runner.report.table_model import display
-from knot_runner.report.terminal import short_line
 from knot_runner.report.text import plain
 
+#: Of a box plot: median, mean and whiskers.
+BOX_LOOK = {
+    "medianprops": {"color": "#D00000", "lw": 2},
+    "meanprops": {"marker": "D", "markerfacecolor": "black", "markeredgecolor": "white", "markersize": 6},
+    "whiskerprops": {"color": GREY},
+    "capprops": {"color": GREY},
+}
+#: Corners of the triangle as drawn; on the simplex they are sqrt(2) apart.
+CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
+ON_FACE = " (those with 95% of their mass on these labels, 800 at most)."
+GREEN, STEP, _MAX_POINTS = "#007A3D", 0.1, 800
 
-@functools.partial(figure_of, reads=(run_folders.PREDICTIONS,))
+
+# ------------------------------------------------------------------------------------------------------- expected label
+
+
+@figure_of(reads=(run_folders.PREDICTIONS,))
 def expected_label(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2); returns the numbers.
 
@@ -29,88 +53,148 @@ def expected_label(runs: Sequence[Run], path: Path, notes: Sequence[str], comman
     line = points.shape[1] == 1
     groups = {name: _pooled(members, points, command) for name, members in by_name(runs).items()}
     made, (axes,) = panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
-    boxes = [_boxes(axes, groups[name], i, len(groups), points) for i, name in enumerate(groups)]
-    truth = points[:, 0] if line else np.zeros(len(points))
-    for label, place in enumerate(truth):
+    boxes = [_boxes(axes, pooled, i, len(groups)) for i, pooled in enumerate(groups.values())]
+    for label, place in enumerate(points[:, 0] if line else np.zeros(len(points))):
         (dashes,) = axes.plot([label - 0.46, label + 0.46], [place, place], ls="--", color=GREY, lw=1.3, zorder=0)
     texts = [label_text(name, "\n") for name in labels["names"]]
     axes.set_xticks(range(len(points)), texts)
-    axes.set_xlabel("true label")
+    axes.set(xlabel="true label", ylabel="expected label" if line else "distance of expected label from truth")
     if line:
         axes.set_yticks(points[:, 0], texts)
         axes.set_ylim(points.min() - 0.15, points.max() + 0.15)
-        axes.set_ylabel("expected label")
     else:
         axes.set_ylim(bottom=-0.03)
-        axes.set_ylabel("distance of expected label from truth")
     handles = [box["boxes"][0] for box in boxes] + [boxes[0]["medians"][0], boxes[0]["means"][0], dashes]
     axes.legend(handles, [*groups, "median", "mean", "truth"], loc="upper left", bbox_to_anchor=(1.0, 1.0))
     sets = sorted({name for run in runs for name in run.result["metrics"].get("sd", {})} - {"ALL"})
-    pooled = f"Test sets pooled: {', '.join(sets)}. Boxes: quartiles; whiskers: up to 1.5 box heights."
+    note = f"Test sets pooled: {', '.join(sets)}. Boxes: quartiles; whiskers: up to 1.5 box heights."
     kind = "Expected label" if line else "Distance of the expected label from the truth"
-    save(made, path, f"{kind} by true label", [pooled, *notes])
-    return [row for name, values in groups.items() for row in _numbers(name, values, labels["names"], points)]
+    save(made, path, f"{kind} by true label", [note, *notes])
+    what = "expected label" if line else "distance"
+    return [text for name, pooled in groups.items() for text in _by_label(name, what, pooled, labels["names"])]
 
 
-def by_name(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs that differ in their seed only, under one name: the method, and the settings that set it apart."""
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        groups.setdefault((run.job.method, run.job.label), []).append(run)
-    several = len({method for method, _ in groups}) > 1
-    brief = (
-        short_line if len({short_line(label) for _, label in groups}) == len({label for _, label in groups}) else str
-    )
-    return {
-        plain(" ".join(filter(None, (display(method) if several or not label else "", brief(label))))): members
-        for (method, label), members in groups.items()
-    }
-
-
-def _pooled(runs: list[Run], points: np.ndarray, command: str) -> tuple[np.ndarray, np.ndarray]:
-    """(values drawn, distance of E[p] from the truth), each with its true label in a second row: [2, N]."""
-    values, distances = [], []
+def _pooled(runs: list[Run], points: np.ndarray, command: str) -> np.ndarray:
+    """[3, N]: of each prediction the value drawn, the distance of E[p] from the truth, and the true label."""
+    found = []
     for run in runs:
         for name, (shares, labels) in run_folders.predictions(run, command).items():
-            if name.startswith("before/"):
-                continue
-            expected = shares.astype(float) @ points
-            distance = np.linalg.norm(expected - points[labels], axis=1)
-            values.append(np.stack([expected[:, 0] if points.shape[1] == 1 else distance, labels]))
-            distances.append(np.stack([distance, labels]))
-    return np.concatenate(values, axis=1), np.concatenate(distances, axis=1)
+            if not name.startswith("before/"):
+                expected = shares.astype(float) @ points
+                distance = np.linalg.norm(expected - points[labels], axis=1)
+                found.append(np.stack([expected[:, 0] if points.shape[1] == 1 else distance, distance, labels]))
+    return np.concatenate(found, axis=1)
 
 
-def _boxes(axes: Any, pooled: tuple[np.ndarray, np.ndarray], i: int, count: int, points: np.ndarray) -> dict[str, Any]:
-    values, labels = pooled[0]
-    width = 0.8 / count
-    there = [label for label in range(len(points)) if (labels == label).any()]
-    places = [label - 0.4 + width * (i + 0.5) for label in there]
-    return axes.boxplot(
-        [values[labels == label] for label in there],
-        positions=places,
-        widths=width * 0.82,
-        showfliers=False,
-        showmeans=True,
-        patch_artist=True,
-        manage_ticks=False,
-        boxprops={"facecolor": PALETTE[i % len(PALETTE)], "alpha": 0.75, "edgecolor": GREY},
-        medianprops={"color": "#D00000", "lw": 2},
-        meanprops={"marker": "D", "markerfacecolor": "black", "markeredgecolor": "white", "markersize": 6},
-        whiskerprops={"color": GREY},
-        capprops={"color": GREY},
-    )
+def _boxes(axes: Any, pooled: np.ndarray, i: int, count: int) -> dict[str, Any]:
+    """Boxes of the ``i``-th of ``count`` methods, each beside its label's place."""
+    there, width = np.unique(pooled[2]), 0.8 / count
+    places = there - 0.4 + width * (i + 0.5)
+    values = [pooled[0, pooled[2] == label] for label in there]
+    look = {"positions": places, "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
+    return draw_boxes(axes, values, nth_colour(i), 0.75, **look)
 
 
-def _numbers(name: str, pooled: tuple[np.ndarray, np.ndarray], names: list[str], points: np.ndarray) -> list[str]:
-    rows = []
-    apart = []
-    for label, text in enumerate(names):
-        chosen = pooled[0][0][pooled[0][1] == label]
-        if not len(chosen):
-            continue
-        apart.append(pooled[1][0][pooled[1][1] == label].mean())
-        low, middle, high = np.percentile(chosen, (25, 50, 75))
-        what = "expected label" if points.shape[1] == 1 else "distance"
-        rows.append(f"{name}, {text}: {what} median {middle:.3f} ({low:.3f} to {high:.3f}), mean {chosen.mean():.3f}")
-    return [*rows, f"{name}: semantic distance of the pooled predictions {np.mean(apart):.3f}"]
+def _by_label(name: str, what: str, pooled: np.ndarray, names: list[str]) -> list[str]:
+    lines, distances = [], []
+    for label in np.unique(pooled[2]).astype(int):
+        values, apart = pooled[:2, pooled[2] == label]
+        low, middle, high = np.percentile(values, (25, 50, 75))
+        spread = f"median {middle:.3f} ({low:.3f} to {high:.3f}), mean {values.mean():.3f}"
+        lines.append(f"{name}, {names[label]}: {what} {spread}")
+        distances.append(apart.mean())
+    return [*lines, f"{name}: semantic distance of the pooled predictions {np.mean(distances):.3f}"]
+
+
+# ----------------------------------------------------------------------------------------------------------- confidence
+
+
+def face(share: np.ndarray) -> list[int]:
+    """Three labels whose triangle is shown: the two heaviest in the bias and the lightest, where confidence is greatest
+    (Prop. B.1). For three labels that is all of them."""
+    order = np.argsort(-share, kind="stable")
+    return sorted([int(order[0]), int(order[1]), int(order[-1])])
+
+
+def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
+    """The point of the face ``chosen`` that is nearest to B, [3]: circles of equal confidence are centred there."""
+    return share[chosen] + (1 - share[chosen].sum()) / 3
+
+
+@figure_of(reads=(run_folders.PREDICTIONS,))
+def confidence(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+    """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the most confident corner (Fig. 5).
+
+    With more than three labels each triangle is the face of the simplex over three of them, with exact distances to
+    the whole B. On the pretrained global model's triangle lie its own predictions. Returns B and the corners' values.
+    """
+    run = with_bias(runs)[0]
+    names, shares = run.result["labels"]["names"], {k: np.array(v) for k, v in run.result["bias"].items()}
+    top = max(_at_corners(share).max() for share in shares.values())
+    made, grid = panels(len(shares), 3.6, 3.5)
+    said = ["Cross: bias B. Lines: equal confidence. Arrow: to the corner of greatest confidence."]
+    if len(names) > 3:
+        said.append("Each triangle: the two labels heaviest in B and the lightest; cross: its point nearest to B.")
+    for axes, (name, share) in zip(grid, shares.items(), strict=True):
+        chosen = face(share)
+        image = _triangle(axes, share, chosen, [label_text(names[c]) for c in chosen], top)
+        axes.set_title(plain(name), pad=8)
+        points, count = _own_predictions(run, name, chosen, command)
+        axes.plot(*(points @ CORNERS).T, ls="", marker=".", ms=3, color="black", alpha=0.3, zorder=3)
+        if count:
+            said.append(f"Dots: {len(points):,} of {name}'s {count:,} own predictions on its test set" + ON_FACE)
+    made.colorbar(image, ax=grid, label="confidence ||p - B||", shrink=0.7, ticks=np.arange(0, top, 2 * STEP))
+    save(made, path, f"Confidence of a prediction, per teacher (seed {run.job.seed})", [*said, *notes])
+    return [_corners_line(name, share, names) for name, share in shares.items()]
+
+
+def _at_corners(share: np.ndarray) -> np.ndarray:
+    """Confidence [C] of predictions that are sure of a label."""
+    return np.linalg.norm(np.eye(len(share)) - share, axis=1)
+
+
+def _corners_line(name: str, share: np.ndarray, names: list[str]) -> str:
+    corners = _at_corners(share)
+    each = ", ".join(f"{text} {b:.3f} / {w:.3f}" for text, b, w in zip(names, share, corners, strict=True))
+    return f"{name}: bias / confidence at the corner: {each}; greatest at {names[int(corners.argmax())]}"
+
+
+def _triangle(axes: Any, share: np.ndarray, chosen: list[int], names: list[str], top: float) -> Any:
+    from matplotlib import colormaps
+    from matplotlib.tri import Triangulation, UniformTriRefiner
+
+    mesh = UniformTriRefiner(Triangulation(*CORNERS.T, [[0, 1, 2]])).refine_triangulation(subdiv=6)
+    high = mesh.y / CORNERS[2, 1]
+    shares = np.stack([1 - mesh.x - high / 2, mesh.x - high / 2, high], axis=1)
+    rest = np.delete(share, chosen)
+    weight = np.sqrt(((shares - share[chosen]) ** 2).sum(1) + (rest**2).sum())
+    levels = np.arange(0, top + STEP, STEP)
+    greys = colormaps["Greys"](np.linspace(0.05, 0.55, len(levels) - 1))
+    image = axes.tricontourf(mesh, weight, levels=levels, colors=greys)
+    axes.tricontour(mesh, weight, levels=levels[2::2], colors="white", linewidths=1.6)
+    axes.fill(*CORNERS.T, fill=False, ec=GREY, lw=1.3)
+    start, best = foot(share, chosen) @ CORNERS, int(np.argmin(share[chosen]))
+    end = start + 0.9 * (CORNERS[best] - start)
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREEN, "lw": 2.5}, zorder=4)
+    axes.plot(*start, marker="X", ms=11, color=PALETTE[2], mec="white", zorder=5)
+    below = [text.replace(" ", "\n") for text in names[:2]]  # in one line the two would meet
+    for corner, text, side in zip(CORNERS, below, ("left", "right"), strict=False):
+        axes.text(*corner + (0, -0.06), text, ha=side, va="top")
+    axes.text(*CORNERS[2] + (0, 0.04), names[2], ha="center", va="bottom")
+    axes.set_aspect("equal")
+    axes.set(xlim=(-0.06, 1.06), ylim=(-0.2, 1.05))
+    axes.axis("off")
+    return image
+
+
+def _own_predictions(run: Run, teacher: str, chosen: list[int], command: str) -> tuple[np.ndarray, int]:
+    """Predictions [M, 3] of the pretrained global model on its test set, those on the face, and how many it made;
+    none for local teachers, whose predictions are not kept."""
+    of_global = run.result["datasets"].get(teacher, {}).get("role") == "global"
+    before = run_folders.predictions(run, command).get(f"before/{teacher}") if of_global else None
+    if before is None:
+        return np.zeros((0, 3)), 0
+    shares = before[0][:, chosen].astype(float)
+    on_face = shares[shares.sum(1) > 0.95]
+    kept = np.random.default_rng(0).permutation(len(on_face))[:_MAX_POINTS]
+    return on_face[kept] / on_face[kept].sum(1, keepdims=True), len(shares)

@@ -9,11 +9,9 @@ from knot_runner.report.figures.cls_vectors import vector_figure
 from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
 from knot_runner.report.figures.distance_course import distance_course
 from knot_runner.report.figures.distance_matrix import matrix_figure
-from knot_runner.report.figures.distance_runtime import distance_runtime
-from knot_runner.report.figures.expected_label import expected_label
-from knot_runner.report.figures.moving_measure import moving_measure
+from knot_runner.report.figures.federated_distance import distance_runtime, moving_measure
+from knot_runner.report.figures.predictions import confidence, expected_label
 from knot_runner.report.figures.rounds import aggregation, curves
-from knot_runner.report.figures.simplex import confidence
 from knot_runner.report.figures.temperature_probe import boundary_figure, gradient_figure, softmax_figure
 
 #: Name -> function(jobs, path, notes=(), command="") -> lines.

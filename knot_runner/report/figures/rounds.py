@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from knot_runner.report import paper_tables, run_folders
-from knot_runner.report.figure_style import GREY, figure_of, panels, save
-from knot_runner.report.figures.temperature_probe import temperature_colours
-from knot_runner.report.row_keys import Cases, Grid, RowSetting, case_of, lookup, runs_by_case
+from knot_runner.report.figure_style import (
+    GREY,
+    draw_band,
+    figure_of,
+    log_scale,
+    panels,
+    save,
+    seeds_note,
+    side_legend,
+    temperature_colours,
+)
+from knot_runner.report.row_keys import Cases, RowSetting, case_of, lookup, runs_by_case
 from knot_runner.report.run_folders import Job, Run
-from knot_runner.report.series import Band, band, series_csv, smoothed
+from knot_runner.report.series import BAND_HEADS, Band, band, band_rows, smoothed, write_csv
 from knot_runner.report.text import plain
-from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,15 +35,18 @@ if TYPE_CHECKING:
 #: A value per round of one run, where there is one; by how many rounds were trained.
 Series = dict[int, float]
 RoundRows = list[dict[str, Any]]
-#: Panel (case, and other settings in which its runs differ) -> row of it -> quantity -> mean over seeds and its band.
-Bands = dict[str, dict[RowSetting, dict[str, Band]]]
+#: Row of a panel -> quantity -> mean over seeds and its band.
+PanelBands = dict[RowSetting, dict[str, Band]]
+#: Panel: case, and other settings in which its runs differ.
+Bands = dict[str, PanelBands]
 #: Fig. 6 is smoothed over this share of the rounds; per round it is mostly noise.
 WINDOW = 1 / 20
 #: A loss that spans more than this is drawn on a logarithmic axis.
-PANEL_WIDTH_INCHES = 8.0
+LINEAR_SPAN = 8.0
+CHANGE_NOTE = "Participants: new model less the one just trained; others: less the previous model of the server."
 
 
-@functools.partial(figure_of, one_task=False, reads=(run_folders.ROUNDS,))
+@figure_of(one_task=False, reads=(run_folders.ROUNDS,))
 def curves(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Accuracy of the global model on the test set, and its loss at T, after each round (Fig. 4, 5).
 
@@ -44,29 +55,28 @@ def curves(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) 
     """
     read = {"accuracy": _of_row("accuracy", 100), "loss at T": _of_row("tempered_loss", 1)}
     found = _bands(runs, read, command)
-    drawing = [(name, "accuracy", "accuracy (%)") for name in found]
-    drawing += [(name, "loss at T", "test loss at T") for name in found]
-    made, grid_of_axes = panels(len(drawing), 4.2 if len(found) < 3 else 3.6, 3.1, across=max(2, len(found)))
-    for axes, (name, quantity, label) in zip(grid_of_axes, drawing, strict=True):
-        _draw(axes, found[name], quantity)
-        axes.set_title(plain(name))
-        axes.set_ylabel(label)
-        if quantity == "loss at T":
-            _scale(axes, found[name])
-    _legend(made, found)
-    said = _band_note(runs, found)
-    save(made, path, "Global model after each round, by training temperature", [*said, *notes])
-    write_atomic(path.with_suffix(".csv"), series_csv(_flat(found)))
-    return [
-        f"{name}, {key.name}: after {bands['accuracy'].rounds[-1]} rounds accuracy "
-        f"{bands['accuracy'].mean[-1]:.2f}%, loss at T {bands['loss at T'].mean[-1]:.3f}"
-        for name, rows in found.items()
-        for key, bands in rows.items()
-        if len(bands["accuracy"].rounds)
-    ]
+    made, grid = panels(2 * len(found), 4.2 if len(found) < 3 else 3.6, 3.1, across=max(2, len(found)))
+    for name, accuracy, loss in zip(found, grid[: len(found)], grid[len(found) :], strict=True):
+        _draw_rows(accuracy, found[name], "accuracy")
+        _draw_rows(loss, found[name], "loss at T")
+        accuracy.set(title=plain(name), ylabel="accuracy (%)")
+        loss.set(title=plain(name), ylabel="test loss at T")
+        values = np.concatenate([bands["loss at T"].mean for bands in found[name].values()])
+        if len(values) and values.min() > 0 and values.max() / values.min() > LINEAR_SPAN:
+            log_scale(loss, "y")
+    said = [_band_note(runs, found), *notes]
+    _finish(made, path, "Global model after each round, by training temperature", found, said)
+    lines = []
+    for name, rows in found.items():
+        for key, bands in rows.items():
+            accuracy, loss = bands["accuracy"], bands["loss at T"]
+            if len(accuracy.places):
+                last = f"accuracy {accuracy.mean[-1]:.2f}%, loss at T {loss.mean[-1]:.3f}"
+                lines.append(f"{name}, {key.name}: after {accuracy.places[-1]} rounds {last}")
+    return lines
 
 
-@functools.partial(figure_of, one_task=False, reads=(run_folders.ROUNDS,))
+@figure_of(one_task=False, reads=(run_folders.ROUNDS,))
 def aggregation(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
     """Change of clients' accuracy on their own test images when the server aggregates (Fig. 6), in points.
 
@@ -75,30 +85,25 @@ def aggregation(runs: Sequence[Run], path: Path, notes: Sequence[str], command: 
     """
     read = {"participants": participants_change, "others": others_change}
     found = _bands(runs, read, command)
-    longest = max(len(bands["participants"].rounds) for rows in found.values() for bands in rows.values())
+    longest = max(len(bands["participants"].places) for rows in found.values() for bands in rows.values())
     window = 1 + 2 * round(WINDOW * longest / 2)  # odd, so that it is centred
     even = {what: functools.partial(_smoothed_change, of, window) for what, of in read.items()}
     smooth = _bands(runs, even, command)
-    made, grid_of_axes = panels(2 * len(found), 4.6, 3.4 if len(found) == 1 else 2.9, across=2)
-    drawing = [(name, what) for name in found for what in read]
-    for axes, (name, what) in zip(grid_of_axes, drawing, strict=True):
+    made, grid = panels(2 * len(found), 4.6, 3.4 if len(found) == 1 else 2.9, across=2)
+    for axes, (name, what) in zip(grid, [(name, what) for name in found for what in read], strict=True):
         axes.axhline(0, color=GREY, lw=0.8)
-        _draw(axes, smooth[name], what)
-        axes.set_title(plain(f"{name}: {what}"))
-        axes.set_ylabel("accuracy change (points)")
-    _legend(made, found)
-    said = [f"Running means over {window} rounds. " + _band_note(runs, found)[0]]
-    said.append("Participants: new model less the one just trained; others: less the previous model of the server.")
-    save(made, path, "Change of clients' accuracy at aggregation, by training temperature", [*said, *notes])
-    write_atomic(path.with_suffix(".csv"), series_csv(_flat(found)))
+        _draw_rows(axes, smooth[name], what)
+        axes.set(title=plain(f"{name}: {what}"), ylabel="accuracy change (points)")
+    said = [f"Running means over {window} rounds. {_band_note(runs, found)}", CHANGE_NOTE, *notes]
+    _finish(made, path, "Change of clients' accuracy at aggregation, by training temperature", found, said)
     return [
-        f"{name}, {key.name}: " + ", ".join(f"{what} {_mean(bands[what])}" for what in read)
+        f"{name}, {key.name}: " + ", ".join(f"{what} {_mean_points(bands[what])}" for what in read)
         for name, rows in found.items()
         for key, bands in rows.items()
     ]
 
 
-# ------------------------------------------------------------------------------------------------------- numbers
+# ------------------------------------------------------------------------------------------------------------ numbers
 
 
 def participants_change(rows: RoundRows) -> Series:
@@ -137,13 +142,12 @@ def _of_row(measure: str, scale: float) -> Callable[[RoundRows], Series]:
 
 def _bands(runs: Sequence[Run], read: dict[str, Callable[[RoundRows], Series]], command: str) -> Bands:
     made: Bands = defaultdict(dict)
-    found: Grid = runs_by_case(runs, figure_cases([run.job for run in runs]))
-    for case, rows in found.items():
+    for case, rows in runs_by_case(runs, figure_cases([run.job for run in runs])).items():
         for key, seeds in rows.items():
             logs = [run_folders.rounds(run, command) for run in seeds.values()]
             name = f"{case} ({key.other})" if key.other else case
             made[name][key] = {what: band([of(log) for log in logs]) for what, of in read.items()}
-    return dict(made)
+    return made
 
 
 def figure_cases(jobs: Sequence[Job]) -> Cases:
@@ -162,60 +166,40 @@ def figure_cases(jobs: Sequence[Job]) -> Cases:
     }
 
 
-def _flat(found: Bands) -> list[tuple[tuple[str, str, str, str], Band]]:
-    return [
-        ((name, key.head, key.settings, what), one)
-        for name, rows in found.items()
-        for key, bands in rows.items()
-        for what, one in bands.items()
-    ]
-
-
-def _mean(one: Band) -> str:
+def _mean_points(one: Band) -> str:
     return f"{np.mean(one.mean):+.2f} points" if len(one.mean) else "none"
 
 
-# ------------------------------------------------------------------------------------------------------- drawing
+# ------------------------------------------------------------------------------------------------------------ drawing
 
 
-def _draw(axes: Axes, rows: dict[RowSetting, dict[str, Band]], quantity: str) -> None:
+def _draw_rows(axes: Axes, rows: PanelBands, quantity: str) -> None:
     colours = temperature_colours(key.temperature for key in rows)
     for key, bands in rows.items():
-        one, colour = bands[quantity], colours[key.temperature]
-        axes.plot(one.rounds, one.mean, color=colour, lw=1.1 if key.control else 1.6, ls="--" if key.control else "-")
-        if not key.control:
-            axes.fill_between(one.rounds, one.low, one.high, color=colour, alpha=0.15, lw=0)
+        look = {"lw": 1.1, "ls": "--"} if key.control else {}
+        draw_band(axes, bands[quantity], colours[key.temperature], filled=not key.control, **look)
     axes.set_xlabel("rounds trained")
     axes.margins(x=0.01)
 
 
-def _scale(axes: Axes, rows: dict[RowSetting, dict[str, Band]]) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    values = np.concatenate([bands["loss at T"].mean for bands in rows.values()])
-    if len(values) and values.min() > 0 and values.max() / values.min() > PANEL_WIDTH_INCHES:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(10, (1.0, 2.0, 5.0)))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _legend(made: Figure, found: Bands) -> None:
-    from matplotlib.lines import Line2D
-
-    keys = {key for rows in found.values() for key in rows}
-    colours = temperature_colours(key.temperature for key in keys)
-    hottest_first = sorted(colours, reverse=True)
-    handles = [Line2D([], [], color=colours[value], lw=2, label=f"T={value:g}") for value in hottest_first]
-    if any(key.control for key in keys):
-        handles.append(Line2D([], [], color=GREY, lw=1.1, ls="--", label="T=1,\nrate lr/T"))
-    made.legend(handles=handles, loc="outside right upper")
-
-
-def _band_note(runs: Sequence[Run], found: Bands) -> list[str]:
-    seeds = sorted({run.job.seed for run in runs})
+def _band_note(runs: Sequence[Run], found: Bands) -> str:
     controlled = any(key.control for rows in found.values() for key in rows)
     dashed = " Dashed: T=1 at rate lr/T, in the colour of T." if controlled else ""
-    if len(seeds) == 1:
-        return [f"Seed {seeds[0]}.{dashed}"]
-    return [f"Lines: mean over seeds {', '.join(map(str, seeds))}; bands: lowest to highest seed.{dashed}"]
+    return seeds_note(runs, "lowest to highest seed") + dashed
+
+
+def _finish(made: Figure, path: Path, title: str, found: Bands, notes: Sequence[str]) -> None:
+    """Legend, PNG and CSV: a line per case, temperature, settings, quantity and round."""
+    keys = {key for rows in found.values() for key in rows}
+    colours = temperature_colours(key.temperature for key in keys)
+    shown = {f"T={value:g}": {"color": colours[value], "lw": 2} for value in sorted(colours, reverse=True)}
+    if any(key.control for key in keys):
+        shown["T=1,\nrate lr/T"] = {"color": GREY, "lw": 1.1, "ls": "--"}
+    side_legend(made, shown)
+    save(made, path, title, notes)
+    rows = []
+    for name, panel in found.items():
+        for key, bands in panel.items():
+            for what, one in bands.items():
+                rows += band_rows((name, key.head, key.settings, what), one)
+    write_csv(path, ("case", "T", "settings", "quantity", "round", *BAND_HEADS), rows, digits=10, decimals=6)
