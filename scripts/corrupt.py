@@ -26,7 +26,7 @@ import numpy as np
 from knot_runner.cli.main import main as command
 from knot_runner.pipelines import commits, pair_log
 from knot_runner.records import RESULT_FILE, STATE_FILES, read_result
-from knot_runner.report.compare.records import read_all
+from knot_runner.report.frame import read_runs
 from knot_runner.report.run_folders import Run, cls_vectors, predictions, rounds, with_files
 from knot_runner.util.errors import UserError
 
@@ -66,11 +66,11 @@ def run(overrides: list[str], out: Path) -> tuple[int, str]:
 def numbers(out: Path) -> dict[str, Any]:
     """Run id -> numbers, without times, of every run as reports read it; or why it is not used."""
     found: dict[str, Any] = {}
-    for record in read_all(out).records:
-        stored = sorted(name for name in record.run.result.get("digest", {}) if name != RESULT_FILE)
-        run = with_files(record.run, stored)
+    for record in read_runs(out).runs["record"]:
+        stored = sorted(name for name in record.result.get("digest", {}) if name != RESULT_FILE)
+        run = with_files(record, stored)
         used = run.status == "done"
-        found[record.folder.name] = [_result(run.result), *_records(run)] if used else f"unused: {run.problem}"
+        found[record.job.folder.name] = [_result(run.result), *_records(run)] if used else f"unused: {run.problem}"
     return found
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import yaml
 from safetensors.numpy import save_file
 
@@ -15,7 +16,8 @@ from knot_runner.config.settings.run_id import run_id
 from knot_runner.metrics import measure_data_set
 from knot_runner.records import read_result, write_result
 from knot_runner.report.compare.answer import Question, compare_runs
-from knot_runner.report.compare.filters import parse_filter
+from knot_runner.report.compare.files import Sheet
+from knot_runner.report.compare.settings import parse_filter
 
 CONFIG: dict[str, Any] = {
     "seed": 0,
@@ -106,6 +108,16 @@ def ask(root, *filters, **rest):
 
 def heads(sheet):
     return [column.head for column in sheet.columns]
+
+
+def column(sheet, index):
+    return [row[index] for row in sheet.rows]
+
+
+def sheet_of(columns, rows, lines=(), title="t"):
+    """A table of ``rows`` of cells, in the order of ``columns``."""
+    cells = {one.name: pd.Series([row[i] for row in rows], dtype=object) for i, one in enumerate(columns)}
+    return Sheet(title, tuple(columns), pd.DataFrame(cells), tuple(lines))
 
 
 def text(sheet):

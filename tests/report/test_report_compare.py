@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
-from knot_runner.report.compare.half import halve
-from knot_runner.report.compare.records import read_all
-from knot_runner.report.compare.sheet import MeanEstimate
+from knot_runner.report.compare.best import halve
+from knot_runner.report.compare.files import MeanEstimate
+from knot_runner.report.frame import read_runs
 from knot_runner.util.errors import UserError
-from tests.report.compared import ask, begun, diverged, failed, heads, made, predicted, text, three_temperatures
+from tests.report.compared import ask, begun, column, diverged, failed, heads, made, predicted, text, three_temperatures
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def grid(tmp_path):
 def test_grouped_by_what_differs_with_the_interval_of_scipy(grid):
     sheet = ask(grid)
     assert heads(sheet) == ["temperature", "n", "accuracy", "f1"]
-    assert sheet.column(0) == ["0.05", "1", "4"] and sheet.column(1) == [3, 3, 3]
+    assert column(sheet, 0) == ["0.05", "1", "4"] and column(sheet, 1) == [3, 3, 3]
     values = 0.7 + 0.02 * np.arange(3)
     low, high = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
     found = sheet.rows[0][2]
@@ -73,7 +73,7 @@ def test_a_setting_that_is_not_used_does_not_part_runs(tmp_path):
     made(tmp_path, 0.5, method__temperature=1, method__lr_control=True, seed=0)
     made(tmp_path, 0.6, method__temperature=1, method__lr_control=False, seed=1)
     sheet = ask(tmp_path)
-    assert sheet.column(0) == [2] and "differ" not in text(sheet)
+    assert column(sheet, 0) == [2] and "differ" not in text(sheet)
 
 
 def test_states_are_counted_and_have_no_number(grid):
@@ -91,7 +91,7 @@ def test_states_are_counted_and_have_no_number(grid):
 def test_some_without_a_number(grid):
     made(grid, 0.5, {"target": 0.4, "rounds_to_target": 2}, method__temperature=1, seed=5)
     sheet = ask(grid, measures=("rounds_to_target",))
-    assert sheet.column(2) == [None, MeanEstimate(2.0, None, 1), None]
+    assert column(sheet, 2) == [None, MeanEstimate(2.0, None, 1), None]
     assert "9 of 10 finished runs have none (target not reached, or none set)" in text(sheet)
 
 
@@ -99,7 +99,7 @@ def test_one_row_per_run(grid):
     begun(grid, method__temperature=1, seed=9)
     sheet = ask(grid, "method.temperature=1", runs=True, sort="accuracy")
     assert heads(sheet) == ["run_id", "seed", "status", "accuracy", "f1"]
-    assert sheet.column(1) == ["2", "1", "0", "9"] and sheet.column(3) == pytest.approx([0.64, 0.62, 0.6, None])
+    assert column(sheet, 1) == ["2", "1", "0", "9"] and column(sheet, 3) == pytest.approx([0.64, 0.62, 0.6, None])
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_sorted(tmp_path, by, order):
     for temperature, accuracy in ((1, 0.5), (2, 0.9), (3, 0.7)):
         best = {"best": {"accuracy": accuracy, "round": temperature}}
         made(tmp_path, accuracy, best, method__temperature=temperature)
-    assert ask(tmp_path, sort=by, measures=("accuracy", "loss", "best.round")).column(0) == order.split()
+    assert column(ask(tmp_path, sort=by, measures=("accuracy", "loss", "best.round")), 0) == order.split()
 
 
 def test_sorted_with_the_worse_and_the_absent_last(grid):
     begun(grid, method__temperature=0.01)
-    assert ask(grid, sort="loss", measures=("loss",)).column(0) == ["0.05", "1", "4", "0.01"]
+    assert column(ask(grid, sort="loss", measures=("loss",)), 0) == ["0.05", "1", "4", "0.01"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- best
@@ -135,7 +135,7 @@ def test_the_best_of_each_row(grid):
         made(grid, 0.8, method__temperature=4, seed=seed, method__name="fedprox", method__algorithm="fedprox")
     sheet = ask(grid, best="accuracy", over=("method.temperature",))
     assert [row[:4] for row in sheet.rows] == [("fedavg_chill", "0.05", 3, 3), ("fedprox", "4", 3, 1)]
-    assert ask(grid, best="accuracy", over=("method",)).column(0) == ["fedprox"]
+    assert column(ask(grid, best="accuracy", over=("method",)), 0) == ["fedprox"]
 
 
 def test_a_setting_with_a_seed_that_has_no_number_cannot_be_chosen(grid):
@@ -173,7 +173,7 @@ def test_halves_are_the_items_once_as_scikit_learn_measures_them(tmp_path):
     labels = draw.integers(0, 2, 101)
     right = draw.random(101) < 0.7
     predicted(tmp_path, right, labels)
-    found = halve(read_all(tmp_path).records[0])
+    found = halve(read_runs(tmp_path).runs["record"][0])
     first, second = (part["metrics.accuracy.ALL"] for part in (found.selecting, found.reporting))
     assert 50 * first + 51 * second == pytest.approx(right.sum())
     said = np.where(right, labels, 1 - labels)

@@ -11,17 +11,20 @@ from rich.console import Console
 
 from knot_runner.cli.verbs.compare import compare_command as verb
 from knot_runner.report.compare.files import (
+    Column,
+    MeanEstimate,
     TerminalSheet,
+    exact_frame,
     form_of,
+    mean_estimate,
     sheet_csv,
     sheet_latex,
     sheet_markdown,
     to_parquet,
     write,
 )
-from knot_runner.report.compare.sheet import Column, MeanEstimate, Sheet, frame, mean_estimate
 from knot_runner.util.errors import UserError
-from tests.report.compared import begun, made
+from tests.report.compared import begun, made, sheet_of
 
 HOSTILE = '=1+1 a|b_&% <i> $x$ \x1b[31m {y} \\ "q"'
 
@@ -50,10 +53,10 @@ def read_csv(text):
 @settings(max_examples=60, deadline=None)
 @given(rows)
 def test_csv_and_parquet_hold_the_same_numbers_to_the_last_bit(found):
-    sheet = Sheet("t", COLUMNS, tuple(found), ("a line",))
+    sheet = sheet_of(COLUMNS, found, ("a line",))
     text, table = read_csv(sheet_csv(sheet)), parquet.read_table(io.BytesIO(to_parquet(sheet)))
     exact = table.to_pydict()
-    assert list(text) == list(exact) == list(frame(sheet))
+    assert list(text) == list(exact) == list(exact_frame(sheet))
     for name in exact:
         for written, value in zip(text[name], exact[name], strict=True):
             if value is None:
@@ -68,16 +71,21 @@ def test_csv_and_parquet_hold_the_same_numbers_to_the_last_bit(found):
 
 
 def test_columns_have_one_type():
-    sheet = Sheet("t", COLUMNS[:1], (("4",), ("0.05",), (None,)), ())
-    assert frame(sheet) == {"method.x": [4.0, 0.05, None]}
-    assert frame(Sheet("t", COLUMNS[:1], (("4",), ("0.05",), ("null",)), ())) == {"method.x": ["4", "0.05", "null"]}
-    assert frame(Sheet("t", COLUMNS[:1], (("4",), ("2",)), ())) == {"method.x": [4, 2]}
-    empty = Sheet("t", COLUMNS, (), ())
+    for cells, exact, dtype in (
+        (("4", "0.05", None), [4.0, 0.05, None], "float64"),
+        (("4", "0.05", "null"), ["4", "0.05", "null"], object),
+        (("4", "2"), [4, 2], "Int64"),
+        (("4", None), [4, None], "Int64"),
+        ((None, None), [None, None], "float64"),
+    ):
+        found = exact_frame(sheet_of(COLUMNS[:1], [(cell,) for cell in cells]))["method.x"]
+        assert found.dtype == dtype and found.astype(object).where(found.notna(), None).tolist() == exact
+    empty = sheet_of(COLUMNS, ())
     assert parquet.read_table(io.BytesIO(to_parquet(empty))).num_rows == 0 and sheet_csv(empty).count("\n") == 1
 
 
 def test_parquet_says_what_the_lines_say():
-    table = parquet.read_table(io.BytesIO(to_parquet(Sheet("title", COLUMNS, (), ("a", "b")))))
+    table = parquet.read_table(io.BytesIO(to_parquet(sheet_of(COLUMNS, (), ("a", "b"), "title"))))
     assert table.schema.metadata == {b"title": b"title", b"lines": b"a\nb"}
 
 
@@ -85,7 +93,7 @@ def test_parquet_says_what_the_lines_say():
 
 
 def test_hostile_names_stay_names():
-    sheet = Sheet(HOSTILE, (Column(HOSTILE, HOSTILE, "key"),), ((HOSTILE,),), (HOSTILE,))
+    sheet = sheet_of([Column(HOSTILE, HOSTILE, "key")], [(HOSTILE,)], [HOSTILE], HOSTILE)
     assert "\x1b" not in printed(sheet, 200)
     line = sheet_csv(sheet).splitlines()[1]
     assert line.startswith("\"'=1+1") and "\x1b" not in line
@@ -96,7 +104,7 @@ def test_hostile_names_stay_names():
 
 
 def test_long_names_are_cut_in_print_only():
-    sheet = Sheet("t", COLUMNS[:1], (("x" * 500,),), ())
+    sheet = sheet_of(COLUMNS[:1], [("x" * 500,)])
     assert "x" * 41 not in printed(sheet, 80) + sheet_markdown(sheet) and "x" * 500 in sheet_csv(sheet)
 
 
@@ -108,7 +116,7 @@ def test_every_width_shows_every_number(width):
     keys = [Column(f"method.key{i}", f"key{i}", "key") for i in range(7)]
     measures = [Column(f"metrics.m{i}.ALL", f"measure{i}", "measure", 3) for i in range(6)]
     row = (*(f"value{i}" for i in range(7)), 3, *(MeanEstimate(i + 0.125, 0.5, 3) for i in range(6)))
-    sheet = Sheet("t", (*keys, Column("n", "n", "count"), *measures), (row,), ())
+    sheet = sheet_of((*keys, Column("n", "n", "count"), *measures), [row])
     text = printed(sheet, width)
     assert max(map(len, text.splitlines())) <= width
     assert all(f"{'' if i == 0 else i}.125±.500" in text for i in range(6))
@@ -116,9 +124,8 @@ def test_every_width_shows_every_number(width):
 
 
 def test_a_mean_over_fewer_runs_says_so():
-    sheet = Sheet(
-        "t", COLUMNS, (("a", 3, MeanEstimate(0.5, 0.01, 2)), ("b", 2, MeanEstimate(0.5, None, 2)), ("c", 2, None)), ()
-    )
+    rows = [("a", 3, MeanEstimate(0.5, 0.01, 2)), ("b", 2, MeanEstimate(0.5, None, 2)), ("c", 2, None)]
+    sheet = sheet_of(COLUMNS, rows)
     lines = [line.split() for line in printed(sheet, 80).splitlines()]
     assert ["a", "3", ".500±.010", "(2)"] in lines and ["b", "2", ".500"] in lines and ["c", "2", "-"] in lines
 
@@ -159,7 +166,7 @@ def test_one_row_per_run_in_files(tmp_path):
 
 
 def test_where_nothing_can_be_written(tmp_path):
-    sheet = Sheet("t", COLUMNS, (), ())
+    sheet = sheet_of(COLUMNS, ())
     with pytest.raises(UserError, match="cannot be written"):
         write(sheet, tmp_path / ("x" * 300 + ".csv"))
     (tmp_path / "a.md").mkdir()

@@ -2,6 +2,7 @@
 
 import os
 
+import pandas as pd
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -9,13 +10,15 @@ from hypothesis import strategies as st
 
 from knot_runner.report.compare import measures as compare_measures
 from knot_runner.report.compare.config_yaml import DEEPEST, LONGEST_CONFIG, read_config
-from knot_runner.report.compare.filters import parse_filter, split_commas
 from knot_runner.report.compare.settings import (
     as_number,
     flatten_settings,
+    parse_filter,
     resolve_key,
+    row_numbers,
     short_names,
     sort_key,
+    split_commas,
     telling,
     typed,
     varying,
@@ -105,9 +108,10 @@ tables = st.lists(
 
 @given(tables)
 def test_telling_settings_tell_as_much_and_no_more_than_needed(rows):
-    keys = varying(rows)
+    settings = pd.DataFrame(rows, dtype=object)
+    keys = varying(settings)
     assert set(keys) == {k for k in {k for r in rows for k in r} if len({r.get(k) for r in rows}) > 1}
-    chosen = telling(rows, keys)
+    chosen = telling(settings, keys)
 
     def groups(of):
         return {frozenset(j for j, b in enumerate(rows) if all(a.get(k) == b.get(k) for k in of)) for a in rows}
@@ -115,6 +119,16 @@ def test_telling_settings_tell_as_much_and_no_more_than_needed(rows):
     assert groups(chosen) == groups(keys)
     for key in set(chosen) - {"task.name", "method.name"}:
         assert groups([other for other in chosen if other != key]) != groups(keys)
+
+
+@given(tables)
+def test_rows_are_numbered_in_the_order_of_their_settings(rows):
+    settings = pd.DataFrame(rows, dtype=object)
+    keys = list(settings)
+    values = [tuple(row.get(key) for key in keys) for row in rows]
+    order = sorted(set(values), key=lambda own: tuple(map(sort_key, own)))
+    assert row_numbers(settings, keys).tolist() == [order.index(own) for own in values]
+    assert row_numbers(settings, ()).tolist() == [0] * len(rows)
 
 
 # ------------------------------------------------------------------------------------------------------------- filters
@@ -137,7 +151,8 @@ def test_telling_settings_tell_as_much_and_no_more_than_needed(rows):
 )
 def test_filters(text, passes, fails):
     asked = parse_filter(text)
-    assert all(map(asked.holds, passes)) and not any(map(asked.holds, fails))
+    values = pd.Series([*passes, *fails], dtype=object)
+    assert asked.holds(values) == [True] * len(passes) + [False] * len(fails)
 
 
 @pytest.mark.parametrize("text", ["seed", "=3", "seed=", "seed=1,,2", "lr>=a", "lr>1,2", "lr<nan", ""])

@@ -8,7 +8,7 @@ import pytest
 from knot_runner.cli.verbs.compare import compare_command as verb
 from knot_runner.records import read_result, write_result
 from knot_runner.util.errors import UserError
-from tests.report.compared import ask, begun, failed, heads, made, text, three_temperatures
+from tests.report.compared import ask, begun, column, failed, heads, made, text, three_temperatures
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_foreign_and_damaged_folders_are_named(grid):
     (grid / "tables").mkdir()
     (grid / "artefacts" / "vectors" / "00").mkdir(parents=True)
     sheet = ask(grid)
-    assert sheet.column(1) == [3, 3, 3]
+    assert column(sheet, 1) == [3, 3, 3]
     assert "5 folders that are not runs: a/b/c (no config.yaml)" in text(sheet) and "2 more" in text(sheet)
 
 

@@ -10,6 +10,7 @@ from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from knot_runner.report.compare.answer import Question
+    from knot_runner.report.compare.files import Sheet
 
 COMPARE_HELP = """\
 knot-runner compare [key=value ...] [flags]: any runs side by side, by any setting
@@ -37,16 +38,15 @@ DATA_KEY = "paths.data="
 def compare_command(arguments: list[str]) -> int:
     """Runs below ``paths.out`` side by side: ``[key=value ...] [--by=KEYS] [--measure=KEYS] [--sort=KEY] [--runs]
     [--best=MEASURE --over=KEYS [--select=half]] [--export=FILE] [--out=DIR]``. Raises :class:`UserError`."""
-    from knot_runner.report.compare.answer import compare_runs as answer
     from knot_runner.report.compare.files import TerminalSheet, form_of, write
-    from knot_runner.report.compare.filters import split_commas
+    from knot_runner.report.compare.settings import split_commas
     from knot_runner.report.output import output
 
-    flags = _flags([a for a in arguments if a.startswith("-")])
-    files = [Path(name).expanduser() for text in flags.get("--export", ()) for name in split_commas(text)]
+    exports = _flags([a for a in arguments if a.startswith("-")]).get("--export", ())
+    files = [Path(name).expanduser() for text in exports for name in split_commas(text)]
     for file in files:
         form_of(file)  # before anything is read
-    sheet = answer(_question(flags, [a for a in arguments if not a.startswith("-")]))
+    sheet = answer_of(arguments)
     output().print(TerminalSheet(sheet))
     for file in files:
         write(sheet, file)
@@ -54,9 +54,17 @@ def compare_command(arguments: list[str]) -> int:
     return 0
 
 
+def answer_of(arguments: list[str]) -> Sheet:
+    """The compared runs as a table, of the verb's arguments. Raises :class:`UserError`."""
+    from knot_runner.report.compare.answer import compare_runs
+
+    flags = _flags([a for a in arguments if a.startswith("-")])
+    return compare_runs(_question(flags, [a for a in arguments if not a.startswith("-")]))
+
+
 def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
     from knot_runner.report.compare.answer import Question
-    from knot_runner.report.compare.filters import parse_filter
+    from knot_runner.report.compare.settings import parse_filter
 
     _check(flags)
     one = {name: texts[-1] for name, texts in flags.items()}

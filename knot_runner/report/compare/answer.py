@@ -1,22 +1,41 @@
-"""``knot-runner compare``: any runs side by side, from their records alone; no preset is needed."""
+"""``knot-runner compare``: any runs side by side, from their records alone; no preset is needed.
+
+The answer is a table with a row per group of runs, per run, or per choice of the best.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from knot_runner.report.compare import best as compare_best
-from knot_runner.report.compare import measures as compare_measures
-from knot_runner.report.compare.axes import Keys, apart, searched
-from knot_runner.report.compare.best import Choice, HalfSelection, Rule
-from knot_runner.report.compare.filters import Filter, select_records
-from knot_runner.report.compare.groups import group_runs
-from knot_runner.report.compare.records import RunRecord, doubtful, read_all
-from knot_runner.report.compare.settings import resolve_key, sort_key
-from knot_runner.report.compare.sheet import MeanEstimate, Sheet, SheetCell
-from knot_runner.report.compare.tables import of_choices, of_groups, of_runs
+from knot_runner.report.compare.best import HalfSelection, Keys, choose, searched, selection_line, selection_rule
+from knot_runner.report.compare.files import Column, MeanEstimate, Sheet, mean_estimate
+from knot_runner.report.compare.measures import digits, direction, is_share, known_measures, measure_title, measures_of
+from knot_runner.report.compare.notes import doubtful, lines_on
+from knot_runner.report.compare.settings import (
+    SEED,
+    Filter,
+    apart,
+    resolve_key,
+    row_numbers,
+    select_runs,
+    short_names,
+    sort_places,
+)
+from knot_runner.report.frame import RunSet, read_runs
 from knot_runner.util.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+READING_LINES = (
+    "Mean ± half of its 95% t interval over the n finished runs of a row; of a share [low, high] where that is cut at "
+    "0 or 1. These are estimates: only claims decide what is better."
+)
+#: States of runs without a number, each a column where there is one.
+WITHOUT = ("diverged", "failed", "damaged", "other data", "unfinished")
 
 
 @dataclass(frozen=True)
@@ -39,67 +58,114 @@ class Question:
 
 def compare_runs(asked: Question) -> Sheet:
     """The answer, one row per group of runs (or per run). Raises :class:`UserError`."""
-    archive = read_all(asked.out, asked.data)
-    records, absent = select_records(archive.records, asked.filters)
-    known = {key for record in records for key in record.names()}
+    archive = read_runs(asked.out, asked.data)
+    runs, absent = select_runs(archive, asked.filters)
+    known = runs.keys()
     by = None if asked.by is None else tuple(dict.fromkeys(resolve_key(key, known) for key in asked.by))
     over = tuple(dict.fromkeys(resolve_key(key, known) for key in asked.over))
-    sheet = _best(records, asked, by, over) if asked.best else _plain(records, asked, by)
-    done = sum(record.state == "done" for record in records)
+    if asked.best:
+        sheet = _of_choices(runs, asked, *searched(runs, by, over))
+    else:
+        keys = apart(runs.differing()) if by is None else by
+        sheet = (_of_runs if asked.runs else _of_groups)(runs, keys, measures_of(runs, asked.measures))
+    done = (runs.runs["state"] == "done").sum()
     filters = f", {' '.join(one.text for one in asked.filters)}" if asked.filters else ""
-    title = f"{done} finished of {len(records)} runs below {asked.out}{filters}"
-    lines = (*sheet.lines, *absent, *doubtful(records, asked.out), *archive.lines)
+    title = f"{done} finished of {len(runs.runs)} runs below {asked.out}{filters}"
+    lines = (*sheet.lines, *absent, *doubtful(runs), *archive.lines)
     return _sorted(replace(sheet, title=title, lines=lines), asked.sort)
 
 
-def _plain(records: Sequence[RunRecord], asked: Question, by: Keys | None) -> Sheet:
-    keys, measures = apart(records) if by is None else by, _measures(records, asked)
-    return of_runs(records, keys, measures) if asked.runs else of_groups(group_runs(records, keys), keys, measures)
+def _of_groups(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
+    """One row per group: its settings, how many runs of each state, means."""
+    import pandas as pd
+
+    row = row_numbers(runs.settings, keys)
+    states = pd.crosstab(row, runs.runs["state"])
+    counts = states.rename(columns={"done": "n"}).reindex(columns=["n", *WITHOUT], fill_value=0)
+    counts = counts[["n", *(state for state in WITHOUT if state in states)]]
+    finished = runs.finished
+    own = row[finished.runs.index]
+    columns, means = _means(finished, own, measures)
+    cells = pd.concat([_values(runs, keys, row), counts, means], axis=1).reindex(counts.index)
+    counted = [Column(name, "div." if name == "diverged" else name, "count") for name in counts]
+    lines = (READING_LINES, *lines_on(finished, own, len(cells), keys, measures))
+    return Sheet("", (*_key_columns(keys), *counted, *columns), cells, lines)
 
 
-def _best(records: Sequence[RunRecord], asked: Question, by: Keys | None, over: Keys) -> Sheet:
-    keys, over = searched(records, by, over)
-    rule = compare_best.selection_rule(asked.best, over, asked.select, compare_measures.known_measures(records))
-    choices = compare_best.choose(group_runs(records, keys), rule)
-    return of_choices(choices, rule, keys, _best_measures(choices, rule, asked, records))
+def _of_runs(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
+    """One row per run: its id, settings, seed and state, and its numbers."""
+    keys = (*(key for key in keys if key != SEED), SEED)
+    heads = _key_columns(dict.fromkeys(["run_id", *keys, "status"]))
+    cells = runs.settings[[head.name for head in heads]]
+    found = {key: runs.values(key) for key in measures}
+    columns = [Column(key, measure_title(key), "value", digits(key, list(own))) for key, own in found.items()]
+    order = row_numbers(runs.settings, keys).sort_values(kind="stable").index
+    return Sheet("", (*heads, *columns), cells.assign(**found).loc[order], ())
 
 
-def _measures(records: Sequence[RunRecord], asked: Question) -> list[str]:
-    if not asked.measures:
-        return compare_measures.defaults(records)
-    known = compare_measures.known_measures(records)
-    return list(dict.fromkeys(compare_measures.resolve_measure(name, known) for name in asked.measures))
+def _of_choices(runs: RunSet, asked: Question, keys: Keys, over: Keys) -> Sheet:
+    """One row per choice: what it was made in, what was chosen out of how many, and the means to report; with halves
+    also the mean that it was selected by."""
+    import pandas as pd
+
+    rule = selection_rule(asked.best, over, asked.select, known_measures(runs))
+    row = row_numbers(runs.settings, keys)
+    choices = choose(runs, row, rule)
+    half = rule.split == "half"  # what predictions give: their numbers are of a half
+    measures = list(dict.fromkeys([rule.measure, *measures_of(choices.reported if half else runs, asked.measures)]))
+    columns, means = _means(choices.reported, choices.row, measures)
+    if half:
+        (by,), selected = _means(choices.selected, choices.row, [rule.measure])
+        name = f"{rule.measure}.selecting_half"
+        columns.append(Column(name, "selected by", "measure", columns[measures.index(rule.measure)].digits))
+        means = means.join(selected.set_axis([name], axis=1))
+    counts = choices.counts[["n", "settings"]]
+    cells = [_values(runs, keys, row), _values(runs, over, choices.row), counts, means]
+    heads = [*_key_columns((*keys, *over)), Column("n", "n", "count"), Column("settings", "of", "count")]
+    shown = lines_on(choices.reported, choices.row, len(counts), (*keys, *over), measures)
+    lines = (READING_LINES, *selection_line(rule, choices, keys), *shown)
+    return Sheet("", (*heads, *columns), pd.concat(cells, axis=1).reindex(counts.index), lines)
 
 
-def _best_measures(choices: Sequence[Choice], rule: Rule, asked: Question, records: Sequence[RunRecord]) -> list[str]:
-    """The measure selected by and those asked for; with halves, what predictions give: their numbers are of a half."""
-    reported = [record for choice in choices for record in choice.reported] if rule.split == "half" else records
-    return list(dict.fromkeys([rule.measure, *_measures(reported, asked)]))
+def _values(runs: RunSet, keys: Keys, row: pd.Series) -> pd.DataFrame:
+    """The values of ``keys`` in each row, those of its first run."""
+    first = row.drop_duplicates()
+    return runs.settings.loc[first.index, list(keys)].set_axis(first)
 
 
-# -------------------------------------------------------------------------------------------------------------- order
+def _means(runs: RunSet, row: pd.Series, measures: Sequence[str]) -> tuple[list[Column], pd.DataFrame]:
+    """The columns of ``measures``, and the estimates in them by row, each over the finished runs that have it."""
+    import pandas as pd
+
+    columns, estimates = [], {}
+    for key in measures:
+        top = 1.0 if is_share(key) else None
+        own = {number: mean_estimate(values.tolist(), top) for number, values in runs.values(key).groupby(row)}
+        estimates[key] = pd.Series(own, dtype=object)
+        columns.append(Column(key, measure_title(key), "measure", digits(key, [one.mean for one in own.values()])))
+    return columns, pd.DataFrame(estimates, dtype=object)
+
+
+def _key_columns(keys: Iterable[str]) -> list[Column]:
+    return [Column(key, head, "key") for key, head in short_names(list(keys)).items()]
 
 
 def _sorted(sheet: Sheet, by: str) -> Sheet:
     """Rows by a column: settings upwards; a measure with the better first, where that is not known the higher."""
     if not by:
         return sheet
-    index = _column(sheet, by)
-    column = sheet.columns[index]
-    upwards = column.kind == "key" or compare_measures.direction(column.name) == "lower"
-
-    def place(row: tuple[SheetCell, ...]) -> tuple[bool, tuple[int, float, str] | float]:
-        cell = row[index]
-        if column.kind == "key":
-            return False, sort_key(None if cell is None else str(cell))
-        value = cell.mean if isinstance(cell, MeanEstimate) else cell
-        return value is None, 0.0 if value is None else float(value) * (1 if upwards else -1)
-
-    return replace(sheet, rows=tuple(sorted(sheet.rows, key=place)))
+    column = _column(sheet, by)
+    cells = sheet.cells[column.name]
+    if column.kind == "key":
+        place = sort_places(cells)
+    else:
+        place = cells.map(lambda cell: cell.mean if isinstance(cell, MeanEstimate) else cell).astype("float64")
+        place = place if direction(column.name) == "lower" else -place
+    return replace(sheet, cells=sheet.cells.loc[place.sort_values(kind="stable").index])
 
 
-def _column(sheet: Sheet, name: str) -> int:
-    for i, column in enumerate(sheet.columns):
+def _column(sheet: Sheet, name: str) -> Column:
+    for column in sheet.columns:
         if name in (column.name, column.head, column.name.removesuffix(".name")):
-            return i
+            return column
     raise UserError(f"--sort={name}: is not shown{nearest(name, [column.head for column in sheet.columns])}")

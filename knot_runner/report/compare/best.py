@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from knot_runner.report.compare.groups import RunGroup, group_runs
-from knot_runner.report.compare.half import HalfMeasures, halve
+import numpy as np
+
+from knot_runner.metrics import METRICS, measure_all
 from knot_runner.report.compare.measures import Direction, direction, measure_title, resolve_measure
-from knot_runner.report.compare.records import RunRecord
+from knot_runner.report.compare.settings import SEED, apart, is_inside, row_numbers, telling
+from knot_runner.report.frame import RunSet
+from knot_runner.report.run_folders import PREDICTIONS, Run, predictions
 from knot_runner.util.errors import UserError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 HalfSelection = Literal["test", "half"]
+Keys = tuple[str, ...]
+#: Predictions are kept in float32, so a run's measures are met but for ties.
+TOLERANCE = 2e-3
+StoredPredictions = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -22,26 +33,26 @@ class Rule:
 
     measure: str
     better: Direction
-    over: tuple[str, ...]
+    over: Keys
     split: HalfSelection
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What was chosen in ``outer``, a group of all but the searched settings: the runs of the best candidate at the
-    seeds compared, with ``values`` of the searched settings; ``fit`` of ``candidates`` could be chosen.
+class Choices:
+    """What was chosen in each row, a group of runs that agree in all but the searched settings: the finished runs of
+    the best candidate at the seeds compared.
 
-    ``selected``: the runs with the numbers that they were selected by, ``reported``: with those to report."""
+    ``selected``: these runs with the numbers that they were selected by, ``reported``: with those to report; ``row``:
+    the row of each. ``counts`` by row: ``n``, how many these runs are; ``settings``, how many candidates there are;
+    ``fit``, how many of them could be chosen."""
 
-    outer: RunGroup
-    values: tuple[str | None, ...]
-    selected: tuple[RunRecord, ...]
-    reported: tuple[RunRecord, ...]
-    fit: int
-    candidates: int
+    selected: RunSet
+    reported: RunSet
+    row: pd.Series
+    counts: pd.DataFrame
 
 
-def selection_rule(text: str, over: tuple[str, ...], split: HalfSelection, measures: Sequence[str]) -> Rule:
+def selection_rule(text: str, over: Keys, split: HalfSelection, measures: Sequence[str]) -> Rule:
     """``accuracy``, ``min:KEY`` or ``max:KEY``. Raises :class:`UserError` where the better way is not known."""
     asked, colon, name = text.partition(":")
     if not colon:
@@ -55,99 +66,169 @@ def selection_rule(text: str, over: tuple[str, ...], split: HalfSelection, measu
     return Rule(key, better, over, split)
 
 
-def choose(groups: Sequence[RunGroup], asked: Rule) -> list[Choice]:
-    """The choice in each of ``groups``. Raises :class:`UserError` when halves are asked for that cannot be had."""
-    return [_choose(one, asked) for one in groups]
+def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
+    """(Settings of a row, settings searched in it) of a best-of; what is not given is all that tells runs apart else.
+
+    With ``method.name`` searched, other settings of the method in which runs of one name differ are searched as well.
+    Raises :class:`UserError` where there is nothing to select from.
+    """
+    differing = runs.differing()
+    if by is None and not over:
+        differences = ", ".join(apart(differing)) or "nothing but the seed"
+        raise UserError(f"--best: --over=KEY says what was searched; the runs differ in {differences}")
+    if SEED in over:
+        raise UserError("--over=seed: means are over seeds; --over=KEY, another setting, would be right")
+    if over:
+        inside = [key for key in differing if key not in over and is_inside(key, over)]
+        over = tuple(dict.fromkeys((*over, *telling(differing, [*over, *inside], kept=over))))
+    else:
+        over = apart(differing, by or ())
+    rows = apart(differing, over) if by is None else by
+    candidates = row_numbers(runs.settings, tuple(dict.fromkeys((*rows, *over)))).nunique()
+    if set(over) & set(rows) or candidates == row_numbers(runs.settings, rows).nunique():
+        raise UserError("--over: in no row is there more than one value of it to select from")
+    return rows, over
 
 
-def _choose(outer: RunGroup, asked: Rule) -> Choice:
-    selecting, reporting = _views(outer, asked)
-    candidates = group_runs(selecting, asked.over)
-    seeds = [_seeds(one, asked.measure) for one in candidates]
-    compared = _most_common([own for own in seeds if own])
-    fit = [one for one, own in zip(candidates, seeds, strict=True) if own and own >= compared]
-    if not fit:
-        return Choice(outer, (None,) * len(asked.over), (), (), 0, len(candidates))
-    sign = 1 if asked.better == "higher" else -1
-    best = max(fit, key=lambda one: sign * _mean(_at(one.finished, compared), asked.measure))  # ties: the first
-    chosen = _at(best.finished, compared)
-    folders = [record.folder for record in chosen]
-    return Choice(outer, best.key, chosen, tuple(reporting[f] for f in folders), len(fit), len(candidates))
-
-
-def _views(outer: RunGroup, asked: Rule) -> tuple[list[RunRecord], Mapping[object, RunRecord]]:
-    """The runs as they are selected by, and, by folder, as they are reported."""
-    if asked.split == "test":
-        return list(outer.records), {record.folder: record for record in outer.records}
-    halves = {record.folder: halve(record) for record in outer.finished}
-    _check(outer, asked, halves)
-    selecting = [
-        replace(record, numbers=halves[record.folder].selecting) if record.state == "done" else record
-        for record in outer.records
+def choose(runs: RunSet, row: pd.Series, rule: Rule) -> Choices:
+    """The choice in each ``row`` of runs. Raises :class:`UserError` when halves are asked for that cannot be had."""
+    selecting, reporting = _halves(runs, row, rule) if rule.split == "half" else (runs, runs)
+    table = runs.runs[["seed", "state"]].assign(row=row, candidate=row_numbers(runs.settings, rule.over))
+    measured = table.join(selecting.values(rule.measure), how="inner")
+    seeds = measured.groupby(["row", "candidate"])["seed"].agg(frozenset)
+    compared = seeds.groupby("row").agg(_most_common)
+    fit = seeds[[own >= compared[number] for (number, _), own in seeds.items()]]
+    at = [seed in compared[number] for seed, number in zip(measured["seed"], measured["row"], strict=True)]
+    means = measured[at].groupby(["row", "candidate"])["value"].agg(lambda own: sum(own) / len(own)).loc[fit.index]
+    if rule.better == "lower":
+        means = -means
+    best = set(means.groupby("row").idxmax())  # of equals the first
+    chosen = [
+        own.state == "done" and (own.row, own.candidate) in best and own.seed in compared[own.row]
+        for own in table.itertuples()
     ]
-    return selecting, {r.folder: replace(r, numbers=halves[r.folder].reporting) for r in outer.finished}
+    counts = table.groupby("row").agg(settings=("candidate", "nunique"))
+    counts = counts.assign(n=row[chosen].value_counts(), fit=fit.groupby("row").size()).fillna(0).astype("int64")
+    return Choices(selecting.only(chosen), reporting.only(chosen), row[chosen], counts)
 
 
-def _check(outer: RunGroup, asked: Rule, halves: Mapping[object, HalfMeasures]) -> None:
-    first = next(iter(halves.values()), None)
-    other = next((folder for folder, own in halves.items() if first and own.items != first.items), None)
-    if other is not None:
-        raise UserError(
-            f"--select=half: {outer.finished[0].folder} and {other} have other test items, or another order, "
-            "so halves would overlap; a filter that leaves runs of one test set is right"
-        )
-    if first and asked.measure not in first.selecting:
-        there = ", ".join(map(measure_title, first.selecting))
-        raise UserError(f"--best={measure_title(asked.measure)}: --select=half can measure {there}")
-
-
-def _seeds(one: RunGroup, measure: str) -> frozenset[int]:
-    """Seeds at which a candidate has the number."""
-    return frozenset(record.seed for record in one.finished if record.numbers.get(measure) is not None)
-
-
-def _most_common(seeds: list[frozenset[int]]) -> frozenset[int]:
+def _most_common(seeds: pd.Series) -> frozenset[int]:
     """The seeds that most candidates have; of several such sets the largest."""
-    if not seeds:
-        return frozenset()
     counted = Counter(seeds)
     return max(counted, key=lambda own: (counted[own], len(own), sorted(own, reverse=True)))
 
 
-def _at(records: Sequence[RunRecord], seeds: frozenset[int]) -> tuple[RunRecord, ...]:
-    return tuple(record for record in records if record.seed in seeds)
-
-
-def _mean(records: Sequence[RunRecord], measure: str) -> float:
-    values = [float(v) for record in records if (v := record.numbers.get(measure)) is not None]
-    return sum(values) / len(values)
-
-
-def selection_line(asked: Rule, choices: Sequence[Choice], keys: Sequence[str]) -> list[str]:
+def selection_line(asked: Rule, choices: Choices, keys: Sequence[str]) -> list[str]:
     """How it was selected, in words, and what that does to the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
-    tried = sorted({choice.candidates for choice in choices})
-    number = f"{tried[0]}" if len(tried) == 1 else f"{tried[0]} to {tried[-1]}"
+    fewest, most = choices.counts["settings"].min(), choices.counts["settings"].max()
+    number = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     lines = [
-        f"Selected{per}: of {number} settings of {', '.join(asked.over)}, the one with the {_most(asked)} mean of "
-        f"{measure_title(asked.measure)} over the seeds that most of them have; of equals the first. "
-        "Whether it is better than the next is not judged."
+        f"Selected{per}: of {number} settings of {', '.join(asked.over)}, the one with the "
+        f"{'highest' if asked.better == 'higher' else 'lowest'} mean of {measure_title(asked.measure)} over the seeds "
+        "that most of them have; of equals the first. Whether it is better than the next is not judged."
     ]
-    short = sum(choice.candidates - choice.fit for choice in choices)
+    short = (choices.counts["settings"] - choices.counts["fit"]).sum()
     if short:
         lines.append(f"{short} settings could not be chosen: a seed of theirs has no number (diverged or not there).")
-    if asked.split == "half":
-        return [
-            *lines,
-            "Selected on one half of the test items ('selected by'), drawn once and the same for all runs; reported on "
-            "the other half. Seeds are the same in both, so luck in training is not removed.",
-        ]
-    return [
-        *lines,
+    half = (
+        "Selected on one half of the test items ('selected by'), drawn once and the same for all runs; reported on "
+        "the other half. Seeds are the same in both, so luck in training is not removed."
+    )
+    whole = (
         "Selected on the test items that are reported: optimistic, the more so the more settings are tried. "
-        "--select=half selects on one half of the test items and reports on the other.",
-    ]
+        "--select=half selects on one half of the test items and reports on the other."
+    )
+    return [*lines, half if asked.split == "half" else whole]
 
 
-def _most(asked: Rule) -> str:
-    return "highest" if asked.better == "higher" else "lowest"
+@dataclass(frozen=True)
+class HalfMeasures:
+    """Dotted key (as in the result) -> value, on each half; ``items``: the same for runs tested on the same items in
+    the same order, as far as labels tell."""
+
+    selecting: dict[str, float]
+    reporting: dict[str, float]
+    items: int
+
+
+def _halves(runs: RunSet, row: pd.Series, asked: Rule) -> tuple[RunSet, RunSet]:
+    """``runs`` with the numbers to select by, and with those to report, of two halves of the test items. Raises
+    :class:`UserError` unless the runs of a row have the same items and the measure asked for."""
+    import pandas as pd
+
+    halves: dict[int, HalfMeasures] = {}
+    finished = runs.runs["record"][runs.runs["state"] == "done"]
+    for _, records in finished.groupby(row):
+        found = {i: halve(record) for i, record in records.items()}
+        _check(records, list(found.values()), asked)
+        halves |= found
+
+    def measured(side: str) -> RunSet:
+        numbers = [(i, key, value) for i, own in halves.items() for key, value in getattr(own, side).items()]
+        metrics = pd.DataFrame(numbers, columns=["run", "metric", "value"]).set_index("run")
+        return replace(runs, metrics=metrics.astype({"value": "float64"}))
+
+    return measured("selecting"), measured("reporting")
+
+
+def _check(records: Sequence[Run], halves: Sequence[HalfMeasures], asked: Rule) -> None:
+    first, folders = halves[0], [record.job.folder for record in records]
+    other = next((folder for folder, own in zip(folders, halves, strict=True) if own.items != first.items), None)
+    if other is not None:
+        raise UserError(
+            f"--select=half: {folders[0]} and {other} have other test items, or another order, "
+            "so halves would overlap; a filter that leaves runs of one test set is right"
+        )
+    if asked.measure not in first.selecting:
+        there = ", ".join(map(measure_title, first.selecting))
+        raise UserError(f"--best={measure_title(asked.measure)}: --select=half can measure {there}")
+
+
+def halve(run: Run) -> HalfMeasures:
+    """A finished run's F1, accuracy and semantic distance on the two halves, from its stored predictions.
+
+    Each data set is halved by a draw that depends on its name and size alone, so it is the same for all runs. Raises
+    :class:`UserError` naming the file when predictions are absent, damaged, or do not give the result's measures.
+    """
+    found = predictions(run)
+    kept = {name: pair for name, pair in found.items() if not name.startswith("before/")}
+    coordinates = _coordinates(run)
+    whole = _flat(measure_all(kept, coordinates))
+    stored = {key: value for key in whole if (value := run.metric(*key.split(".", 2)[1:])) is not None}
+    off = [key for key, value in stored.items() if abs(whole[key] - value) > TOLERANCE]
+    if off or not stored:
+        path = run.job.folder / PREDICTIONS
+        raise UserError(f"{path}: does not give the result's {min(off, default='measures')}; --select=half needs it")
+    parts = [_flat(measure_all(_part(kept, side), coordinates)) for side in (0, 1)]
+    first, second = ({key: value for key, value in part.items() if key in stored} for part in parts)
+    items = 0
+    for name in sorted(kept):
+        items = zlib.crc32(kept[name][1].tobytes(), zlib.crc32(name.encode(), items))
+    return HalfMeasures(first, second, items)
+
+
+def _coordinates(run: Run) -> np.ndarray:
+    """Of the labels; where they have none, zeros [C, 1], with which no distance is a measure of the result."""
+    labels = run.result["labels"]
+    if labels.get("coordinates") is None:
+        return np.zeros((len(labels["names"]), 1))
+    return np.asarray(labels["coordinates"], dtype=np.float64)
+
+
+def _part(found: StoredPredictions, side: int) -> StoredPredictions:
+    """Half of the rows of each data set: the first of two (``side`` 0 or 1) has one less where the number is odd."""
+    part = {}
+    for name, (probabilities, labels) in found.items():
+        order = np.random.default_rng([zlib.crc32(name.encode()), len(labels)]).permutation(len(labels))
+        middle = len(order) // 2
+        rows = np.sort(order[middle:] if side else order[:middle])
+        part[name] = probabilities[rows], labels[rows]
+    return part
+
+
+def _flat(table: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Keys as in a result. One data set under the name ``test``, as federated runs have it, is ALL alone."""
+    return {
+        f"metrics.{name}.{data}": value for name, row in table.items() if name in METRICS for data, value in row.items()
+    }

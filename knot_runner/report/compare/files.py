@@ -1,27 +1,101 @@
-"""A compared table in every form: terminal, Markdown, LaTeX, CSV, Parquet."""
+"""A table of compared runs, and its every form: terminal, Markdown, LaTeX, CSV, Parquet."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as Grid
 from rich.text import Text
 
-from knot_runner.report.compare.settings import KEPT, as_number
-from knot_runner.report.compare.sheet import Sheet, frame, printed_rows
-from knot_runner.report.text import escape_csv, escape_latex, escape_markdown, plain
+from knot_runner.report.compare.settings import KEPT, as_number, typed_column
+from knot_runner.report.statistics import clipped_interval, mean_interval
+from knot_runner.report.text import escape_csv, escape_latex, escape_markdown, number, plain, spread_text
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 DIM_STYLE = "dim"
+#: A cell longer than this is cut in the terminal, in Markdown and in LaTeX; CSV and Parquet have all of it.
+LONGEST_CELL = 40
 
 
-# ------------------------------------------------------------------------------------------------------------ terminal
+@dataclass(frozen=True)
+class MeanEstimate:
+    """``mean`` over ``n`` runs, ``half`` of its 95% interval (None under two runs); ``top``: the most that a share can
+    be, where the interval is cut, as at 0."""
+
+    mean: float
+    half: float | None
+    n: int
+    top: float | None = None
+
+    @property
+    def band(self) -> tuple[float | None, float | None]:
+        """The interval."""
+        if self.half is None:
+            return None, None
+        return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
+
+
+def mean_estimate(values: Sequence[float], top: float | None = None) -> MeanEstimate | None:
+    """Mean and 95% t interval of ``values``; None of none."""
+    return MeanEstimate(*mean_interval(values), len(values), top) if values else None
+
+
+@dataclass(frozen=True)
+class Column:
+    """``name``: the whole key, for files; ``head``: short; ``digits``: of a measure. ``kind``: a ``key``'s cells are
+    text, a ``count``'s whole numbers, a ``measure``'s estimates, a ``value``'s numbers; a count is never absent."""
+
+    name: str
+    head: str
+    kind: Literal["key", "count", "measure", "value"]
+    digits: int = 0
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """``cells``: a frame with a column for each of ``columns``, by name; ``lines``: what one must know to read it."""
+
+    title: str
+    columns: tuple[Column, ...]
+    cells: pd.DataFrame
+    lines: tuple[str, ...]
+
+    @property
+    def rows(self) -> tuple[tuple[Any, ...], ...]:
+        """The cells row by row; None where they are absent."""
+        cells = self.cells.astype(object)
+        return tuple(cells.where(cells.notna(), None).itertuples(index=False, name=None))
+
+
+def cell_text(cell: Any, column: Column, runs: int | None = None) -> str:
+    """``cell`` as printed; an estimate over fewer values than its row has finished ``runs`` says over how many."""
+    if isinstance(cell, MeanEstimate):
+        half = "" if cell.half is None else spread_text(cell.mean, cell.half, column.digits, cell.top)
+        return number(cell.mean, column.digits) + half + (f" ({cell.n})" if runs is not None and cell.n < runs else "")
+    if cell is None:
+        return "" if column.kind == "key" else "-"
+    if column.kind == "value":
+        return number(cell, column.digits)
+    text = str(cell)
+    return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 3]}..."
+
+
+def printed_rows(sheet: Sheet) -> list[list[str]]:
+    """Every cell of ``sheet`` as text, row by row."""
+    finished = sheet.cells["n"] if "n" in sheet.cells else [None] * len(sheet.cells)
+    return [
+        [cell_text(cell, column, runs) for cell, column in zip(row, sheet.columns, strict=True)]
+        for row, runs in zip(sheet.rows, finished, strict=True)
+    ]
 
 
 class TerminalSheet:
@@ -32,9 +106,8 @@ class TerminalSheet:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         def fits(columns: list[_Shown]) -> bool:
-            return (
-                console.measure(_grid(columns), options=options.update(max_width=10_000)).maximum <= options.max_width
-            )
+            wide = options.update(max_width=10_000)
+            return console.measure(_grid(columns), options=wide).maximum <= options.max_width
 
         shown = _shown(self.sheet)
         measures = [one for one in shown if one.measure]
@@ -62,15 +135,12 @@ class _Shown:
 
 def _shown(sheet: Sheet) -> list[_Shown]:
     texts = [[plain(text) for text in row] for row in printed_rows(sheet)]
-    return [
-        _Shown(
-            plain(column.head).replace(".", "\n"),
-            [row[i] for row in texts],
-            right=column.kind != "key" or _all_numbers([row[i] for row in texts]),
-            measure=column.kind in ("measure", "value"),
-        )
-        for i, column in enumerate(sheet.columns)
-    ]
+    shown = []
+    for i, column in enumerate(sheet.columns):
+        cells = [row[i] for row in texts]
+        right = column.kind != "key" or all(as_number(text) is not None for text in cells if text)
+        shown.append(_Shown(plain(column.head).replace(".", "\n"), cells, right, column.kind in ("measure", "value")))
+    return shown
 
 
 def _joined(sheet: Sheet, lead: list[_Shown]) -> list[_Shown]:
@@ -100,53 +170,67 @@ def _blocks(lead: list[_Shown], measures: list[_Shown], fits: Callable[[list[_Sh
 def _grid(columns: list[_Shown]) -> Grid:
     grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style=DIM_STYLE)
     for one in columns:
-        grid.add_column(
-            Text(one.head), justify="right" if one.right else "left", no_wrap=not one.wraps, overflow="fold"
-        )
+        side = "right" if one.right else "left"
+        grid.add_column(Text(one.head), justify=side, no_wrap=not one.wraps, overflow="fold")
     for row in zip(*(one.cells for one in columns), strict=True):
         grid.add_row(*map(Text, row))
     return grid
 
 
-def _all_numbers(texts: list[str]) -> bool:
-    return all(as_number(text) is not None for text in texts if text)
-
-
-# --------------------------------------------------------------------------------------------------------------- files
-
-
 def sheet_markdown(sheet: Sheet) -> str:
     """GitHub Markdown: the table, then the lines as a list."""
-    rows = [[escape_markdown(column.head) for column in sheet.columns]]
-    rows += [[escape_markdown(text) for text in row] for row in printed_rows(sheet)]
-    grid = ["| " + " | ".join(row) + " |" for row in rows]
+    rows = [[column.head for column in sheet.columns], *printed_rows(sheet)]
+    head, *grid = ["| " + " | ".join(map(escape_markdown, row)) + " |" for row in rows]
     rule = "|" + "".join("---|" if column.kind == "key" else "--:|" for column in sheet.columns)
     under = "\n".join(f"- {escape_markdown(line)}" for line in sheet.lines)
-    return "\n\n".join([f"### {escape_markdown(sheet.title)}", "\n".join([grid[0], rule, *grid[1:]]), under]) + "\n"
+    return "\n\n".join([f"### {escape_markdown(sheet.title)}", "\n".join([head, rule, *grid]), under]) + "\n"
 
 
 def sheet_latex(sheet: Sheet) -> str:
     """A ``table`` environment for booktabs, the lines below."""
     layout = "".join("l" if column.kind == "key" else "r" for column in sheet.columns)
-    rows = [" & ".join(map(escape_latex, row)) + " \\\\" for row in printed_rows(sheet)]
-    heads = " & ".join(escape_latex(column.head) for column in sheet.columns) + " \\\\"
+    rows = [[column.head for column in sheet.columns], *printed_rows(sheet)]
+    head, *grid = [" & ".join(map(escape_latex, row)) + " \\\\" for row in rows]
     small = " ".join(map(escape_latex, sheet.lines))
     parts = ["% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}", "\\begin{table}[t]", "\\centering"]
-    parts += [f"\\caption{{{escape_latex(sheet.title)}}}", f"\\begin{{tabular}}{{{layout}}}", "\\toprule", heads]
-    parts += ["\\midrule", *rows, "\\bottomrule", "\\end{tabular}"]
+    parts += [f"\\caption{{{escape_latex(sheet.title)}}}", f"\\begin{{tabular}}{{{layout}}}", "\\toprule", head]
+    parts += ["\\midrule", *grid, "\\bottomrule", "\\end{tabular}"]
     parts += [f"\\par\\smallskip\\begin{{minipage}}{{\\linewidth}}\\footnotesize {small}\\end{{minipage}}"]
     return "\n".join([*parts, "\\end{table}"]) + "\n"
 
 
+def exact_frame(sheet: Sheet) -> pd.DataFrame:
+    """The cells for CSV and Parquet: nothing rounded, each column of one type; an estimate is four columns: mean, low
+    and high of the interval, and the number of runs.
+
+    A column of settings that are all numbers holds numbers, and whole numbers where all are.
+    """
+    import pandas as pd
+
+    types = {"count": "int64", "value": "float64"}
+    parts = []
+    for column in sheet.columns:
+        cells = sheet.cells[column.name].reset_index(drop=True)
+        if column.kind == "measure":
+            parts.append(_spread(cells).add_prefix(f"{column.name}."))
+        else:
+            parts.append(typed_column(cells) if column.kind == "key" else cells.astype(types[column.kind]))
+    return pd.concat(parts, axis=1)
+
+
+def _spread(cells: pd.Series) -> pd.DataFrame:
+    import pandas as pd
+
+    found = [cell if isinstance(cell, MeanEstimate) else MeanEstimate(math.nan, None, 0) for cell in cells]
+    spread = pd.DataFrame([(one.mean, *one.band, one.n) for one in found], columns=["mean", "low", "high", "n"])
+    return spread.astype({"mean": "float64", "low": "float64", "high": "float64", "n": "int64"})
+
+
 def sheet_csv(sheet: Sheet) -> str:
     """One line per row, nothing rounded, what is absent empty; no text is a formula to a spreadsheet."""
-    columns = frame(sheet)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(map(escape_csv, columns))
-    for row in zip(*columns.values(), strict=True):
-        writer.writerow(["" if v is None else escape_csv(v) if isinstance(v, str) else repr(v) for v in row])
-    return out.getvalue()
+    exact = exact_frame(sheet).rename(columns=escape_csv)
+    escaped = exact.apply(lambda cells: cells.map(escape_csv, "ignore") if cells.dtype == object else cells)
+    return escaped.to_csv(index=False, lineterminator="\n")
 
 
 def to_parquet(sheet: Sheet) -> bytes:
@@ -156,17 +240,11 @@ def to_parquet(sheet: Sheet) -> bytes:
         import pyarrow.parquet as parquet
     except ImportError:
         raise UserError("--export: Parquet needs pyarrow (pip install pyarrow); .csv needs nothing") from None
-    columns = {name: pa.array(values, _arrow_type(values, pa)) for name, values in frame(sheet).items()}
     told = {"title": sheet.title, "lines": "\n".join(sheet.lines)}
+    table = pa.Table.from_pandas(exact_frame(sheet), preserve_index=False)
     sink = pa.BufferOutputStream()
-    parquet.write_table(pa.table(columns).replace_schema_metadata(told), sink)
+    parquet.write_table(table.replace_schema_metadata(told), sink)
     return sink.getvalue().to_pybytes()
-
-
-def _arrow_type(values: list[str | int | float | None], pa: object) -> object:
-    kinds = {type(value) for value in values if value is not None}
-    name = "string" if str in kinds else "float64" if float in kinds or not kinds else "int64"
-    return getattr(pa, name)()
 
 
 FORMS: dict[str, Callable[[Sheet], str | bytes]] = {

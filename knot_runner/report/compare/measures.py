@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
-from knot_runner.report.compare.records import RunRecord
 from knot_runner.report.records.schema import TOP
 from knot_runner.util.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from knot_runner.report.frame import RunSet
 
 Direction = Literal["higher", "lower"]
 #: Shown without --measure: of these, those that all runs have; else the first that any has.
@@ -20,9 +24,17 @@ HIGHER = frozenset({"accuracy", "client_accuracy", "f1", "ari", "classes_covered
 LOWER = frozenset({"sd", "loss", "tempered_loss", "distance", "seconds", "rounds_to_target"})
 
 
-def known_measures(records: Iterable[RunRecord]) -> list[str]:
-    """Every dotted key that is a number, or null, in the result of one of ``records``."""
-    return sorted({key for record in records if record.state == "done" for key in record.numbers})
+def known_measures(runs: RunSet) -> list[str]:
+    """Every dotted key that is a number, or null, in the result of one of ``runs``."""
+    return sorted(runs.metrics["metric"].unique())
+
+
+def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
+    """The dotted keys that ``names`` mean; of none the :func:`default_measures`. Raises :class:`UserError`."""
+    if not names:
+        return default_measures(runs.metrics, len(runs.finished.runs))
+    known = known_measures(runs)
+    return list(dict.fromkeys(resolve_measure(name, known) for name in names))
 
 
 def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> str:
@@ -39,20 +51,17 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
     if not keys:
         raise UserError(f"{flag}={name}: none of the runs has finished, so there is nothing to measure")
     hint = nearest(name, short)
-    usual = ", ".join(measure_title(key) for key in defaults_of(there) if key in there)
+    usual = ", ".join(measure_title(key) for key in _preferred(there))
     raise UserError(f"{flag}={name}: no result has it{hint if 'did you mean' in hint else f' (there is: {usual})'}")
 
 
-def defaults(records: Sequence[RunRecord]) -> list[str]:
-    """The measures of :data:`PREFERRED` that all finished runs have; else the first that any has; [] without any."""
-    finished = [record.numbers for record in records if record.state == "done"]
-    there = [{key for key, value in numbers.items() if value is not None} for numbers in finished]
-    if not there:
-        return []
-    return defaults_of(set.intersection(*there)) or defaults_of(set.union(*there))[:1]
+def default_measures(metrics: pd.DataFrame, runs: int) -> list[str]:
+    """The measures of :data:`PREFERRED` that all of as many finished ``runs`` have; else the first that any has."""
+    having = metrics.dropna()["metric"].value_counts()
+    return _preferred(set(having.index[having == runs])) or _preferred(set(having.index))[:1]
 
 
-def defaults_of(keys: set[str]) -> list[str]:
+def _preferred(keys: set[str]) -> list[str]:
     """Those of :data:`PREFERRED` that are among ``keys``; those of :data:`FALLBACK` only where nothing else is."""
     shown = [key for key in PREFERRED if key in keys]
     return [key for key in shown if key not in FALLBACK] or shown

@@ -1,28 +1,40 @@
-"""Settings of many runs side by side: as text that compares, by dotted key, and which of them set runs apart."""
+"""Settings of many runs as text that compares, by dotted key: filters of them, and which of them set runs apart.
+
+Frames of settings have a row per run and a column per dotted key; a setting that a run does not have is absent (NaN).
+"""
 
 from __future__ import annotations
 
 import json
+import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from knot_runner.util.errors import UserError, nearest
 
-#: Dotted key -> value as :func:`written`; a key that a run does not have is absent.
-SettingsText = Mapping[str, str]
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from knot_runner.report.frame import RunSet
+
 #: What names a choice is the first answer to how runs differ; the rest by group, the shallower key first.
 GROUP_NAMES = ("task.name", "method.name", "model.name", "partition.kind", "training.name", "task.source")
 #: Shown wherever they differ, even if other settings say the same.
 KEPT = GROUP_NAMES[:2]
 ORDER = ("method", "training", "partition", "model", "task")
+SEED = "seed"
 #: Numbers from here on are compared as words, infinity among them.
 MAX_PLAIN = 1e300
+#: Values that an error lists; of more it gives the number.
+MAX_VALUES = 12
 # numbers that YAML 1.1 takes for words
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
-
-
-# -------------------------------------------------------------------------------------------------------------- values
+_FILTER = re.compile(r"(?s)(.+?)(!=|>=|<=|=|>|<)(.*)")
+_COMPARED: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
+}  # fmt: skip
 
 
 def flatten_settings(values: Mapping[Any, Any], before: str = "") -> dict[str, str]:
@@ -58,18 +70,16 @@ def typed(text: str) -> str:
         return text.replace(" ", "")
     if text.lower() in ("true", "false", "null"):
         return text.lower()
-    try:
-        return written(int(text))
-    except ValueError:
-        pass
-    try:
-        return written(float(text))
-    except ValueError:
-        return text
+    for kind in (int, float):
+        try:
+            return written(kind(text))
+        except ValueError:
+            pass
+    return text
 
 
 def as_number(text: str | None) -> float | int | None:
-    """The number that ``text`` is the :func:`written` form of; None for a word, such as ``007``."""
+    """The number that ``text`` is the :func:`written` form of; None for a word, such as ``007``, and what is absent."""
     for kind in (int, float):
         try:
             value = kind(text)
@@ -79,15 +89,32 @@ def as_number(text: str | None) -> float | int | None:
     return None
 
 
+def typed_column(texts: pd.Series) -> pd.Series:
+    """``texts`` as numbers where all of them are, and whole ones where all are; what is absent stays absent."""
+    import pandas as pd
+
+    numbers = {text: as_number(text) for text in texts.dropna().unique()}
+    if None in numbers.values():
+        return texts
+    whole = all(isinstance(value, int) and abs(value) < 2**53 for value in numbers.values())
+    found = [numbers.get(text) for text in texts]
+    return pd.Series(found, texts.index, "Int64" if numbers and whole else "float64", texts.name)
+
+
 def sort_key(text: str | None) -> tuple[int, float, str]:
     """Numbers by size, then words, then what is absent."""
-    if text is None:
+    if not isinstance(text, str):
         return 2, 0.0, ""
     value = as_number(text)
     return (1, 0.0, text) if value is None else (0, float(value), "")
 
 
-# ---------------------------------------------------------------------------------------------------------------- keys
+def sort_places(texts: pd.Series) -> pd.Series:
+    """The place of each of ``texts`` among them, in the order of :func:`sort_key`; equal texts share theirs."""
+    import pandas as pd
+
+    place = {text: i for i, text in enumerate(sorted(texts.dropna().unique(), key=sort_key))}
+    return pd.Series([place.get(text, len(place)) for text in texts], texts.index, "int64")
 
 
 def resolve_key(key: str, known: Iterable[str]) -> str:
@@ -120,35 +147,52 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
     return short
 
 
-# ------------------------------------------------------------------------------------------------------- differences
+def varying(settings: pd.DataFrame) -> list[str]:
+    """Keys in which runs differ, a key that only some have among them, in the order of :data:`ORDER`."""
+    return sorted(settings.columns[settings.nunique(dropna=False) > 1], key=_preference)
 
 
-def varying(rows: Sequence[SettingsText]) -> list[str]:
-    """Keys in which ``rows`` differ, a key that only some have among them, in the order of :data:`ORDER`."""
-    if not rows:
-        return []
-    first, keys = rows[0], dict.fromkeys(key for row in rows for key in row)
-    return sorted((key for key in keys if any(row.get(key) != first.get(key) for row in rows)), key=_preference)
+def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
+    """The few of ``keys`` that set runs apart as finely as all of them do, earlier ones first; of ``kept`` each that
+    tells runs apart which those before it do not."""
+    import pandas as pd
 
+    codes = settings.reindex(columns=list(keys)).apply(lambda column: pd.factorize(column)[0])
 
-def telling(rows: Sequence[SettingsText], keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
-    """The few of ``keys`` that set ``rows`` apart as finely as all of them do, earlier ones first; of ``kept`` each
-    that tells rows apart which those before it do not."""
-    wanted = len({tuple(row.get(key) for key in keys) for row in rows})
+    def kinds(of: list[str]) -> int:
+        return len(codes.drop_duplicates(of)) if of else 1
+
     chosen: list[str] = []
-    found, labels = 1, [0] * len(rows)
     for key in keys:
-        codes: dict[tuple[int, str | None], int] = {}
-        finer = [codes.setdefault((label, row.get(key)), len(codes)) for label, row in zip(labels, rows, strict=True)]
-        if len(codes) > found:
-            chosen, found, labels = [*chosen, key], len(codes), finer
-        if found == wanted:
-            break
+        if kinds([*chosen, key]) > kinds(chosen):
+            chosen.append(key)
+    wanted = kinds(chosen)
     for key in reversed([key for key in chosen if key not in kept]):
         rest = [other for other in chosen if other != key]
-        if len({tuple(row.get(other) for other in rest) for row in rows}) == wanted:
+        if kinds(rest) == wanted:
             chosen = rest
     return chosen
+
+
+def apart(differing: pd.DataFrame, less: Sequence[str] = ()) -> tuple[str, ...]:
+    """The few settings that tell runs apart, of those ``differing``; not the seed, not ``less``, nor what ``less``
+    names as a whole."""
+    keys = [key for key in differing if key != SEED and key not in less and not is_inside(key, less)]
+    return tuple(telling(differing, keys))
+
+
+def is_inside(key: str, names: Sequence[str]) -> bool:
+    """Whether ``key`` belongs to a choice that one of ``names`` is the name of, as ``method.mu`` to ``method.name``."""
+    return key.startswith(tuple(name.removesuffix("name") for name in names if name.endswith(".name")))
+
+
+def row_numbers(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
+    """The table row of each run, from 0: runs that agree in all ``keys`` share one; rows in order of their values."""
+    import pandas as pd
+
+    if not keys:
+        return pd.Series(0, settings.index)
+    return settings[list(keys)].apply(sort_places).groupby(list(keys)).ngroup()
 
 
 def _preference(key: str) -> tuple[int, int, int, str]:
@@ -156,3 +200,71 @@ def _preference(key: str) -> tuple[int, int, int, str]:
         return 0, GROUP_NAMES.index(key), 0, key
     group = key.partition(".")[0]
     return 1, ORDER.index(group) if group in ORDER else len(ORDER), key.count("."), key
+
+
+@dataclass(frozen=True)
+class Filter:
+    """``text`` as typed; ``key`` not yet resolved; ``wanted``: values as ``written``, one for >=, <=, >, <."""
+
+    text: str
+    key: str
+    sign: str
+    wanted: tuple[str, ...]
+
+    def holds(self, values: pd.Series) -> list[bool]:
+        """Which of the runs with ``values`` pass; one that does not have the setting passes ``!=`` alone."""
+        if self.sign in ("=", "!="):
+            return (values.isin(self.wanted) == (self.sign == "=")).tolist()
+        bound, compared = as_number(self.wanted[0]), _COMPARED[self.sign]
+        return [own is not None and compared(own, bound) for own in map(as_number, values)]
+
+
+def parse_filter(text: str) -> Filter:
+    """One filter of the command line. Raises :class:`UserError`."""
+    form = _FILTER.fullmatch(text)
+    if not form:
+        raise UserError(f"{text}: is neither a filter (key=value, key!=value, key>=number) nor a flag (--name=value)")
+    key, sign, rest = form.groups()
+    wanted = tuple(typed(part) for part in split_commas(rest))
+    if not all(wanted):
+        raise UserError(f"{text}: has no value; {key}=a,b keeps the runs with either")
+    if sign in _COMPARED and (len(wanted) > 1 or as_number(wanted[0]) is None):
+        raise UserError(f"{text}: {sign} compares with one number")
+    return Filter(text, key.strip(), sign, wanted)
+
+
+def split_commas(text: str) -> list[str]:
+    """``a,[1,2]`` is ``a`` and ``[1,2]``."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[str]]:
+    """The runs that pass all ``filters``, and a line for every asked value that none of them has.
+
+    Raises :class:`UserError` for a key that no run has, and, where nothing is left, naming the filter that left none.
+    """
+    known, lines = runs.keys(), []
+    for asked in filters:
+        key = resolve_key(asked.key, known)
+        values = runs.settings[key]
+        passing, there = asked.holds(values), values.unique()
+        shown = f"{key} is {_values(there)}"
+        if not any(passing):
+            raise UserError(f"{asked.text}: none of {len(values)} runs is so; {shown}")
+        runs = runs.only(passing)
+        absent = [value for value in asked.wanted if value not in there] if asked.sign in ("=", "!=") else []
+        lines += [f"{asked.text}: no run has {', '.join(absent)}; {shown}."] if absent else []
+    return runs, lines
+
+
+def _values(there: Iterable[str]) -> str:
+    shown = [value if isinstance(value, str) else "(absent)" for value in sorted(there, key=sort_key)]
+    more = f" and {len(shown) - MAX_VALUES} more" if len(shown) > MAX_VALUES else ""
+    return f"{', '.join(shown[:MAX_VALUES])}{more}"

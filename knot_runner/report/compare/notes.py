@@ -1,0 +1,138 @@
+"""What a reader must know of compared means: what is mixed within rows, confounded, of other seeds or not measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from knot_runner.records import BEFORE_SEALS, is_sealed
+from knot_runner.report.compare.measures import measure_title
+from knot_runner.report.compare.settings import SEED, row_numbers, sort_key, varying
+from knot_runner.report.frame import MADE_WITH, RunSet, name_few
+from knot_runner.report.run_folders import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Settings, and values of one, that a line names; of more it gives the number.
+_MAX_NAMED = 4
+
+
+def lines_on(runs: RunSet, row: pd.Series, rows: int, keys: Sequence[str], measures: Sequence[str]) -> list[str]:
+    """What is mixed within rows, what else sets rows apart, which seeds they rest on, and what has no number.
+
+    ``runs``: the finished ones that the means are over; ``row``: the row of each; ``rows``: how many the table has;
+    ``keys``: the settings that it shows."""
+    mixed = _differing_within(runs, row)
+    return [
+        *_mixed(runs, row, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
+        *_made_differently(runs, row, rows),
+        *_other_data(runs),
+        *_confounded(runs, row, {*keys, *mixed.columns[mixed.any()]}, keys),
+        *_seeds(runs.runs["seed"].groupby(row), rows),
+        *_unmeasured(runs, measures),
+    ]
+
+
+def _differing_within(runs: RunSet, row: pd.Series) -> pd.DataFrame:
+    """Whether the runs of a row differ in a setting: bool [rows, settings], settings in the order of ``varying``."""
+    keys = varying(runs.counted)
+    used, own = (frame[keys].groupby(row).nunique(dropna=False) > 1 for frame in (runs.counted, runs.settings))
+    return used & own
+
+
+def _mixed(runs: RunSet, row: pd.Series, rows: int, mixed: pd.DataFrame) -> list[str]:
+    """Settings in which the runs of one mean differ, from the first row down."""
+    keys = sorted(mixed.columns[mixed.any()], key=lambda key: mixed[key].idxmax())
+    if not keys:
+        return []
+    said = _settings({key: runs.settings[key][row.map(mixed[key])] for key in keys})
+    return [f"In {mixed.any(axis=1).sum()} of {rows} rows the mean is over runs that differ in {said} (see --by)."]
+
+
+def _made_differently(runs: RunSet, row: pd.Series, rows: int) -> list[str]:
+    made = runs.settings.reindex(columns=list(MADE_WITH))
+    mixed = made.groupby(row).nunique(dropna=False) > 1
+    lines = []
+    for fact in mixed.columns[mixed.any()]:
+        what = "digest of the data" if fact == "data" else f"{fact}: {_listed(made[fact][row.map(mixed[fact])])}"
+        lines.append(f"In {mixed[fact].sum()} of {rows} rows the mean is over runs that differ in {what}.")
+    return lines
+
+
+def _other_data(runs: RunSet) -> list[str]:
+    """Runs of one task and seed, with all its settings alike, that were made from different data."""
+    task = runs.counted[[key for key in varying(runs.counted) if key.partition(".")[0] in ("task", SEED)]]
+    data = runs.settings.reindex(columns=["data"])["data"].groupby(row_numbers(task, list(task)))
+    if (data.nunique(dropna=False) <= 1).all():
+        return []
+    return ["Runs of one task were made from different data (paths.data=DIR leaves out what was not made from DIR)."]
+
+
+def _confounded(runs: RunSet, row: pd.Series, inside: set[str], keys: Sequence[str]) -> list[str]:
+    """Settings of other config groups than those of ``keys`` in which rows differ, each of one value within its row."""
+    shown = {key.partition(".")[0] for key in keys} | {SEED}
+    first = runs.only(~row.duplicated()).differing()
+    other = [key for key in first if key.partition(".")[0] not in shown and key not in inside]
+    values = {key: first[key] for key in other if not first[key].str.startswith(("[", "{"), na=False).any()}
+    return [f"Rows differ in {_settings(values)}, too."] if values else []
+
+
+def _seeds(seeds: pd.api.typing.SeriesGroupBy, rows: int) -> list[str]:
+    repeated = sum(own.duplicated().any() for _, own in seeds)
+    lines = [f"In {repeated} of {rows} rows a seed counts more than once."] if repeated else []
+    sets = Counter(",".join(map(str, sorted(set(own)))) for _, own in seeds)
+    if len(sets) > 1:
+        each = (f"{text} ({count})" for text, count in sets.most_common(_MAX_NAMED))
+        lines.append(f"Rows do not rest on the same seeds: {'; '.join(each)}{', ...' * (len(sets) > _MAX_NAMED)}.")
+    return lines
+
+
+def _unmeasured(runs: RunSet, measures: Sequence[str]) -> list[str]:
+    finished, lines = len(runs.runs), []
+    for key in measures:
+        without = finished - len(runs.values(key))
+        if without:
+            why = " (target not reached, or none set)" if "_to_target" in key else ""
+            rest = "; (k) behind a mean: it is over k runs" if without < finished else ""
+            rest += ", those that reached it, so it is too low" if why and rest else ""
+            lines.append(f"{measure_title(key)}: {without} of {finished} finished runs have none{why}{rest}.")
+    return lines
+
+
+def _settings(values: dict[str, pd.Series]) -> str:
+    """``training.lr (0.1, 0.01) and 3 more settings``."""
+    shown = [f"{key} ({_listed(values[key])})" for key in list(values)[:_MAX_NAMED]]
+    rest = len(values) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more settings" if rest else "")
+
+
+def _listed(values: pd.Series) -> str:
+    texts = [value[:24] if isinstance(value, str) else "(absent)" for value in sorted(values.unique(), key=sort_key)]
+    return ", ".join(texts[:_MAX_NAMED]) + ", ..." * (len(texts) > _MAX_NAMED)
+
+
+def doubtful(runs: RunSet) -> list[str]:
+    """A line each on results that are not used, on those that say nothing of their other files, and on settings that
+    do not hash to their folder's name."""
+    lines, records, state = [], runs.runs["record"], runs.runs["state"]
+    for unused, what in {"damaged": "damaged results", "other data": "results of other data"}.items():
+        why = [_short(record, runs.out) for record in records[state == unused]]
+        lines += [f"Left out: {len(why)} {what}{name_few(': ', why)}."] if why else []
+    unsealed = sum(not is_sealed(record.result) for record in records[state == "done"])
+    lines += [f"{unsealed} results were {BEFORE_SEALS}."] if unsealed else []
+    changed = records[~runs.runs["named_right"].astype(bool) & (state != "damaged")]
+    if len(changed):
+        folders = name_few("", [str(record.job.folder.relative_to(runs.out)) for record in changed])
+        why = "changed since, or another version's"
+        lines.append(f"config.yaml does not hash to the folder's name ({why}): {folders}.")
+    return lines
+
+
+def _short(record: Run, out: Path) -> str:
+    """The folder below ``out``, and what is wrong with its result."""
+    folder = record.job.folder
+    reason = record.problem.removeprefix(str(folder / "result.json")).removeprefix(f"{folder}/").strip()
+    return f"{folder.relative_to(out)} ({reason})"

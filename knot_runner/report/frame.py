@@ -1,0 +1,270 @@
+"""Run folders as pandas frames, from their records alone: settings, state and every number that a run measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from knot_runner import provenance
+from knot_runner.config.settings.run_id import HARDWARE_IN_RUN_ID, NOT_IN_RUN_ID, USED, kind_of, run_id
+from knot_runner.report.compare.config_yaml import read_config
+from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
+from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, with_files
+from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:  # pandas takes half a second to import
+    import pandas as pd
+
+CONFIG = "config.yaml"
+#: Not settings of a run but of the command that made it.
+OF_THE_PRESET = ("sweep", "report")
+#: What a result says of how it was made; runs that are averaged should agree in it.
+MADE_WITH = ("data", "code", "versions.knot_runner", "versions.torch", "device")
+#: Numbers in a result that measure nothing.
+NO_MEASURES = ("seed", "threads")
+#: Columns that tell a run, in every frame for users.
+IDENTITY = ("run_id", "folder", "task", "method", "seed", "state", "problem")
+#: Settings that these columns hold already.
+_TOLD = ("task.name", "method.name", "seed", "run_id", "status", *MADE_WITH)
+#: Folders that a line names; of more it gives the number.
+_MAX_NAMED = 3
+
+
+@dataclass(frozen=True)
+class RunSet:
+    """Runs below the folder ``out``, as frames under one index: a number for each run, in the order of the folders.
+
+    ``runs``: a row each, with the columns :data:`IDENTITY`, ``named_right`` (whether the settings hash to the folder's
+    name) and ``record``, the :class:`Run`.
+
+    ``settings``: a row each, a column per dotted key, the value as ``written`` in text; absent (NaN) where a run has no
+    such setting. Beside settings it has all else one can filter by: hardware, paths, status, run_id, versions.
+
+    ``counted``: of ``settings``, those that can change the run's numbers; the others absent.
+
+    ``metrics``: a row per number in the result of each finished run, with ``metric``, its dotted key there
+    (``metrics.accuracy.ALL``), and ``value``, absent for null.
+
+    ``lines``: the folders that are left out, and why.
+    """
+
+    out: Path
+    runs: pd.DataFrame
+    settings: pd.DataFrame
+    counted: pd.DataFrame
+    metrics: pd.DataFrame
+    lines: tuple[str, ...] = ()
+
+    def only(self, kept: Sequence[bool] | pd.Series) -> RunSet:
+        """Those runs of which ``kept`` is true."""
+        index = self.runs.index[kept]
+        settings, counted = self.settings.loc[index], self.counted.loc[index]
+        metrics = self.metrics[self.metrics.index.isin(index)]
+        return replace(self, runs=self.runs.loc[index], settings=settings, counted=counted, metrics=metrics)
+
+    @property
+    def finished(self) -> RunSet:
+        return self.only(self.runs["state"] == "done")
+
+    def keys(self) -> list[str]:
+        """Every dotted key of ``settings`` that some run has."""
+        return list(self.settings.columns[self.settings.notna().any()])
+
+    def differing(self) -> pd.DataFrame:
+        """The settings in which the runs differ; one that a run does not use, such as the number of clusters where
+        nothing is clustered, counts as its config has it."""
+        used = self.settings[varying(self.counted)]
+        return used[varying(used)]
+
+    def values(self, metric: str) -> pd.Series:
+        """``metric`` (dotted key) of the finished runs that have it, by the runs' index."""
+        return self.metrics.loc[self.metrics["metric"] == metric, "value"].dropna()
+
+    def frame(self, settings: Literal["differing", "all"] = "differing") -> pd.DataFrame:
+        """The tidy frame: one row per run and metric. Columns:
+
+        - ``run_id``, ``folder``, ``task``, ``method``, ``seed``: which run;
+        - ``state``: ``done``; or ``diverged``, ``failed``, ``damaged``, ``other data`` or ``unfinished``, with the
+          reason in ``problem``. Such a run has one row, whose ``metric`` and ``value`` are absent;
+        - one column per setting, by dotted key (``training.lr``): those in which the runs differ, or ``"all"`` of them;
+          numbers where all of its values are, else text as in config.yaml; absent where a run has no such setting;
+        - ``data``, ``code``, ``versions.knot_runner``, ``versions.torch``, ``device``: what made it (``data``: digest
+          of the files it read); absent where the result does not say;
+        - ``metric``: dotted key of a number in result.json, such as ``metrics.accuracy.ALL`` or ``seconds.total``;
+        - ``value``: the number, float64 (a share is between 0 and 1; times are in seconds). Nulls have no row.
+        """
+        return self._identified(settings).join(self.metrics.dropna()).reset_index(drop=True)
+
+    def wide(self, settings: Literal["differing", "all"] = "differing") -> pd.DataFrame:
+        """One row per run: the columns of :meth:`frame`, and one per metric, by dotted key, instead of the last two."""
+        found = self.metrics.dropna().pivot(columns="metric", values="value").rename_axis(columns=None)
+        return self._identified(settings).join(found).reset_index(drop=True)
+
+    def _identified(self, settings: Literal["differing", "all"]) -> pd.DataFrame:
+        keys = self.differing().columns if settings == "differing" else self.keys()
+        texts = self.settings[[key for key in keys if key not in _TOLD]]
+        made = self.settings.reindex(columns=list(MADE_WITH))
+        seeds = self.runs["seed"].map(int)  # int64, where they were objects
+        return self.runs[list(IDENTITY)].assign(seed=seeds).join(texts.apply(typed_column)).join(made)
+
+
+def tidy_frame(
+    out: Path, filters: Sequence[str] = (), settings: Literal["differing", "all"] = "differing"
+) -> pd.DataFrame:
+    """:meth:`RunSet.frame` of the runs below ``out`` that pass ``filters``, those of ``knot-runner compare``
+    (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``). Raises :class:`UserError`, as where none passes."""
+    return select_runs(read_runs(out), [parse_filter(text) for text in filters])[0].frame(settings)
+
+
+def read_runs(out: Path, data: str | None = None) -> RunSet:
+    """Every run below ``out`` (``<task>/<method>/<run id>/``); what cannot be read is named, never raised.
+
+    ``data``: runs that were made from other files than those below it are left out, too. Raises :class:`UserError`
+    when ``out`` is not there or holds no run.
+    """
+    if not out.is_dir():
+        raise UserError(f"--out: {out}: is not a folder; paths.out of the runs would be right")
+    jobs, foreign, current = [], [], provenance.CurrentData(data)
+    for folder in _folders(out):
+        try:
+            jobs.append(_job(folder, current))
+        except (ValueError, OSError, RecursionError) as problem:
+            foreign.append(f"{folder.relative_to(out)} ({problem})")
+    if not jobs:
+        raise UserError(f"--out: {out}: holds no runs (<task>/<method>/<run id>/config.yaml){name_few(': ', foreign)}")
+    lines = (f"Left out: {len(foreign)} folders that are not runs{name_few(': ', foreign)}.",) if foreign else ()
+    return _run_set(out, [with_files(run, [CONFIG]) for run in load_runs(jobs)], lines)
+
+
+def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
+    import pandas as pd
+
+    memo: dict[str, dict[str, str]] = {}
+    counted = [_flat(_counted(run.job.config), memo) for run in runs]
+    settings = [_facts(run, memo) | own for run, own in zip(runs, counted, strict=True)]
+    done = [(i, _numbers(run.result)) for i, run in enumerate(runs) if run.status == "done"]
+    numbers = [(i, *pair) for i, own in done for pair in own.items()]
+    metrics = pd.DataFrame(numbers, columns=["run", "metric", "value"], dtype=object)
+    return RunSet(
+        out,
+        pd.DataFrame([_described(run) for run in runs], dtype=object),
+        pd.DataFrame(settings, dtype=object),
+        pd.DataFrame(counted, dtype=object),
+        metrics.astype({"run": "int64", "value": "float64"}).set_index("run").rename_axis(None),
+        lines,
+    )
+
+
+def _described(run: Run) -> dict[str, Any]:
+    job, folder = run.job, _printable(str(run.job.folder))
+    told = (_printable(job.run_id), folder, job.task, job.method, job.seed, _state(run), _printable(run.problem))
+    return {**dict(zip(IDENTITY, told, strict=True)), "named_right": _named_right(job), "record": run}
+
+
+def _folders(out: Path) -> list[Path]:
+    """Folders three floors down that hold a record; ``artefacts`` and the like have other files."""
+    marks = (CONFIG, "result.json", "failed.json")
+    there = (path for path in out.glob("[!.]*/[!.]*/[!.]*") if any((path / mark).exists() for mark in marks))
+    return sorted(there)
+
+
+def _job(folder: Path, data: provenance.CurrentData) -> Job:
+    """Raises ValueError for a config that is not that of a run in this place."""
+    if not (folder / CONFIG).exists():
+        began = "failed before its settings were written" if (folder / "failed.json").exists() else "no config.yaml"
+        raise ValueError(began)
+    if (folder / "result.json").exists() and not (folder / "result.json").is_file():  # a pipe would never end
+        raise ValueError("result.json is not a file")
+    try:
+        config = read_config(folder / CONFIG)
+    except ValueError as problem:
+        raise ValueError(f"config.yaml {problem}") from None
+    task, method, seed = _name(config, "task"), _name(config, "method"), config.get("seed")
+    if task is None or method is None or type(seed) is not int:
+        raise ValueError("config.yaml is not that of a run: it needs task.name, method.name and seed")
+    if (task, method) != (folder.parent.parent.name, folder.parent.name):
+        raise ValueError("config.yaml is of another task or method")
+    return Job(folder.name, folder, task, method, seed, "", config, data)
+
+
+def _name(config: Mapping[str, Any], group: str) -> str | None:
+    value = config.get(group)
+    name = value.get("name") if isinstance(value, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _state(run: Run) -> str:
+    if run.status == "missing":
+        return "failed" if (run.job.folder / "failed.json").is_file() else "unfinished"
+    return UNUSED.get(run.status, run.status)
+
+
+def _named_right(job: Job) -> bool:
+    try:
+        return run_id(job.config) == job.run_id
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return False
+
+
+def _facts(run: Run, memo: dict[str, dict[str, str]]) -> dict[str, str]:
+    """All else that one can filter by."""
+    facts = _flat({key: value for key, value in run.job.config.items() if key not in OF_THE_PRESET}, memo)
+    facts |= {"run_id": _printable(run.job.run_id), "status": _state(run)}
+    versions = run.result.get("versions")
+    versions = versions if isinstance(versions, dict) else {}
+    said = {f"versions.{key}": str(text) for key, text in versions.items()}
+    said |= {key: value for key, value in run.result.items() if isinstance(value, str)}
+    return facts | {key: _printable(said[key]) for key in MADE_WITH if key in said}
+
+
+def _counted(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings that name the run; where another version's have other keys, all but what never counts."""
+    counted = {key: value for key, value in config.items() if key not in NOT_IN_RUN_ID}
+    try:
+        return USED[kind_of(config["task"])](config, counted)
+    except (KeyError, TypeError, AttributeError):
+        hardware = config.get("hardware")
+        rest = {key: hardware.get(key) for key in HARDWARE_IN_RUN_ID} if isinstance(hardware, dict) else {}
+        return counted | ({"hardware": rest} if rest else {})
+
+
+def _flat(config: Mapping[str, Any], memo: dict[str, dict[str, str]]) -> dict[str, str]:
+    """:func:`flatten_settings`, group by group: most runs of a sweep share most groups, kept in ``memo``."""
+    flat: dict[str, str] = {}
+    for key, value in config.items():
+        token = f"{key}: {value!r}"
+        if token not in memo:
+            memo[token] = flatten_settings({key: value})
+        flat |= memo[token]
+    return flat
+
+
+def _numbers(result: Mapping[str, Any], before: str = "") -> dict[str, float | None]:
+    """Finite numbers and nulls below ``result``, by dotted key."""
+    found: dict[str, float | None] = {}
+    for key, value in result.items():
+        name = f"{before}{key}"
+        if isinstance(value, dict):
+            found |= _numbers(value, f"{name}.")
+        elif name not in NO_MEASURES and (value is None or _is_number(value)):
+            found[name] = value
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def name_few(lead: str, items: Iterable[str]) -> str:
+    """The first of ``items`` behind ``lead``, and how many more there are; "" for none."""
+    names = list(items)
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"{lead}{_printable('; '.join(names[:_MAX_NAMED]))}{more}" if names else ""
+
+
+def _printable(text: str) -> str:
+    """Without lone surrogates, which names of files and JSON can hold and no terminal prints."""
+    return text.encode("utf-8", "replace").decode()

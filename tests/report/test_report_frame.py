@@ -1,0 +1,115 @@
+"""Runs as pandas frames: a tidy row per run and metric, a wide row per run, no value of a run that is not done."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from knot_runner.records import read_result
+from knot_runner.report.compare.settings import parse_filter, select_runs
+from knot_runner.report.frame import IDENTITY, MADE_WITH, read_runs, tidy_frame
+from knot_runner.util.errors import UserError
+from tests.report.compared import begun, diverged, failed, made, three_temperatures
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Nine finished runs, and one of each other state."""
+    three_temperatures(tmp_path)
+    diverged(tmp_path, method__temperature=8, seed=0)
+    failed(tmp_path, method__temperature=8, seed=1)
+    begun(tmp_path, method__temperature=8, seed=2)
+    (made(tmp_path, 0.9, method__temperature=8, seed=3) / "result.json").write_text('{"status": "done"')
+    return read_runs(tmp_path)
+
+
+def test_a_row_per_run_and_metric(runs):
+    frame = runs.frame()
+    assert list(frame) == [*IDENTITY, "method.temperature", *MADE_WITH, "metric", "value"]
+    assert frame["seed"].dtype == "int64" and frame["method.temperature"].dtype == "float64"
+    assert frame["value"].dtype == "float64"
+    done = frame[frame["state"] == "done"]
+    assert len(done) == 9 * done["metric"].nunique() and done["value"].notna().all()
+    found = done[(done["metric"] == "metrics.accuracy.ALL")].set_index(["method.temperature", "seed"])["value"]
+    wanted = {(t, s): 0.5 + 0.1 * i + 0.02 * s for i, t in enumerate((4, 1, 0.05)) for s in range(3)}
+    assert found.to_dict() == wanted
+    assert set(done["data"]) == {"d" * 64} and set(done["versions.torch"]) == {"2.13.0"} and done["code"].isna().all()
+
+
+def test_numbers_are_those_of_the_result(tmp_path):
+    folder = made(tmp_path, 1 / 3, {"target": None, "notes": ["x"]})
+    result, frame = read_result(folder), read_runs(tmp_path).frame().set_index("metric")
+    assert frame.loc["seconds.total", "value"] == result["seconds"]["total"]
+    assert frame.loc["metrics.accuracy.ALL", "value"] == 1 / 3
+    assert not {"target", "rounds_to_target", "seed", "threads", "notes"} & set(frame.index)  # nulls, and no measures
+    assert set(frame["folder"]) == {str(folder)} and set(frame["run_id"]) == {folder.name}
+
+
+def test_what_is_not_done_has_a_state_a_reason_and_no_value(runs):
+    frame = runs.frame()
+    rest = frame[frame["state"] != "done"]
+    assert sorted(rest["state"]) == ["damaged", "diverged", "failed", "unfinished"] and rest["folder"].is_unique
+    assert rest[["metric", "value"]].isna().all(axis=None)
+    problems = rest.set_index("state")["problem"]
+    assert "cannot be read" in problems["damaged"] and problems["unfinished"] == "not run yet"
+    assert (frame.loc[frame["state"] == "done", "problem"] == "").all()
+    assert (rest["method.temperature"] == 8).all()
+
+
+def test_a_row_per_run(runs):
+    wide, tidy = runs.wide(), runs.frame()
+    assert len(wide) == 13 and wide["folder"].is_unique
+    pivot = tidy.dropna(subset="metric").pivot(index="folder", columns="metric", values="value")
+    done = wide[wide["state"] == "done"].set_index("folder")
+    assert set(pivot) == set(wide) - set(tidy) and len(pivot) == len(done) == 9
+    pd.testing.assert_frame_equal(done[list(pivot)], pivot.rename_axis(columns=None), check_column_type=False)
+    assert wide.loc[wide["state"] != "done", list(pivot)].isna().all(axis=None)
+
+
+def test_all_settings_or_those_that_differ(tmp_path):
+    made(tmp_path, 0.5, method__mu=0.1, training__lr="1e-3")
+    made(tmp_path, 0.6, method__name="other", training__rounds=4)
+    few, everything = (read_runs(tmp_path).wide(settings) for settings in ("differing", "all"))
+    assert {"method.mu", "training.rounds", "training.lr"} < set(few) and "partition.clients" not in few
+    assert set(few) < set(everything) and everything["partition.clients"].tolist() == [4, 4]
+    assert everything["training.rounds"].dtype == "Int64" and everything["hardware.engine"].tolist() == ["lean"] * 2
+    by_method = few.set_index("method")
+    assert by_method["method.mu"].isna().to_dict() == {"fedavg_chill": False, "other": True}
+    assert by_method["training.lr"].to_dict() == {"fedavg_chill": 0.001, "other": 0.01}
+
+
+def test_runs_without_any_number(tmp_path):
+    begun(tmp_path)
+    runs = read_runs(tmp_path)
+    assert runs.frame()["state"].tolist() == ["unfinished"] == runs.wide()["state"].tolist()
+    assert runs.frame()["value"].isna().all() and list(runs.wide()) == [*IDENTITY, *MADE_WITH]
+
+
+def test_filtered(runs):
+    kept, lines = select_runs(runs, [parse_filter("method.temperature<=1"), parse_filter("seed=0,7")])
+    frame = kept.frame()
+    assert len(frame["folder"].unique()) == 2 and set(frame["seed"]) == {0} and len(lines) == 1
+    assert set(kept.metrics.index) == set(kept.runs.index)
+    assert set(np.unique(frame["method.temperature"])) == {0.05, 1.0}
+    pd.testing.assert_frame_equal(tidy_frame(runs.out, ["method.temperature<=1", "seed=0,7"]), frame)
+    with pytest.raises(UserError, match="none of 13 runs is so"):
+        tidy_frame(runs.out, ["seed=77"])
+
+
+def test_no_runs(tmp_path):
+    with pytest.raises(UserError, match="is not a folder"):
+        read_runs(tmp_path / "none")
+    with pytest.raises(UserError, match="holds no runs"):
+        read_runs(tmp_path)
+
+
+def test_the_command_does_not_import_pandas_before_it_is_needed():
+    said = "import sys; from knot_runner.cli.main import main; main(['{}']); assert 'pandas' not in sys.modules"
+    for word in ("--help", "ls"):
+        subprocess.run([sys.executable, "-c", said.format(word)], check=True, capture_output=True)
+    lazily = (
+        "import sys, knot_runner.report.frame, knot_runner.report.compare.answer; assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", lazily], check=True)
