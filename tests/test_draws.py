@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from knot_runner.data.cuts import cut_splits, limit
-from knot_runner.data.images.cuts import hold_out
 
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import MlpSettings, Stragglers
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.data.gaussians import draw_gaussians
 from knot_runner.data.images.partition import make_partition
+from knot_runner.data.splits import cut_splits, hold_out, limit
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Blueprint, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.local import epochs

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from knot_runner.data.images.embedded import read_digits
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
+from knot_runner.data.embedded import read_digits
 from knot_runner.data.images import Images, ImageTask
 from knot_runner.engine.store import Store
 from knot_runner.pipelines import matrix

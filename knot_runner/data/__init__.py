@@ -1,6 +1,6 @@
-"""What is learnt: readers of text files and hub data sets, generated text, and the cuts into splits."""
+"""Data sets of texts and images: their readers, generated stand-ins, splits and partitions over clients."""
 
-from knot_runner.data.examples import TEXT_SPLITS, UNLABELLED, Dataset, Examples, TextTask
 from knot_runner.data.load import load_task
+from knot_runner.data.tasks import TEXT_SPLITS, UNLABELLED, Dataset, Examples, TextTask
 
 __all__ = ["TEXT_SPLITS", "UNLABELLED", "Dataset", "Examples", "TextTask", "load_task"]

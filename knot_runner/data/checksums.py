@@ -1,24 +1,26 @@
-"""The folder ``paths.data``: the one door to its files, where each is checked against its checksum and noted."""
+"""The data folder ``paths.data``: all its files are opened through it, compared with their checksums and recorded."""
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from knot_runner.provenance import fingerprints
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError
 
-#: name of the checksum file that ``sha256sum`` writes; where the data folder has it, each file read must fit it
+#: the file that ``sha256sum`` writes; where the data folder has it, each file that it names must match its digest
 CHECKSUMS = "SHA256SUMS"
 
 
 @dataclass(frozen=True)
 class DataFolder:
-    """``paths.data`` and the sha256 (hex) its checksum file gives for files (paths relative to the folder).
+    """``paths.data`` while one task is loaded. ``checksums``: path below the folder -> sha256 (hex).
 
-    For one loading of one task: ``noted`` fills with what passes, by path.
+    ``noted``: path -> each file that was read, or looked for and absent.
     """
 
     root: Path
@@ -27,23 +29,40 @@ class DataFolder:
 
     @property
     def files(self) -> list[Opened]:
-        """All that was read so far, or looked for and not there."""
+        """All files read so far, or looked for and absent."""
         return list(self.noted.values())
 
+    def path(self, entry: str) -> Path:
+        """The path of ``entry``, a path in the settings; other methods take paths that have the folder already."""
+        return self.root / entry
+
+    def short(self, path: Path) -> str:
+        """``path`` relative to the folder, with forward slashes; unchanged where it lies elsewhere."""
+        return (path.relative_to(self.root) if path.is_relative_to(self.root) else path).as_posix()
+
     def check(self, path: Path) -> None:
-        """Note the file ``path``. Raises :class:`UserError` where it has a checksum and does not fit it."""
+        """Record the file ``path``. Raises :class:`UserError` where its checksum differs."""
         short = self.short(path)
         if short not in self.noted:
             self.noted[short] = fingerprints.fingerprint(path, short)
             self._check(path, self.noted[short])
 
+    def file(self, path: Path) -> Path:
+        """``path``, after :meth:`check`. Raises :class:`UserError` where it is no file."""
+        if not path.is_file():
+            raise UserError(f"{path}: is not there{' (a folder is)' if path.is_dir() else ''}")
+        self.check(path)
+        return path
+
     def absent(self, path: Path) -> None:
-        """Note that ``path`` was looked for and is not there."""
+        """Record that ``path`` was looked for and is absent."""
         self.noted[self.short(path)] = fingerprints.absent(self.short(path))
 
     def contents(self, folder: Path, pattern: str, accept: Callable[[Path], None]) -> Iterator[tuple[Path, bytes]]:
-        """The small files below ``folder`` that fit ``pattern``, sorted: each is shown to ``accept``, which may raise,
-        then read and checked; all are noted together at the end."""
+        """Path and bytes of the small files below ``folder`` that match ``pattern``, sorted; recorded as one entry.
+
+        ``accept`` may raise before a file is read.
+        """
         parts = []
         for name in fingerprints.members(folder, pattern):
             accept(path := folder / name)
@@ -54,29 +73,12 @@ class DataFolder:
         self.noted[self.short(folder)] = fingerprints.merge_fingerprints(self.short(folder), pattern, parts)
 
     def members(self, folder: Path, pattern: str) -> list[Path]:
-        """The large files below ``folder`` that fit ``pattern``, sorted; checked each, and noted together."""
+        """The large files below ``folder`` that match ``pattern``, sorted and checked; recorded as one entry."""
         parts = [fingerprints.fingerprint(folder / name, name) for name in fingerprints.members(folder, pattern)]
         for part in parts:
             self._check(folder / part.path, part)
         self.noted[self.short(folder)] = fingerprints.merge_fingerprints(self.short(folder), pattern, parts)
         return [folder / part.path for part in parts]
-
-    def path(self, entry: str) -> Path:
-        """Where ``entry`` of the settings lies: the one place where the folder is put before a name, so that a
-        relative folder is put there once."""
-        return self.root / entry
-
-    def file(self, path: Path) -> Path:
-        """``path`` (of :meth:`path`), once it is a file that is there and as its checksum says; else
-        :class:`UserError`."""
-        if not path.is_file():
-            raise UserError(f"{path}: is not there{' (a folder is)' if path.is_dir() else ''}")
-        self.check(path)
-        return path
-
-    def short(self, path: Path) -> str:
-        """``path`` as seen from the folder, with forward slashes; whole where it lies elsewhere."""
-        return (path.relative_to(self.root) if path.is_relative_to(self.root) else path).as_posix()
 
     def _check(self, path: Path, found: Opened) -> None:
         wanted = self.checksums.get(self.short(path)) if self.checksums else None
@@ -87,22 +89,40 @@ class DataFolder:
 
 
 def open_folder(root: Path | None) -> DataFolder:
-    """The folder that ``task.source=local`` reads. Raises :class:`UserError` where it is not given or not there."""
+    """The folder that ``task.source=local`` reads. Raises :class:`UserError` where it is not set or not there."""
     if root is None:
         raise UserError("paths.data: is not set; task.source=local needs paths.data=DIR or the variable KNOT_DATA")
     if not root.is_dir():
         raise UserError(f"paths.data: {root} is not a folder")
-    return DataFolder(root, _checksums(root))
+    return DataFolder(root, _read_checksums(root / CHECKSUMS))
 
 
-def _checksums(root: Path) -> dict[str, str]:
-    path = root / CHECKSUMS
+def _read_checksums(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
-    wanted = {}
+    checksums = {}
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         digest, _, name = line.strip().partition(" ")
         if len(digest) != 64 or not name.strip():
             raise UserError(f"{path}: line {number}: not '<sha256>  <file>', as sha256sum writes it")
-        wanted[name.strip().removeprefix("*").removeprefix("./")] = digest.lower()
-    return wanted
+        checksums[name.strip().removeprefix("*").removeprefix("./")] = digest.lower()
+    return checksums
+
+
+def open_unpacked(path: Path) -> BinaryIO:
+    """The bytes of ``path``, unpacked where it is gzip by its first two bytes."""
+    with path.open("rb") as raw:
+        is_gzip = raw.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if is_gzip else path.open("rb")
+
+
+def check_left_out(name: str, absent: list, files: int, kind: str, key: str, remedy: str | None) -> None:
+    """Raise :class:`UserError` unless all ``files`` of data set ``name`` are ``absent`` and it may be left out
+    (``remedy`` None): part of a data set is another data set. ``key`` names the files in the settings."""
+    if len(absent) < files:
+        raise UserError(
+            f"{absent[0]}: is not there (for {name}), though other files of {name} are; {kind} is left out whole or "
+            f"not at all: {key} names what is read"
+        )
+    if remedy is not None:
+        raise UserError(f"{absent[0]}: is not there (for {name}); {remedy}")

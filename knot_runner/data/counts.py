@@ -1,16 +1,14 @@
-"""How many examples of each class every party has: what a one-class client or a shortened file shows at a glance."""
+"""Examples of each class at every party, so that a one-class client or a shortened file shows at a glance."""
 
 from __future__ import annotations
 
-import functools
 import statistics
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from knot_runner.data.examples import UNLABELLED, TextTask
-from knot_runner.data.images.types import ImageTask, Partition
+from knot_runner.data.tasks import UNLABELLED, ImageTask, Partition, TextTask
 
 #: parties that a record lists one by one; of more, only the sums (partition.json has all clients)
 MAX_RECORDED = 1000
@@ -21,10 +19,10 @@ TRAIN = "train"
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """``parties``: name -> split -> int64 [C + 1], the examples of each of ``classes``, then those without label.
+    """``parties``: name -> split -> int64 [C + 1], the examples of each of ``classes``, then the unlabelled ones.
 
-    ``called``: what parties are (data sets, clients); ``alike``: whether all of them have the same classes to learn,
-    as several data sets of images have not.
+    ``called``: what parties are (data sets, clients); ``alike``: whether all of them learn the same classes, as several
+    data sets of images do not.
     """
 
     called: str
@@ -34,24 +32,30 @@ class Counts:
 
     def record(self) -> dict[str, Any]:
         """For ``result.json``: per party and split the examples of each class; unlabelled ones where there are any."""
-        rows = self.parties if len(self.parties) <= MAX_RECORDED else {"ALL": self._sums()}
-        made = {"classes": self.classes, "parties": {name: _lists(splits) for name, splits in rows.items()}}
-        bare = {name: {split: int(n[-1]) for split, n in splits.items() if n[-1]} for name, splits in rows.items()}
-        bare = {name: splits for name, splits in bare.items() if splits}
-        return made | ({"unlabelled": bare} if bare else {})
+        parties = self.parties
+        if len(parties) > MAX_RECORDED:
+            splits = next(iter(parties.values()))
+            parties = {"ALL": {split: np.sum([own[split] for own in parties.values()], axis=0) for split in splits}}
+        labelled, unlabelled = {}, {}
+        for name, splits in parties.items():
+            labelled[name] = {split: counts[:-1].tolist() for split, counts in splits.items()}
+            if rest := {split: int(counts[-1]) for split, counts in splits.items() if counts[-1]}:
+                unlabelled[name] = rest
+        record = {"classes": self.classes, "parties": labelled}
+        return record | ({"unlabelled": unlabelled} if unlabelled else {})
 
     def warnings(self, batch: int | None = None) -> list[str]:
-        """A line on parties whose training examples are of one class, and one on those with fewer examples than
-        classes or, where it is given, than a batch has."""
+        """A line on parties with training examples of one class, and one on those with fewer training examples than
+        classes or than ``batch``."""
         trained = {name: splits[TRAIN] for name, splits in self.parties.items() if splits[TRAIN][:-1].any()}
-        alone = {name: counts for name, counts in trained.items() if np.count_nonzero(counts[:-1]) == 1}
+        one_class = {name: counts for name, counts in trained.items() if np.count_nonzero(counts[:-1]) == 1}
         least = max(len(self.classes) if self.alike else 0, batch or 0)
-        few = {name: n.sum() for name, n in trained.items() if n.sum() < least and name not in alone}
+        few = {name: n.sum() for name, n in trained.items() if n.sum() < least and name not in one_class}
         lines = []
-        if alone:
-            name, counts = next(iter(alone.items()))
+        if one_class:
+            name, counts = next(iter(one_class.items()))
             of = f"all {counts.sum()} training examples are of class {self.classes[int(counts.argmax())]}"
-            lines.append(self._warning(alone, name, of, "have training examples of one class only"))
+            lines.append(self._warning(one_class, name, of, "have training examples of one class only"))
         if few:
             name = min(few, key=few.__getitem__)
             than = f"the {len(self.classes)} classes" if few[name] < len(self.classes) else f"a batch of {batch}"
@@ -59,15 +63,15 @@ class Counts:
             lines.append(self._warning(few, name, of, f"have fewer than {least} training examples"))
         return lines
 
-    def _warning(self, found: dict[str, Any], name: str, one: str, many: str) -> str:
-        if len(found) == 1:
+    def _warning(self, parties: dict[str, Any], name: str, one: str, many: str) -> str:
+        if len(parties) == 1:
             return f"warning: {name}: {one}"
-        return f"warning: {len(found)} of {len(self.parties)} {self.called} {many}; {name}: {one}"
+        return f"warning: {len(parties)} of {len(self.parties)} {self.called} {many}; {name}: {one}"
 
     def lines(self) -> list[str]:
-        """For the terminal: a line per party and split, or one per split on all of them where they are many."""
+        """For the terminal: a line per party and split, or one per split on all parties where they are many."""
         if len(self.parties) > MAX_LISTED:
-            return [self._spread(split) for split in next(iter(self.parties.values()))]
+            return [self._summary(split) for split in next(iter(self.parties.values()))]
         return [
             f"{name} {split} {counts.sum()}: {self._listed(counts)}"
             for name, splits in self.parties.items()
@@ -77,16 +81,16 @@ class Counts:
 
     def _listed(self, counts: np.ndarray) -> str:
         labels = counts[:-1]
-        there = np.flatnonzero(labels)
-        if not len(there):
+        present = np.flatnonzero(labels)
+        if not len(present):
             return "unlabelled"
-        if len(there) > MAX_LISTED:
-            text = f"{len(there)} of {len(labels)} classes, {labels[there].min()} to {labels.max()} each"
+        if len(present) > MAX_LISTED:
+            text = f"{len(present)} of {len(labels)} classes, {labels[present].min()} to {labels.max()} each"
         else:
-            text = ", ".join(f"{self.classes[k]}={labels[k]}" for k in there)
+            text = ", ".join(f"{self.classes[k]}={labels[k]}" for k in present)
         return text + (f", unlabelled={counts[-1]}" if counts[-1] else "")
 
-    def _spread(self, split: str) -> str:
+    def _summary(self, split: str) -> str:
         rows = [splits[split] for splits in self.parties.values()]
         sizes, kinds = [int(row.sum()) for row in rows], [int(np.count_nonzero(row[:-1])) for row in rows]
         return (
@@ -94,39 +98,28 @@ class Counts:
             f"(median {statistics.median(sizes):g}) of {min(kinds)} to {max(kinds)} classes"
         )
 
-    def _sums(self) -> dict[str, np.ndarray]:
-        splits = next(iter(self.parties.values()))
-        return {split: np.sum([own[split] for own in self.parties.values()], axis=0) for split in splits}
-
 
 def of_texts(task: TextTask) -> Counts:
-    """Per data set and split; a transfer set's examples have no labels."""
-    parties = {
-        name: {split: _count(part.labels, len(task.labels.names)) for split, part in data.splits.items()}
-        for name, data in task.datasets.items()
-    }
-    return Counts("data sets", task.labels.names, parties)
+    """Per data set and split; the examples of a transfer set are unlabelled."""
+    names, parties = task.labels.names, {}
+    for name, data in task.datasets.items():
+        parties[name] = {split: _count(part.labels, len(names)) for split, part in data.splits.items()}
+    return Counts("data sets", names, parties)
 
 
 def of_images(task: ImageTask, partition: Partition, alike: bool = True) -> Counts:
-    """Per client (or, not ``alike``, per data set) and part (train, test)."""
-    count = functools.partial(_count, classes=len(task.classes))
-    parties = {
-        name: {TRAIN: count(task.train.labels[train]), "test": count(task.test.labels[test])}
-        for name, train, test in zip(partition.names, partition.train, partition.test, strict=True)
-    }
+    """Per client (or, not ``alike``, per data set) and split (train, test)."""
+    classes, parties = len(task.classes), {}
+    for name, train, test in zip(partition.names, partition.train, partition.test, strict=True):
+        train_counts, test_counts = _count(task.train.labels[train], classes), _count(task.test.labels[test], classes)
+        parties[name] = {TRAIN: train_counts, "test": test_counts}
     return Counts("clients" if alike else "data sets", task.classes, parties, alike)
 
 
 def of_all_images(task: ImageTask) -> Counts:
-    """Of a run that deals the images to nobody."""
-    everything = [np.arange(len(part)) for part in (task.train, task.test)]
-    return of_images(task, Partition(["all images"], *([rows] for rows in everything)))
+    """Of a run without clients."""
+    return of_images(task, Partition(["all images"], [np.arange(len(task.train))], [np.arange(len(task.test))]))
 
 
 def _count(labels: np.ndarray, classes: int) -> np.ndarray:
     return np.bincount(np.where(labels == UNLABELLED, classes, labels), minlength=classes + 1)
-
-
-def _lists(splits: dict[str, np.ndarray]) -> dict[str, list[int]]:
-    return {split: counts[:-1].tolist() for split, counts in splits.items()}

@@ -15,7 +15,7 @@ from knot_runner.config.settings import GaussiansSettings
 class Gaussians:
     """``first`` [n, d] of N(0, c I) and ``second`` [m, d] of N(mean, c I), float64; independent of each other.
 
-    With one covariance the distributions' 2-Wasserstein distance is that of the means, ``distance``.
+    As both have one covariance, their 2-Wasserstein distance is that of their means, ``distance``.
     """
 
     first: np.ndarray
@@ -32,8 +32,8 @@ class Gaussians:
 
 
 def draw_gaussians(settings: GaussiansSettings, seed: int) -> Gaussians:
-    """Both samples, each from a stream of its own keyed by ``seed``: ``settings.samples`` points of the first and
-    a ``ratio``-th of that, rounded down, of the second, whose mean lies at ``offset`` along (1, ..., 1)."""
+    """Both samples, each from a random stream of its own: ``settings.samples`` points of the first and a ``ratio``-th
+    of that, rounded down, of the second, whose mean lies at distance ``offset`` along (1, ..., 1)."""
     n, d, spread = settings.samples, settings.dimension, settings.covariance**0.5
     first = spread * _random(seed, "first").standard_normal((n, d))
     second = settings.offset / d**0.5 + spread * _random(seed, "second").standard_normal((n // settings.ratio, d))

@@ -1,28 +1,17 @@
-"""A data set's tables from the Hugging Face hub, at a pinned revision."""
+"""Texts and images from the Hugging Face hub, at a pinned revision. ``HF_HUB_OFFLINE=1`` uses the hub's cache alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from knot_runner.config.settings import HubSource, ImageHub
 from knot_runner.data.readers import FileRecord
 from knot_runner.data.rows import TextTable, read_table
-from knot_runner.util.errors import UserError
-
-
-def read_hub_texts(name: str, source: HubSource) -> dict[str, list[TextTable]]:
-    """Tables per split (train, valid, test, pool, heldout). ``HF_HUB_OFFLINE=1`` uses the hub's cache alone.
-
-    Raises :class:`UserError` with the hub's reason in one line.
-    """
-    return {split: [_table(name, source, theirs) for theirs in names] for split, names in source.splits.items()}
-
-
-def _table(name: str, source: HubSource, split: str) -> TextTable:
-    label = f"{source.id}{f'[{source.config}]' if source.config else ''} {split}"
-    rows = load_split(f"task.datasets.{name}.hub", source, split)
-    return read_table(label, _records(rows, source), source.columns, source.where)
+from knot_runner.data.tasks import ImageParts, Images
+from knot_runner.util.errors import UserError, nearest
 
 
 def load_split(where: str, source: HubSource | ImageHub, split: str) -> Any:
@@ -40,6 +29,19 @@ def load_split(where: str, source: HubSource | ImageHub, split: str) -> Any:
         ) from None
 
 
+def read_hub_texts(name: str, source: HubSource) -> dict[str, list[TextTable]]:
+    """Tables of data set ``name`` per split (train, valid, test, pool, heldout). Raises :class:`UserError`."""
+    return {
+        split: [_table(name, source, theirs) for theirs in names] for split, names in source.splits.items() if names
+    }
+
+
+def _table(name: str, source: HubSource, split: str) -> TextTable:
+    label = f"{source.id}{f'[{source.config}]' if source.config else ''} {split}"
+    rows = load_split(f"task.datasets.{name}.hub", source, split)
+    return read_table(label, _records(rows, source), source.columns, source.where)
+
+
 def _records(rows: Any, source: HubSource) -> Iterator[FileRecord]:
     columns = source.columns
     needed = {columns.text, columns.pair, columns.label, columns.dialogue, *source.where}
@@ -47,3 +49,43 @@ def _records(rows: Any, source: HubSource) -> Iterator[FileRecord]:
     if len(kept) < len(needed - {None}):  # let the error name the nearest of all columns
         kept = rows.column_names
     return enumerate(rows.select_columns(kept), 1)
+
+
+def read_hub_images(source: ImageHub, shape: list[int], classes: list[str]) -> ImageParts:
+    """Images (uint8) and, with a ``user`` column, the writers' names. Raises :class:`UserError`."""
+    if "train" not in source.splits or not set(source.splits) <= {"train", "test"}:
+        has = ", ".join(source.splits) or "nothing"
+        raise UserError(f"task.hub.splits: has {has}; right are train, or train and test")
+    numbers: dict[str, int] = {}
+    parts = {part: _images(source, split, shape, classes, numbers) for part, split in source.splits.items()}
+    return ImageParts(parts["train"], parts.get("test"), list(numbers) if source.user else None)
+
+
+def _images(source: ImageHub, split: str, shape: list[int], classes: list[str], numbers: dict[str, int]) -> Images:
+    """One split; ``numbers`` (writer -> number) grows by the writers that are new."""
+    from knot_runner.data.images.checks import check_image_labels, decode_column  # with Pillow, which texts need not
+
+    rows, where = load_split("task.hub", source, split), f"{source.id} {split}"
+    columns = [column for column in (source.image, source.label, source.user) if column is not None]
+    for column in columns:
+        if column not in rows.column_names:
+            raise UserError(f"{where}: has no column {column!r}{nearest(column, rows.column_names)}")
+    if not len(rows):
+        raise UserError(f"{where}: there is no image")
+    pixels = np.empty((len(rows), *shape), np.uint8)
+    labels = np.empty(len(rows), np.int64)
+    users = np.empty(len(rows), np.int64)
+    for at, row in enumerate(rows.select_columns(columns)):
+        here = f"{where}: image {at + 1}"
+        pixels[at] = decode_column(here, row[source.image], shape)
+        labels[at] = _label(here, row[source.label])
+        if source.user is not None:
+            users[at] = numbers.setdefault(str(row[source.user]), len(numbers))
+    check_image_labels(where, labels, len(classes))
+    return Images(pixels, labels, users if source.user is not None else None)
+
+
+def _label(where: str, label: Any) -> int:
+    if not isinstance(label, int) or isinstance(label, bool):
+        raise UserError(f"{where}: label {label!r:.40} is not a whole number; task.hub.label names the column")
+    return label

@@ -1,22 +1,22 @@
-"""Loading a task: every data set from its source, labelled, split, and checked before anything is trained."""
+"""Loading a text task: every data set from its source, labelled, split, and checked before anything is trained."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from knot_runner.config.settings import DatasetSettings, HubSource, LocalSource, TaskSettings
-from knot_runner.data import cuts
-from knot_runner.data.checksums import DataFolder, open_folder
+from knot_runner.config.settings import DatasetSettings, File, HubSource, LocalSource, TaskSettings
+from knot_runner.data import splits
+from knot_runner.data.checksums import DataFolder, check_left_out, open_folder
 from knot_runner.data.embedded import generate
-from knot_runner.data.examples import Dataset, Examples, TextTask
 from knot_runner.data.hub import read_hub_texts
-from knot_runner.data.local import is_absent, read_local
-from knot_runner.data.rows import check_raw_labels, dropped_notes, to_examples
-from knot_runner.util.errors import UserError
+from knot_runner.data.readers import TEXT_READERS, emotion_file
+from knot_runner.data.rows import TextTable, check_raw_labels, dropped_notes, read_table, to_examples
+from knot_runner.data.tasks import Dataset, Examples, TextTask
+from knot_runner.util.errors import UserError, nearest
 
 
 def load_task(settings: TaskSettings, data_root: Path | None) -> TextTask:
-    """The task's data sets from ``settings.source`` (``data_root``: the folder ``local`` reads).
+    """The task's data sets from ``settings.source`` (``data_root``: the folder that ``local`` reads).
 
     Same settings and files, same task. Raises :class:`UserError` naming the key, or the file and line.
     """
@@ -26,73 +26,70 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> TextTask:
     folder = open_folder(data_root) if settings.source == "local" else None
     datasets, rows = {}, {}
     for name, data in settings.datasets.items():
-        splits = _splits(settings, name, data, folder, notes, rows)
-        if splits is not None:
-            datasets[name] = Dataset(name, data.role, _finish(settings, name, data, splits))
-            notes.extend(_seen_before(datasets[name]))
+        if settings.source == "embedded":
+            parts = generate(settings, name, data)
+        else:
+            parts = _read(settings, name, folder, notes, rows)
+        if parts is not None:
+            datasets[name] = Dataset(name, data.role, _finish(settings, name, data, parts))
+            notes.extend(_repeated_note(datasets[name]))
     if not any(data.role == "local" for data in datasets.values()):
         raise UserError(f"task.datasets: no local data set of {settings.name} is left; its files are missing")
-    return TextTask(
-        settings.name, settings.labels, datasets, settings.source, notes, folder.files if folder else [], rows
-    )
+    files = folder.files if folder else []
+    return TextTask(settings.name, settings.labels, datasets, settings.source, notes, files, rows)
 
 
-def _seen_before(dataset: Dataset) -> list[str]:
-    """A line when most test texts stand in train too: the score then shows memory. Short utterances repeat anyway."""
+def _repeated_note(dataset: Dataset) -> list[str]:
+    """A line when most test texts are in train too, so that memorising scores. Some short utterances always repeat."""
     if "test" not in dataset.splits:
         return []
-    train, test = (
-        list(zip(part.texts, part.pairs or [""] * len(part), strict=True))
-        for part in (dataset.splits["train"], dataset.splits["test"])
-    )
+    train, test = _inputs(dataset.splits["train"]), _inputs(dataset.splits["test"])
     known = set(train)
     share = sum(text in known for text in test) / max(len(test), 1)
-    return (
-        [f"{dataset.name}: {share:.0%} of the test texts stand in train too; its score is memory"]
-        if share > 0.5
-        else []
-    )
+    if share <= 0.5:
+        return []
+    return [f"{dataset.name}: {share:.0%} of the test texts stand in train too; its score is memory"]
 
 
-def _splits(
-    settings: TaskSettings,
-    name: str,
-    data: DatasetSettings,
-    folder: DataFolder | None,
-    notes: list[str],
-    rows: dict[str, int],
+def _inputs(part: Examples) -> list[tuple[str, str]]:
+    return list(zip(part.texts, part.pairs or [""] * len(part), strict=True))
+
+
+def _read(
+    settings: TaskSettings, name: str, folder: DataFolder | None, notes: list[str], rows: dict[str, int]
 ) -> dict[str, Examples] | None:
-    """Train, valid, test of one data set, labels known; None when it is left out. ``notes`` and ``rows`` (found in each
-    file) grow."""
-    if settings.source == "embedded":
-        return generate(settings, name, data)
+    """Labelled train, valid and test of one data set; None when it is left out. ``notes`` and ``rows`` (per file or hub
+    split) grow."""
+    data = settings.datasets[name]
     check_raw_labels(name, data, settings.labels)
     source = _checked_source(settings, name, data)
-    if not isinstance(source, LocalSource):
+    if isinstance(source, HubSource):
         tables = read_hub_texts(name, source)
-    elif is_absent(name, data, folder, name in settings.may_be_missing):
+    elif _is_absent(name, data, folder, name in settings.may_be_missing):
         entries = dict.fromkeys(file.path for files in source.files.values() for file in files)
         notes.append(f"{name}: left out, {', '.join(entries)} not there")
         return None
     else:
-        tables = read_local(source, folder)
-    every = [table for part in tables.values() for table in part]
-    rows |= {folder.short(Path(table.source)) if folder else table.source: table.read for table in every}
-    notes.extend(dropped_notes(name, every))
-    parts = {key: to_examples(part, name, data, settings.labels, settings.context) for key, part in tables.items()}
-    return cuts.complete(name, parts, data.role, settings.split, notes)
+        given = {split: files for split, files in source.files.items() if files}
+        tables = {split: [_table(source, folder, file) for file in files] for split, files in given.items()}
+    parts = {}
+    for split, own in tables.items():
+        rows |= {folder.short(Path(table.source)) if folder else table.source: table.read for table in own}
+        parts[split] = to_examples(own, name, data, settings.labels, settings.context)
+    notes.extend(dropped_notes(name, [table for own in tables.values() for table in own]))
+    return splits.complete_splits(name, parts, data.role, settings.split, notes)
 
 
 def _checked_source(settings: TaskSettings, name: str, data: DatasetSettings) -> LocalSource | HubSource:
-    """Where the data set comes from, after all checks that need no file."""
+    """The data set's source, after all checks that need no file."""
     where = f"task.datasets.{name}.{settings.source}"
     source = data.local if settings.source == "local" else data.hub
     if source is None:
         raise UserError(f"{where}: is not set, so task.source={settings.source} has no {name}")
-    if isinstance(source, LocalSource):
-        cuts.check_layout(f"{where}.files", {split for split, files in source.files.items() if files})
-    else:
-        cuts.check_layout(f"{where}.splits", {split for split, names in source.splits.items() if names})
+    key, entries = ("files", source.files) if isinstance(source, LocalSource) else ("splits", source.splits)
+    splits.check_layout(f"{where}.{key}", {split for split, named in entries.items() if named})
+    if isinstance(source, LocalSource) and source.format not in TEXT_READERS:
+        raise UserError(f"{where}.format: no reader '{source.format}'{nearest(source.format, TEXT_READERS)}")
     if settings.context and source.columns.dialogue is None:
         raise UserError(f"{where}.columns.dialogue: is not set, but task.context={settings.context} needs it")
     if source.columns.label is None and data.role != "transfer":
@@ -103,15 +100,47 @@ def _checked_source(settings: TaskSettings, name: str, data: DatasetSettings) ->
     return source
 
 
+def _is_absent(name: str, data: DatasetSettings, folder: DataFolder, may_be_missing: bool) -> bool:
+    """Whether none of the data set's files is there, which ``folder`` records. Raises :class:`UserError` where only
+    some are, or where none is and the data set may not be left out."""
+    files = [file for files in data.local.files.values() for file in files]
+    paths = list(dict.fromkeys(path for file in files for path in _paths(folder, data.local, file)))
+    absent = [path for path in paths if not path.is_file()]
+    if not absent:
+        return False
+    remedy = f"task.missing=[{name}] goes on without {name}"
+    if data.role != "local":
+        remedy = f"the {data.role} data set cannot be left out"
+    key = f"task.datasets.{name}.local.files"
+    check_left_out(name, absent, len(paths), "a data set", key, None if may_be_missing else remedy)
+    for path in absent:
+        folder.absent(path)
+    return True
+
+
+def _table(source: LocalSource, folder: DataFolder, file: File) -> TextTable:
+    paths = _paths(folder, source, file)
+    for path in paths:
+        folder.check(path)
+    options = {"delimiter": source.delimiter} if source.format == "csv" else {}
+    records = TEXT_READERS[source.format](paths[0], **options)
+    return read_table(str(paths[0]), records, source.columns, file.where, file.rows)
+
+
+def _paths(folder: DataFolder, source: LocalSource, file: File) -> list[Path]:
+    path = folder.path(file.path)
+    return [path, emotion_file(path)] if source.format == "dailydialog" else [path]
+
+
 def _finish(
-    settings: TaskSettings, name: str, data: DatasetSettings, splits: dict[str, Examples]
+    settings: TaskSettings, name: str, data: DatasetSettings, parts: dict[str, Examples]
 ) -> dict[str, Examples]:
     """Chunk, limit, and a transfer set's labels taken off, in this order."""
-    made = {}
-    for key, examples in splits.items():
+    finished = {}
+    for key, examples in parts.items():
         if data.chunk is not None and settings.source != "embedded":  # generated parties do not share a corpus
-            examples = cuts.chunk(name, examples, data.chunk)
+            examples = splits.chunk(name, examples, data.chunk)
         if settings.limit is not None:
-            examples = cuts.limit(examples, settings.limit, settings.split.seed)
-        made[key] = examples.unlabelled() if data.role == "transfer" else examples
-    return made
+            examples = splits.limit(examples, settings.limit, settings.split.seed)
+        finished[key] = examples.unlabelled() if data.role == "transfer" else examples
+    return finished

@@ -1,7 +1,6 @@
 """Readers of text files: csv, JSON lines and DailyDialog, plain or gzip, row by row.
 
-A file that is cut short, broken or not UTF-8 raises :class:`UserError` naming the file and the line. None of them
-guesses: a row that cannot be read whole stops the run before training.
+A file that is cut short, broken or not UTF-8 raises :class:`UserError` naming the file and the line, before training.
 """
 
 from __future__ import annotations
@@ -14,26 +13,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from knot_runner.data.checksums import open_unpacked
 from knot_runner.util.errors import UserError
 
-#: line of the file (from 1; of a csv row over several lines, the last), and the row's columns
+#: line of the file (from 1; of a csv row over several lines, the last), and column -> value
 FileRecord = tuple[int, dict[str, Any]]
 
-#: characters of one line, far above any review; a longer one is a broken or hostile file
+#: bytes of one line, far above any review; a longer one is a broken or hostile file
 LONGEST_LINE = 1 << 24
-#: what csv files of spreadsheets and exports have between fields
+#: delimiters of csv files that spreadsheets and exports write
 DELIMITERS = (",", ";", "\t", "|")
-csv.field_size_limit(LONGEST_LINE)  # of the process; Python's 131,072 characters are fewer than some texts have
+csv.field_size_limit(LONGEST_LINE)  # of the process; some texts are longer than Python's limit of 131,072
 END_OF_UTTERANCE = "__eou__"
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number and text of each line, its line end kept, a leading byte order mark removed. Raises on an empty file."""
+    """Number and text of each line, with its line end, without a byte order mark. Raises on an empty file."""
     number = 0
     try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if packed else path.open("rb") as file:
+        with open_unpacked(path) as file:
             while line := file.readline(LONGEST_LINE):
                 number += 1
                 if len(line) == LONGEST_LINE:
@@ -54,12 +52,12 @@ def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
     """Rows of a csv file with a header line; every row must have as many fields as the header."""
     last = ""
 
-    def texts() -> Iterator[str]:
+    def lines() -> Iterator[str]:
         nonlocal last
         for _, last in read_lines(path):
             yield last
 
-    reader = csv.reader(texts(), strict=True, delimiter=delimiter)
+    reader = csv.reader(lines(), strict=True, delimiter=delimiter)
     try:
         header = next(reader)
         _check_delimiter(path, header)
@@ -81,18 +79,18 @@ def read_csv(path: Path, delimiter: str = ",") -> Iterator[FileRecord]:
 
 
 def _check_delimiter(path: Path, header: list[str]) -> None:
-    """A header of one field that holds another delimiter is of a file written with that one."""
-    found = [mark for mark in DELIMITERS if len(header) == 1 and mark in header[0]]
-    if found:
-        columns = header[0].split(found[0])
+    """Refuse a header of one field that has another delimiter in it."""
+    others = [mark for mark in DELIMITERS if len(header) == 1 and mark in header[0]]
+    if others:
+        columns = header[0].split(others[0])
         raise UserError(
-            f"{path}: line 1: is one column, {header[0][:60]!r}; delimiter: {json.dumps(found[0])} beside format: csv "
+            f"{path}: line 1: is one column, {header[0][:60]!r}; delimiter: {json.dumps(others[0])} beside format: csv "
             f"reads it as {len(columns)} columns"
         )
 
 
 def _check_ended(path: Path, number: int, line: str) -> None:
-    """A last row without line end may be half a row: refuse, since nothing else would show it."""
+    """Refuse a last row without line end, which may be half a row: nothing else would show it."""
     if not line.endswith("\n"):
         raise UserError(
             f"{path}: line {number}: the last row has no line end, so it may be cut short; "
@@ -101,29 +99,34 @@ def _check_ended(path: Path, number: int, line: str) -> None:
 
 
 def read_jsonl(path: Path) -> Iterator[FileRecord]:
-    """Objects of a JSON-lines file; blank lines are passed over."""
+    """Objects of a JSON-lines file; blank lines are skipped."""
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as problem:
-            reason = getattr(problem, "msg", type(problem).__name__)
-            raise UserError(f"{path}: line {number}: not valid JSON ({reason}); the file may be cut short") from None
-        if not isinstance(row, dict):
-            raise UserError(f"{path}: line {number}: a JSON object is expected, not a {type(row).__name__}")
-        yield number, row
+        yield number, parse_object(f"{path}: line {number}", line)
+
+
+def parse_object(where: str, text: str | bytes, **options: Any) -> dict[str, Any]:
+    """The JSON object in ``text``; ``options`` of ``json.loads``. Raises :class:`UserError` naming ``where``."""
+    try:
+        content = json.loads(text, **options)
+    except (ValueError, RecursionError) as problem:
+        reason = getattr(problem, "msg", type(problem).__name__)
+        raise UserError(f"{where}: not valid JSON ({reason}); the file may be cut short") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{where}: a JSON object is expected, not a {type(content).__name__}")
+    return content
 
 
 def emotion_file(path: Path) -> Path:
-    """The file of emotion numbers beside a DailyDialog text file: dialogues_X.txt -> dialogues_emotion_X.txt."""
+    """The file of emotion labels beside a DailyDialog text file: dialogues_X.txt -> dialogues_emotion_X.txt."""
     return path.with_name(path.name.replace("dialogues_", "dialogues_emotion_", 1))
 
 
 def read_dailydialog(path: Path) -> Iterator[FileRecord]:
     """Utterances (columns text, label, dialogue) of a DailyDialog text file and its emotion file.
 
-    One line is one dialogue; ``__eou__`` ends each utterance. Raises where the two files do not match.
+    A line is a dialogue; ``__eou__`` ends each utterance. Raises where the two files do not match.
     """
     other = emotion_file(path)
     texts, emotions = read_lines(path), read_lines(other)
@@ -145,6 +148,7 @@ def read_dailydialog(path: Path) -> Iterator[FileRecord]:
         raise UserError(f"{path}: ends before line {extra[0]} of {other.name}; one of the two is cut short")
 
 
+#: ``local.format`` -> its reader: path (of csv also the delimiter) -> records. Plug-ins may add theirs.
 TEXT_READERS: dict[str, Callable[..., Iterator[FileRecord]]] = {
     "csv": read_csv,
     "jsonl": read_jsonl,

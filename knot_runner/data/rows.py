@@ -1,4 +1,4 @@
-"""From raw rows to examples: pick columns, join contexts, drop and map labels."""
+"""From file records to examples: pick columns, add contexts, drop and map labels."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from knot_runner.config.settings import DatasetSettings, Labels, TextColumns
-from knot_runner.data.examples import UNLABELLED, Examples
 from knot_runner.data.readers import FileRecord
+from knot_runner.data.tasks import UNLABELLED, Examples
 from knot_runner.util.errors import UserError, nearest
 
 #: between the current utterance and the earlier ones (knot.md 1.6)
@@ -22,7 +22,7 @@ CONTEXT_MARK = " [SEP] "
 
 @dataclass(slots=True)
 class TextRow:
-    """One row that has its texts. ``label`` is the raw label as text; None when the data set names no label column."""
+    """A row with its texts. ``label``: the raw label as text; None when the data set has no label column."""
 
     line: int
     text: str
@@ -33,8 +33,8 @@ class TextRow:
 
 @dataclass
 class TextTable:
-    """The rows of one file (or hub split), in order. ``dropped``: rows left out because a text was missing; ``read``:
-    all rows found, also those that ``where`` leaves out."""
+    """Rows of one file (or hub split), in order. ``dropped``: rows without text, left out; ``read``: all rows of the
+    file, also those that ``where`` filters out."""
 
     source: str
     rows: list[TextRow]
@@ -45,13 +45,13 @@ class TextTable:
 def read_table(
     source: str, records: Iterable[FileRecord], columns: TextColumns, where: dict[str, Any], expected: int | None = None
 ) -> TextTable:
-    """Pick the columns of ``records``, keeping rows that fit ``where``; rows without text are dropped and counted.
+    """The ``columns`` of the records that match ``where``; rows without text are dropped and counted.
 
-    Raises :class:`UserError` for a column that no row has, when no row is left, and unless there are ``expected`` rows.
+    Raises :class:`UserError` for a column that no record has, when no row is left, and unless ``expected`` are read.
     """
     needed = {name for name in (columns.text, columns.pair, columns.label, columns.dialogue, *where) if name}
     allowed = {column: _allowed(values) for column, values in where.items()}
-    met: dict[str, set[str]] = {column: set() for column in where}
+    seen: dict[str, set[str]] = {column: set() for column in where}
     unseen, known = set(needed), set()
     rows, read, dropped = [], 0, 0
     for line, record in records:
@@ -59,7 +59,7 @@ def read_table(
         if unseen:
             known |= record.keys()
             unseen -= record.keys()
-        if not _fits(record, allowed, met):
+        if not _matches(record, allowed, seen):
             continue
         row = _row(source, line, record, columns)
         if row is None:
@@ -74,17 +74,17 @@ def read_table(
         column = min(unseen)
         raise UserError(f"{source}: has no column '{column}'{nearest(column, known)}")
     if not rows:
-        _explain_none(source, read, dropped, allowed, met)
+        _refuse_none(source, read, dropped, allowed, seen)
     return TextTable(source, rows, dropped, read)
 
 
-def _explain_none(
-    source: str, read: int, dropped: int, allowed: dict[str, set[str]], met: dict[str, set[str]]
+def _refuse_none(
+    source: str, read: int, dropped: int, allowed: dict[str, set[str]], seen: dict[str, set[str]]
 ) -> NoReturn:
     for column, values in allowed.items():
-        if not dropped and not values & met[column]:
+        if not dropped and not values & seen[column]:
             value = min(values)
-            raise UserError(f"{source}: no row has {column}={value}{nearest(value, met[column])}")
+            raise UserError(f"{source}: no row has {column}={value}{nearest(value, seen[column])}")
     raise UserError(f"{source}: none of its {read} rows " + ("has a text" if dropped else "fits 'where'"))
 
 
@@ -92,15 +92,15 @@ def _allowed(values: Any) -> set[str]:
     return {raw_label(value) for value in (values if isinstance(values, list) else [values])}
 
 
-def _fits(record: dict[str, Any], allowed: dict[str, set[str]], met: dict[str, set[str]]) -> bool:
-    fits = True
+def _matches(record: dict[str, Any], allowed: dict[str, set[str]], seen: dict[str, set[str]]) -> bool:
+    matches = True
     for column, values in allowed.items():
         value = raw_label(record.get(column))
         if value not in values:
-            fits = False
-        if len(met[column]) < 100:  # enough to name the nearest one in a message
-            met[column].add(value)
-    return fits
+            matches = False
+        if len(seen[column]) < 100:  # enough to name the nearest one in a message
+            seen[column].add(value)
+    return matches
 
 
 def _row(source: str, line: int, record: dict[str, Any], columns: TextColumns) -> TextRow | None:
@@ -119,18 +119,18 @@ def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | 
         return None
     if not isinstance(value, str):
         raise UserError(f"{source}: line {line}: column '{column}' holds {str(value)[:40]!r}, which is no text")
-    # a lone surrogate (JSON "\ud800") is no character: no tokenizer and no file could hold it
+    # a lone surrogate (JSON "\ud800") is no character: no tokenizer takes it and no file can hold it
     return value.encode(errors="replace").decode().strip() or None
 
 
 def raw_label(value: Any) -> str:
-    """A label as it is written in the settings: 5.0 and "5.0" -> "5", null -> "None", blanks around it removed."""
+    """A label as settings have it: 5.0 and "5.0" -> "5", null -> "None", blanks around it removed."""
     text = str(value).strip()[:80]
     return re.sub(r"(?<=\d)\.0+$", "", text)
 
 
 def with_context(rows: list[TextRow], previous: int) -> list[str]:
-    """Each row's text, then up to ``previous`` earlier texts of its dialogue, newest first, joined by [SEP].
+    """Each row's text, then up to ``previous`` earlier texts of its dialogue, newest first, with [SEP] between.
 
     A dialogue is a run of rows with one dialogue id, since ids restart in every file (knot.md 1.6).
     """
@@ -145,26 +145,27 @@ def with_context(rows: list[TextRow], previous: int) -> list[str]:
 
 
 def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, labels: Labels, context: int) -> Examples:
-    """Label the tables' rows as ``task.datasets.<name>`` says, after contexts are built, and join them in order.
+    """The tables' rows concatenated and labelled as ``task.datasets.<name>`` says; contexts are built before rows are
+    dropped.
 
     Raises :class:`UserError` naming file, line and label for a raw label that is in neither ``labels`` nor ``drop``.
     """
     texts, pairs, numbers = [], [], []
     for table in tables:
-        joined = with_context(table.rows, context) if context else [row.text for row in table.rows]
-        for row, text in zip(table.rows, joined, strict=True):
+        inputs = with_context(table.rows, context) if context else [row.text for row in table.rows]
+        for row, text in zip(table.rows, inputs, strict=True):
             if row.label in data.drop:
                 continue
             texts.append(text)
             pairs.append(row.pair)
-            numbers.append(_number(table, row, name, data, labels))
+            numbers.append(_label_number(table, row, name, data, labels))
     if not texts:
         raise UserError(f"{tables[0].source}: every row's label is in task.datasets.{name}.drop; no row is left")
     has_pairs = pairs[0] is not None
     return Examples(texts, pairs if has_pairs else None, np.array(numbers, dtype=np.int64))
 
 
-def _number(table: TextTable, row: TextRow, name: str, data: DatasetSettings, labels: Labels) -> int:
+def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettings, labels: Labels) -> int:
     if row.label is None:
         return UNLABELLED
     if row.label not in data.labels:
@@ -186,7 +187,7 @@ def check_raw_labels(name: str, data: DatasetSettings, labels: Labels) -> None:
 
 
 def dropped_notes(name: str, tables: Iterable[TextTable]) -> Iterator[str]:
-    """One line for each data set that lost rows without text."""
+    """A line when data set ``name`` lost rows without text. A file that is read twice counts once."""
     counts = Counter({table.source: table.dropped for table in tables if table.dropped})
     if total := counts.total():
         yield f"{name}: {total} row{'s' if total > 1 else ''} without text left out"

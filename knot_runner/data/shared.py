@@ -1,4 +1,4 @@
-"""Data that the jobs of one process share: what several of them read is read once and held once."""
+"""Tasks that the jobs of one process share: what several of them read is read once and held once."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from weakref import WeakValueDictionary
 
 from knot_runner.config.settings import ImageTaskSettings, TaskSettings
 from knot_runner.config.strict import digest
-from knot_runner.data import TextTask, load_task
-from knot_runner.data.images import ImageTask, load_images
+from knot_runner.data.images.load import load_images
+from knot_runner.data.load import load_task
+from knot_runner.data.tasks import ImageTask, TextTask
 
 AnyTask = TypeVar("AnyTask", TextTask, ImageTask)
 
 
 class SharedTasks:
-    """:func:`load_images` and :func:`load_task` for jobs that are threads; tasks must not be changed by who gets them.
+    """:func:`load_images` and :func:`load_task` for jobs that are threads, which must not change the tasks they get.
 
-    A task is kept while any job uses it; of those that none uses, the ``idle`` last asked for are kept too, for the
-    jobs to come. Files that change meanwhile are read again only once their task has been let go. Errors are not kept.
+    A task is kept while any job uses it, and the ``idle`` last requested ones longer, for the jobs to come. A file that
+    changes meanwhile is read again only once its task has been dropped. Errors are not kept.
     """
 
     def __init__(self, idle: int = 4) -> None:
         self._idle = idle
         self._lock = threading.Lock()
-        self._reading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._loading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._known: WeakValueDictionary[str, Any] = WeakValueDictionary()
-        self._last: OrderedDict[str, Any] = OrderedDict()  # holds what the jobs to come may want
+        self._last: OrderedDict[str, Any] = OrderedDict()  # strong references, for the jobs to come
 
     def images(self, settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
         """:func:`load_images`, or what it returned before."""
@@ -43,18 +44,15 @@ class SharedTasks:
     def _get(self, load: Callable[[Any, Path | None], AnyTask], settings: Any, data_root: Path | None) -> AnyTask:
         key = digest([load.__name__, dataclasses.asdict(settings), str(data_root)], 64)
         with self._lock:
-            reading = self._reading[key]
-        with reading:  # of this task only; others are read meanwhile
+            loading = self._loading[key]
+        with loading:  # of this task only; others are loaded meanwhile
             with self._lock:
                 task = self._known.get(key)
             if task is None:
                 task = load(settings, data_root)
-            self._remember(key, task)
+            with self._lock:
+                self._known[key] = self._last[key] = task
+                self._last.move_to_end(key)
+                while len(self._last) > self._idle:
+                    self._last.popitem(last=False)
         return task
-
-    def _remember(self, key: str, task: TextTask | ImageTask) -> None:
-        with self._lock:
-            self._known[key] = self._last[key] = task
-            self._last.move_to_end(key)
-            while len(self._last) > self._idle:
-                self._last.popitem(last=False)

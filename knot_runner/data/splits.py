@@ -1,4 +1,4 @@
-"""Cutting data into splits: stratified, seeded, and the same on every machine. Row order in a split is file order."""
+"""Random splits: stratified, seeded and the same on every machine. Rows within a split stay in file order."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Protocol, Self, TypeVar
 import numpy as np
 
 from knot_runner.config.settings import Role, SplitFile
-from knot_runner.data.examples import TEXT_SPLITS, Examples
-from knot_runner.data.stratified import random_cut, stratified_cut
+from knot_runner.data.tasks import TEXT_SPLITS, Examples, Images
 from knot_runner.util.errors import UserError, nearest
 
 
 class Labelled(Protocol):
-    """Rows with a label each: texts or images."""
+    """Rows with one label each: texts or images."""
 
     labels: np.ndarray
 
@@ -24,17 +23,21 @@ class Labelled(Protocol):
 
 
 Rows = TypeVar("Rows", bound=Labelled)
+HalfSplits = Callable[[Examples, float], tuple[Examples, Examples]]
+
+#: what the files of one data set may be: a pool, or train with a held-out part, or with valid and test
+LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
 
 
 def cut_splits(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (kept, taken) of a cut that takes ``share`` of ``labels`` (int [N]); both sorted.
+    """Rows (kept, taken) of ``labels`` (int [N]), ``share`` of them taken; both sorted.
 
-    The cut is scikit-learn's stratified one, as in the public KNOT code; labels with a single row stay in the kept
-    part. Where :func:`can_stratify` says no, it is plain random.
+    Stratified as by scikit-learn's ``train_test_split``, as in the public KNOT code; a label with a single row stays in
+    the kept part. Plain random where :func:`can_stratify` says no. Raises :class:`UserError` for too few rows.
     """
     rows = np.arange(len(labels))
     if can_stratify(labels, share):
-        single = _single(labels)
+        single = _is_single(labels)
         common = rows[~single]
         kept, taken = stratified_cut(labels[common], share, seed)
         return np.sort(np.concatenate([common[kept], rows[single]])), common[taken]
@@ -44,25 +47,83 @@ def cut_splits(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray,
 
 
 def can_stratify(labels: np.ndarray, share: float) -> bool:
-    """Whether both sides of the cut have room for every label that has two rows or more."""
-    common = labels[~_single(labels)]
+    """Whether both parts have room for every label that has two rows or more."""
+    common = labels[~_is_single(labels)]
     taken = int(np.ceil(share * len(common)))
     return min(taken, len(common) - taken) >= max(1, len(np.unique(common)))
 
 
-def _single(labels: np.ndarray) -> np.ndarray:
+def _is_single(labels: np.ndarray) -> np.ndarray:
     _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
     return counts[inverse] == 1
 
 
-HalfSplits = Callable[[Examples, float], tuple[Examples, Examples]]
+def random_cut(count: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(kept, taken) of rows 0..``count`` - 1, both sorted: ``share`` of them taken, rounded up.
 
-#: what the files of one data set may be: all rows, or train with valid and test apart, or with both in one
-LAYOUTS = ({"pool"}, {"train", "heldout"}, {"train", "valid", "test"})
+    Here and in :func:`stratified_cut`, row for row what ``train_test_split`` samples (tested). Importing scikit-learn
+    would take longer than a short run, and another version may sample other rows.
+    """
+    taken = int(np.ceil(share * count))
+    order = np.random.RandomState(seed).permutation(count)
+    return np.sort(order[taken:]), np.sort(order[:taken])
+
+
+def stratified_cut(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """As :func:`random_cut` of the rows of ``labels`` [N], with the labels' shares kept in both parts.
+
+    Both parts need room for every label, and every label two rows.
+    """
+    rng = np.random.RandomState(seed)
+    _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    taken = int(np.ceil(share * len(labels)))
+    kept_counts = _round_counts(counts, len(labels) - taken, rng)
+    taken_counts = _round_counts(counts - kept_counts, taken, rng)
+    kept_rows, taken_rows = [], []
+    for label, count in enumerate(counts):
+        rows = np.flatnonzero(inverse == label)[rng.permutation(count)]
+        first, last = kept_counts[label], kept_counts[label] + taken_counts[label]
+        kept_rows.append(rows[:first])
+        taken_rows.append(rows[first:last])
+    return np.sort(np.concatenate(kept_rows)), np.sort(np.concatenate(taken_rows))
+
+
+def _round_counts(counts: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
+    """``counts`` [C] scaled to sum to ``total``, as whole numbers: largest remainders first, ties at random."""
+    exact = counts / counts.sum() * total
+    rounded = np.floor(exact)
+    remainders, left = exact - rounded, int(total - rounded.sum())
+    for remainder in np.unique(remainders)[::-1]:
+        if left <= 0:
+            break
+        tied = np.flatnonzero(remainders == remainder)
+        chosen = rng.choice(tied, size=min(len(tied), left), replace=False)
+        rounded[chosen] += 1
+        left -= len(chosen)
+    return rounded.astype(int)
+
+
+def largest_remainders(exact: np.ndarray, total: int) -> np.ndarray:
+    """``exact`` [C] >= 0 rounded to whole numbers that sum to ``total``, the first of tied remainders up."""
+    counts = np.floor(exact).astype(int)
+    counts[np.argsort(counts - exact, kind="stable")[: total - counts.sum()]] += 1
+    return counts
+
+
+def limit(examples: Rows, most: int, seed: int) -> Rows:
+    """At most ``most`` rows, sampled with the labels' shares kept (largest remainders), in file order."""
+    if len(examples) <= most:
+        return examples
+    _, inverse, counts = np.unique(examples.labels, return_inverse=True, return_counts=True)
+    sizes = largest_remainders(counts * most / len(examples), most)
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(len(examples))
+    sampled = [order[inverse[order] == label][:size] for label, size in enumerate(sizes)]
+    return examples.take(np.sort(np.concatenate(sampled)))
 
 
 def check_layout(where: str, names: set[str]) -> None:
-    """``names`` of given splits must be one pool, or have train, and beside it either heldout or valid, test."""
+    """``names`` of the given splits must be one of :data:`LAYOUTS`, with pool or train. Raises :class:`UserError`."""
     known = set().union(*LAYOUTS)
     for name in sorted(names - known):
         raise UserError(f"{where}.{name}: there is no such split{nearest(name, known)}")
@@ -73,17 +134,18 @@ def check_layout(where: str, names: set[str]) -> None:
         )
 
 
-def complete(
+def complete_splits(
     name: str, parts: dict[str, Examples], role: Role, split: SplitFile, notes: list[str]
 ) -> dict[str, Examples]:
-    """Train, valid and (but for a transfer set) test from what the files give: official splits as they are, ``pool``
-    cut by ``split``, ``heldout`` halved, and a split that is not there cut from train.
+    """Train, valid and (except for a transfer set) test of data set ``name`` from the ``parts`` that its files have.
 
-    A transfer set given as a pool is cut like the others, so that its texts are the paper's: the 70% train part
-    (knot.md 1.6); its test part goes unused. ``notes`` gets a line when labels are too rare to stratify by.
+    Official splits stay; ``pool`` is cut by ``split``, ``heldout`` halved, and a missing split cut from train. A
+    transfer set given as a pool is cut like the others, so that its texts are the paper's: the 70% train part
+    (knot.md 1.6); its test part goes unused. ``notes`` gets a line when labels are too rare to stratify by. Raises
+    :class:`UserError`.
     """
 
-    def halves(rows: Examples, share: float) -> tuple[Examples, Examples]:
+    def cut(rows: Examples, share: float) -> tuple[Examples, Examples]:
         share = round(share, 9)  # .102 + .198 is a hair above .3, which would take one row more
         if not can_stratify(rows.labels, share):
             notes.append(f"{name}: too few rows of some labels to cut {len(rows)} rows by label; cut at random")
@@ -94,34 +156,32 @@ def complete(
     if wants_test and split.test == 0 and not parts.keys() & {"test", "heldout"}:
         raise UserError(f"task.split.test: 0 leaves {name} no rows to test on")
     try:
-        made = _complete(parts, split, wants_test, halves)
+        splits = _complete(parts, split, wants_test, cut)
     except UserError as problem:
         raise UserError(f"task.datasets.{name}: {problem}") from None
-    return {key: made[key] for key in TEXT_SPLITS if key in made and (key != "test" or wants_test)}
+    return {key: splits[key] for key in TEXT_SPLITS if key in splits and (key != "test" or wants_test)}
 
 
-def _complete(
-    parts: dict[str, Examples], split: SplitFile, wants_test: bool, halves: HalfSplits
-) -> dict[str, Examples]:
-    made = dict(parts)
-    if "heldout" in made:
-        made["valid"], made["test"] = halves(made.pop("heldout"), 0.5)
-    if "pool" in made or (wants_test and "valid" not in made and "test" not in made):
-        pool = made.pop("pool") if "pool" in made else made["train"]
+def _complete(parts: dict[str, Examples], split: SplitFile, wants_test: bool, cut: HalfSplits) -> dict[str, Examples]:
+    splits = dict(parts)
+    if "heldout" in splits:
+        splits["valid"], splits["test"] = cut(splits.pop("heldout"), 0.5)
+    if "pool" in splits or (wants_test and "valid" not in splits and "test" not in splits):
+        pool = splits.pop("pool") if "pool" in splits else splits["train"]
         # one cut for both, then one between them: the public code's 30%, of which 66% are test
-        made["train"], held = halves(pool, split.valid + split.test)
+        splits["train"], held = cut(pool, split.valid + split.test)
         if split.test == 0:
-            return made | {"valid": held}
-        made["valid"], made["test"] = halves(held, split.test / (split.valid + split.test))
-    if wants_test and "test" not in made:
-        made["train"], made["test"] = halves(made["train"], split.test / (1 - split.valid))
-    if "valid" not in made:
-        made["train"], made["valid"] = halves(made["train"], split.valid / (1 - split.test))
-    return made
+            return splits | {"valid": held}
+        splits["valid"], splits["test"] = cut(held, split.test / (split.valid + split.test))
+    if wants_test and "test" not in splits:
+        splits["train"], splits["test"] = cut(splits["train"], split.test / (1 - split.valid))
+    if "valid" not in splits:
+        splits["train"], splits["valid"] = cut(splits["train"], split.valid / (1 - split.test))
+    return splits
 
 
 def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
-    """The ``i``-th of ``n`` consecutive parts (``part`` = [i, n]); parts differ by at most one row (knot.md 1.6)."""
+    """The ``i``-th of ``n`` consecutive parts (``part`` = [i, n]), whose sizes differ by at most one (knot.md 1.6)."""
     index, count = part
     first, last = len(examples) * index // count, len(examples) * (index + 1) // count
     if first == last:
@@ -129,15 +189,36 @@ def chunk(name: str, examples: Examples, part: list[int]) -> Examples:
     return examples.take(np.arange(first, last))
 
 
-def limit(examples: Rows, most: int, seed: int) -> Rows:
-    """At most ``most`` rows, each label with its share (largest remainders), drawn with ``seed``, in file order."""
-    if len(examples) <= most:
-        return examples
-    values, inverse, counts = np.unique(examples.labels, return_inverse=True, return_counts=True)
-    exact = counts * most / len(examples)
-    sizes = np.floor(exact).astype(int)
-    sizes[np.argsort(sizes - exact, kind="stable")[: most - sizes.sum()]] += 1
-    generator = np.random.default_rng(seed)
-    order = generator.permutation(len(examples))
-    drawn = [order[inverse[order] == k][:size] for k, size in enumerate(sizes)]
-    return examples.take(np.sort(np.concatenate(drawn)))
+def hold_out(images: Images, share: float, seed: int) -> tuple[Images, Images]:
+    """(train, test), ``share`` of the images in test: stratified by label, or, where writers are known, sampled of each
+    writer, so that every writer of two images or more has some in both. Raises :class:`UserError`."""
+    if images.users is None:
+        try:
+            kept, taken = cut_splits(images.labels, share, seed)
+        except UserError as problem:
+            raise UserError(f"task.holdout: {share}: {problem}") from None
+    else:
+        is_taken = _sample_each(images.users, share, seed)
+        kept, taken = np.flatnonzero(~is_taken), np.flatnonzero(is_taken)
+        if not len(taken):
+            raise UserError(f"task.holdout: {share}: no writer has two images, so none can be held out")
+    return images.take(kept), images.take(taken)
+
+
+def _sample_each(users: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """bool [N]: a random ``share`` of each user's rows; at least one and never all, so none of a single row."""
+    _, inverse, counts = np.unique(users, return_inverse=True, return_counts=True)
+    wanted = np.clip(np.rint(counts * share).astype(int), 1, None)
+    wanted = np.minimum(wanted, counts - 1)
+    chance = np.random.default_rng(seed).random(len(users))
+    order = np.lexsort((chance, inverse))
+    rank = np.empty(len(users), dtype=int)
+    rank[order] = np.arange(len(users)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rank < wanted[inverse]
+
+
+def limited(train: Images, test: Images, most: int, seed: int) -> tuple[Images, Images]:
+    """At most ``most`` train images (:func:`limit`), and the test images reduced by the same factor."""
+    if len(train) <= most:
+        return train, test
+    return limit(train, most, seed), limit(test, max(1, round(len(test) * most / len(train))), seed)

@@ -1,4 +1,4 @@
-"""Normalisation that also works on padded batches, which a stack of unequal clients needs."""
+"""Normalisation that also works on padded batches, which the stacked engine's clients of unequal sizes need."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def make_norm(spec: ResnetSettings, channels: int) -> nn.Module:
 
 
 class BatchNorm(nn.Module):
-    """BatchNorm over [B, C, H, W], as ``nn.BatchNorm2d``, with two things more.
+    """``nn.BatchNorm2d`` over [B, C, H, W] with ``mask`` and ``frozen``.
 
     ``mask`` [B] (1 = a real sample, 0 = padding), when set, leaves padding out of mean and variance. ``frozen`` uses
-    the running statistics in training too, and leaves them as they are. So does a batch with a single value per channel
-    (one image of 1x1), of which PyTorch's has no variance and stops. Running statistics are buffers.
+    the running statistics in training too, and does not update them; so does a batch with a single value per channel
+    (one image of 1x1), for which PyTorch raises an error, as it has no variance. Running statistics are buffers.
     """
 
     def __init__(self, channels: int, eps: float = 1e-5) -> None:
@@ -52,7 +52,7 @@ class BatchNorm(nn.Module):
         centred = x - mean[:, None, None]
         var = torch.where(enough, (centred.square() * mask).sum((0, 2, 3)) / count.clamp_min(1), self.running_var)
         with torch.no_grad():  # as PyTorch: the unbiased variance goes into the running one
-            step = MOMENTUM * enough.to(x.dtype)  # of a bool alone it would be float32
+            step = MOMENTUM * enough.to(x.dtype)  # of a bool it would be float32
             unbiased = var.detach() * count / (count - 1).clamp_min(1)
             self.running_mean.add_(step * (mean.detach() - self.running_mean))
             self.running_var.add_(step * (unbiased - self.running_var))

@@ -2,7 +2,7 @@
 
 Every tensor of the encoder must be in the file, and every tensor of the file must be the encoder's, of its shape and
 finite; else the run would train from weights that are partly, or wholly, random. Only heads may differ: the file's are
-not used, and the model's begins at random, which :func:`describe_weights` says.
+not used, and the model's is initialised at random, as :func:`describe_weights` says.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json
 
 KEY = "model.weights"
-#: how names of a file's own heads begin (of pre-training and of fine-tuning); position_ids are 0, 1, 2, ..., no weights
+#: prefixes of a file's own heads (of pre-training and of fine-tuning); position_ids are 0, 1, 2, ..., no weights
 HEAD_PREFIXES = ("pooler.", "cls.", "classifier.", "qa_outputs.")
 NO_WEIGHTS = ("embeddings.position_ids",)
-#: what the model builds whatever the settings, as config.json calls it; files with other values are of other networks
+#: fixed properties of the model, as config.json calls them; files with other values are of other networks
 FIXED_CONFIG = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
-#: names that a message lists
+#: tensor names that a message lists
 _MAX_NAMES = 3
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """``tensors``: of the encoder, by its names; ``unused``: names of the heads in the file; ``source``: the file."""
+    """``tensors``: the encoder's, by name; ``unused``: names of the heads in the file; ``source``: the file."""
 
     source: str
     tensors: dict[str, Tensor]
@@ -55,7 +55,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def load_pretrained(model: nn.Module, spec: ModelSettings, data_root: Path | None) -> Encoder:
-    """Put the encoder that ``spec.weights`` names (hub, or a local folder) into ``model.bert``, in place.
+    """Load the encoder that ``spec.weights`` names (hub, or a local folder) into ``model.bert``, in place.
 
     Raises :class:`UserError` naming ``model.weights``, the file and the tensors that do not fit.
     """
@@ -71,22 +71,18 @@ def read_encoder(spec: ModelSettings, data_root: Path | None) -> Encoder:
 
 
 def check_fits(encoder: Encoder, wanted: dict[str, Tensor]) -> None:
-    """``wanted``: the model's encoder (on any device, also ``meta``). Raises :class:`UserError`."""
-    found = encoder.tensors
-    _refuse(encoder.source, "lacks", "of the encoder", [name for name in wanted if name not in found])
-    _refuse(encoder.source, "has", "that the encoder has not", [name for name in found if name not in wanted])
-    unlike = [
-        f"{name} ({_sides(tensor)} where the model has {_sides(wanted[name])})"
-        for name, tensor in found.items()
-        if tensor.shape != wanted[name].shape
-    ]
-    _refuse(encoder.source, "has", "of another shape", unlike)
-    _refuse(
-        encoder.source,
-        "has",
-        "with values that are not finite",
-        [name for name, tensor in found.items() if not torch.isfinite(tensor).all()],
-    )
+    """Compare with ``wanted``, the model's encoder (on any device, also ``meta``). Raises :class:`UserError`."""
+    source, tensors = encoder.source, encoder.tensors
+    _refuse(source, "lacks", "of the encoder", [name for name in wanted if name not in tensors])
+    _refuse(source, "has", "that the encoder has not", [name for name in tensors if name not in wanted])
+    other_shapes, not_finite = [], []
+    for name, tensor in tensors.items():
+        if tensor.shape != wanted[name].shape:
+            other_shapes.append(f"{name} ({_shape_text(tensor)} where the model has {_shape_text(wanted[name])})")
+        elif not torch.isfinite(tensor).all():
+            not_finite.append(name)
+    _refuse(source, "has", "of another shape", other_shapes)
+    _refuse(source, "has", "with values that are not finite", not_finite)
 
 
 def describe_weights(encoder: Encoder) -> str:
@@ -128,30 +124,33 @@ def _from_folder(spec: ModelSettings, folder: Path) -> Encoder:
                 raise UserError(f"{KEY}: {file}: {name} is in another file of {folder} too")
             tensors[name] = tensor
     heads = sorted(name for name in tensors if name.startswith(HEAD_PREFIXES))
-    own = {name: tensor for name, tensor in tensors.items() if name not in (*heads, *NO_WEIGHTS)}
-    return Encoder(os.fspath(files[0] if len(files) == 1 else folder), own, heads)
+    encoder = {name: tensor for name, tensor in tensors.items() if name not in (*heads, *NO_WEIGHTS)}
+    return Encoder(os.fspath(files[0] if len(files) == 1 else folder), encoder, heads)
 
 
 def _read(file: Path) -> dict[str, Tensor]:
-    """The tensors of one file by the encoder's names, floating ones as float32."""
+    """The tensors of one file by the encoder's names, floating-point ones as float32."""
     from safetensors.torch import load_file
 
     try:
-        found = load_file(file)
+        tensors = load_file(file)
     except Exception as problem:  # of safetensors, of the system, of memory: all say that the file is no good
         reason = " ".join(str(problem).split())[:100]
         raise UserError(f"{KEY}: {file}: is no safetensors file, or cut short or broken ({reason})") from None
-    if not found:
+    if not tensors:
         raise UserError(f"{KEY}: {file}: holds no tensors")
-    made = {_plain(name): tensor for name, tensor in found.items()}
-    kinds = [f"{name} ({str(t.dtype).removeprefix('torch.')})" for name, t in made.items()
-             if not t.is_floating_point() and name not in NO_WEIGHTS]  # fmt: skip
-    _refuse(os.fspath(file), "has", "that are no floating-point numbers", kinds)
-    return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in made.items()}
+    encoder, other_dtypes = {_plain(name): tensor for name, tensor in tensors.items()}, []
+    for name, tensor in encoder.items():
+        if tensor.is_floating_point():
+            encoder[name] = tensor.float()
+        elif name not in NO_WEIGHTS:
+            other_dtypes.append(f"{name} ({str(tensor.dtype).removeprefix('torch.')})")
+    _refuse(os.fspath(file), "has", "that are no floating-point numbers", other_dtypes)
+    return encoder
 
 
 def _plain(name: str) -> str:
-    """A tensor's name without the prefix of models with a head; the oldest files call norms gamma and beta."""
+    """A tensor's name without the prefix of models with a head; the oldest files call norms' tensors gamma and beta."""
     name = name.removeprefix("bert.")
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):
@@ -160,7 +159,7 @@ def _plain(name: str) -> str:
 
 
 def _check_config(spec: ModelSettings, source: str, config: dict[str, Any]) -> None:
-    """What shapes do not show: another kind of network, other heads of attention, another activation."""
+    """Refuse what shapes do not show: another kind of network, number of attention heads or activation."""
     kind = config.get("model_type", "bert")
     if kind != "bert":
         raise UserError(f"{KEY}: {source}: model_type is {kind}; bert is the one kind that is read")
@@ -181,5 +180,5 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _sides(tensor: Tensor) -> str:
+def _shape_text(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape)) or "one number"

@@ -1,4 +1,4 @@
-"""WordPiece vocabularies and encoded texts: token ids packed end to end, cut into padded batches of like length."""
+"""WordPiece vocabularies and tokenised texts: token ids concatenated, and padded batches of texts of similar length."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-#: What any text may hold, seen in training or not; the capitals are lowered before.
+#: Characters that are in every vocabulary, whatever the training texts; no capitals, as texts are lower-cased before.
 ASCII = "".join(chr(code) for code in range(33, 127) if not chr(code).isupper())
-#: Above this share of [UNK] the vocabulary does not fit the texts, and training would learn little but that.
+#: Above this share of [UNK] the vocabulary does not fit the texts, and there is little to learn.
 MAX_UNKNOWN = 0.2
 
 
@@ -127,7 +127,7 @@ def unknown_share(ids: Tensor, tokenizer: Tokenizer) -> float:
 
 
 def batches(lengths: Tensor, size: int, generator: torch.Generator | None) -> list[Tensor]:
-    """Row numbers in batches of texts of like length, so that little is padding.
+    """Row numbers in batches of texts of similar length, so that there is little padding.
 
     With a ``generator``: shuffled, sorted by length within pools of 32 batches, batch order shuffled again. Without:
     longest first (evaluation), every row once either way.

@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from knot_runner.config.settings import SplitFile
-from knot_runner.data import cuts
-from knot_runner.data.examples import Examples
+from knot_runner.data import splits
+from knot_runner.data.tasks import Examples
 from knot_runner.util.errors import UserError
 
 PAPER = SplitFile(valid=0.102, test=0.198, seed=2021)
@@ -29,12 +29,12 @@ def rows_of(examples: Examples) -> list[int]:
 def test_a_cut_loses_nothing_and_repeats(labels: list[int], share: float, seed: int) -> None:
     values = np.array(labels)
     assume(0 < np.ceil(share * len(values)) < len(values))
-    kept, taken = cuts.cut_splits(values, share, seed)
+    kept, taken = splits.cut_splits(values, share, seed)
     assert sorted([*kept, *taken]) == list(range(len(values)))
     assert (np.diff(kept) > 0).all() and (np.diff(taken) > 0).all()
-    again = cuts.cut_splits(values, share, seed)
+    again = splits.cut_splits(values, share, seed)
     assert (again[0] == kept).all() and (again[1] == taken).all()
-    if cuts.can_stratify(values, share):
+    if splits.can_stratify(values, share):
         for label in np.unique(values):
             count = (values == label).sum()
             assert abs((values[taken] == label).sum() - share * count) <= (1 if count == 1 else 2)
@@ -43,25 +43,27 @@ def test_a_cut_loses_nothing_and_repeats(labels: list[int], share: float, seed: 
 
 def test_the_papers_pool_sizes() -> None:
     # Toys, 166,666 rows in Table 1: 30% held out, 66% of them for test (knot.md 1.6), here a tenth of it
-    made = cuts.complete("Toys", {"pool": numbered([0, 1] * 8333)}, "local", PAPER, [])
+    made = splits.complete_splits("Toys", {"pool": numbered([0, 1] * 8333)}, "local", PAPER, [])
     assert {key: len(part) for key, part in made.items()} == {"train": 11666, "valid": 1700, "test": 3300}
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 2), min_size=30, max_size=90), st.sampled_from(["local", "transfer"]))
 def test_a_pool_is_cut_into_disjoint_parts_that_cover_it(labels: list[int], role) -> None:
-    made = cuts.complete("A", {"pool": numbered(labels)}, role, PAPER, [])
+    made = splits.complete_splits("A", {"pool": numbered(labels)}, role, PAPER, [])
     rows = [row for part in made.values() for row in rows_of(part)]
     assert len(set(rows)) == len(rows)
     assert list(made) == (["train", "valid", "test"] if role == "local" else ["train", "valid"])
     assert role == "transfer" or sorted(rows) == list(range(len(labels)))
-    same = cuts.complete("A", {"pool": numbered(labels)}, "local", PAPER, [])
+    same = splits.complete_splits("A", {"pool": numbered(labels)}, "local", PAPER, [])
     assert same["train"].texts == made["train"].texts  # a transfer set's texts are the pool's train part
 
 
 def test_heldout_is_halved_with_the_smaller_half_first() -> None:
     # Table 1: Fic 5,902 valid and 5,903 test
-    made = cuts.complete("Fic", {"train": numbered([0, 1]), "heldout": numbered([0, 1, 2] * 7)}, "local", PAPER, [])
+    made = splits.complete_splits(
+        "Fic", {"train": numbered([0, 1]), "heldout": numbered([0, 1, 2] * 7)}, "local", PAPER, []
+    )
     assert [len(made[key]) for key in ("train", "valid", "test")] == [2, 10, 11]
     assert sorted(rows_of(made["valid"]) + rows_of(made["test"])) == list(range(21))
 
@@ -78,30 +80,30 @@ def test_heldout_is_halved_with_the_smaller_half_first() -> None:
     ],
 )
 def test_a_split_that_is_not_there_is_cut_from_train(given_parts, role, sizes: list[int]) -> None:
-    made = cuts.complete("A", {key: numbered([0, 1] * 500) for key in given_parts}, role, PAPER, [])
+    made = splits.complete_splits("A", {key: numbered([0, 1] * 500) for key in given_parts}, role, PAPER, [])
     assert [len(part) for part in made.values()] == sizes
 
 
 def test_rare_labels() -> None:
     notes: list[str] = []
-    made = cuts.complete("A", {"pool": numbered([0] * 60 + [1] * 30 + [2])}, "local", PAPER, notes)
+    made = splits.complete_splits("A", {"pool": numbered([0] * 60 + [1] * 30 + [2])}, "local", PAPER, notes)
     assert 2 in made["train"].labels and notes == []
-    cuts.complete("A", {"pool": numbered([0] * 6 + [1] * 2 + [2] * 2)}, "local", PAPER, notes)
+    splits.complete_splits("A", {"pool": numbered([0] * 6 + [1] * 2 + [2] * 2)}, "local", PAPER, notes)
     assert notes and all("too few rows of some labels" in note for note in notes)
     with pytest.raises(UserError, match="task.datasets.A: 1 rows are too few"):
-        cuts.complete("A", {"pool": numbered([0])}, "local", PAPER, [])
+        splits.complete_splits("A", {"pool": numbered([0])}, "local", PAPER, [])
 
 
 def test_no_test_share_suits_a_transfer_set_only() -> None:
     split = SplitFile(valid=0.1, test=0.0, seed=1)
-    assert len(cuts.complete("T", {"pool": numbered([0] * 50)}, "transfer", split, [])["train"]) == 45
+    assert len(splits.complete_splits("T", {"pool": numbered([0] * 50)}, "transfer", split, [])["train"]) == 45
     with pytest.raises(UserError, match="task.split.test: 0 leaves A no rows"):
-        cuts.complete("A", {"pool": numbered([0] * 50)}, "local", split, [])
+        splits.complete_splits("A", {"pool": numbered([0] * 50)}, "local", split, [])
 
 
 @pytest.mark.parametrize("names", [{"pool"}, {"train"}, {"train", "heldout"}, {"train", "valid", "test"}])
 def test_layouts_that_fit(names: set[str]) -> None:
-    cuts.check_layout("x", names)
+    splits.check_layout("x", names)
 
 
 @pytest.mark.parametrize(
@@ -116,28 +118,28 @@ def test_layouts_that_fit(names: set[str]) -> None:
 )
 def test_layouts_that_do_not(names: set[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        cuts.check_layout("x", names)
+        splits.check_layout("x", names)
 
 
 @given(st.integers(1, 200), st.integers(1, 9))
 def test_chunks_are_consecutive_and_cover(rows: int, count: int) -> None:
     assume(rows >= count)
-    parts = [rows_of(cuts.chunk("A", numbered([0] * rows), [i, count])) for i in range(count)]
+    parts = [rows_of(splits.chunk("A", numbered([0] * rows), [i, count])) for i in range(count)]
     assert [row for part in parts for row in part] == list(range(rows))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
 def test_a_chunk_without_rows() -> None:
     with pytest.raises(UserError, match="task.datasets.A.chunk: 2 rows cannot be parted into 4"):
-        cuts.chunk("A", numbered([0, 0]), [0, 4])
+        splits.chunk("A", numbered([0, 0]), [0, 4])
 
 
 @given(LABEL_LISTS, st.integers(1, 130), st.integers(0, 9))
 def test_limit_keeps_label_shares(labels: list[int], most: int, seed: int) -> None:
     examples = numbered(labels)
-    made = cuts.limit(examples, most, seed)
+    made = splits.limit(examples, most, seed)
     assert len(made) == min(most, len(labels))
-    assert rows_of(made) == sorted(set(rows_of(made))) == rows_of(cuts.limit(examples, most, seed))
+    assert rows_of(made) == sorted(set(rows_of(made))) == rows_of(splits.limit(examples, most, seed))
     for label in set(labels):
         exact = labels.count(label) * len(made) / len(labels)
         assert abs((made.labels == label).sum() - exact) < 1

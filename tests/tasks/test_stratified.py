@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.model_selection import train_test_split
 
-from knot_runner.data.stratified import random_cut, stratified_cut
+from knot_runner.data.splits import random_cut, stratified_cut
 
 SHARES, SEEDS = st.floats(0.01, 0.99), st.integers(0, 2**32 - 1)
 

@@ -1,20 +1,20 @@
-"""Members of archives, read from the stream: nothing is written to disk, and no name in an archive becomes a path."""
+"""Members of tar archives, read as a stream: nothing is written to disk, and no name in an archive becomes a path."""
 
 from __future__ import annotations
 
-import gzip
 import tarfile
 from pathlib import Path
 from typing import BinaryIO
 
+from knot_runner.data.checksums import open_unpacked
 from knot_runner.util.errors import UserError
 
-#: of a tar: bytes it may unfold to, and members; the official CIFAR archives have 0.19e9 bytes, 9 members
+#: of a tar: unpacked bytes, and members; the official CIFAR archives have 0.19e9 bytes, 9 members
 MAX_UNFOLDED, _MAX_MEMBERS = 600_000_000, 1000
 
 
 class _Capped:
-    """A stream that may be read for so many bytes, so that no small archive unfolds without end."""
+    """A stream of at most ``most`` bytes, so that no small archive unpacks without end."""
 
     def __init__(self, path: Path, file: BinaryIO, most: int) -> None:
         self.path, self.file, self.most, self.left = path, file, most, most
@@ -34,11 +34,9 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
     Raises :class:`UserError` naming the archive for a member that leads out of it, is no plain file or folder, is there
     twice or is larger than ``most`` bytes, and for an archive cut short.
     """
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if packed else path.open("rb") as file:
+        with open_unpacked(path) as file:
             capped = _Capped(path, file, MAX_UNFOLDED)
             with tarfile.open(fileobj=capped, mode="r|") as tar:
                 for count, info in enumerate(tar):
@@ -46,17 +44,17 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
                         raise UserError(f"{path}: has more than {_MAX_MEMBERS} members")
                     check_member(path, info.name, (info.isreg() and not info.issparse()) or info.isdir())
                     if info.name in wanted and not info.isdir():
-                        _check_new(path, info, found, most)
-                        found[info.name] = tar.extractfile(info).read()
+                        _check_new(path, info, contents, most)
+                        contents[info.name] = tar.extractfile(info).read()
     except UserError:
         raise
     except Exception as problem:  # tarfile raises kinds of its own, of struct, of zlib, of the system
         raise UserError(f"{path}: is no tar archive, or cut short or broken ({problem})") from None
-    return found
+    return contents
 
 
-def _check_new(path: Path, info: tarfile.TarInfo, found: dict[str, bytes], most: int) -> None:
-    if info.name in found:
+def _check_new(path: Path, info: tarfile.TarInfo, contents: dict[str, bytes], most: int) -> None:
+    if info.name in contents:
         raise UserError(f"{path}: has two members {info.name}")
     if info.size > most:
         raise UserError(f"{path}: member {info.name} has {info.size} bytes, more than {most}")

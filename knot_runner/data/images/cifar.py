@@ -1,32 +1,35 @@
-"""CIFAR-10 and CIFAR-100 as their owners give them out: binary or python batches, in a folder or a tar archive.
+"""CIFAR-10 and CIFAR-100 as published: binary or python batches, in a folder or a tar archive.
 
 Binary: a label byte (CIFAR-100: coarse, then fine) and 3,072 bytes of 32x32 red, green, blue planes per image.
-Python: a dict with ``data`` [N, 3072] and ``labels`` or ``fine_labels``, read by :mod:`.literals`, never unpickled.
+Python: a pickled dict of ``data`` [N, 3072] and ``labels`` or ``fine_labels``, read by :mod:`.literals`, not unpickled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.images.archives import read_members
-from knot_runner.data.images.checks import check_image_labels, check_shape, join_parts
+from knot_runner.data.images.checks import by_part, check_image_labels, check_shape, concatenate_images
 from knot_runner.data.images.literal_arrays import Refused
 from knot_runner.data.images.literals import MAX_BYTES, read_literals
-from knot_runner.data.images.types import Images
+from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
 
 SHAPE = (3, 32, 32)
 PIXELS = 3072
+#: images of the official releases
+CIFAR_SIZES = {"train": 50_000, "test": 10_000}
 
 
 @dataclass(frozen=True)
 class CifarLayout:
-    """An official release: its folder, the batch files of each part, how a batch is read, label bytes per record."""
+    """An official release: its folder, the batch files of train and test, their kind, label bytes per record."""
 
     folder: str
     files: dict[str, list[str]]
@@ -36,7 +39,7 @@ class CifarLayout:
 
 _TEN = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 _HUNDRED = {"train": ["train"], "test": ["test"]}
-#: the binary releases first: where both lie in one folder, they are read
+#: where a folder has several releases, the first one here is read
 CIFAR_LAYOUTS = (
     CifarLayout("cifar-10-batches-bin", {part: [f"{n}.bin" for n in names] for part, names in _TEN.items()}, True, 1),
     CifarLayout("cifar-100-binary", {part: [f"{n}.bin" for n in names] for part, names in _HUNDRED.items()}, True, 2),
@@ -45,20 +48,30 @@ CIFAR_LAYOUTS = (
 )
 
 
-def read_cifar(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    """``part`` (train, test) of the releases ``entries``: each a folder of batches or a tar (.tar.gz) of that folder.
+def read_cifar(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
+    """Train and test of releases: each entry is a folder of batches or a tar (.tar.gz) of that folder.
 
-    uint8 [N, 3, 32, 32]; CIFAR-100 by its fine labels. Raises :class:`UserError` naming the file.
+    uint8 [N, 3, 32, 32]; CIFAR-100 by its fine labels. A note says where images are missing: a file that is cut at a
+    record's border shows it nowhere else. Raises :class:`UserError` naming the file.
     """
-    made = []
+    parts = by_part(_read_part)(folder, settings)
+    notes = [
+        f"{settings.name}: {len(images)} {part} images, where the official release has {CIFAR_SIZES[part]}"
+        for part, images in (("train", parts.train), ("test", parts.test))
+        if images is not None and len(images) != CIFAR_SIZES[part]
+    ]
+    return replace(parts, notes=notes)
+
+
+def _read_part(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
+    batches = []
     for entry in entries:
-        path = folder.path(entry)
-        for name, content, layout in _batches(folder, path, part):
+        for name, content, layout in _batches(folder, folder.path(entry), part):
             check_shape(name, SHAPE, shape)
             images = (_binary if layout.is_binary else _python)(name, content, layout)
             check_image_labels(name, images.labels, len(classes))
-            made.append(images)
-    return join_parts(f"task.local.{part}", made)
+            batches.append(images)
+    return concatenate_images(f"task.local.{part}", batches)
 
 
 def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, bytes, CifarLayout]]:
@@ -82,7 +95,7 @@ def _batches(folder: DataFolder, path: Path, part: str) -> Iterator[tuple[str, b
 
 
 def _layout(path: Path, part: str, names: set[str]) -> CifarLayout:
-    """The first release of which there is a file among ``names``."""
+    """The first release that has a file among ``names``."""
     for layout in CIFAR_LAYOUTS:
         if names & set(layout.files[part]):
             return layout

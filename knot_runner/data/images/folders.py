@@ -11,25 +11,24 @@ import numpy as np
 
 from knot_runner.data.checksums import DataFolder
 from knot_runner.data.images.archives import check_member
-from knot_runner.data.images.checks import join_parts
-from knot_runner.data.images.decode import decode
-from knot_runner.data.images.types import Images
+from knot_runner.data.images.checks import concatenate_images, decode
+from knot_runner.data.tasks import Images
 from knot_runner.util.errors import UserError, nearest
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
-#: of an image file, and of how much smaller a zip has made it; far above any small picture
+#: bytes of an image file, and its compression ratio in a zip; far above any small picture
 _MAX_BYTES, MAX_RATIO = 20_000_000, 200
 #: of a zip: members, and bytes of the list of them (reading a list of a million takes ten seconds)
 MAX_MEMBERS, MAX_LIST = 300_000, 40_000_000
 
 
 def read_folders(folder: DataFolder, entries: list[str], part: str, shape: list[int], classes: list[str]) -> Images:
-    """Images of the trees ``entries``, uint8, sorted by class and file name; ``part`` is for errors only.
+    """Images of the trees ``entries``, uint8, sorted by class and file name.
 
     The folders' names must be ``classes``, all of them; every image must have the task's height and width. Nothing is
     unpacked to disk. Raises :class:`UserError` naming the file.
     """
-    return join_parts(f"task.local.{part}", [_read(folder, entry, shape, classes) for entry in entries])
+    return concatenate_images(f"task.local.{part}", [_read(folder, entry, shape, classes) for entry in entries])
 
 
 def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) -> Images:
@@ -42,20 +41,20 @@ def _read(folder: DataFolder, entry: str, shape: list[int], classes: list[str]) 
     else:
         folder.check(archive)
         files = _zipped(archive, inside)
-    found: dict[str, list[tuple[str, np.ndarray]]] = {}
-    for kind, name, data in files:
-        if kind not in classes:
-            raise UserError(f"{name}: folder {kind!r} is not one of task.classes{nearest(kind, classes)}")
-        found.setdefault(kind, []).append((name, decode(name, data, shape)))
-    absent = [kind for kind in classes if kind not in found]
+    of_class: dict[str, list[tuple[str, np.ndarray]]] = {}
+    for label, name, data in files:
+        if label not in classes:
+            raise UserError(f"{name}: folder {label!r} is not one of task.classes{nearest(label, classes)}")
+        of_class.setdefault(label, []).append((name, decode(name, data, shape)))
+    absent = [label for label in classes if label not in of_class]
     if absent:
         raise UserError(f"{folder.path(entry)}: has no images of {len(absent)} of task.classes, such as {absent[0]!r}")
-    rows = [pixels for kind in classes for _, pixels in sorted(found[kind], key=lambda row: row[0])]
-    return Images(np.stack(rows), np.repeat(np.arange(len(classes)), [len(found[kind]) for kind in classes]))
+    rows = [pixels for label in classes for _, pixels in sorted(of_class[label], key=lambda row: row[0])]
+    return Images(np.stack(rows), np.repeat(np.arange(len(classes)), [len(of_class[label]) for label in classes]))
 
 
 def _split(root: Path, entry: str) -> tuple[Path | None, str]:
-    """The zip file that ``entry`` leads into and the folder in it; (None, "") where it leads into none."""
+    """The zip file in the path ``entry`` and the folder inside it; (None, "") where the path has no zip."""
     parts = PurePosixPath(entry).parts
     for stop, name in enumerate(parts, 1):
         path = root.joinpath(*parts[:stop])
@@ -65,7 +64,7 @@ def _split(root: Path, entry: str) -> tuple[Path | None, str]:
 
 
 def _tree(folder: DataFolder, path: Path) -> Iterator[tuple[str, str, bytes]]:
-    """Class, name and bytes of each file in the class folders of ``path``; names with a leading dot are left out."""
+    """Class, name and bytes of each file in the class folders of ``path``, except hidden ones."""
     for file, data in folder.contents(path, "*/*", lambda file: _check_file(str(file), file.name, file.stat().st_size)):
         yield file.parent.name, str(file), data
 
@@ -90,7 +89,7 @@ def _zipped(archive: Path, inside: str) -> Iterator[tuple[str, str, bytes]]:
 
 
 def _check_list(archive: Path) -> None:
-    """Refuse an archive by the size of its list of members, as its end record gives it, before the list is read."""
+    """Refuse an archive whose end record claims a long list of members, before that list is read."""
     with archive.open("rb") as file:
         file.seek(max(0, archive.stat().st_size - (1 << 16) - 22))  # the record, and the longest comment behind it
         tail = file.read()

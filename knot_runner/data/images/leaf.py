@@ -2,56 +2,54 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
+from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
-from knot_runner.data.images.types import Images
+from knot_runner.data.readers import parse_object
+from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
 
-#: LEAF divides bytes by 255, and some copies round that to four places: within this of k/255, k is what was meant
+#: LEAF's pixels are bytes divided by 255, in some copies rounded to four places: within this of k/255, the byte is k
 ROUNDED = 5.1e-5
 
 #: one writer's pixels (uint8 or float32 [n, channels * height * width]) and labels (int64 [n])
 Writer = tuple[np.ndarray, np.ndarray]
 
 
-def read_leaf(
-    folder: DataFolder, train: list[str], test: list[str], shape: list[int], classes: int
-) -> tuple[Images, Images | None, list[str], list[str]]:
-    """Train and test images, names of writers, names of files.
+def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
+    """Train and test images with writers and files, of json files or folders of them.
 
-    ``train`` and ``test`` are json files or folders of them. A writer is in one train file; ``files`` says which, for
-    the writer's test images too, whatever test file they lie in (LEAF's own names of test shards differ). ``test``
-    empty: no test images. Raises :class:`UserError` naming file and writer for anything that does not fit.
+    A writer is in one train file, and that file counts for the writer's test images too, whatever test file they lie in
+    (LEAF names test shards otherwise). uint8 where all pixels are k/255, else float32. Raises :class:`UserError` naming
+    file and writer for anything that does not fit.
     """
-    side = int(np.prod(shape))
-    shards = [(folder.short(path), _read(path, side, classes)) for path in _files(folder, train)]
+    side, classes = int(np.prod(settings.shape)), len(settings.classes)
+    train: dict[str, Writer] = {}
     home: dict[str, int] = {}
+    shards = [(folder.short(path), _read(path, side, classes)) for path in _files(folder, settings.local.train)]
     for number, (name, writers) in enumerate(shards):
-        for writer in writers:
+        for writer, rows in writers.items():
             if writer in home:
                 raise UserError(f"{name}: writer {writer!r} is in {shards[home[writer]][0]} too")
-            home[writer] = number
-    numbers = {writer: number for number, writer in enumerate(home)}
-    tested: dict[str, Writer] = {}
-    for path in _files(folder, test):
+            home[writer], train[writer] = number, rows
+    test: dict[str, Writer] = {}
+    for path in _files(folder, settings.local.test):
         for writer, rows in _read(path, side, classes).items():
-            _check_known(path, writer, numbers, tested)
-            tested[writer] = rows
-    both = [{k: v for _, shard in shards for k, v in shard.items()}, tested]
-    exact = all(pixels.dtype == np.uint8 for part in both for pixels, _ in part.values())
-    made = [_images(part, numbers, home, shape, exact) for part in both]
-    return made[0], made[1] if test else None, list(numbers), [name for name, _ in shards]
+            _check_known(path, writer, home, test)
+            test[writer] = rows
+    exact = all(pixels.dtype == np.uint8 for pixels, _ in [*train.values(), *test.values()])
+    images = [_images(part, home, settings.shape, exact) for part in (train, test)]
+    return ImageParts(images[0], images[1] if settings.local.test else None, list(home), [name for name, _ in shards])
 
 
-def _check_known(path: Path, writer: str, numbers: dict[str, int], tested: dict[str, Writer]) -> None:
-    if writer not in numbers:
+def _check_known(path: Path, writer: str, home: dict[str, int], test: dict[str, Writer]) -> None:
+    if writer not in home:
         raise UserError(f"{path}: writer {writer!r} is in no train file; task.local.train and test do not go together")
-    if writer in tested:
+    if writer in test:
         raise UserError(f"{path}: writer {writer!r} is in an earlier test file too")
 
 
@@ -59,30 +57,29 @@ def _files(folder: DataFolder, entries: list[str]) -> list[Path]:
     paths: list[Path] = []
     for entry in entries:
         path = folder.path(entry)
-        found = folder.members(path, "*.json") if path.is_dir() else [folder.file(path)]
-        if not found:
+        files = folder.members(path, "*.json") if path.is_dir() else [folder.file(path)]
+        if not files:
             raise UserError(f"{path}: this folder has no .json file")
-        paths.extend(found)
+        paths.extend(files)
     return paths
 
 
-def _images(
-    writers: dict[str, Writer], numbers: dict[str, int], home: dict[str, int], shape: list[int], exact: bool
-) -> Images:
-    """All writers' images, one writer after another; bytes where every file's pixels are such (``exact``)."""
-    kind = np.uint8 if exact else np.float32
+def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int], exact: bool) -> Images:
+    """The images of ``writers``, one writer after another. ``home``: number of every writer's train file, in the order
+    of the writers' own numbers; ``exact``: whether all files' pixels are bytes."""
+    dtype = np.uint8 if exact else np.float32
+    numbers = {name: number for number, name in enumerate(home)}
     users = np.repeat([numbers[name] for name in writers], [len(labels) for _, labels in writers.values()])
-    files = np.array([home[name] for name in numbers], dtype=np.int64)[users.astype(np.int64)]
-    pixels = [p if p.dtype == kind else p.astype(np.float32) / 255 for p, _ in writers.values()]
-    labels = [labels for _, labels in writers.values()]
-    flat = np.concatenate([np.zeros((0, int(np.prod(shape))), kind), *pixels])
-    return Images(
-        flat.reshape(-1, *shape), np.concatenate([np.zeros(0, np.int64), *labels]), users.astype(np.int64), files
-    )
+    users = users.astype(np.int64)
+    files = np.array(list(home.values()), dtype=np.int64)[users]
+    flat = [np.zeros((0, int(np.prod(shape))), dtype)]
+    flat += [pixels if pixels.dtype == dtype else pixels.astype(np.float32) / 255 for pixels, _ in writers.values()]
+    labels = np.concatenate([np.zeros(0, np.int64), *(labels for _, labels in writers.values())])
+    return Images(np.concatenate(flat).reshape(-1, *shape), labels, users, files)
 
 
 def _read(path: Path, side: int, classes: int) -> dict[str, Writer]:
-    """The writers of one file, in the order of its ``users``, with the sizes it claims."""
+    """The writers of one file, in the order of its ``users``."""
     content = _parse(path)
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
@@ -105,21 +102,16 @@ def _parse(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: holds {word}, which is no pixel value")
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
+        content = dict(pairs)
+        if len(content) < len(pairs):
             raise UserError(f"{path}: a key is there twice in one object: {', '.join(k for k, _ in pairs)[:100]}")
-        return made
+        return content
 
     try:
-        content = json.loads(path.read_bytes(), parse_constant=refuse, object_pairs_hook=once)
+        text = path.read_bytes()
     except OSError as problem:
         raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
-    except (ValueError, RecursionError) as problem:
-        reason = getattr(problem, "msg", None) or type(problem).__name__
-        raise UserError(f"{path}: not valid JSON ({reason}); the file may be cut short") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: a JSON object is expected, not a {type(content).__name__}")
-    return content
+    return parse_object(str(path), text, parse_constant=refuse, object_pairs_hook=once)
 
 
 def _writer(where: str, rows: Any, count: Any, side: int, classes: int) -> Writer:

@@ -1,4 +1,4 @@
-"""How images are dealt to clients: one pure, seeded function per partition, in one table."""
+"""Partitions of images over clients: one pure, seeded function per ``partition.kind``, in one table."""
 
 from __future__ import annotations
 
@@ -9,54 +9,53 @@ from typing import Any
 import numpy as np
 
 from knot_runner.config.settings import Centralised, Dirichlet, DirichletClients, Iid, Manual, Natural, Pairs, Shards
-from knot_runner.data.images.partition_deal import (
+from knot_runner.data.images.owners import (
     NOBODY,
     apportion,
+    assign_images,
     class_counts,
     client_rows,
-    deal_images,
     follow_training,
+    natural,
 )
-from knot_runner.data.images.partition_manual import manual
-from knot_runner.data.images.partition_natural import natural
-from knot_runner.data.images.types import ImageTask, Partition
-from knot_runner.util.errors import UserError
+from knot_runner.data.tasks import Images, ImageTask, Partition
+from knot_runner.util.errors import UserError, nearest
 
-#: What would help where a client is left without images.
+#: ``partition.kind`` -> what would help where a client is left without images
 REMEDIES = {
-    Dirichlet: "fewer clients, a larger partition.alpha or partition.floor=1 would help",
-    Pairs: "fewer clients, or groups of classes with more images, would help",
+    "dirichlet": "fewer clients, a larger partition.alpha or partition.floor=1 would help",
+    "pairs": "fewer clients, or groups of classes with more images, would help",
 }
-#: Dirichlet: the least part of a class that must be left to share out after the floor.
+#: of dirichlet: the least share of a class that must be left after the floor
 MIN_SHARED = 0.1
+#: of manual: test images per training image, Fashion-MNIST's 10,000 / 60,000
+TEST_SHARE = 1 / 6
 
 
 def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
-    """Deal ``task`` to clients as ``settings`` (one of ``PARTITION_SETTINGS``) says; same seed, same partition.
+    """The partition of ``task`` by ``settings`` (one of ``PARTITION_SETTINGS``); same seed, same partition.
 
     Test images follow the class proportions of each client's training images, unless the partition says otherwise.
     Raises :class:`UserError` where a setting cannot hold, or a client would have no training images.
     """
-    _check_clients(settings, len(task.train))
-    partition = PARTITIONS[type(settings)](settings, task, _random(seed, settings.kind))
+    kind, images = settings.kind, len(task.train)
+    if kind not in PARTITIONS:
+        raise UserError(f"partition.kind: no partition {kind!r}{nearest(kind, PARTITIONS)}")
+    # before tables of clients are made; natural takes the clients there are, and manual gives images twice
+    if not isinstance(settings, Natural | Manual | Centralised) and settings.clients > images:
+        raise UserError(
+            f"partition.clients: {settings.clients} are more than the {images} training images; "
+            "fewer clients would help"
+        )
+    partition = PARTITIONS[kind](settings, task, _random(seed, kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
-        remedy = REMEDIES.get(type(settings), "fewer clients would help")
+        remedy = REMEDIES.get(kind, "fewer clients would help")
         raise UserError(
             f"partition.clients: client {sizes.index(0)} of {len(sizes)} would have no training images "
-            f"(there are {len(task.train)}); {remedy}"
+            f"(there are {images}); {remedy}"
         )
     return partition
-
-
-def _check_clients(settings: Any, images: int) -> None:
-    """At least an image for every client, before tables of clients are made; ``natural`` takes the clients there are,
-    and ``manual`` gives images twice."""
-    clients = 1 if isinstance(settings, Natural | Manual | Centralised) else settings.clients
-    if clients > images:
-        raise UserError(
-            f"partition.clients: {clients} are more than the {images} training images; fewer clients would help"
-        )
 
 
 def _random(seed: int, kind: str) -> np.random.Generator:
@@ -64,8 +63,8 @@ def _random(seed: int, kind: str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
 
-def _owned(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> Partition:
-    """The partition in which ``owner`` [N] has the training images, and test images follow their classes."""
+def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np.random.Generator) -> Partition:
+    """The partition in which client ``owner[i]`` has training image i; test images follow the clients' classes."""
     counts = class_counts(task.train.labels, owner, clients, len(task.classes))
     test = follow_training(counts, task.test.labels, rng)
     return Partition(_names(clients), client_rows(owner, clients), client_rows(test, clients), _untrained(task))
@@ -76,6 +75,7 @@ def _names(clients: int) -> list[str]:
 
 
 def _untrained(task: ImageTask) -> list[str]:
+    """A line on classes with test images only."""
     missing = np.setdiff1d(task.test.labels, task.train.labels)
     if not len(missing):
         return []
@@ -87,16 +87,13 @@ def _sizes(task: ImageTask) -> np.ndarray:
     return np.bincount(task.train.labels, minlength=len(task.classes))
 
 
-# --------------------------------------------------------------------------------------------------------- partitions
-
-
 def _centralised(settings: Centralised, task: ImageTask, rng: np.random.Generator) -> Partition:
-    return _owned(task, np.zeros(len(task.train), np.int64), 1, rng)
+    return partition_by_owner(task, np.zeros(len(task.train), np.int64), 1, rng)
 
 
 def _iid(settings: Iid, task: ImageTask, rng: np.random.Generator) -> Partition:
     owner = rng.permutation(np.arange(len(task.train)) % settings.clients)
-    return _owned(task, owner, settings.clients, rng)
+    return partition_by_owner(task, owner, settings.clients, rng)
 
 
 def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -> Partition:
@@ -105,10 +102,11 @@ def _dirichlet(settings: Dirichlet, task: ImageTask, rng: np.random.Generator) -
     _check_floor(settings, sizes, task.classes)
     shares = rng.dirichlet(np.full(settings.clients, settings.alpha), len(sizes)).T
     exact = np.where(sizes > 0, floor + shares * (sizes - floor * settings.clients), 0)
-    return _owned(task, deal_images(task.train.labels, apportion(exact), rng), settings.clients, rng)
+    return partition_by_owner(task, assign_images(task.train.labels, apportion(exact), rng), settings.clients, rng)
 
 
 def _check_floor(settings: Dirichlet, sizes: np.ndarray, classes: list[str]) -> None:
+    """Refuse a floor that takes (nearly) all images of the smallest class."""
     present = np.flatnonzero(sizes)
     smallest = int(present[sizes[present].argmin()])
     size, taken = int(sizes[smallest]), settings.floor * settings.clients
@@ -135,15 +133,15 @@ def _dirichlet_clients(settings: DirichletClients, task: ImageTask, rng: np.rand
     mixtures[:, present] = rng.dirichlet(prior, settings.clients)
     counts = np.zeros_like(mixtures, dtype=np.int64)
     while needs.any():  # each pass meets all needs or uses up a class
-        drawn = _draw(mixtures, left, needs, rng)
-        granted = apportion(drawn * np.minimum(1, left / np.maximum(drawn.sum(0), 1)))
+        sampled = _sample(mixtures, left, needs, rng)
+        granted = apportion(sampled * np.minimum(1, left / np.maximum(sampled.sum(0), 1)))
         counts += granted
         left, needs = left - granted.sum(0), needs - granted.sum(1)
-    return _owned(task, deal_images(task.train.labels, counts, rng), settings.clients, rng)
+    return partition_by_owner(task, assign_images(task.train.labels, counts, rng), settings.clients, rng)
 
 
-def _draw(mixtures: np.ndarray, left: np.ndarray, needs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """``needs`` [clients] images drawn from each client's mixture of the classes that are ``left``; [clients, C]."""
+def _sample(mixtures: np.ndarray, left: np.ndarray, needs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """``needs`` [clients] images sampled from each client's mixture of the classes that are ``left``; [clients, C]."""
     weights = mixtures * (left > 0)
     spent = weights.sum(1) < 1e-12  # none of its classes is left: any image
     weights[spent] = left
@@ -160,15 +158,15 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
         )
     shuffled = rng.permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    dealt = rng.permutation(np.arange(count) % settings.clients)
+    shard_owner = rng.permutation(np.arange(count) % settings.clients)
     owner = np.empty(len(labels), np.int64)
-    owner[by_class] = np.repeat(dealt, [len(shard) for shard in np.array_split(by_class, count)])
-    return _owned(task, owner, settings.clients, rng)
+    owner[by_class] = np.repeat(shard_owner, [len(shard) for shard in np.array_split(by_class, count)])
+    return partition_by_owner(task, owner, settings.clients, rng)
 
 
 def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Two clients a group, the others' groups uniform at random; classes split equally (fedwad.md 3). Clients are in
-    order of their groups."""
+    """At least two clients per group, the others' groups uniform at random; a class is split equally over its group's
+    clients (fedwad.md 3). Clients are in order of their groups."""
     classes = len(task.classes)
     outside = [label for group in settings.groups for label in group if not 0 <= label < classes]
     if outside:
@@ -183,7 +181,7 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
     owners = []
     for images in (task.train, task.test):
         sizes = np.bincount(images.labels, minlength=classes)
-        owners.append(deal_images(images.labels, apportion(shares * sizes), rng))
+        owners.append(assign_images(images.labels, apportion(shares * sizes), rng))
     left = [int((owner == NOBODY).sum()) for owner in owners]
     notes = [f"partition.groups: {left[0]} training and {left[1]} test images of classes in no group are left out"]
     train, test = (client_rows(owner, settings.clients) for owner in owners)
@@ -195,14 +193,59 @@ def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Pa
     return natural(settings, task, lambda: _dirichlet(instead, task, rng), rng)
 
 
-#: type of settings -> (settings, task, random numbers) -> partition.
-PARTITIONS: dict[type, Callable[[Any, ImageTask, np.random.Generator], Partition]] = {
-    Natural: _natural,
-    Iid: _iid,
-    Dirichlet: _dirichlet,
-    DirichletClients: _dirichlet_clients,
-    Shards: _shards,
-    Pairs: _pairs,
-    Manual: manual,
-    Centralised: _centralised,
+def _manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Partition:
+    """Ditto's ``create_dataset.py`` for Fashion-MNIST (soup.md 3.1), with every number a setting; images may be at
+    several clients.
+
+    Client u has the classes (u + j) mod C of the C with training images, j = 0..classes_per_client-1, and
+    n_u ~ lognormal(mu, sigma) + offset images, rescaled so that all n_u sum to the training images. Of a class it has
+    int(share * n_u) + 1 training and int(share * n_u / 6) + 1 test images, shares ~ lognormal(1, 1) normalised.
+    """
+    present, clients, size = np.unique(task.train.labels), settings.clients, len(task.train)
+    if settings.classes_per_client > len(present):
+        raise UserError(
+            f"partition.classes_per_client: {settings.classes_per_client} is more than the {len(present)} classes "
+            f"with training images in {task.name}"
+        )
+    sizes = rng.lognormal(settings.mu, settings.sigma, clients) + settings.offset
+    sizes *= size / sizes.sum()
+    shares = rng.lognormal(1, 1, (clients, settings.classes_per_client))
+    wanted = sizes[:, None] * shares / shares.sum(1, keepdims=True)
+    labels = present[(np.arange(clients)[:, None] + np.arange(settings.classes_per_client)) % len(present)]
+    train = _take_in_turn(task.train, labels, wanted.astype(np.int64) + 1, rng)
+    test = _take_in_turn(task.test, labels, (wanted * TEST_SHARE).astype(np.int64) + 1, rng)
+    uses = np.bincount(np.concatenate(train), minlength=size)
+    several, none = int((uses > 1).sum()), int((uses == 0).sum())
+    note = f"partition: of {size} training images {several} are at two clients or more and {none} at none"
+    return Partition(_names(clients), train, test, [note] if several + none else [])
+
+
+def _take_in_turn(images: Images, labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Rows of each client: ``counts`` [clients, k] images of its ``labels`` [clients, k], the next ones of each class.
+
+    Classes are shuffled; one with too few left begins again. No client has an image twice, as its labels differ.
+    """
+    pools = {label: rng.permutation(np.flatnonzero(images.labels == label)) for label in np.unique(labels)}
+    start, rows = dict.fromkeys(pools, 0), []
+    for client_labels, client_counts in zip(labels, counts, strict=True):
+        parts = []
+        for label, count in zip(client_labels, client_counts, strict=True):
+            first = start[label] if start[label] + count <= len(pools[label]) else 0
+            parts.append(pools[label][first : first + count])
+            start[label] = first + count
+        rows.append(np.sort(np.concatenate(parts)))
+    return rows
+
+
+#: ``partition.kind`` -> (settings, task, random numbers) -> partition. Plug-ins may add theirs, which get
+#: ``OwnPartition`` settings.
+PARTITIONS: dict[str, Callable[[Any, ImageTask, np.random.Generator], Partition]] = {
+    "natural": _natural,
+    "iid": _iid,
+    "dirichlet": _dirichlet,
+    "dirichlet_clients": _dirichlet_clients,
+    "shards": _shards,
+    "pairs": _pairs,
+    "manual": _manual,
+    "centralised": _centralised,
 }

@@ -1,0 +1,141 @@
+"""Owners of images: which client each image belongs to, by a table of counts, or by the source's writers and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from knot_runner.config.settings import Natural
+from knot_runner.data.tasks import Images, ImageTask, Partition
+from knot_runner.util.errors import UserError
+
+#: owner of an image that no client has
+NOBODY = -1
+#: ``partition.by`` -> what a client is called, singular and plural
+CALLED = {"user": ("writer", "writers"), "file": ("file", "files")}
+
+
+def apportion(exact: np.ndarray) -> np.ndarray:
+    """``exact`` [clients, classes] >= 0 as whole numbers (int64); the sum of each column, a whole number, is kept.
+
+    Largest remainders, class by class: every entry is its floor or one more. What earlier classes rounded away is added
+    to a client's remainder, so that a client with a small share of many classes also gets its share of all images.
+    """
+    floors = np.floor(exact + 1e-9).astype(np.int64)
+    rest = np.clip(exact - floors, 0, None)
+    owed = np.zeros(len(exact))
+    for label in range(exact.shape[1]):
+        left = round(float(exact[:, label].sum())) - int(floors[:, label].sum())
+        eligible = rest[:, label] > 1e-9
+        order = np.argsort(np.where(eligible, -rest[:, label] - owed, np.inf), kind="stable")[:left]
+        floors[order, label] += 1
+        owed += rest[:, label]
+        owed[order] -= 1
+    return floors
+
+
+def class_counts(labels: np.ndarray, owner: np.ndarray, clients: int, classes: int) -> np.ndarray:
+    """Images of each class at every client, int64 [clients, classes]. ``owner`` [N]: client or NOBODY."""
+    owned = owner != NOBODY
+    cells = owner[owned] * classes + labels[owned]
+    return np.bincount(cells, minlength=clients * classes).reshape(clients, classes)
+
+
+def assign_images(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The owner of every image, int64 [N]: ``counts`` [clients, classes] images each, at random, the rest NOBODY's."""
+    owner = np.full(len(labels), NOBODY, dtype=np.int64)
+    for label in range(counts.shape[1]):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        owners = np.repeat(np.arange(len(counts)), counts[:, label])
+        owner[rows[: len(owners)]] = owners
+    return owner
+
+
+def follow_training(counts: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Owners of test images with ``labels`` [N], each class in the proportions of the training ``counts``.
+
+    A class that no client trains on is shared in proportion to the clients' training images.
+    """
+    sizes = np.bincount(labels, minlength=counts.shape[1])
+    totals = counts.sum(0)
+    weights = np.where(totals > 0, counts, counts.sum(1, keepdims=True))
+    shares = weights / weights.sum(0)
+    return assign_images(labels, apportion(shares * sizes), rng)
+
+
+def client_rows(owner: np.ndarray, clients: int) -> list[np.ndarray]:
+    """Each client's rows, ascending int64."""
+    order = np.argsort(owner, kind="stable")
+    bounds = np.searchsorted(owner[order], np.arange(clients + 1))
+    return [order[first:last] for first, last in pairwise(bounds)]
+
+
+def natural(
+    settings: Natural, task: ImageTask, otherwise: Callable[[], Partition], rng: np.random.Generator
+) -> Partition:
+    """One client per writer or file; the partition ``otherwise()`` where the source knows none.
+
+    Clients with fewer than ``least`` training images are left out, with a note. Raises :class:`UserError` where no
+    client is left, with without_users=stop, and where there are fewer than ``clients``.
+    """
+    many = CALLED[settings.by][1]
+    if _numbers(settings, task.train) is not None:
+        return _select(settings, _by_source(settings, task, rng), many, rng)
+    if settings.without_users == "stop":
+        raise UserError(
+            f"partition.by: {task.name} ({task.source}) knows no {many}; partition=dirichlet would fit, "
+            "or partition.without_users=dirichlet"
+        )
+    other = otherwise()
+    note = (
+        f"partition: {task.name} ({task.source}) knows no {many}, so {settings.count} clients are dealt by "
+        f"Dirichlet({settings.alpha:g}) shares (partition.without_users=dirichlet)"
+    )
+    return _select(settings, Partition(other.names, other.train, other.test, [note, *other.notes]), "clients", rng)
+
+
+def _numbers(settings: Natural, images: Images) -> np.ndarray | None:
+    return images.users if settings.by == "user" else images.files
+
+
+def _by_source(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Partition:
+    one, many = CALLED[settings.by]
+    clients, owner = np.unique(_numbers(settings, task.train), return_inverse=True)
+    test, notes = _numbers(settings, task.test), []
+    if test is None:
+        counts = class_counts(task.train.labels, owner, len(clients), len(task.classes))
+        test_owner = follow_training(counts, task.test.labels, rng)
+        notes.append(f"partition: the test images name no {many}; each class is dealt as the training images are")
+    else:
+        place = np.minimum(np.searchsorted(clients, test), len(clients) - 1)
+        test_owner = np.where(clients[place] == test, place, NOBODY)
+        if (alone := int((test_owner == NOBODY).sum())) > 0:
+            notes.append(f"partition: {alone} test images are of {many} without training images and are left out")
+    given = task.user_names if settings.by == "user" else task.file_names
+    names = [given[k] if given is not None else f"{one} {k}" for k in clients]
+    return Partition(names, client_rows(owner, len(clients)), client_rows(test_owner, len(clients)), notes)
+
+
+def _select(settings: Natural, whole: Partition, many: str, rng: np.random.Generator) -> Partition:
+    """The clients with at least ``settings.least`` images, and of these a random ``settings.clients``."""
+    sizes = np.array([len(rows) for rows in whole.train])
+    kept = np.flatnonzero(sizes >= settings.least)
+    notes = list(whole.notes)
+    if len(kept) == 0:
+        raise UserError(
+            f"partition.least: none of {len(sizes)} {many} has {settings.least} training images; "
+            f"the largest has {sizes.max()}"
+        )
+    if len(kept) < len(sizes):
+        notes.append(
+            f"partition.least={settings.least}: {len(sizes) - len(kept)} of {len(sizes)} {many} "
+            "have fewer training images and are left out"
+        )
+    if settings.clients is not None:
+        if settings.clients > len(kept):
+            raise UserError(f"partition.clients: {settings.clients} is more than the {len(kept)} {many} there are")
+        kept = np.sort(rng.choice(kept, settings.clients, replace=False))
+    names, train, test = ([part[k] for k in kept] for part in (whole.names, whole.train, whole.test))
+    return Partition(names, train, test, notes)

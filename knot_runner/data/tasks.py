@@ -1,0 +1,162 @@
+"""Texts and images with labels, tasks of them, and partitions over clients: plain arrays; nothing here knows torch."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from knot_runner.config.settings import Labels, Role
+from knot_runner.provenance.fingerprints import Opened
+
+TEXT_SPLITS = ("train", "valid", "test")
+UNLABELLED = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """N texts, their second sentences if the task is about pairs, and N labels (int64; -1 = unlabelled)."""
+
+    texts: list[str]
+    pairs: list[str] | None
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 (hex) of all texts, pairs and labels, in order."""
+        state = hashlib.sha256(b"pairs" if self.pairs is not None else b"single")
+        for text in (*self.texts, *(self.pairs or ())):
+            content = text.encode()
+            state.update(len(content).to_bytes(8, "little") + content)
+        state.update(np.ascontiguousarray(self.labels, dtype="<i8").tobytes())
+        return state.hexdigest()
+
+    def take(self, rows: np.ndarray) -> Examples:
+        """The examples at ``rows`` (int [M]), in that order."""
+        pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
+        return Examples([self.texts[i] for i in rows], pairs, self.labels[rows])
+
+    def unlabelled(self) -> Examples:
+        """The same texts with every label -1, as in a transfer set (KNOT section 3: its labels are not used)."""
+        return Examples(self.texts, self.pairs, np.full(len(self), UNLABELLED, dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """One party's data. ``splits`` has train, valid and test; a transfer set has no test and no labels."""
+
+    name: str
+    role: Role
+    splits: dict[str, Examples]
+
+
+@dataclass(frozen=True, eq=False)
+class TextTask:
+    """A label space and its data sets. ``notes``: one line each for the user (left out, generated, ...)."""
+
+    name: str
+    labels: Labels
+    datasets: dict[str, Dataset]
+    source: str
+    notes: list[str] = field(default_factory=list)
+    #: files read below ``paths.data``; empty for other sources
+    files: list[Opened] = field(default_factory=list)
+    #: rows of each file (relative to ``paths.data``) or hub split, so that a shortened file shows in the record
+    rows: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 (hex) of every data set's name, role and content: equal data, equal digest."""
+        lines = []
+        for name, data in self.datasets.items():
+            lines += [f"{name} {data.role} {split} {part.digest}" for split, part in data.splits.items()]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """``pixels`` [N, C, H, W]: uint8 (in units of 1/255) or float32 (0..1); ``labels`` [N] int64.
+
+    ``users`` and ``files``: for each image the number of its writer and of its file, or None where the source has none;
+    the task's ``user_names`` and ``file_names`` give these numbers their names (shared by train and test).
+    """
+
+    pixels: np.ndarray
+    labels: np.ndarray
+    users: np.ndarray | None = None
+    files: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 (hex) of pixels, labels, writers and files, in order."""
+        state = hashlib.sha256(f"{self.pixels.dtype} {self.pixels.shape}".encode())
+        for array in (self.pixels, self.labels, self.users, self.files):
+            state.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+        return state.hexdigest()
+
+    def take(self, rows: np.ndarray) -> Images:
+        """The images at ``rows`` (int [M]), in that order."""
+        users, files = (None if array is None else array[rows] for array in (self.users, self.files))
+        return Images(self.pixels[rows], self.labels[rows], users, files)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageParts:
+    """What a reader found, before anything is held out; ``test``: None where the source has no test set."""
+
+    train: Images
+    test: Images | None
+    user_names: list[str] | None = None
+    file_names: list[str] | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageTask:
+    """Classes and their train and test images. ``notes``: one line each for the user."""
+
+    name: str
+    classes: list[str]
+    #: one point per class, or None where semantic distance is not measured
+    coordinates: list[list[float]] | None
+    train: Images
+    test: Images
+    #: per channel, in units of pixel values 0..1
+    mean: list[float]
+    std: list[float]
+    source: str
+    user_names: list[str] | None = None
+    file_names: list[str] | None = None
+    notes: list[str] = field(default_factory=list)
+    #: files read below ``paths.data``; empty for other sources
+    files: list[Opened] = field(default_factory=list)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width)."""
+        return tuple(self.train.pixels.shape[1:])
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 (hex) of train and test: equal data, equal digest."""
+        return hashlib.sha256(f"{self.train.digest} {self.test.digest}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Each client's rows of train and test (ascending int64 rows; a row may be at several clients)."""
+
+    names: list[str]
+    train: list[np.ndarray]
+    test: list[np.ndarray]
+    notes: list[str] = field(default_factory=list)
+    #: planted cluster of each client, where the partition has them
+    groups: list[int] | None = None
