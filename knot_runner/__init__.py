@@ -1,3 +1,50 @@
-"""knot_runner: experiments in knowledge distillation and federated learning, composed from YAML."""
+"""knot_runner: experiments in knowledge distillation and federated learning, composed from YAML.
+
+From Python: ``import knot_runner as kr``, then ``kr.run(["task=femnist", "method=fedavg"]).result``. What is listed in
+:data:`_PLACES` is imported when it is first used, so that the import of the package itself costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+#: Public name -> the module that has it.
+_PLACES = {
+    **dict.fromkeys(
+        ("claims", "compare", "compose", "run", "runs", "sweep", "table", "FinishedRun", "RunSelection"),
+        "knot_runner.cli.python",
+    ),
+    **dict.fromkeys(("Family", "register"), "knot_runner.config.settings.families"),
+    **dict.fromkeys(("METRICS", "Metric", "TestSet"), "knot_runner.metrics"),
+    **dict.fromkeys(("LOSSES", "Loss"), "knot_runner.methods.losses"),
+    "WEIGHTINGS": "knot_runner.methods.weighting",
+    **dict.fromkeys(("FEDERATED", "FederatedMethod"), "knot_runner.methods.federated"),
+    "FIGURES": "knot_runner.report.figures.registry",
+    **dict.fromkeys(("Client", "Measure", "distance_between"), "knot_runner.transport.federated"),
+    "UserError": "knot_runner.util.errors",
+}
+__all__ = ["__version__", *_PLACES]
+
+if TYPE_CHECKING:
+    from knot_runner.cli.python import FinishedRun, RunSelection, claims, compare, compose, run, runs, sweep, table
+    from knot_runner.config.settings.families import Family, register
+    from knot_runner.methods.federated import FEDERATED, FederatedMethod
+    from knot_runner.methods.losses import LOSSES, Loss
+    from knot_runner.methods.weighting import WEIGHTINGS
+    from knot_runner.metrics import METRICS, Metric, TestSet
+    from knot_runner.report.figures.registry import FIGURES
+    from knot_runner.transport.federated import Client, Measure, distance_between
+    from knot_runner.util.errors import UserError
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})

@@ -18,57 +18,57 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked
 
 
-def run(errand: RunContext) -> dict[str, Any]:
+def complete_run(context: RunContext) -> dict[str, Any]:
     """:func:`run_locked`, alone with the run's folder: whoever comes second waits, and finds it finished."""
-    finished = read_result(errand.folder)
+    finished = read_result(context.folder)
     if finished is not None:  # a lock cannot be had on a read-only disk, and is of no use
         return finished
-    with locked(lock_of(errand.settings.paths.out, errand.run_id)):
-        return run_locked(errand)
+    with locked(lock_of(context.settings.paths.out, context.run_id)):
+        return run_locked(context)
 
 
-def run_locked(errand: RunContext) -> dict[str, Any]:
+def run_locked(context: RunContext) -> dict[str, Any]:
     """Carry out one run in its folder, under its lock, and return its result, the content of ``result.json``.
 
     A finished run is returned at once; an unfinished one goes on from its last commit. Raises :class:`UserError`.
     """
-    finished = finished_result(errand)
+    finished = finished_result(context)
     if finished is not None:
         return finished
-    if (errand.folder / RESULT_FILE).exists():
-        errand.say(f"{errand.folder / RESULT_FILE}: is damaged or of another run; this run is made again")
-    needs.check_memory(errand.settings, errand.hp)
-    load_plugins(errand.settings.plugins)
-    result = write_result(errand.folder, _carry_out(errand))
-    Checkpoint(errand.folder).clear()
+    if (context.folder / RESULT_FILE).exists():
+        context.note(f"{context.folder / RESULT_FILE}: is damaged or of another run; this run is made again")
+    needs.check_memory(context.settings, context.hp)
+    load_plugins(context.settings.plugins)
+    result = write_result(context.folder, _carry_out(context))
+    Checkpoint(context.folder).clear()
     return result
 
 
-def finished_result(errand: RunContext) -> dict[str, Any] | None:
+def finished_result(context: RunContext) -> dict[str, Any] | None:
     """The run's result, if it is finished. Raises :class:`UserError` where another command made it from other data
     than ``paths.data`` has (``launch.py`` says so of runs that were there before), unless they are shown as they are.
     """
-    result = read_result(errand.folder)
-    changes = provenance.data_changes(result, errand.settings.paths.data) if result and not errand.keep else []
+    result = read_result(context.folder)
+    changes = provenance.data_changes(result, context.settings.paths.data) if result and not context.keep else []
     if changes:
-        raise UserError(provenance.refusal([(errand.run_id, errand.folder, changes)], 1))
+        raise UserError(provenance.refusal([(context.run_id, context.folder, changes)], 1))
     return result
 
 
-def _carry_out(errand: RunContext) -> dict[str, Any]:
+def _carry_out(context: RunContext) -> dict[str, Any]:
     """By the kind of method; each pipeline is imported only when it is needed, for what it imports.
 
-    Pipelines give their rows to ``errand.log``; what the result says is mirrored here, for all of them.
+    Pipelines give their rows to ``context.log``; what the result says is mirrored here, for all of them.
     """
-    settings = errand.settings
-    with Tracker(settings.tracker, settings, errand.folder, errand.run_id, errand.say) as tracker:
-        result = pipeline_function("run", errand.hp)(replace(errand, log=tracker.log))
-        if errand.means.beside:  # its seconds are wall time, with waits for the others
-            result["beside"] = errand.means.beside
+    settings = context.settings
+    with Tracker(settings.tracker, settings, context.folder, context.run_id, context.note) as tracker:
+        result = pipeline_function("run", context.hp)(replace(context, log=tracker.log))
+        if context.services.beside:  # its seconds are wall time, with waits for the others
+            result["beside"] = context.services.beside
         tracker.finish(result)
     return result
 
 
 def pipeline_function(step: str, hp: Any) -> Callable[[RunContext], Any]:
-    """``run`` or ``inspect`` (the ``step``) of the family that a method's settings ``hp`` belong to."""
+    """``complete_run`` or ``inspect`` (the ``step``) of the family that a method's settings ``hp`` belong to."""
     return load(getattr(family_of(hp), step))

@@ -20,7 +20,7 @@ from knot_runner.pipelines import distance
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.distance import distance_draws
 from knot_runner.report.records.schema import result_problem
-from knot_runner.single_run import run
+from knot_runner.single_run import complete_run
 from knot_runner.transport.federated.fedwad import distance_between
 from knot_runner.transport.federated.interpolate import wasserstein
 from knot_runner.transport.federated.measure import Measure
@@ -32,15 +32,15 @@ PRIVACY = "method.fedwad.privacy={mechanism: gaussian, epsilon: 500, delta: 1e-5
 GAPS = {2: 1.6e-2, 10: 4.0e-3, 200: 9.5e-5}
 
 
-def errand(out, *overrides, said=None):
+def context(out, *overrides, said=None):
     (job,) = compose_jobs([*SMALL, f"paths.out={out}", *overrides], None)
     say = [].append if said is None else said.append
     return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, say)
 
 
 def test_the_record_against_pot_and_the_algorithm_itself(tmp_path):
-    one = errand(tmp_path, "task.ratio=3")
-    result, kept = run(one), load_file(one.folder / "measures.safetensors")
+    one = context(tmp_path, "task.ratio=3")
+    result, kept = complete_run(one), load_file(one.folder / "measures.safetensors")
     task = draw_gaussians(one.settings.task, 0)
     cost = ot.dist(task.first, task.second)
     assert result["exact"] == pytest.approx(ot.emd2([], [], cost) ** 0.5, rel=1e-9)
@@ -62,24 +62,24 @@ def test_the_record_against_pot_and_the_algorithm_itself(tmp_path):
 
 
 def test_numbers_repeat_and_times_are_times(tmp_path):
-    first, second = (run(errand(tmp_path / name)) for name in "ab")
+    first, second = (complete_run(context(tmp_path / name)) for name in "ab")
     assert first.keys() == second.keys()
     assert all(first[key] == second[key] for key in first if key not in ("seconds", "digest"))
     assert all(first["seconds"][key] > 0 for key in ("federated", "exact"))
-    assert run(errand(tmp_path / "c", "seed=1"))["value"] != first["value"]
+    assert complete_run(context(tmp_path / "c", "seed=1"))["value"] != first["value"]
 
 
 def test_a_finished_run_is_not_done_again(tmp_path):
-    assert run(errand(tmp_path)) == run(errand(tmp_path))
+    assert complete_run(context(tmp_path)) == complete_run(context(tmp_path))
 
 
 def test_exact_mode_starts_with_the_first_samples_size_whatever_the_support(tmp_path):
-    runs = [errand(tmp_path, "method.fedwad.mode=exact", f"method.fedwad.support={s}") for s in (4, 100)]
+    runs = [context(tmp_path, "method.fedwad.mode=exact", f"method.fedwad.support={s}") for s in (4, 100)]
     assert runs[0].run_id == runs[1].run_id  # so a grid of supports has one run of exact mode
-    result = run(runs[0])
+    result = complete_run(runs[0])
     assert result["support"] == [24, 24, 24]
     assert len(load_file(runs[0].folder / "measures.safetensors")["xi/0"]) == 24
-    assert errand(tmp_path, "method.fedwad.support=5").run_id != errand(tmp_path).run_id
+    assert context(tmp_path, "method.fedwad.support=5").run_id != context(tmp_path).run_id
 
 
 def test_the_course_counts_iterations_from_1():
@@ -91,22 +91,22 @@ def test_the_course_counts_iterations_from_1():
 
 
 def test_exact_mode_starts_with_the_first_sample_where_sizes_differ(tmp_path):
-    one = errand(tmp_path, "method.fedwad.mode=exact", "task.ratio=3")
-    assert run(one)["samples"] == [24, 8] and len(load_file(one.folder / "measures.safetensors")["xi/0"]) == 24
+    one = context(tmp_path, "method.fedwad.mode=exact", "task.ratio=3")
+    assert complete_run(one)["samples"] == [24, 8] and len(load_file(one.folder / "measures.safetensors")["xi/0"]) == 24
 
 
 def test_random_places_leave_the_server_without_a_value(tmp_path):
-    result = run(errand(tmp_path, "method.fedwad.t=random"))
+    result = complete_run(context(tmp_path, "method.fedwad.t=random"))
     assert result["server_only"] == [] and not result_problem(result, "gaussians", "federated_distance", 0)
 
 
 def test_privacy_is_paid_by_the_bare_run_and_said(tmp_path):
     said = []
-    result = run(errand(tmp_path, PRIVACY, said=said))
+    result = complete_run(context(tmp_path, PRIVACY, said=said))
     assert result["spent"] == {"epsilon": 4 * 500, "delta": pytest.approx(4e-5)}  # three measures and one distance
     assert result["notes"] == said and "traced run, which releases more" in said[0]
     with pytest.raises(UserError, match="privacy"):
-        run(errand(tmp_path, PRIVACY, "method.fedwad.mode=exact"))
+        complete_run(context(tmp_path, PRIVACY, "method.fedwad.mode=exact"))
 
 
 def test_a_plan_that_is_not_optimal_is_on_record(tmp_path, monkeypatch):
@@ -115,19 +115,19 @@ def test_a_plan_that_is_not_optimal_is_on_record(tmp_path, monkeypatch):
         return wasserstein(first, second)
 
     monkeypatch.setattr(distance, "wasserstein", stopped)
-    assert run(errand(tmp_path))["notes"] == ["network simplex stopped after 3 pivots"]
+    assert complete_run(context(tmp_path))["notes"] == ["network simplex stopped after 3 pivots"]
 
 
 def test_a_long_course_keeps_its_ends(tmp_path):
-    one = errand(tmp_path, "task.samples=300", "task.dimension=50", "method.fedwad.support=300")
-    run(one)
+    one = context(tmp_path, "task.samples=300", "task.dimension=50", "method.fedwad.support=300")
+    complete_run(one)
     kept = {key for key in load_file(one.folder / "measures.safetensors") if key.startswith("xi")}
     assert kept == {"xi/0", "xi/1", "xi/3"}
 
 
 def test_a_device_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UserError, match="hardware.device"):
-        run(errand(tmp_path, "hardware.device=cuda:99"))
+        complete_run(context(tmp_path, "hardware.device=cuda:99"))
 
 
 # ------------------------------------------------------------------------------------------------------- command line

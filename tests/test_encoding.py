@@ -23,12 +23,12 @@ def task_of(train: Images, test: Images) -> ImageTask:
     return ImageTask("t", ["a", "b", "c"], None, train, test, [0.2, 0.4], [0.5, 0.25], "embedded")
 
 
-def errand(out, seed: int = 0):
-    """What of an errand encoders need; ``said`` collects the progress."""
+def context(out, seed: int = 0):
+    """What of an context encoders need; ``said`` collects the progress."""
     said = []
     settings = SimpleNamespace(seed=seed, hardware=SimpleNamespace(threads=1), paths=SimpleNamespace(out=str(out)))
     store = Store(out / "artefacts")
-    return SimpleNamespace(settings=settings, watch=lambda *step: said.append(step), said=said, store=store)
+    return SimpleNamespace(settings=settings, progress=lambda *step: said.append(step), said=said, store=store)
 
 
 def spec(**changes) -> EncoderSettings:
@@ -40,7 +40,7 @@ def spec(**changes) -> EncoderSettings:
 @pytest.mark.parametrize("kind", ["uint8", "float32"])
 def test_without_an_encoder_points_are_normalised_pixels(tmp_path, kind):
     task = task_of(images(4, 0, kind), images(3, 1, kind))
-    train, test = encoding.encoded(errand(tmp_path), None, task)
+    train, test = encoding.encoded(context(tmp_path), None, task)
     assert train.shape == (4, 60) and test.shape == (3, 60) and train.dtype == np.float64
     for i in range(4):
         flat = []
@@ -53,7 +53,7 @@ def test_without_an_encoder_points_are_normalised_pixels(tmp_path, kind):
 
 def test_points_decode_to_the_pixels_they_were(tmp_path):
     task = task_of(images(4, 0), images(3, 1))
-    space = encoding.space(errand(tmp_path), None, task)
+    space = encoding.space(context(tmp_path), None, task)
     np.testing.assert_allclose(space.images(space.points(task.train)), task.train.pixels / 255, atol=1e-6)
     outside = np.full((1, space.dimension), 100.0)
     assert (space.images(outside) == 1).all() and (space.images(-outside) == 0).all()
@@ -61,9 +61,9 @@ def test_points_decode_to_the_pixels_they_were(tmp_path):
 
 def test_an_untrained_encoder_is_the_seeds_and_leaves_no_artefact(tmp_path):
     task = task_of(images(9, 0), images(3, 1))
-    train, _ = encoding.encoded(errand(tmp_path), spec(epochs=0), task)
-    again, _ = encoding.encoded(errand(tmp_path), spec(epochs=0), task)
-    other, _ = encoding.encoded(errand(tmp_path, seed=1), spec(epochs=0), task)
+    train, _ = encoding.encoded(context(tmp_path), spec(epochs=0), task)
+    again, _ = encoding.encoded(context(tmp_path), spec(epochs=0), task)
+    other, _ = encoding.encoded(context(tmp_path, seed=1), spec(epochs=0), task)
     assert train.shape == (9, 3) and (train == again).all() and (train != other).any()
     assert not list(tmp_path.iterdir())
 
@@ -73,14 +73,14 @@ def test_training_is_shared_and_leaves_torchs_own_randomness_alone(tmp_path):
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    first = errand(tmp_path)
+    first = context(tmp_path)
     points = encoding.encoded(first, spec(), task, rows)
     assert torch.equal(torch.rand(1), expected)
-    second = errand(tmp_path)
+    second = context(tmp_path)
     same = encoding.encoded(second, spec(), task, rows)
     assert all((a == b).all() for a, b in zip(points, same, strict=True))
     assert [step[:3] for step in first.said] == [("encoder", 1, 2), ("encoder", 2, 2)] and not second.said
-    fresh = encoding.encoded(errand(tmp_path / "elsewhere"), spec(), task, rows)
+    fresh = encoding.encoded(context(tmp_path / "elsewhere"), spec(), task, rows)
     assert all((a == b).all() for a, b in zip(points, fresh, strict=True))
     encoding.encoded(second, spec(), task)  # of other rows, so another encoder
     assert len(second.said) == 2 and len(list((tmp_path / "artefacts" / "encoder").glob("*/info.json"))) == 2
@@ -91,7 +91,7 @@ def test_training_makes_the_images_come_back_better(tmp_path, changes):
     task = task_of(images(40, 0), images(3, 1))
     lost = []
     for epochs in (0, 60):
-        space = encoding.space(errand(tmp_path), spec(epochs=epochs, **changes), task)
+        space = encoding.space(context(tmp_path), spec(epochs=epochs, **changes), task)
         back = space.images(space.points(task.train))
         lost.append(float(((back - task.train.pixels / 255) ** 2).mean()))
     assert lost[1] < 0.8 * lost[0]
@@ -99,7 +99,7 @@ def test_training_makes_the_images_come_back_better(tmp_path, changes):
 
 def test_codes_do_not_depend_on_what_is_encoded_beside_them(tmp_path, monkeypatch):
     task = task_of(images(40, 0), images(3, 1))
-    space = encoding.space(errand(tmp_path), spec(epochs=0), task)
+    space = encoding.space(context(tmp_path), spec(epochs=0), task)
     whole = space.points(task.train)
     monkeypatch.setattr(encoding, "IMAGES_AT_ONCE", 7)
     np.testing.assert_allclose(space.points(task.train), whole, rtol=1e-5, atol=1e-6)
@@ -108,5 +108,5 @@ def test_codes_do_not_depend_on_what_is_encoded_beside_them(tmp_path, monkeypatc
 def test_a_rate_that_diverges_is_named(tmp_path):
     task = task_of(images(40, 0), images(3, 1))
     with pytest.raises(UserError, match=r"encoder\.lr: 1e\+30 makes training diverge in epoch 0"):
-        encoding.encoded(errand(tmp_path), spec(lr=1e30), task)
+        encoding.encoded(context(tmp_path), spec(lr=1e30), task)
     assert not list(tmp_path.rglob("info.json"))

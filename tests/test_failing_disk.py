@@ -18,7 +18,7 @@ from knot_runner.composing.job import as_yaml, run_folder
 from knot_runner.data.shared import SharedTasks
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.pipelines.context import RunContext, Services
-from knot_runner.single_run import run
+from knot_runner.single_run import complete_run
 from knot_runner.util.errors import DiskFullError, UserError
 from tests.disk import WAYS, Disk, Killed
 from tests.tiny import TINY_IMAGES
@@ -39,12 +39,12 @@ def once(out, overrides=("training.rounds=2", "training.epochs=1"), disk=None):
     job, text = composed(overrides)
     settings = replace(job.settings, paths=replace(job.settings.paths, out=str(out)))
     folder = run_folder(settings, job.run_id)
-    errand = RunContext(
+    context = RunContext(
         settings, job.method, folder, text, job.run_id, lambda *_: None, lambda _: None, Services(IMAGES)
     )
     try:
         with disk or Disk(out):
-            run(errand)
+            complete_run(context)
     except (Killed, OSError, UserError) as problem:
         return problem
     return None

@@ -107,3 +107,35 @@ def test_the_search_for_what_executes_finds_it(tmp_path):
             owner in DANGEROUS.get(name, ()) or name in NEVER_CALLED | CODE or {"shell", "allow_pickle"} & set(keywords)
             for _, owner, name, keywords in found
         ), text
+
+
+#: Names that several modules have because they are one contract: what a federated method, or KNOT, consists of.
+CONTRACT = {"init", "plan", "fold", "deployed"}
+
+
+def public_names(path):
+    """Public functions, classes and constants that a module defines."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names = [node.target.id]
+        else:
+            names = []
+        yield from (name for name in names if not name.startswith("_"))
+
+
+def test_a_public_name_means_one_thing():
+    places = {}
+    for path in PACKAGE.rglob("*.py"):
+        for name in set(public_names(path)):
+            places.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
+    twice = {name: sorted(found) for name, found in places.items() if len(found) > 1 and name not in CONTRACT}
+    assert not twice
+
+
+def test_the_house_has_eight_floors_and_few_loose_modules():
+    assert len(FLOORS) <= 8
+    assert len(list(PACKAGE.glob("*.py"))) <= 5

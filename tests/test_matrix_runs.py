@@ -29,7 +29,7 @@ SETS = [
 ]  # fmt: skip
 
 
-def errand(out: Path, *overrides: str) -> RunContext:
+def context(out: Path, *overrides: str) -> RunContext:
     (job,), _ = compose_all([*SETS, f"paths.out={out}", *overrides])
     return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
 
@@ -88,7 +88,7 @@ def test_other_settings_are_another_artefact(tmp_path, change):
     keys = {
         matrix._key(matrix.labelled(one, one.hp.otdd, task, parts.train, one.settings.seed), one.hp.otdd, task.digest,
                     one.settings.seed)
-        for one in (errand(tmp_path), errand(tmp_path, change))
+        for one in (context(tmp_path), context(tmp_path, change))
         for task, parts in [matrix.clients_data(one)]
     }  # fmt: skip
     assert len(keys) == 2
@@ -97,7 +97,7 @@ def test_other_settings_are_another_artefact(tmp_path, change):
 def test_an_exact_distance_does_not_depend_on_what_fedwad_has(tmp_path):
     keys = {
         matrix._key(samples(), one.hp.otdd, "data", 0)
-        for one in (errand(tmp_path, "method.otdd.solver=exact", f"method.otdd.fedwad.support={s}") for s in (5, 6))
+        for one in (context(tmp_path, "method.otdd.solver=exact", f"method.otdd.fedwad.support={s}") for s in (5, 6))
     }
     assert len(keys) == 1
 
@@ -111,7 +111,7 @@ def task_of(pixels: np.ndarray) -> ImageTask:
 
 
 def test_labelled_draws_by_seed_and_client_alone(tmp_path):
-    one = errand(tmp_path)
+    one = context(tmp_path)
     task = task_of(np.random.default_rng(0).random((90, 1, 2, 2), np.float32))
     rows = [np.arange(0, 40), np.arange(40, 60), np.arange(50, 90)]
     first, second, third = matrix.labelled(one, one.hp.otdd, task, rows, 3)
@@ -127,14 +127,14 @@ def test_labelled_draws_by_seed_and_client_alone(tmp_path):
 
 
 def test_labelled_gives_codes_where_there_is_an_encoder(tmp_path):
-    one = errand(tmp_path, "+method.otdd.encoder={name: e, kind: dense, sizes: [6, 3], epochs: 0, batch: 8, lr: 0.1}")
+    one = context(tmp_path, "+method.otdd.encoder={name: e, kind: dense, sizes: [6, 3], epochs: 0, batch: 8, lr: 0.1}")
     task = task_of(np.random.default_rng(0).random((20, 1, 4, 4), np.float32))
     (found,) = matrix.labelled(one, one.hp.otdd, task, [np.arange(20)], 0)
     assert found.points.shape == (20, 3) and np.ptp(found.points, axis=0).min() > 0
 
 
 def test_pixels_that_are_no_numbers_name_the_client(tmp_path):
-    one, pixels = errand(tmp_path), np.zeros((20, 1, 2, 2), np.float32)
+    one, pixels = context(tmp_path), np.zeros((20, 1, 2, 2), np.float32)
     pixels[15, 0, 1, 1] = np.nan
     with pytest.raises(UserError, match=r"client 1 of 0..1: .*not finite"):
         matrix.labelled(one, one.hp.otdd, task_of(pixels), [np.arange(10), np.arange(10, 20)], 0)
@@ -144,12 +144,12 @@ def test_pixels_that_are_no_numbers_name_the_client(tmp_path):
 
 def test_constant_pixels_one_class_and_a_support_above_n_have_distances(tmp_path):
     """Documented results: nothing moves between equal points; a class alone, and S > n, are no exception."""
-    one = errand(tmp_path, "method.otdd.solver=exact")
+    one = context(tmp_path, "method.otdd.solver=exact")
     flat = LabelledSamples(np.ones((4, 3)), np.zeros(4, int))
     away = LabelledSamples(np.ones((6, 3)) + [2, 0, 0], np.zeros(6, int))
     found = matrix.compute_distances(one, [flat, flat, away], ["a", "b", "c"], one.hp.otdd, "data").matrix
     np.testing.assert_allclose(found, [[0, 0, 8], [0, 0, 8], [8, 8, 0]], atol=1e-9)  # 4 of points, 4 of class means
-    one = errand(tmp_path, "method.otdd.fedwad.support=50")
+    one = context(tmp_path, "method.otdd.fedwad.support=50")
     assert np.isfinite(
         matrix.compute_distances(one, [flat, away, *samples(1)[:0]], ["a", "b"], one.hp.otdd, "data").matrix
     ).all()
@@ -161,7 +161,7 @@ def test_a_distance_that_is_no_number_names_the_pair(tmp_path, monkeypatch):
         progress([(0, 2)], [float("nan")])
 
     monkeypatch.setattr(matrix, "distance_matrix", broken)
-    one = errand(tmp_path)
+    one = context(tmp_path)
     with pytest.raises(UserError, match="a, c: their distance is nan"):
         matrix.compute_distances(one, samples(), ["a", "b", "c"], one.hp.otdd, "data")
     (log,) = tmp_path.glob("artefacts/distances/*/pairs.jsonl")
@@ -217,7 +217,7 @@ def test_a_fake_errand_needs_no_more_than_this(tmp_path):
     settings = SimpleNamespace(seed=0, hardware=SimpleNamespace(workers=1))
     seen: list[tuple[str, int, int, str]] = []
     store = Store(tmp_path / "artefacts")
-    watcher = SimpleNamespace(settings=settings, watch=lambda *a: seen.append(a), store=store, say=print, log=print)
-    found = matrix.compute_distances(watcher, samples(), ["a", "b", "c"], errand(tmp_path).hp.otdd, "data")
+    watcher = SimpleNamespace(settings=settings, progress=lambda *a: seen.append(a), store=store, note=print, log=print)
+    found = matrix.compute_distances(watcher, samples(), ["a", "b", "c"], context(tmp_path).hp.otdd, "data")
     assert found.matrix.shape == (3, 3) and found.folder.name == found.digest and found.seconds > 0
     assert seen[-1] == ("distances", 3, 3, "done")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from knot_runner import provenance
 from knot_runner.composing.job import ComposedJob
+from knot_runner.config.plugins import load_plugins
 from knot_runner.report import render
 from knot_runner.report.figures import registry as figures
 from knot_runner.report.output import output
@@ -65,6 +66,7 @@ def show_partition(job: ComposedJob) -> None:
 
 def show(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
     """Whichever of the two the preset has."""
+    load_plugins(jobs[0].settings.plugins)  # the runs may have been found, or made by other processes
     is_figure = (jobs[0].settings.report or {}).get("kind") in figures.FIGURES
     (show_figure if is_figure else show_table)(name, jobs, command, keep)
 

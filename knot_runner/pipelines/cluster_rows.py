@@ -38,7 +38,7 @@ def measured_row(
     own = _part(found, everyone, cluster)
     logits, labels = own.logits.double().numpy(), own.labels.numpy()
     classes = logits.shape[1]
-    losses = [metrics.mean_cross_entropy(logits, labels, heat) if len(labels) else 0.0 for heat in (1.0, temperature)]
+    losses = [metrics.mean_cross_entropy(logits, labels, value) if len(labels) else 0.0 for value in (1.0, temperature)]
     row: LogRow = {
         "confusion": metrics.confusion(logits.argmax(1), labels, classes).tolist(),
         "loss": losses[0],

@@ -38,19 +38,19 @@ NOT_IN_KEY = ("name", "target", "stop_at_target", "clustering")
 class ClusterWork:
     """What clusters are trained with."""
 
-    errand: RunContext
-    ground: Setup
+    context: RunContext
+    setup: Setup
     method: FederatedMethod
     engine: Engine
 
     @property
     def store(self) -> Store:
-        return self.errand.store
+        return self.context.store
 
     @property
     def folder(self) -> Path:
         """Where the run keeps its commits until all clusters are finished."""
-        return self.errand.folder / "training"
+        return self.context.folder / "training"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def train_clusters(work: ClusterWork, clusters: list[Population]) -> list[Finish
                 locks.enter_context(store.lock(CLUSTERS_STAGE, key))
         missing = {key: cluster for key, cluster in by_key.items() if store.find(CLUSTERS_STAGE, key) is None}
         if len(missing) < len(by_key):
-            work.errand.say(f"{len(by_key) - len(missing)} of {len(by_key)} clusters have been trained before")
+            work.context.note(f"{len(by_key) - len(missing)} of {len(by_key)} clusters have been trained before")
         if missing:
             _train_missing(work, missing)
     shutil.rmtree(work.folder, ignore_errors=True)
@@ -84,7 +84,7 @@ def train_clusters(work: ClusterWork, clusters: list[Population]) -> list[Finish
 
 def cluster_key(work: ClusterWork, cluster: Population) -> str:
     """Content address of the cluster's training."""
-    settings, task = work.errand.settings, work.ground.task
+    settings, task = work.context.settings, work.setup.task
     hardware, name = settings.hardware, work.engine.name
     rows = hashlib.sha256()
     for client in cluster.clients:
@@ -99,16 +99,16 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
         "engine": [name, hardware.precision, hardware.stack if name == "stacked" else None],
         "clients": [len(cluster.train), list(cluster.clients), rows.hexdigest()],
     }
-    parts = {"training": dataclasses.asdict(settings.training), "method": dataclasses.asdict(work.errand.hp)}
+    parts = {"training": dataclasses.asdict(settings.training), "method": dataclasses.asdict(work.context.hp)}
     used = {name: {key: value for key, value in own.items() if key not in NOT_IN_KEY} for name, own in parts.items()}
     return digest({**plain, **used})
 
 
 def _train_missing(work: ClusterWork, missing: dict[str, Population]) -> None:
     """All rounds of clusters that are not finished, and their artefacts; call under their locks."""
-    hp, clusters = work.errand.hp, list(missing.values())
+    hp, clusters = work.context.hp, list(missing.values())
     method = per_cluster(work.method, clusters)
-    everyone = work.ground.population.cluster([client for cluster in clusters for client in cluster.clients])
+    everyone = work.setup.population.cluster([client for cluster in clusters for client in cluster.clients])
 
     def observe(
         state: FederatedState, requests: list[LocalTraining], trained: list[Trained], round: int, measured: bool
@@ -116,15 +116,15 @@ def _train_missing(work: ClusterWork, missing: dict[str, Population]) -> None:
         parts = [cluster_rows.local_row(cluster, requests, trained) for cluster in clusters]
         if not measured:
             return {"parts": parts}
-        found = scores.predict_test(method, hp, state, everyone, work.ground.test.labels, work.engine)
+        found = scores.predict_test(method, hp, state, everyone, work.setup.test.labels, work.engine)
         scores.check_logits(found, round)
-        heat, points = scores.evaluation_temperature(hp, round), work.ground.task.coordinates
+        temperature, points = scores.evaluation_temperature(hp, round), work.setup.task.coordinates
         for row, cluster in zip(parts, clusters, strict=True):
-            row |= cluster_rows.measured_row(found, everyone, cluster, heat, points)
+            row |= cluster_rows.measured_row(found, everyone, cluster, temperature, points)
         return {"parts": parts, "accuracy": cluster_rows.clusters_accuracy(parts)}
 
-    course = RoundLoop(method, everyone, digest(list(missing)), work.folder, observe)
-    rounds = RoundLog(work.errand, work.engine, course)
+    loop = RoundLoop(method, everyone, digest(list(missing)), work.folder, observe)
+    rounds = RoundLog(work.context, work.engine, loop)
     state = rounds.run(method.init(hp, everyone))
     for number, (key, cluster) in enumerate(missing.items()):
         _write(work.store, key, cluster, cluster_state(state, number), _rows_of(rounds.rows, number))

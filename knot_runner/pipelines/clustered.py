@@ -32,19 +32,19 @@ class Grouping:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def group_clients(errand: RunContext, ground: Setup) -> Grouping:
+def group_clients(context: RunContext, setup: Setup) -> Grouping:
     """Distances and clusters, before anything is trained. Raises :class:`UserError`."""
-    settings, spec = errand.settings, errand.hp.clustering
-    _check(errand, ground)
+    settings, spec = context.settings, context.hp.clustering
+    _check(context, setup)
     if spec.graph == "none":
-        found, seconds, notes = clustering.one_cluster(len(ground.population)), {}, []
+        found, seconds, notes = clustering.one_cluster(len(setup.population)), {}, []
     else:
-        sets = matrix.labelled(errand, spec.otdd, ground.task, ground.partition.train, settings.seed)
-        between = matrix.compute_distances(errand, sets, ground.partition.names, spec.otdd, ground.task.digest)
+        sets = matrix.labelled(context, spec.otdd, setup.task, setup.partition.train, settings.seed)
+        between = matrix.compute_distances(context, sets, setup.partition.names, spec.otdd, setup.task.digest)
         found = clustering.cluster(between.matrix, spec, keyed(settings.seed, "clustering"))
-        seconds, notes = {"distances": round(between.seconds, 2)}, matrix.subsample_note(spec.otdd, ground.partition)
+        seconds, notes = {"distances": round(between.seconds, 2)}, matrix.subsample_note(spec.otdd, setup.partition)
     sizes = [len(members) for members in found.members]
-    planted = clustering.adjusted_rand(found.labels, ground.partition.groups) if spec.graph != "none" else None
+    planted = clustering.adjusted_rand(found.labels, setup.partition.groups) if spec.graph != "none" else None
     facts = {
         "graph": spec.graph,
         "count": len(sizes),
@@ -53,46 +53,46 @@ def group_clients(errand: RunContext, ground: Setup) -> Grouping:
         "ari": planted,
         "eigenvalues": found.eigenvalues,
     }
-    return Grouping(found, facts, [*notes, *found.notes, *_few(errand, sizes)], seconds)
+    return Grouping(found, facts, [*notes, *found.notes, *_few(context, sizes)], seconds)
 
 
 def learn(
     grouping: Grouping,
-    errand: RunContext,
-    ground: Setup,
+    context: RunContext,
+    setup: Setup,
     method: FederatedMethod,
     engine: Engine,
 ) -> TrainingResult:
     """The method in each cluster by itself; rows, state and model of all of them together."""
-    clusters = [ground.population.cluster(members) for members in grouping.clusters.members]
-    finished = train_clusters(ClusterWork(errand, ground, method, engine), clusters)
+    clusters = [setup.population.cluster(members) for members in grouping.clusters.members]
+    finished = train_clusters(ClusterWork(context, setup, method, engine), clusters)
     rows = merged([one.rows for one in finished], clusters)
-    write_atomic(errand.folder / "rounds.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+    write_atomic(context.folder / "rounds.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     for row in rows:
-        errand.log(scalars(row))
+        context.log(scalars(row))
     facts = {"clusters": grouping.facts | {"artefacts": [one.key for one in finished]}}
     states = joint_state([one.state for one in finished])
     return TrainingResult(per_cluster(method, clusters), states, rows, facts, grouping.seconds)
 
 
-def _check(errand: RunContext, ground: Setup) -> None:
+def _check(context: RunContext, setup: Setup) -> None:
     """Raises :class:`UserError` for settings that no distances can help."""
-    if isinstance(errand.settings.partition, Centralised):
+    if isinstance(context.settings.partition, Centralised):
         raise UserError(
             "method.clustering: partition=centralised has one client, and clusters are of several; "
             "partition=pairs, or method.clustering=null, would fit"
         )
-    if errand.settings.training.stop_at_target:
+    if context.settings.training.stop_at_target:
         raise UserError(
             "training.stop_at_target: a cluster's rounds do not depend on the other clusters, so none ends early; "
             "false is right"
         )
-    clustering.check_clustering(errand.hp.clustering, len(ground.population))
+    clustering.check_clustering(context.hp.clustering, len(setup.population))
 
 
-def _few(errand: RunContext, sizes: list[int]) -> list[str]:
+def _few(context: RunContext, sizes: list[int]) -> list[str]:
     """A note where a cluster has fewer clients than a round would take."""
-    asked = errand.settings.training.participants
+    asked = context.settings.training.participants
     small = sum(size < asked for size in sizes)
     if isinstance(asked, float) or not small:
         return []

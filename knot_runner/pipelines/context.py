@@ -28,7 +28,7 @@ Progress = Callable[[str, int, int, str], None]
 #: one row of numbers, for the tracker
 Log = Callable[[dict[str, Any]], None]
 #: one line for the user
-_Say = Callable[[str], None]
+Note = Callable[[str], None]
 
 
 def transport_libraries(hp: Any) -> list[str]:
@@ -71,16 +71,16 @@ class RunInputs:
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run to carry out: settings, the method's own settings, the run's folder, whom to tell, and its means."""
+    """One run: its settings, those of its method, its folder, callbacks for progress and notes, and services."""
 
     settings: Settings
     hp: Any
     folder: Path
     config_yaml: str
     run_id: str
-    watch: Progress
-    say: _Say
-    means: Services = Services()
+    progress: Progress
+    note: Note
+    services: Services = Services()
     #: with it, stages in the store that other code made are made anew
     code: str | None = None
     #: a finished run that was made from other data is shown as it is

@@ -42,26 +42,26 @@ class Clients:
     rows: list[np.ndarray]
 
 
-def run_coreset(errand: RunContext) -> dict[str, Any]:
+def run_coreset(context: RunContext) -> dict[str, Any]:
     """The whole run; the result's content. Raises :class:`UserError`."""
     began = time.monotonic()
-    settings, hp = errand.settings, errand.hp
-    prepare_cpu_device(settings.hardware, errand.say)
-    seen = inspect_coreset(errand)
+    settings, hp = context.settings, context.hp
+    prepare_cpu_device(settings.hardware, context.note)
+    seen = inspect_coreset(context)
     task, partition = seen.task, seen.partition
     for note in seen.notes:
-        errand.say(note)
-    write_atomic(errand.folder / "config.yaml", errand.config_yaml)
-    space = encoding.space(errand, hp.encoder, task)
+        context.note(note)
+    write_atomic(context.folder / "config.yaml", context.config_yaml)
+    space = encoding.space(context, hp.encoder, task)
     clients = Clients(space.points(task.train), partition.train)
-    course = _Course(errand, clients, task.digest)
+    course = _Course(context, clients, task.digest)
     points = course.run()
     facts = _measure(points, clients, task, settings.seed)
     labels = nearest_labels(points, clients.points, task.train.labels)
-    keep(errand, space, points, {"labels": torch.from_numpy(labels)})
+    keep(context, space, points, {"labels": torch.from_numpy(labels)})
     descended = round(sum(row["seconds"] for row in course.rows), 2)
     return {
-        **describe_coresets(errand, seen),
+        **describe_coresets(context, seen),
         "kind": "coreset",
         "losses": [row["loss"] for row in course.rows],
         **facts,
@@ -71,10 +71,10 @@ def run_coreset(errand: RunContext) -> dict[str, Any]:
     }
 
 
-def inspect_coreset(errand: RunContext) -> RunInputs:
-    """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
-    settings, hp = errand.settings, errand.hp
-    task = errand.means.images(settings.task, errand.data_root)
+def inspect_coreset(context: RunContext) -> RunInputs:
+    """What the run reads, and notes on it. Raises :class:`UserError`."""
+    settings, hp = context.settings, context.hp
+    task = context.services.images(settings.task, context.data_root)
     partition = make_partition(settings.partition, task, settings.seed)
     if hp.participants > len(partition.train):
         raise UserError(
@@ -88,14 +88,14 @@ def inspect_coreset(errand: RunContext) -> RunInputs:
 class _Course:
     """The epochs of one run: their log (``rows``) and when to commit."""
 
-    def __init__(self, errand: RunContext, clients: Clients, data: str) -> None:
-        self.errand, self.clients = errand, clients
-        self.commits = Commits(errand.folder, data, errand.say, errand.code)
+    def __init__(self, context: RunContext, clients: Clients, data: str) -> None:
+        self.context, self.clients = context, clients
+        self.commits = Commits(context.folder, data, context.note, context.code)
         self.rows: list[dict[str, Any]] = []
 
     def run(self) -> np.ndarray:
         """All epochs from the last commit on; the points [K, d]."""
-        hp, seed = self.errand.hp, self.errand.settings.seed
+        hp, seed = self.context.hp, self.context.settings.seed
         commit, self.rows = self.commits.resume()
         fresh = begin(hp, self.clients.points.shape[1], seed, "coreset")
         state = fresh if commit.step < 0 else _from_tensors(commit.tensors, commit.step + 1)
@@ -103,11 +103,11 @@ class _Course:
             began = time.monotonic()
             state, row = advance_epoch(hp, seed, state, self.clients, epoch)
             self.rows.append(row | {"seconds": time.monotonic() - began})
-            self.errand.log({"epoch": epoch, "loss": row["loss"]})
-            self.errand.watch("epochs", epoch + 1, hp.epochs, f"distance {row['loss']:.3f}")
+            self.context.log({"epoch": epoch, "loss": row["loss"]})
+            self.context.progress("epochs", epoch + 1, hp.epochs, f"distance {row['loss']:.3f}")
             if epoch + 1 == hp.epochs or self.commits.due():
                 self.commits.save(epoch, as_tensors(state), self.rows)
-        self.errand.watch("epochs", 1, 1, "done")
+        self.context.progress("epochs", 1, 1, "done")
         return state.points
 
 
@@ -173,26 +173,26 @@ def as_tensors(state: Descent) -> dict[str, Tensor]:
     return {name: torch.from_numpy(value) for name, value in arrays.items()}
 
 
-def keep(errand: RunContext, space: encoding.Space, points: np.ndarray, more: dict[str, Tensor]) -> None:
+def keep(context: RunContext, space: encoding.Space, points: np.ndarray, more: dict[str, Tensor]) -> None:
     """``coreset.safetensors``: the points as they are and as images, with ``more``."""
     tensors = {"points": torch.from_numpy(space.images(points)).flatten(1), "codes": torch.from_numpy(points)}
-    write_atomic(errand.folder / "coreset.safetensors", save_bytes(tensors | more))
+    write_atomic(context.folder / "coreset.safetensors", save_bytes(tensors | more))
 
 
-def describe_coresets(errand: RunContext, seen: RunInputs) -> dict[str, Any]:
+def describe_coresets(context: RunContext, seen: RunInputs) -> dict[str, Any]:
     """What the results of both kinds of coreset say."""
     task, partition = seen.task, seen.partition
     return {
         # transport is solved on the CPU
-        **errand.describe(task.digest, task.source, torch.device("cpu"), task.files),
+        **context.describe(task.digest, task.source, torch.device("cpu"), task.files),
         "status": "done",
-        "points": errand.hp.points,
+        "points": context.hp.points,
         "shape": list(task.shape),
         "clients": len(partition.train),
         "datasets": {"train": sum(len(rows) for rows in partition.train), "test": len(task.test)},
         "labels": {"names": task.classes, "coordinates": task.coordinates},
         "label_counts": seen.counts.record(),
-        "distance": errand.hp.distance,
+        "distance": context.hp.distance,
     }
 
 

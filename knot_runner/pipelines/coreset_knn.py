@@ -35,25 +35,25 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
 
-def run_coreset_knn(errand: RunContext) -> dict[str, Any]:
+def run_coreset_knn(context: RunContext) -> dict[str, Any]:
     """The whole run; the result's content. Raises :class:`UserError`."""
     began = time.monotonic()
-    settings, hp = errand.settings, errand.hp
-    prepare_cpu_device(settings.hardware, errand.say)
-    whole, held, seen = _read(errand)
+    settings, hp = context.settings, context.hp
+    prepare_cpu_device(settings.hardware, context.note)
+    whole, held, seen = _read(context)
     task, partition = seen.task, seen.partition
     for note in seen.notes:
-        errand.say(note)
-    write_atomic(errand.folder / "config.yaml", errand.config_yaml)
-    space = encoding.space(errand, hp.encoder, whole, held)
+        context.note(note)
+    write_atomic(context.folder / "config.yaml", context.config_yaml)
+    space = encoding.space(context, hp.encoder, whole, held)
     clients = Clients(space.points(task.train), partition.train)
-    points, rows = _coresets(errand, clients, whole.digest)
+    points, rows = _coresets(context, clients, whole.digest)
     labels, owners = _labelled(points, clients, task.train.labels)
     facts = _classify(np.concatenate(points), labels, space.points(task.test), task, partition)
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
-    keep(errand, space, np.concatenate(points), more)
+    keep(context, space, np.concatenate(points), more)
     return {
-        **describe_coresets(errand, seen),
+        **describe_coresets(context, seen),
         "kind": "knn",
         "data": whole.digest,
         **facts,
@@ -66,15 +66,15 @@ def run_coreset_knn(errand: RunContext) -> dict[str, Any]:
     }
 
 
-def inspect_coreset_knn(errand: RunContext) -> RunInputs:
-    """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
-    return _read(errand)[2]
+def inspect_coreset_knn(context: RunContext) -> RunInputs:
+    """What the run reads, and notes on it. Raises :class:`UserError`."""
+    return _read(context)[2]
 
 
-def _read(errand: RunContext) -> tuple[ImageTask, np.ndarray, RunInputs]:
+def _read(context: RunContext) -> tuple[ImageTask, np.ndarray, RunInputs]:
     """All images; the rows (ascending) that the encoder is trained on; and the clients' part."""
-    settings, hp = errand.settings, errand.hp
-    whole = errand.means.images(settings.task, errand.data_root)
+    settings, hp = context.settings, context.hp
+    whole = context.services.images(settings.task, context.data_root)
     held, rest = split(hp, len(whole.train), settings.seed)
     task = dataclasses.replace(whole, train=whole.train.take(rest))
     partition = make_partition(settings.partition, task, settings.seed)
@@ -105,19 +105,19 @@ def _split_note(hp: CoresetKnnSettings, held: np.ndarray, rest: np.ndarray) -> s
     return f"encoder {hp.encoder.name}: {len(held)} training images are its own, clients get the other {len(rest)}"
 
 
-def _coresets(errand: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+def _coresets(context: RunContext, clients: Clients, data: str) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
     """The coreset [K, d] of each client, from the last commit on; and the log, a row per client."""
-    commits, count = Commits(errand.folder, data, errand.say, errand.code), len(clients.rows)
+    commits, count = Commits(context.folder, data, context.note, context.code), len(clients.rows)
     commit, rows = commits.resume()
     points = [commit.tensors["points"][client].numpy() for client in range(commit.step + 1)]
     for client in range(commit.step + 1, count):
         began = time.monotonic()
-        coreset, loss = own_coreset(errand.hp, errand.settings.seed, clients, client)
+        coreset, loss = own_coreset(context.hp, context.settings.seed, clients, client)
         points.append(coreset)
         rows.append({"client": client, "loss": loss, "seconds": time.monotonic() - began})
-        errand.log({"client": client, "loss": loss})
+        context.log({"client": client, "loss": loss})
         commits.save(client, {"points": torch.from_numpy(np.stack(points))}, rows)
-        errand.watch("coresets", client + 1, count, f"distance {loss:.3f}")
+        context.progress("coresets", client + 1, count, f"distance {loss:.3f}")
     return points, rows
 
 

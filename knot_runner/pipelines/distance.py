@@ -30,27 +30,27 @@ MAX_KEPT = 50_000
 Made = TypeVar("Made")
 
 
-def run_distance(errand: RunContext) -> dict[str, Any]:
+def run_distance(context: RunContext) -> dict[str, Any]:
     """Draw the samples, measure their distance both ways, keep the moving measure. Raises :class:`UserError`."""
     began = time.monotonic()
-    settings = errand.settings
-    device = prepare_cpu_device(settings.hardware, errand.say)
-    write_atomic(errand.folder / "config.yaml", errand.config_yaml)
+    settings = context.settings
+    device = prepare_cpu_device(settings.hardware, context.note)
+    write_atomic(context.folder / "config.yaml", context.config_yaml)
     task = draw_gaussians(settings.task, settings.seed)
     with warnings_apart("always", RuntimeWarning) as raised:
-        bare, traced, exact, seconds = _measured(errand, task)
-    notes = [*inspect_distance(errand).notes, *dict.fromkeys(str(warning.message) for warning in raised)]
+        bare, traced, exact, seconds = _measured(context, task)
+    notes = [*inspect_distance(context).notes, *dict.fromkeys(str(warning.message) for warning in raised)]
     for note in notes:
-        errand.say(note)
+        context.note(note)
     for row in _course(traced):
-        errand.log(row)
-    write_atomic(errand.folder / "measures.safetensors", save_bytes(_kept(task, traced.measures)))
+        context.log(row)
+    write_atomic(context.folder / "measures.safetensors", save_bytes(_kept(task, traced.measures)))
     return {
-        **errand.describe(task.digest, settings.task.source, device),
+        **context.describe(task.digest, settings.task.source, device),
         "kind": "distance",
         "status": "done",
-        "mode": errand.hp.fedwad.mode,
-        "iterations": errand.hp.fedwad.iterations,
+        "mode": context.hp.fedwad.mode,
+        "iterations": context.hp.fedwad.iterations,
         "samples": [len(task.first), len(task.second)],
         "ratio": settings.task.ratio,
         "dimension": settings.task.dimension,
@@ -68,7 +68,7 @@ def run_distance(errand: RunContext) -> dict[str, Any]:
 
 
 def _measured(
-    errand: RunContext, task: Gaussians
+    context: RunContext, task: Gaussians
 ) -> tuple[FederatedDistance, FederatedDistance, float, dict[str, float]]:
     """FedWaD bare and traced, the exact distance, and the seconds of the first and the last.
 
@@ -76,14 +76,14 @@ def _measured(
     the course, and once for its time. In exact mode the course is free, and one run serves for both.
     """
     samples = Measure(task.first), Measure(task.second)
-    options = started(errand.hp.fedwad, samples[0].size)
-    federated = partial(distance_between, *samples, options, partial(distance_draws, errand.settings.seed))
+    options = started(context.hp.fedwad, samples[0].size)
+    federated = partial(distance_between, *samples, options, partial(distance_draws, context.settings.seed))
     wasserstein(Measure(task.first[:1]), samples[1])  # a first call is slower, which would count at ten points
-    traced, seconds = _timed(errand.watch, "federated distance", partial(federated, trace=True))
+    traced, seconds = _timed(context.progress, "federated distance", partial(federated, trace=True))
     bare = traced
     if options.mode == "approximate" or options.privacy:
-        bare, seconds = _timed(errand.watch, "federated distance, bare", federated)
-    exact, central = _timed(errand.watch, "exact distance", partial(wasserstein, *samples))
+        bare, seconds = _timed(context.progress, "federated distance, bare", federated)
+    exact, central = _timed(context.progress, "exact distance", partial(wasserstein, *samples))
     return bare, traced, exact, {"federated": seconds, "exact": central}
 
 
@@ -121,10 +121,10 @@ def _course(traced: FederatedDistance) -> list[dict[str, float]]:
     ]
 
 
-def inspect_distance(errand: RunContext) -> RunInputs:
-    """Nothing is read; what is to be said of the settings."""
+def inspect_distance(context: RunContext) -> RunInputs:
+    """Nothing is read; notes on the settings."""
     note = "The course is that of a traced run, which releases more than the epsilon of the run itself pays."
-    return RunInputs(None, None, None, [note] if errand.hp.fedwad.privacy is not None else [])
+    return RunInputs(None, None, None, [note] if context.hp.fedwad.privacy is not None else [])
 
 
 def _kept(task: Gaussians, measures: tuple[Measure, ...]) -> dict[str, Tensor]:

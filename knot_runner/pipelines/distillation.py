@@ -27,28 +27,28 @@ from knot_runner.provenance import made_by
 from knot_runner.util.files import refused, write_atomic
 
 
-def run_distillation(errand: RunContext) -> dict[str, Any]:
+def run_distillation(context: RunContext) -> dict[str, Any]:
     """Teachers, soft labels, distillation, evaluation; the result's content. Raises :class:`UserError`."""
-    settings, hp, folder, say = errand.settings, errand.hp, errand.folder, errand.say
+    settings, hp, folder, say = context.settings, context.hp, context.folder, context.note
     began = time.monotonic()
-    store = errand.store
-    data_root = errand.data_root
+    store = context.store
+    data_root = context.data_root
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(
-            errand.means.executor(store, settings.hardware, data_root, settings.plugins, errand.watch)
+            context.services.executor(store, settings.hardware, data_root, settings.plugins, context.progress)
         )
-        task = errand.means.texts(settings.task, data_root)
+        task = context.services.texts(settings.task, data_root)
         counts = of_texts(task)
         wants_bias = not isinstance(hp, KnotSettings) or needs_bias(hp.weighting)
         federation = make_federation(settings, task, store, data_root, hp.bias if wants_bias else None)
-        notes = _notes(errand, task, counts, federation.notes)
+        notes = _notes(context, task, counts, federation.notes)
         for note in notes:
             say(note)
         METHODS[settings.method["algorithm"]].init(hp, federation)  # the last of what the input can get wrong
-        head = _describe(errand, task, counts, executor)
-        write_atomic(folder / "config.yaml", errand.config_yaml)
+        head = _describe(context, task, counts, executor)
+        write_atomic(folder / "config.yaml", context.config_yaml)
         try:
-            state = advance_stages(errand, federation, executor)
+            state = advance_stages(context, federation, executor)
         except DivergedError as problem:
             say(str(problem))
             return {**head, "status": "diverged", "metrics": {}, "notes": [*notes, str(problem)]}
@@ -69,29 +69,30 @@ def run_distillation(errand: RunContext) -> dict[str, Any]:
     }
 
 
-def inspect_distillation(errand: RunContext) -> RunInputs:
-    """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
-    task = errand.means.texts(errand.settings.task, errand.data_root)
-    counts, weights = of_texts(task), weights_notes(errand.settings.model, task, errand.data_root)
-    return RunInputs(task, None, counts, _notes(errand, task, counts, weights))
+def inspect_distillation(context: RunContext) -> RunInputs:
+    """What the run reads, and notes on it. Raises :class:`UserError`."""
+    task = context.services.texts(context.settings.task, context.data_root)
+    counts, weights = of_texts(task), weights_notes(context.settings.model, task, context.data_root)
+    return RunInputs(task, None, counts, _notes(context, task, counts, weights))
 
 
-def _notes(errand: RunContext, task: TextTask, counts: Counts, weights: list[str]) -> list[str]:
-    return [*task.notes, *counts.warnings(errand.settings.training.local.batch), *weights]
+def _notes(context: RunContext, task: TextTask, counts: Counts, weights: list[str]) -> list[str]:
+    return [*task.notes, *counts.warnings(context.settings.training.local.batch), *weights]
 
 
-def advance_stages(errand: RunContext, federation: Federation, executor: Executor) -> dict[str, Any]:
+def advance_stages(context: RunContext, federation: Federation, executor: Executor) -> dict[str, Any]:
     """Plan, execute, fold and commit, round by round, until the method plans nothing more. Returns its state."""
-    hp, method = errand.hp, METHODS[errand.settings.method["algorithm"]]
-    checkpoint = Checkpoint(errand.folder)
+    hp, method = context.hp, METHODS[context.settings.method["algorithm"]]
+    checkpoint = Checkpoint(context.folder)
     commit = checkpoint.load()
     if commit.problem:
-        errand.say(commit.problem)
+        context.note(commit.problem)
     data = federation.data
     same_data = commit.step < 0 or commit.values.get("data") == data
     if not same_data:
-        errand.say(OTHER_DATA)
-    if not (same_data and _all_there(commit.values, executor.place.store) and stands(commit, errand.code, errand.say)):
+        context.note(OTHER_DATA)
+    complete = same_data and _all_there(commit.values, executor.place.store)
+    if not (complete and stands(commit, context.code, context.note)):
         checkpoint.clear()  # the data changed, or artefacts were deleted: what was committed no longer stands
         commit = checkpoint.load()
     state = commit.values["state"] if commit.step >= 0 else method.init(hp, federation)
@@ -100,11 +101,11 @@ def advance_stages(errand: RunContext, federation: Federation, executor: Executo
         artefacts = executor(requests)
         state, diagnostics = method.fold(hp, state, federation, round, requests, artefacts)
         row = {"round": round, **diagnostics}
-        checkpoint.save(round, {}, {"data": data, "state": state, **made_by(errand.settings.plugins)}, [row])
-        errand.log(row)
+        checkpoint.save(round, {}, {"data": data, "state": state, **made_by(context.settings.plugins)}, [row])
+        context.log(row)
         for artefact in artefacts:
             for epoch in artefact.info.get("epochs", []):
-                errand.log({artefact.info["title"]: epoch})
+                context.log({artefact.info["title"]: epoch})
         round += 1
     return state
 
@@ -114,14 +115,14 @@ def _all_there(values: dict[str, Any], store: Store) -> bool:
     return all(store.find(*name.split("/")) is not None for name in names)
 
 
-def _describe(errand: RunContext, task: TextTask, counts: Counts, executor: Executor) -> dict[str, Any]:
+def _describe(context: RunContext, task: TextTask, counts: Counts, executor: Executor) -> dict[str, Any]:
     """What a result says about itself, whatever becomes of the run."""
     return {
-        **errand.describe(
+        **context.describe(
             task.digest,
             task.source,
             executor.place.device,
-            [*task.files, *model_files(errand.settings.model, errand.data_root)],
+            [*task.files, *model_files(context.settings.model, context.data_root)],
         ),
         "datasets": {
             name: {"role": data.role, **{split: len(part.texts) for split, part in data.splits.items()}}

@@ -74,15 +74,15 @@ class Space:
 
 
 def encoded(
-    errand: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
+    context: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Points [N, d] float64 of all training and of all test images, in the :func:`space` of ``spec``."""
-    found = space(errand, spec, task, train_rows)
+    found = space(context, spec, task, train_rows)
     return found.points(task.train), found.points(task.test)
 
 
 def space(
-    errand: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
+    context: RunContext, spec: EncoderSettings | None, task: ImageTask, train_rows: np.ndarray | None = None
 ) -> Space:
     """Normalised pixels for ``spec`` None; else codes of the autoencoder, trained on ``train_rows`` of the training
     images (None = all) for ``spec.epochs`` epochs of Adam on the mean squared error of normalised pixels, on the CPU.
@@ -93,9 +93,9 @@ def space(
     plain = Space(task.shape, task.mean, task.std)
     if spec is None:
         return plain
-    model = _initial(spec, task.shape, errand.settings.seed)
+    model = _initial(spec, task.shape, context.settings.seed)
     if spec.epochs:
-        model.load_state_dict(_trained(errand, spec, task, train_rows, model, plain).tensors())
+        model.load_state_dict(_trained(context, spec, task, train_rows, model, plain).tensors())
     return Space(task.shape, task.mean, task.std, model.eval())
 
 
@@ -105,7 +105,7 @@ def _initial(spec: EncoderSettings, shape: tuple[int, int, int], seed: int) -> A
 
 
 def _trained(
-    errand: RunContext,
+    context: RunContext,
     spec: EncoderSettings,
     task: ImageTask,
     rows: np.ndarray | None,
@@ -114,26 +114,26 @@ def _trained(
 ) -> Artefact:
     """The artefact with the trained weights; ``model``: as initialised, trained in place if there is none yet."""
     images = task.train if rows is None else task.train.take(rows)
-    settings = errand.settings
+    settings = context.settings
     about = {"spec": spec, "data": images.digest, "mean": task.mean, "std": task.std, "seed": settings.seed}
     key = digest({**about, "threads": settings.hardware.threads})
-    store = errand.store
+    store = context.store
     with store.lock(ENCODER_STAGE, key):
         found = store.find(ENCODER_STAGE, key)
         if found is None:
             began = time.monotonic()
-            losses = _train(errand, spec, model, torch.from_numpy(plain.normalised(images, np.float32)))
+            losses = _train(context, spec, model, torch.from_numpy(plain.normalised(images, np.float32)))
             info = {"images": len(images), "losses": losses, "seconds": round(time.monotonic() - began, 2)}
             found = store.put(ENCODER_STAGE, key, model.state_dict(), info)
     return found
 
 
-def _train(errand: RunContext, spec: EncoderSettings, model: Autoencoder, pixels: Tensor) -> list[float]:
+def _train(context: RunContext, spec: EncoderSettings, model: Autoencoder, pixels: Tensor) -> list[float]:
     """Train ``model`` in place on ``pixels`` [N, C, H, W] in batches of a keyed order; the mean loss of each epoch."""
     optimiser = torch.optim.Adam(model.parameters(), lr=spec.lr)
     losses = []
     for epoch in range(spec.epochs):
-        order = torch.randperm(len(pixels), generator=generator(errand.settings.seed, ENCODER_STAGE, "order", epoch))
+        order = torch.randperm(len(pixels), generator=generator(context.settings.seed, ENCODER_STAGE, "order", epoch))
         total = 0.0
         for rows in order.split(spec.batch):
             batch = pixels[rows]
@@ -145,5 +145,5 @@ def _train(errand: RunContext, spec: EncoderSettings, model: Autoencoder, pixels
         losses.append(total / len(pixels))
         if not math.isfinite(losses[-1]):
             raise UserError(f"encoder.lr: {spec.lr} makes training diverge in epoch {epoch}; a smaller one is right")
-        errand.watch("encoder", epoch + 1, spec.epochs, f"error {losses[-1]:.4f}")
+        context.progress("encoder", epoch + 1, spec.epochs, f"error {losses[-1]:.4f}")
     return losses

@@ -25,81 +25,81 @@ from knot_runner.pipelines.setup import Setup, client_counts, make_setup
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic, write_json
 
-#: (errand, ground, method, engine) -> what was learnt
+#: (context, setup, method, engine) -> what was outcome
 Learn = Callable[[RunContext, Setup, FederatedMethod, Engine], TrainingResult]
 
 
-def run_federated(errand: RunContext) -> dict[str, Any]:
+def run_federated(context: RunContext) -> dict[str, Any]:
     """The whole federated run, of all clients together or of clusters of them; the result's content.
 
     Raises :class:`UserError`.
     """
     began = time.monotonic()
-    hp = errand.hp
+    hp = context.hp
     if hp.algorithm not in FEDERATED:
         raise UserError(f"method.algorithm: no algorithm {hp.algorithm!r}{nearest(hp.algorithm, FEDERATED)}")
-    ground = make_setup(errand)
+    setup = make_setup(context)
     method = FEDERATED[hp.algorithm]
-    start = method.init(hp, ground.population)  # whether the method fits is known before anything is measured
-    notes = ground.notes
+    start = method.init(hp, setup.population)  # whether the method fits is known before anything is measured
+    notes = setup.notes
     for note in notes:
-        errand.say(note)
+        context.note(note)
     learn: Learn = functools.partial(_learn, start)
     if hp.clustering is not None:
         from knot_runner.pipelines import clustered  # scikit-learn and the distances, which others do without
 
-        grouping = clustered.group_clients(errand, ground)
+        grouping = clustered.group_clients(context, setup)
         notes += grouping.notes
         for note in grouping.notes:
-            errand.say(note)
+            context.note(note)
         learn = functools.partial(clustered.learn, grouping)
-    result = _train(errand, ground, method, learn, notes)
+    result = _train(context, setup, method, learn, notes)
     return {**result, "seconds": {"total": round(time.monotonic() - began, 2), **result["seconds"]}}
 
 
-def inspect_federated(errand: RunContext) -> RunInputs:
-    """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
-    ground = make_setup(errand)
-    return RunInputs(ground.task, ground.partition, ground.counts, ground.notes)
+def inspect_federated(context: RunContext) -> RunInputs:
+    """What the run reads, and notes on it. Raises :class:`UserError`."""
+    setup = make_setup(context)
+    return RunInputs(setup.task, setup.partition, setup.counts, setup.notes)
 
 
 def _train(
-    errand: RunContext, ground: Setup, method: FederatedMethod, learn: Learn, notes: list[str]
+    context: RunContext, setup: Setup, method: FederatedMethod, learn: Learn, notes: list[str]
 ) -> dict[str, Any]:
     """All that needs the engine; the result's content."""
-    settings = errand.settings
+    settings = context.settings
     with contextlib.ExitStack() as stack:
-        engine = errand.means.engine(settings.hardware, ground.blueprint, ground.data, ground.test, errand.say)
+        engine = context.services.engine(settings.hardware, setup.blueprint, setup.data, setup.test, context.note)
         stack.callback(engine.close)
-        errand.say(f"engine {engine.name}, {settings.hardware.precision}")
-        head = _describe(errand, ground, engine)
-        write_atomic(errand.folder / "config.yaml", errand.config_yaml)
-        write_json(errand.folder / "partition.json", client_counts(ground))
+        context.note(f"engine {engine.name}, {settings.hardware.precision}")
+        head = _describe(context, setup, engine)
+        write_atomic(context.folder / "config.yaml", context.config_yaml)
+        write_json(context.folder / "partition.json", client_counts(setup))
         try:
-            learnt = learn(errand, ground, method, engine)
+            outcome = learn(context, setup, method, engine)
         except DivergedError as problem:
-            errand.say(str(problem))
-            told = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)], "seconds": {}}
-            return {**head, "status": "diverged", **told}
-        summary = summarise(learnt.rows, settings.training.target)
-        _keep(errand, ground, learnt, engine)
-    seconds = {"rounds": round(sum(row["seconds"] for row in learnt.rows), 2), **learnt.seconds}
-    return {**head, "status": "done", **summary, **learnt.facts, "notes": notes, "seconds": seconds}
+            context.note(str(problem))
+            facts = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)], "seconds": {}}
+            return {**head, "status": "diverged", **facts}
+        summary = summarise(outcome.rows, settings.training.target)
+        _keep(context, setup, outcome, engine)
+    seconds = {"rounds": round(sum(row["seconds"] for row in outcome.rows), 2), **outcome.seconds}
+    return {**head, "status": "done", **summary, **outcome.facts, "notes": notes, "seconds": seconds}
 
 
 def _learn(
-    start: FederatedState, errand: RunContext, ground: Setup, method: FederatedMethod, engine: Engine
+    start: FederatedState, context: RunContext, setup: Setup, method: FederatedMethod, engine: Engine
 ) -> TrainingResult:
     """All clients together: one global model."""
-    observe = functools.partial(_observe, errand, ground, method, engine)
-    course = RoundLoop(method, ground.population, ground.task.digest, errand.folder, observe, errand.log)
-    rounds = RoundLog(errand, engine, course)
+    observe = functools.partial(_observe, context, setup, method, engine)
+    loop = RoundLoop(method, setup.population, setup.task.digest, context.folder, observe, context.log)
+    rounds = RoundLog(context, engine, loop)
     return TrainingResult(method, rounds.run(start), rounds.rows)
 
 
 def _observe(
-    errand: RunContext,
-    ground: Setup,
+    context: RunContext,
+    setup: Setup,
     method: FederatedMethod,
     engine: Engine,
     state: FederatedState,
@@ -111,10 +111,10 @@ def _observe(
     row = scores.local_facts(requests, trained)
     if not measured:
         return row
-    found = scores.predict_test(method, errand.hp, state, ground.population, ground.test.labels, engine)
+    found = scores.predict_test(method, context.hp, state, setup.population, setup.test.labels, engine)
     scores.check_logits(found, round)
-    heat = scores.evaluation_temperature(errand.hp, round)
-    return row | scores.score(found, ground.population, heat, ground.task.coordinates)
+    temperature = scores.evaluation_temperature(context.hp, round)
+    return row | scores.score(found, setup.population, temperature, setup.task.coordinates)
 
 
 def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any]:
@@ -134,28 +134,28 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
     }
 
 
-def _describe(errand: RunContext, ground: Setup, engine: Engine) -> dict[str, Any]:
+def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, Any]:
     return {
-        **errand.describe(ground.task.digest, ground.task.source, engine.device, ground.task.files),
+        **context.describe(setup.task.digest, setup.task.source, engine.device, setup.task.files),
         "kind": "federated",
-        "datasets": {"train": len(ground.task.train), "test": len(ground.task.test)},
-        "label_counts": ground.counts.record(),
-        "labels": {"names": ground.task.classes, "coordinates": ground.task.coordinates},
-        "clients": len(ground.population),
+        "datasets": {"train": len(setup.task.train), "test": len(setup.task.test)},
+        "label_counts": setup.counts.record(),
+        "labels": {"names": setup.task.classes, "coordinates": setup.task.coordinates},
+        "clients": len(setup.population),
         "engine": engine.name,
-        "precision": errand.settings.hardware.precision,
-        "model": ground.blueprint.spec.name,
-        "parameters": ground.population.layout.size,
+        "precision": context.settings.hardware.precision,
+        "model": setup.blueprint.spec.name,
+        "parameters": setup.population.layout.size,
     }
 
 
-def _keep(errand: RunContext, ground: Setup, learnt: TrainingResult, engine: Engine) -> None:
+def _keep(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> None:
     """The last predictions on all test images, and the final state, into the run's folder."""
-    found = scores.predict_test(learnt.method, errand.hp, learnt.state, ground.population, ground.test.labels, engine)
+    found = scores.predict_test(outcome.method, context.hp, outcome.state, setup.population, setup.test.labels, engine)
     probabilities = torch.softmax(found.logits.double(), 1).float()
     arrays = {"test.probabilities": probabilities, "test.labels": found.labels}
-    write_atomic(errand.folder / "predictions.safetensors", save_bytes(arrays))
-    write_atomic(errand.folder / "model.safetensors", save_bytes(named(ground.population, learnt.state)))
+    write_atomic(context.folder / "predictions.safetensors", save_bytes(arrays))
+    write_atomic(context.folder / "model.safetensors", save_bytes(named(setup.population, outcome.state)))
 
 
 def named(population: Population, state: FederatedState) -> dict[str, Tensor]:

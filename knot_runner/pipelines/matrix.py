@@ -50,22 +50,22 @@ class Distances:
     digest: str
 
 
-def run_matrix(errand: RunContext) -> dict[str, Any]:
+def run_matrix(context: RunContext) -> dict[str, Any]:
     """Read the images, measure every pair of clients or data sets. Raises :class:`UserError`."""
     began = time.monotonic()
-    device = prepare_cpu_device(errand.settings.hardware, errand.say)
-    otdd = errand.hp.otdd
-    seen = inspect_matrix(errand)
+    device = prepare_cpu_device(context.settings.hardware, context.note)
+    otdd = context.hp.otdd
+    seen = inspect_matrix(context)
     task, partition = seen.task, seen.partition
     for note in seen.notes:
-        errand.say(note)
-    write_atomic(errand.folder / "config.yaml", errand.config_yaml)
-    sets = labelled(errand, otdd, task, partition.train, errand.settings.seed)
-    found = compute_distances(errand, sets, partition.names, otdd, task.digest)
+        context.note(note)
+    write_atomic(context.folder / "config.yaml", context.config_yaml)
+    sets = labelled(context, otdd, task, partition.train, context.settings.seed)
+    found = compute_distances(context, sets, partition.names, otdd, task.digest)
     for first, second in itertools.combinations(range(len(sets)), 2):
-        errand.log({"first": first, "second": second, "distance": float(found.matrix[first, second])})
+        context.log({"first": first, "second": second, "distance": float(found.matrix[first, second])})
     return {
-        **errand.describe(task.digest, task.source, device, task.files),
+        **context.describe(task.digest, task.source, device, task.files),
         "kind": "matrix",
         "status": "done",
         "solver": otdd.solver,
@@ -81,29 +81,29 @@ def run_matrix(errand: RunContext) -> dict[str, Any]:
     }
 
 
-def inspect_matrix(errand: RunContext) -> RunInputs:
-    """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
-    task, partition = clients_data(errand)
+def inspect_matrix(context: RunContext) -> RunInputs:
+    """What the run reads, and notes on it. Raises :class:`UserError`."""
+    task, partition = clients_data(context)
     if len(partition.names) > MAX_LABELS:
         raise UserError(
             f"partition.clients: {len(partition.names)} are too many for method=dataset_distance; {MAX_LABELS}"
         )
-    counts = of_images(task, partition, alike=errand.settings.on_images)
-    notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(errand.hp.otdd, partition)]
+    counts = of_images(task, partition, alike=context.settings.on_images)
+    notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(context.hp.otdd, partition)]
     return RunInputs(task, partition, counts, notes)
 
 
-def clients_data(errand: RunContext) -> tuple[ImageTask, Partition]:
+def clients_data(context: RunContext) -> tuple[ImageTask, Partition]:
     """The images and which rows are whose: clients of the partition, or data sets. Raises :class:`UserError`."""
-    settings = errand.settings
+    settings = context.settings
     if not settings.on_images:
-        return load_image_sets(settings.task, errand.data_root)
-    task = errand.means.images(settings.task, errand.data_root)
+        return load_image_sets(settings.task, context.data_root)
+    task = context.services.images(settings.task, context.data_root)
     return task, make_partition(settings.partition, task, settings.seed)
 
 
 def labelled(
-    errand: RunContext, otdd: OtddSettings, task: ImageTask, rows: list[np.ndarray], seed: int
+    context: RunContext, otdd: OtddSettings, task: ImageTask, rows: list[np.ndarray], seed: int
 ) -> list[LabelledSamples]:
     """Each client's training images (``rows``: int [n] of ``task.train``) as points [n, d] float64 with labels.
 
@@ -111,7 +111,7 @@ def labelled(
     images, so many are drawn by (``seed``, client). Raises :class:`UserError` naming a client without images, or with
     pixels that are not finite.
     """
-    where = space(errand, otdd.encoder, task)
+    where = space(context, otdd.encoder, task)
     made = []
     for client, own in enumerate(rows):
         if not len(own):
@@ -128,27 +128,27 @@ def labelled(
 
 
 def compute_distances(
-    errand: RunContext, sets: list[LabelledSamples], names: list[str], otdd: OtddSettings, digest: str
+    context: RunContext, sets: list[LabelledSamples], names: list[str], otdd: OtddSettings, digest: str
 ) -> Distances:
     """All pairwise distances between ``sets``, made once per data (``digest``), samples, settings and seed.
 
     Finished pairs are logged as they come: the same command after a kill goes on with the others, with the same
     numbers. Raises :class:`UserError` naming a pair whose distance is not finite.
     """
-    key = _key(sets, otdd, digest, errand.settings.seed)
-    store = errand.store
+    key = _key(sets, otdd, digest, context.settings.seed)
+    store = context.store
     with store.lock(DISTANCES_STAGE, key):
-        found = store.find(DISTANCES_STAGE, key) or _measured(errand, store, key, sets, names, otdd)
+        found = store.find(DISTANCES_STAGE, key) or _measured(context, store, key, sets, names, otdd)
     return Distances(found.tensors()["matrix"].numpy(), found.folder, found.info["seconds"], key)
 
 
 def _measured(
-    errand: RunContext, store: Store, key: str, sets: list[LabelledSamples], names: list[str], otdd: OtddSettings
+    context: RunContext, store: Store, key: str, sets: list[LabelledSamples], names: list[str], otdd: OtddSettings
 ) -> Artefact:
-    folder, settings = store.folder(DISTANCES_STAGE, key), errand.settings
+    folder, settings = store.folder(DISTANCES_STAGE, key), context.settings
     folder.mkdir(parents=True, exist_ok=True)
     remove_temporaries(folder)
-    log = PairLog(folder / PAIRS_FILE, len(sets), errand.say)
+    log = PairLog(folder / PAIRS_FILE, len(sets), context.note)
     pairs = len(sets) * (len(sets) - 1) // 2
 
     def progress(finished: list[IndexPair], values: list[float]) -> None:
@@ -156,14 +156,14 @@ def _measured(
             if not np.isfinite(value):
                 raise UserError(f"{names[i]}, {names[j]}: their distance is {value}; constant or huge pixels?")
         log.add(finished, values)
-        errand.watch(DISTANCES_STAGE, len(log.done), pairs, "")
+        context.progress(DISTANCES_STAGE, len(log.done), pairs, "")
 
     try:
         workers = settings.hardware.workers or os.cpu_count() or 1
         matrix = distance_matrix(sets, otdd, settings.seed, workers, dict(log.done), progress)
     finally:  # an interrupt loses nothing that is finished
         log.flush()
-    errand.watch(DISTANCES_STAGE, pairs, pairs, "done")
+    context.progress(DISTANCES_STAGE, pairs, pairs, "done")
     info = {"names": names, "pairs": pairs, "seconds": log.seconds}
     made = store.put(DISTANCES_STAGE, key, {"matrix": torch.from_numpy(np.ascontiguousarray(matrix))}, info)
     log.path.unlink(missing_ok=True)

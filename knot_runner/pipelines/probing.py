@@ -17,28 +17,28 @@ from knot_runner.pipelines.setup import resident
 from knot_runner.util.files import write_atomic
 
 
-def run_probing(errand: RunContext) -> dict[str, Any]:
+def run_probing(context: RunContext) -> dict[str, Any]:
     """Read the images, probe, keep the arrays. Raises :class:`UserError`."""
     began = time.monotonic()
-    settings = errand.settings
-    seen = inspect_probing(errand)
+    settings = context.settings
+    seen = inspect_probing(context)
     task = seen.task
     for note in seen.notes:
-        errand.say(note)
+        context.note(note)
     device = prepare_device(settings.hardware)
     blueprint = Blueprint(settings.model, task.shape, len(task.classes))
-    write_atomic(errand.folder / "config.yaml", errand.config_yaml)
+    write_atomic(context.folder / "config.yaml", context.config_yaml)
     data, test = resident(task, task.train), resident(task, task.test)
-    arrays = probe_arrays(errand.hp, settings, data, test, blueprint, device, errand.watch, errand.say)
-    write_atomic(errand.folder / "probe.safetensors", save_bytes(arrays))
-    for place, temperature in enumerate(errand.hp.temperatures):
-        errand.log({"temperature": temperature} | _means(arrays, place, len(errand.hp.temperatures)))
+    arrays = probe_arrays(context.hp, settings, data, test, blueprint, device, context.progress, context.note)
+    write_atomic(context.folder / "probe.safetensors", save_bytes(arrays))
+    for place, temperature in enumerate(context.hp.temperatures):
+        context.log({"temperature": temperature} | _means(arrays, place, len(context.hp.temperatures)))
     return {
-        **errand.describe(task.digest, task.source, device, task.files),
+        **context.describe(task.digest, task.source, device, task.files),
         "kind": "probe",
         "status": "done",
         "model": settings.model.name,
-        "temperatures": errand.hp.temperatures,
+        "temperatures": context.hp.temperatures,
         "labels": {"names": task.classes, "coordinates": task.coordinates},
         "label_counts": seen.counts.record(),
         "notes": seen.notes,
@@ -52,8 +52,8 @@ def _means(arrays: dict[str, Tensor], place: int, temperatures: int) -> dict[str
     return {name: float(row.double().mean()) for name, row in rows.items() if name != "temperatures"}
 
 
-def inspect_probing(errand: RunContext) -> RunInputs:
-    """What the run reads, and what is to be said of it. Raises :class:`UserError`."""
-    task = errand.means.images(errand.settings.task, errand.data_root)
+def inspect_probing(context: RunContext) -> RunInputs:
+    """What the run reads, and notes on it. Raises :class:`UserError`."""
+    task = context.services.images(context.settings.task, context.data_root)
     counts = of_all_images(task)
     return RunInputs(task, None, counts, [*task.notes, *counts.warnings()])

@@ -52,14 +52,14 @@ class TrainingResult:
 class RoundLog:
     """The rounds of one course: their log (``rows``) and when to commit."""
 
-    def __init__(self, errand: RunContext, engine: Engine, course: RoundLoop) -> None:
-        self.errand, self.engine, self.course = errand, engine, course
-        self.commits = Commits(course.folder, course.data, errand.say, errand.code)
+    def __init__(self, context: RunContext, engine: Engine, course: RoundLoop) -> None:
+        self.context, self.engine, self.course = context, engine, course
+        self.commits = Commits(course.folder, course.data, context.note, context.code)
         self.rows: list[LogRow] = []
 
     def run(self, start: FederatedState) -> FederatedState:
         """All rounds from the last commit on; ``start`` is the state before round 0. Raises :class:`DivergedError`."""
-        hp, training = self.errand.hp, self.errand.settings.training
+        hp, training = self.context.hp, self.context.settings.training
         method, population = self.course.method, self.course.population
         commit, self.rows = self.commits.resume()
         state, round = (commit.tensors if commit.step >= 0 else start), commit.step + 1
@@ -78,12 +78,12 @@ class RoundLog:
             if last or self._stops() or self.commits.due():
                 self.commits.save(round, state, self.rows)
             round += 1
-        self.errand.watch("rounds", 1, 1, "done")
+        self.context.progress("rounds", 1, 1, "done")
         return state
 
     def _stops(self) -> bool:
         """Whether the last round reached the target of a run that ends there."""
-        training = self.errand.settings.training
+        training = self.context.settings.training
         if not training.stop_at_target or not self.rows or "accuracy" not in self.rows[-1]:
             return False
         return self.rows[-1]["accuracy"] >= training.target
@@ -91,7 +91,7 @@ class RoundLog:
     def _show(self, round: int) -> None:
         accuracy = next((row["accuracy"] for row in reversed(self.rows) if "accuracy" in row), None)
         text = "" if accuracy is None else f"accuracy {accuracy:.3f}"
-        self.errand.watch("rounds", round + 1, self.errand.settings.training.rounds, text)
+        self.context.progress("rounds", round + 1, self.context.settings.training.rounds, text)
 
 
 def scalars(row: LogRow) -> LogRow:

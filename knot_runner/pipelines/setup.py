@@ -41,10 +41,10 @@ class Setup:
         return [*self.task.notes, *self.partition.notes, *self.population.check(), *self.counts.warnings()]
 
 
-def make_setup(errand: RunContext) -> Setup:
+def make_setup(context: RunContext) -> Setup:
     """Read the images, deal them out, describe the model. Raises :class:`UserError`."""
-    settings = errand.settings
-    task = errand.means.images(settings.task, errand.data_root)
+    settings = context.settings
+    task = context.services.images(settings.task, context.data_root)
     partition = make_partition(settings.partition, task, settings.seed)
     blueprint = Blueprint(settings.model, task.shape, len(task.classes))
     weights, buffers = flat.initial(blueprint, settings.seed)
@@ -74,13 +74,13 @@ def resident(task: ImageTask, images: Images) -> ImageData:
     return ImageData(torch.from_numpy(images.pixels), torch.from_numpy(images.labels), mean, std)
 
 
-def client_counts(ground: Setup) -> dict[str, Any]:
+def client_counts(setup: Setup) -> dict[str, Any]:
     """Images per client and class, for the record."""
-    labels, classes = ground.task.train.labels, len(ground.task.classes)
+    labels, classes = setup.task.train.labels, len(setup.task.classes)
     return {
-        "clients": ground.partition.names,
-        "classes": ground.task.classes,
-        "train": [np.bincount(labels[rows], minlength=classes).tolist() for rows in ground.partition.train],
-        "test": [len(rows) for rows in ground.partition.test],
-        "groups": ground.partition.groups,
+        "clients": setup.partition.names,
+        "classes": setup.task.classes,
+        "train": [np.bincount(labels[rows], minlength=classes).tolist() for rows in setup.partition.train],
+        "test": [len(rows) for rows in setup.partition.test],
+        "groups": setup.partition.groups,
     }

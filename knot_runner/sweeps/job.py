@@ -1,4 +1,4 @@
-"""One job of a sweep, from inside: its lock, its log, its errand, and what goes wrong on record in its own folder."""
+"""One job of a sweep, from inside: its lock, its log, its context, and what goes wrong on record in its own folder."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def attempt(work: JobWork, plan: Plan, means: Services | None = None, own_proces
 def _finished(work: JobWork) -> SweepState | None:
     """What another command made of the job since this sweep began. Raises :class:`UserError` where that was from other
     data."""
-    errand = RunContext(work.settings, work.hp, work.folder, "", work.run_id, lambda *_: None, lambda _: None)
-    result = finished_result(errand)
+    context = RunContext(work.settings, work.hp, work.folder, "", work.run_id, lambda *_: None, lambda _: None)
+    result = finished_result(context)
     return result["status"] if result else None
 
 
@@ -110,10 +110,10 @@ def _logged(work: JobWork, plan: Plan, means: Services, log: TextIO, progress: P
 
     text = as_yaml(work.config)
     write_atomic(work.folder / "config.yaml", text)  # whatever becomes of the job, it is known which one it was
-    errand = RunContext(work.settings, work.hp, work.folder, text, work.run_id, progress.watch, say, means, plan.code)
+    context = RunContext(work.settings, work.hp, work.folder, text, work.run_id, progress.watch, say, means, plan.code)
     say(f"begin {work.run_id} on {work.settings.hardware.device}, process {os.getpid()}")
     try:
-        state: SweepState = run_locked(errand)["status"]
+        state: SweepState = run_locked(context)["status"]
     except UserError as problem:
         return _failed(work.folder, _fault(problem), str(problem), log)
     except SystemExit as stop:

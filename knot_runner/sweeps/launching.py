@@ -57,7 +57,7 @@ def launch(plan: Plan, hydra: DictConfig) -> list[Outcome]:
 
 
 def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
-    register()
+    register_launchers()
     setup_globals()
     JobRuntime.instance().set("name", "knot-runner")
     master = OmegaConf.create({"run_id": None, "plan": str(plan.path)})
@@ -85,7 +85,7 @@ def _value(returned: Any) -> Outcome:
     return returned if isinstance(returned, dict) else returned.return_value
 
 
-def register() -> None:
+def register_launchers() -> None:
     """Make our launcher known to Hydra as ``hydra_plugins.knot_runner.Fused``."""
     own = Fused.__module__
     Fused.__module__ = PLUGINS  # the name it is registered by; pickled it is by its own

@@ -59,8 +59,10 @@ def preset_of(arguments: list[str], verb: str) -> Preset:
     if any(word.lstrip("+~").startswith("experiment=") for word in arguments[1:]):
         raise UserError(f"experiment: {verb} {arguments[0]} names the preset already; without experiment=... is right")
     from knot_runner.composing.commands import compose_all
+    from knot_runner.config.plugins import load_plugins
 
     experiment = f"experiment={arguments[0]}"
     jobs, _ = compose_all([experiment, *arguments[1:]])
+    load_plugins(jobs[0].settings.plugins)  # which may add the figure that is asked for
     _say_unsealed(jobs)
     return Preset(arguments[0], jobs, shlex.join(["knot-runner", experiment, *arguments[1:]]))

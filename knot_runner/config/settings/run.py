@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.families import METHOD_SETTINGS, family_of
 from knot_runner.config.settings.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSettings
@@ -109,8 +110,11 @@ def _method_settings(config: dict[str, Any], on_images: bool) -> type:
     algorithm = config["method"].get("algorithm")
     if isinstance(algorithm, str) and algorithm in METHOD_SETTINGS:
         return METHOD_SETTINGS[algorithm]
-    if isinstance(algorithm, str) and on_images and config.get("plugins"):
-        return FederatedSettings
+    plugins = config.get("plugins")
+    if isinstance(algorithm, str) and isinstance(plugins, list) and plugins:
+        load_plugins([str(plugin) for plugin in plugins])  # a family of one's own brings its settings
+        if algorithm in METHOD_SETTINGS or on_images:
+            return METHOD_SETTINGS.get(algorithm, FederatedSettings)
     raise UserError(f"method.algorithm: no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}")
 
 

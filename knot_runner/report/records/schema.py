@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from knot_runner.config.settings.families import family_of_result
 from knot_runner.metrics import METRICS
 from knot_runner.report.records.checks import Checks, is_count, is_number
 from knot_runner.report.records.clusters import clusters_valid
@@ -25,11 +26,12 @@ def result_problem(result: Any, task: str, method: str, seed: int) -> str:
     for key, asked in (("task", task), ("method", method), ("seed", seed)):
         if result.get(key) != asked:
             return f"is of another run ({key} {result.get(key)!r} instead of {asked!r})"
-    if result.get("kind", "distillation") not in RESULT_CHECKS:
+    family = family_of_result(result)
+    if family is None:
         return f"is of no known kind ({result['kind']!r})"
     if result["status"] == "diverged":
         return ""
-    needed, optional = RESULT_CHECKS[result.get("kind", "distillation")]
+    needed, optional = RESULT_CHECKS.get(family.name, ({}, {}))  # a plug-in's family answers for its own results
     for key, is_sound in needed.items():
         if not result.get(key) or not is_sound(result[key], result):
             return f"holds no sound {key!r}"

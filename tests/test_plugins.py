@@ -1,0 +1,68 @@
+"""What a user adds in one file (and one YAML), without a change of the package: the examples of ``tests/plugins``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+from sklearn.metrics import balanced_accuracy_score
+
+from knot_runner import metrics
+from knot_runner.cli.main import main
+from knot_runner.config.settings import families
+from tests.tiny import TINY_IMAGES
+
+EXAMPLES = Path(__file__).parent / "plugins"
+TABLES = (metrics.METRICS, families.FAMILIES, families.METHOD_SETTINGS)
+
+
+@pytest.fixture(autouse=True)
+def tables_as_they_were():
+    """Plug-ins of one test are not those of the next."""
+    before = [dict(table) for table in TABLES]
+    yield
+    for table, entries in zip(TABLES, before, strict=True):
+        table.clear()
+        table.update(entries)
+    for path in EXAMPLES.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+@pytest.mark.parametrize("name", [path.name for path in sorted(EXAMPLES.glob("*.py"))])
+def test_an_example_has_at_most_30_lines_of_code(name):
+    lines = (EXAMPLES / name).read_text().splitlines()
+    assert len([line for line in lines if line.strip()]) <= 30
+
+
+def test_a_metric_of_ones_own_is_measured_shown_and_compared(tmp_path, capsys):
+    own = [*TINY_IMAGES, f"plugins=[{EXAMPLES / 'own_metric.py'}]", f"paths.out={tmp_path}"]
+    assert main(own) == 0, capsys.readouterr().err
+    (folder,) = tmp_path.glob("femnist/fedavg/*")
+    stored = load_file(folder / "predictions.safetensors")
+    expected = balanced_accuracy_score(stored["test.labels"], stored["test.probabilities"].argmax(1))
+    value = json.loads((folder / "result.json").read_text())["metrics"]["balanced_accuracy"]["ALL"]
+    assert value == pytest.approx(expected, abs=1e-12)
+    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert rows[-1]["balanced_accuracy"] == value
+    shown = capsys.readouterr().out
+    assert "balanced accuracy" in shown and f"{value:.3f}".lstrip("0") in shown
+    assert main(["compare", f"--out={tmp_path}", "--measure=balanced_accuracy"]) == 0
+    assert "balanced_accuracy" in capsys.readouterr().out
+
+
+def test_a_family_of_ones_own_runs_is_shown_and_found_again(tmp_path, capsys):
+    own = [
+        f"--config-dir={EXAMPLES / 'conf'}", *TINY_IMAGES, "method=majority",
+        f"plugins=[{EXAMPLES / 'own_family.py'}]", f"paths.out={tmp_path}",
+    ]  # fmt: skip
+    assert main(own) == 0, capsys.readouterr().err
+    (path,) = tmp_path.glob("femnist/majority/*/result.json")
+    result = json.loads(path.read_text())
+    share = result["metrics"]["accuracy"]["ALL"]
+    assert 0 < share < 0.5 and result["kind"] == "majority"
+    assert "are of the most frequent class" in capsys.readouterr().out
+    before = path.stat().st_mtime_ns
+    assert main([*own, "model.hidden=[9]"]) == 0 and path.stat().st_mtime_ns == before  # it reads no model
