@@ -1,4 +1,4 @@
-"""What every figure shares: its look, panels, colours and names, bands, boxes, logarithmic axes, legends, saving."""
+"""What every figure shares: its look, panels, colours and names, bands, boxes, logarithmic axes, legends, files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import math
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from knot_runner.report.run_folders import Job, Run, readable
-from knot_runner.report.series import Band
+from knot_runner.report.series import Band, Numbers
 from knot_runner.report.table_model import display
 from knot_runner.report.tables.footnotes import embedded, finished, not_counted
 from knot_runner.report.terminal import short_line
@@ -32,27 +33,29 @@ PALETTE = ("#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#0
 GREY, GRID_GREY = "#555555", "#EEEEEE"
 DPI = 200
 STYLE = {
-    "font.size": 11,
-    "axes.titlesize": 12,
-    "axes.labelsize": 11,
-    "xtick.labelsize": 10,
-    "ytick.labelsize": 10,
-    "legend.fontsize": 10,
-    "legend.frameon": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY,
-    "text.parse_math": False,
-}
+    "font.size": 11, "axes.titlesize": 12, "axes.labelsize": 11, "xtick.labelsize": 10, "ytick.labelsize": 10,
+    "legend.fontsize": 10, "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.edgecolor": GREY, "text.parse_math": False,
+}  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------ a whole figure
+@dataclass(frozen=True)
+class Drawing:
+    """A drawn ``figure``, the ``title`` above and the ``notes`` below it, and what is in it as ``lines`` of text and as
+    ``numbers``, which go into a CSV beside it."""
+
+    figure: Figure
+    title: str
+    notes: Sequence[str]
+    lines: list[str]
+    numbers: Numbers | None = None
 
 
 def figure_of(
-    function: Callable[..., list[str]] | None = None, one_task: bool = True, reads: Sequence[str] = ()
+    function: Callable[[list[Run], str], Drawing] | None = None, one_task: bool = True, reads: Sequence[str] = ()
 ) -> Callable[..., Any]:
-    """Make ``function(runs, path, notes, command)``, which draws finished runs, a figure of ``jobs``.
+    """Make ``function(runs, command)``, which draws finished runs, a figure: ``(jobs, path, notes=(), command="")``
+    writes its files and returns its lines.
 
     A decorator, with options or without. ``reads``: files that are drawn; a run without one of them is left out. Runs
     left out or not there, and generated text, are said under the figure and in the lines returned. Raises
@@ -74,7 +77,9 @@ def figure_of(
         if embedded(runs):
             said.append(f"{embedded(runs)}.")
         with figure_settings():
-            return [*function(runs, path, [*notes, *said], command), *said]
+            drawing = function(runs, command)
+            save(drawing, path, [*notes, *said])
+        return [*drawing.lines, *said]
 
     return figure
 
@@ -109,19 +114,20 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
     return made, grid[:count]
 
 
-def save(made: Figure, path: Path, title: str, notes: Sequence[str] = ()) -> None:
-    """Write ``made`` to ``path`` as a PNG, whole or not at all: ``title`` above, ``notes`` in small type below."""
-    letters = int(made.get_figwidth() * 72 / 4.9)  # of 9 points, about 4.9 wide on average
-    made.suptitle("\n".join(textwrap.wrap(plain(title), int(letters * 0.65))), fontsize=13, x=0.01, ha="left")
-    lines = [line for note in notes for line in textwrap.wrap(plain(note), letters)]
+def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
+    """Write ``drawing`` to ``path`` as a PNG, with more ``notes`` in small type below it, and its numbers as CSV beside
+    it, each whole or not at all."""
+    figure = drawing.figure
+    letters = int(figure.get_figwidth() * 72 / 4.9)  # of 9 points, about 4.9 wide on average
+    figure.suptitle("\n".join(textwrap.wrap(plain(drawing.title), int(letters * 0.65))), fontsize=13, x=0.01, ha="left")
+    lines = [line for note in (*drawing.notes, *notes) for line in textwrap.wrap(plain(note), letters)]
     if lines:
-        made.supxlabel("\n".join(lines), fontsize=9, color=GREY, x=0.01, ha="left")
+        figure.supxlabel("\n".join(lines), fontsize=9, color=GREY, x=0.01, ha="left")
     image = io.BytesIO()
-    made.savefig(image, format="png", metadata={"Software": None})
+    figure.savefig(image, format="png", metadata={"Software": None})
     write_atomic(path, image.getvalue())
-
-
-# ---------------------------------------------------------------------------------------------------- names and colours
+    if drawing.numbers:
+        write_atomic(path.with_suffix(".csv"), drawing.numbers.csv())
 
 
 def by_name(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -185,9 +191,6 @@ def temperature_colours(temperatures: Iterable[float]) -> dict[float, Any]:
     return made
 
 
-# -------------------------------------------------------------------------------------------------------------- drawing
-
-
 def draw_band(axes: Axes, one: Band, colour: Any, filled: bool = True, **look: Any) -> None:
     """A line for the mean over seeds, in ``look``, and the area from the lowest to the highest seed if ``filled``."""
     axes.plot(one.places, one.mean, color=colour, **{"lw": 1.6, "ms": 4, **look})
@@ -220,14 +223,13 @@ def plain_tick(value: float, _: int) -> str:
     return f"{value:g}"
 
 
-def legend_entries(grid: Iterable[Axes]) -> dict[str, Any]:
-    """Label -> what bears it in any of the panels, each label once."""
-    return {text: handle for axes in grid for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-
-
-def side_legend(made: Figure, shown: Mapping[str, Any], **options: Any) -> None:
-    """Beside the panels: every name in ``shown`` with what was drawn for it, or with a line in the look given."""
+def side_legend(made: Figure, shown: Mapping[str, Any] | Iterable[Axes], **options: Any) -> None:
+    """Beside the panels: names and what was drawn for each, or a dict of its line's look; of panels, what is labelled
+    in any of them."""
     from matplotlib.lines import Line2D
 
+    if not isinstance(shown, Mapping):
+        found = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in shown]
+        shown = {text: handle for pairs in found for handle, text in pairs}
     handles = [Line2D([], [], **look) if isinstance(look, dict) else look for look in shown.values()]
     made.legend(handles, list(shown), **{"loc": "outside right upper", **options})

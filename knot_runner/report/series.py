@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from knot_runner.report.text import escape_csv
-from knot_runner.util.files import write_atomic
-
-#: Heads of what :func:`band_rows` puts after the place.
-BAND_HEADS = ("mean", "low", "high", "seeds")
 
 
 @dataclass(frozen=True)
@@ -46,26 +41,34 @@ def smoothed(series: dict[int, float], window: int) -> dict[int, float]:
     return dict(zip(series, means.tolist(), strict=True))
 
 
-def band_rows(names: Sequence[str], one: Band) -> list[list[Any]]:
-    """A row of CSV for each place of ``one``: ``names``, place, :data:`BAND_HEADS`."""
-    columns = (one.places, one.mean, one.low, one.high, one.seeds)
-    return [[*names, *values] for values in zip(*columns, strict=True)]
+@dataclass(frozen=True)
+class Numbers:
+    """Columns by their ``heads``. Floats have ``digits`` significant digits, after rounding to ``decimals`` if any."""
+
+    heads: Sequence[str]
+    rows: Iterable[Sequence[Any]]
+    digits: int = 6
+    decimals: int | None = None
+
+    def csv(self) -> str:
+        """As CSV, text escaped."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerows([self._cell(value) for value in row] for row in (self.heads, *self.rows))
+        return out.getvalue()
+
+    def _cell(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return escape_csv(value)
+        if not isinstance(value, float | np.floating):
+            return value
+        return f"{value if self.decimals is None else np.round(value, self.decimals):.{self.digits}g}"
 
 
-def write_csv(
-    path: Path, heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 6, decimals: int | None = None
-) -> None:
-    """``rows`` as CSV beside the PNG ``path``, whole or not at all. Text is escaped; floats have ``digits`` significant
-    digits, after rounding to ``decimals`` if any."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([_cell(value, digits, decimals) for value in row] for row in (heads, *rows))
-    write_atomic(path.with_suffix(".csv"), out.getvalue())
-
-
-def _cell(value: Any, digits: int, decimals: int | None) -> Any:
-    if isinstance(value, str):
-        return escape_csv(value)
-    if not isinstance(value, float | np.floating):
-        return value
-    return f"{value if decimals is None else np.round(value, decimals):.{digits}g}"
+def band_numbers(heads: Sequence[str], bands: Mapping[Sequence[str], Band], **digits: int) -> Numbers:
+    """A row for each place of ``bands``: names and place, under ``heads``; mean, low, high, seeds."""
+    rows: list[list[Any]] = []
+    for names, one in bands.items():
+        columns = (one.places, one.mean, one.low, one.high, one.seeds)
+        rows += [[*names, *values] for values in zip(*columns, strict=True)]
+    return Numbers((*heads, "mean", "low", "high", "seeds"), rows, **digits)

@@ -13,7 +13,7 @@ from rich.console import Console
 from knot_runner.config.strict import digest
 from knot_runner.records import write_result
 from knot_runner.report import matrix_runs
-from knot_runner.report.figures import distance_course, distance_matrix
+from knot_runner.report.figures import data_distances
 from knot_runner.report.records.matrix import MATRIX, kinds_of_pairs, matrix_summary
 from knot_runner.report.run_folders import Job
 from knot_runner.util.errors import UserError
@@ -153,7 +153,7 @@ def test_lines_compare_with_the_exact_run_of_the_same_seed_and_samples(tmp_path:
         job(tmp_path, scaled(7), seed=2),  # no exact run of its seed
     ]
     path = tmp_path / "figure.png"
-    lines = distance_matrix.matrix_figure(jobs, path, ["A note."])
+    lines = data_distances.matrix_figure(jobs, path, ["A note."])
     assert path.read_bytes()[:4] == b"\x89PNG"
     assert lines[0] == "exact: all pairs 1.0 to 400.0, median 52.0"
     assert lines[1] == "FedWaD, S=10, K=5, t=0.5: all pairs 2.0 to 28.0, median 7.0"
@@ -172,7 +172,7 @@ def test_settings_that_differ_are_in_the_titles(tmp_path: Path) -> None:
         job(tmp_path, EXACT, label="partition=pairs, method.otdd.fedwad.t=0.5", kind="images"),
         job(tmp_path, scaled(3000), label="partition=shards, method.otdd.fedwad.t=0.5", kind="images"),
     ]
-    first, second = distance_matrix.matrix_figure(jobs, tmp_path / "figure.png")
+    first, second = data_distances.matrix_figure(jobs, tmp_path / "figure.png")
     assert first.startswith("partition=pairs, FedWaD, S=10, K=5, t=0.5: all pairs 1.0 to 4.0")
     assert first.endswith("; below the published affinity's constant 5,000")
     assert second.endswith("; NOT below the published affinity's constant 5,000")
@@ -183,10 +183,10 @@ def test_many_clients_are_drawn_by_planted_group(tmp_path: Path) -> None:
     far = np.where(np.equal.outer(groups, groups), 10.0, 1000.0) * (1 - np.eye(9))
     one, other = (job(tmp_path / str(s), far.tolist(), seed=s, kind="images", groups=groups) for s in (0, 1))
     write_result(one.folder, result(far.tolist(), solver="federated", groups=groups))
-    lines = distance_matrix.matrix_figure([one, other], tmp_path / "figure.png")
+    lines = data_distances.matrix_figure([one, other], tmp_path / "figure.png")
     assert "in one planted group 10.0 to 10.0" in lines[0] and "of two groups 1,000.0 to 1,000.0" in lines[0]
     plain = job(tmp_path / "plain", far.tolist(), kind="images")
-    assert len(distance_matrix.matrix_figure([plain], tmp_path / "plain.png")) == 1
+    assert len(data_distances.matrix_figure([plain], tmp_path / "plain.png")) == 1
 
 
 def test_a_course_by_samples_with_several_supports(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_course_by_samples_with_several_supports(tmp_path: Path) -> None:
         for solver, s, f in (("exact", 2, 1), ("exact", 5, 1), ("federated", 2, 3), ("federated", 5, 2))
     ]
     path = tmp_path / "figure.png"
-    lines = distance_course.distance_course(jobs, path)
+    lines = data_distances.distance_course(jobs, path)
     assert path.read_bytes()[:4] == b"\x89PNG"
     assert "set 1 - set 2, exact: 4 at n=50" in lines
     assert "set 1 - set 2, FedWaD, S=2: 12 at n=50" in lines and "seconds, FedWaD, S=5: 0.5 at n=50" in lines
@@ -208,20 +208,20 @@ def test_a_course_by_samples_with_several_supports(tmp_path: Path) -> None:
 def test_a_course_over_many_pairs_is_their_mean(tmp_path: Path) -> None:
     many = (1.0 - np.eye(5)).tolist()
     jobs = [job(tmp_path, many, iterations=k, seed=s) for k in (1, 3) for s in (0, 1)]
-    lines = distance_course.distance_course(jobs, tmp_path / "figure.png")
+    lines = data_distances.distance_course(jobs, tmp_path / "figure.png")
     assert lines == ["mean of 10 pairs, FedWaD: 1 at K=3", "seconds, FedWaD: 0.15 at K=3"]
 
 
 def test_figures_refuse_what_they_cannot_draw(tmp_path: Path) -> None:
     alone = job(tmp_path, EXACT)
     with pytest.raises(UserError, match=r"a course needs runs that differ in one of method.otdd.samples, "):
-        distance_course.distance_course([alone], tmp_path / "figure.png")
+        data_distances.distance_course([alone], tmp_path / "figure.png")
     other = Job("probe", tmp_path / "probe", "image_sets", "dataset_distance", 0, "", alone.config)
     probe = {"kind": "probe", "temperatures": [1.0]}
     write_result(other.folder, result() | probe)
-    for draw in (distance_matrix.matrix_figure, distance_course.distance_course):
+    for draw in (data_distances.matrix_figure, data_distances.distance_course):
         with pytest.raises(UserError, match="measured no distances between data sets"):
             draw([alone, other], tmp_path / "figure.png")
     missing = Job("none", tmp_path / "none", "image_sets", "dataset_distance", 0)
     with pytest.raises(UserError, match="none of the 1 runs is there; make it with: knot-runner experiment=x"):
-        distance_matrix.matrix_figure([missing], tmp_path / "x.png", command="knot-runner experiment=x")
+        data_distances.matrix_figure([missing], tmp_path / "x.png", command="knot-runner experiment=x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from knot_runner.records import read_result, write_result
 from knot_runner.report.claims.items import _test_sizes
 from knot_runner.report.compare.answer import Question, compare_runs
-from knot_runner.report.figure_style import figure_of
+from knot_runner.report.figure_style import Drawing, figure_of, panels
 from knot_runner.report.figures.coreset import _strip
 from knot_runner.report.figures.federated_distance import _scatter
 from knot_runner.report.records import probe as probe_view
@@ -70,10 +69,11 @@ def test_swapped_logs_are_left_out_of_tables_and_figures_and_said(trio: list[Job
     said = " ".join(absences({"all": runs}))
     assert said.count("rounds.jsonl: does not match its digest in result.json") == 2
 
-    def figure(runs: list[Run], path: Path, notes: list[str], command: str) -> list[str]:
-        return [run.job.run_id for run in runs]
+    @figure_of(reads=("rounds.jsonl",))
+    def figure(runs: list[Run], command: str) -> Drawing:
+        return Drawing(panels(1, 8, 4)[0], "Runs", [], [run.job.run_id for run in runs])
 
-    lines = functools.partial(figure_of, reads=("rounds.jsonl",))(figure)(jobs, tmp_path / "x.png")
+    lines = figure(jobs, tmp_path / "x.png")
     assert wrong.isdisjoint(lines) and sum("does not match its digest" in line for line in lines) == 2
     assert len([run for run in readable(jobs) if run.status == "done"]) == len(jobs)  # a figure that reads no logs
 

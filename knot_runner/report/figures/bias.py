@@ -5,45 +5,26 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 
+from knot_runner.report import figure_style as style
 from knot_runner.report import paper_tables, run_folders
-from knot_runner.report.figure_style import (
-    GREY,
-    GRID_GREY,
-    by_name,
-    figure_of,
-    label_colours,
-    label_text,
-    legend_entries,
-    nth_colour,
-    panels,
-    save,
-    seed_list,
-    side_legend,
-)
+from knot_runner.report.figure_style import Drawing, figure_of
 from knot_runner.report.run_folders import Run
-from knot_runner.report.series import write_csv
+from knot_runner.report.series import Numbers
 from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
 
 #: Measure of :class:`Move` -> its axis.
-MOVE_AXES = {
-    "total_variation": "mean total variation (1 = disjoint)",
-    "shift": "mean shift of expected label",
-}
+MOVE_AXES = {"total_variation": "mean total variation (1 = disjoint)", "shift": "mean shift of expected label"}
 PROBE_NOTE = "Pairs of sentences alike but for one word; a model that ignores the word stands at 0."
 
 
-# --------------------------------------------------------------------------------------------------- answers to noise
-
-
 @figure_of
-def bias_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+def bias_figure(runs: list[Run], command: str) -> Drawing:
     """Bars of B_k, the share of random texts that teacher k gives each label (App. D.1); returns the shares.
 
     Means over seeds, each seed a dot; beside them the constants in the authors' code, where the teacher has its name
@@ -57,21 +38,19 @@ def bias_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: 
             shares[name].append(row)
     real = first.result.get("source") != "embedded"
     known = paper_tables.read_printed("knot_bias")["shares"].get(first.job.task, {}) if real else {}
-    made, grid = panels(len(shares), 3.4, 2.6, sharey=True)
+    made, grid = style.panels(len(shares), 3.4, 2.6, sharey=True)
+    lines = []
     for axes, (name, rows) in zip(grid, shares.items(), strict=True):
         _bars(axes, np.array(rows), labels, known.get(name))
         axes.set_title(plain(name))
-    side_legend(made, legend_entries(grid))
-    said = f"Bars: mean over seeds {seed_list(runs)}; dots: each seed."
-    save(made, path, "Share of random texts given each label, per teacher", [said, *notes])
-    lines = []
-    for name, rows in shares.items():
         each = zip(labels["names"], np.mean(rows, axis=0), strict=True)
         lines.append(f"{name}: " + ", ".join(f"{text} {share:.3f}" for text, share in each))
-    return lines
+    style.side_legend(made, grid)
+    note = f"Bars: mean over seeds {style.seed_list(runs)}; dots: each seed."
+    return Drawing(made, "Share of random texts given each label, per teacher", [note], lines)
 
 
-def with_bias(runs: Sequence[Run]) -> list[Run]:
+def with_bias(runs: list[Run]) -> list[Run]:
     """Those of ``runs`` that measured B_k. Raises :class:`UserError` when there is none."""
     found = [run for run in runs if run.result.get("bias")]
     if not found:
@@ -79,21 +58,18 @@ def with_bias(runs: Sequence[Run]) -> list[Run]:
     return found
 
 
-def _bars(axes: Any, rows: np.ndarray, labels: dict[str, Any], published: list[float] | None) -> None:
+def _bars(axes: style.Axes, rows: np.ndarray, labels: dict[str, Any], published: list[float] | None) -> None:
     """``rows`` [seeds, C]."""
     places = -np.arange(len(labels["names"]))  # the first label on top
-    axes.barh(places, rows.mean(0), height=0.72, color=label_colours(labels["coordinates"]), alpha=0.9)
+    axes.barh(places, rows.mean(0), height=0.72, color=style.label_colours(labels["coordinates"]), alpha=0.9)
     for row in rows if len(rows) > 1 else ():
         axes.plot(row, places, ls="", marker="o", ms=3, color="black", alpha=0.6)
     if published:
         hollow = {"marker": "D", "ms": 7, "mfc": "none", "mec": "black", "mew": 1.4}
         axes.plot(published, places, ls="", clip_on=False, label="authors' code", **hollow)
-    axes.axvline(1 / len(places), color=GREY, ls="--", lw=1, label="uniform")
+    axes.axvline(1 / len(places), color=style.GREY, ls="--", lw=1, label="uniform")
     axes.set(xlim=(0, 1.02), xlabel="share of random texts")
-    axes.set_yticks(places, [label_text(text) for text in labels["names"]])
-
-
-# ------------------------------------------------------------------------------------------------- one word changed
+    axes.set_yticks(places, [style.label_text(text) for text in labels["names"]])
 
 
 @dataclass(frozen=True)
@@ -113,7 +89,7 @@ class Move:
 
 
 @figure_of(reads=(run_folders.PROBE,))
-def probe_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+def probe_figure(runs: list[Run], command: str) -> Drawing:
     """Dot plot of how far predictions move when one word of a sentence changes (App. D.2).
 
     The numbers go into a CSV beside the PNG and come back as lines.
@@ -121,28 +97,27 @@ def probe_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command:
     moves = probe_moves(runs, command)
     models, probes = list(dict.fromkeys(m.model for m in moves)), list(dict.fromkeys(m.probe for m in moves))
     heights = {model: len(models) - j for j, model in enumerate(models)}  # the first model on top
-    made, grid = panels(2, 4.6, 1.8 + 0.36 * len(models), across=2, sharey=True)
+    made, grid = style.panels(2, 4.6, 1.8 + 0.36 * len(models), across=2, sharey=True)
     for axes, (measure, text) in zip(grid, MOVE_AXES.items(), strict=True):
         for i, name in enumerate(probes):
             chosen = [move for move in moves if move.probe == name]
             places = [heights[move.model] + 0.14 * ((len(probes) - 1) / 2 - i) for move in chosen]
-            look = {"marker": "os^vDP"[i % 6], "color": nth_colour(i), "label": plain(name)}
+            look = {"marker": "os^vDP"[i % 6], "color": style.nth_colour(i), "label": plain(name)}
             axes.plot([getattr(move, measure) for move in chosen], places, ls="", ms=8, **look)
         axes.set_yticks(list(heights.values()), [plain(model) for model in models])
-        axes.grid(axis="y", color=GRID_GREY)
+        axes.grid(axis="y", color=style.GRID_GREY)
         axes.set_axisbelow(True)
         axes.margins(x=0.08)
         axes.set_xlim(left=0)
         axes.set_xlabel(text)
-    side_legend(made, legend_entries(grid))
-    save(made, path, "Predictions moved by one changed word", [PROBE_NOTE, *notes])
-    rows = [(m.model, m.probe, m.pairs, m.total_variation, m.shift, m.flips) for m in moves]
-    write_csv(path, ("model", "probe", "pairs", "total variation", "shift", "flips"), rows)
-    return [
-        f"{m.model}, {m.probe}: total variation {m.total_variation:.3f}, shift of the expected label {m.shift:.3f}, "
-        f"label changed in {m.flips:.0%} of {m.pairs} pairs"
-        for m in moves
-    ]
+    style.side_legend(made, grid)
+    lines = []
+    for m in moves:
+        moved = f"total variation {m.total_variation:.3f}, shift of the expected label {m.shift:.3f}"
+        lines.append(f"{m.model}, {m.probe}: {moved}, label changed in {m.flips:.0%} of {m.pairs} pairs")
+    heads = ("model", "probe", "pairs", "total variation", "shift", "flips")
+    numbers = Numbers(heads, map(astuple, moves))
+    return Drawing(made, "Predictions moved by one changed word", [PROBE_NOTE], lines, numbers)
 
 
 def probe_moves(runs: Sequence[Run], command: str = "") -> list[Move]:
@@ -151,21 +126,17 @@ def probe_moves(runs: Sequence[Run], command: str = "") -> list[Move]:
     Runs that differ in the seed are pooled; runs of one seed share the models before distillation, so those count once.
     """
     pairs: dict[tuple[str, str], list[tuple[float, float, bool]]] = defaultdict(list)
-    rank: dict[str, int] = {}
-    counted = set()
-    for name, members in by_name(runs).items():
-        for run in members:
-            points = np.asarray(run.result["labels"]["coordinates"], dtype=float)
-            entries = run_folders.probes(run, command)
-            for model in dict.fromkeys(entry["model"] for entry in entries):
-                if model != "student" and (model, run.job.seed) in counted:
-                    continue
-                counted.add((model, run.job.seed))
-                shown = {"student": f"student, {name}", "before": "before distillation"}.get(model, f"teacher {model}")
-                rank[shown] = {"student": 0, "before": 1}.get(model, 2)
-                for entry in entries:
-                    if entry["model"] == model:
-                        pairs[shown, entry["probe"]] += _pairs(np.asarray(entry["probabilities"], dtype=float), points)
+    rank: dict[str, tuple[int, int]] = {}
+    counted: dict[tuple[str, int], Run] = {}
+    for name, run in ((name, run) for name, members in style.by_name(runs).items() for run in members):
+        points = np.asarray(run.result["labels"]["coordinates"], dtype=float)
+        for entry in run_folders.probes(run, command):
+            model = entry["model"]
+            if model != "student" and counted.setdefault((model, run.job.seed), run) is not run:
+                continue
+            shown = {"student": f"student, {name}", "before": "before distillation"}.get(model, f"teacher {model}")
+            rank.setdefault(shown, ({"student": 0, "before": 1}.get(model, 2), len(rank)))
+            pairs[shown, entry["probe"]] += _pairs(np.asarray(entry["probabilities"], dtype=float), points)
     ordered = sorted(pairs, key=lambda key: rank[key[0]])  # stable
     return [Move(*key, len(pairs[key]), *np.mean(pairs[key], axis=0).tolist()) for key in ordered]
 
@@ -174,7 +145,6 @@ def _pairs(rows: np.ndarray, points: np.ndarray) -> list[tuple[float, float, boo
     """Total variation, shift and flip of every two of the predictions ``rows`` [words, C]; ``points``: [C, D]."""
     found = []
     for one, other in itertools.combinations(rows, 2):
-        change = one - other
-        shift = float(np.linalg.norm(change @ points))
-        found.append((float(np.abs(change).sum() / 2), shift, bool(one.argmax() != other.argmax())))
+        shift = float(np.linalg.norm((one - other) @ points))
+        found.append((float(np.abs(one - other).sum() / 2), shift, bool(one.argmax() != other.argmax())))
     return found

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from knot_runner.report import figure_style as style
 from knot_runner.report import run_folders
-from knot_runner.report.figure_style import (
-    GREY,
-    by_name,
-    figure_of,
-    label_colours,
-    label_text,
-    legend_entries,
-    panels,
-    save,
-    seed_list,
-    side_legend,
-)
+from knot_runner.report.figure_style import Drawing, figure_of
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics import mean_interval
 from knot_runner.report.table_model import display
@@ -67,61 +56,55 @@ def separation(vectors: np.ndarray, labels: np.ndarray, classes: int) -> Separat
 
 
 @figure_of(reads=(run_folders.VECTORS,))
-def vector_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+def vector_figure(runs: list[Run], command: str) -> Drawing:
     """A t-SNE panel per method and setting, coloured by label; returns purity and silhouette of each.
 
     Each panel shows the lowest seed there; its number is the mean over the seeds. t-SNE is seeded.
     """
-    groups = by_name(runs)
+    groups = style.by_name(runs)
     labels = runs[0].result["labels"]
-    colours = label_colours(labels["coordinates"])
-    made, grid = panels(len(groups), *((3.7, 3.9) if len(groups) > 1 else (5.6, 5.2)))
+    colours = style.label_colours(labels["coordinates"])
+    made, grid = style.panels(len(groups), *((3.7, 3.9) if len(groups) > 1 else (5.6, 5.2)))
     lines = []
     for axes, (name, members) in zip(grid, groups.items(), strict=True):
-        members = sorted(members, key=lambda run: run.job.seed)
-        vectors = [run_folders.cls_vectors(run, command) for run in members]
+        vectors = [run_folders.cls_vectors(run, command) for run in sorted(members, key=lambda run: run.job.seed)]
         found = [separation(*one, len(colours)) for one in vectors]
-        _scatter_labels(axes, *_subset(*vectors[0]), colours)
+        _scatter_labels(axes, *vectors[0], colours)
         axes.set(title=plain(name), xlabel=_purity(found))
-        seeds = f"seed{'s' * (len(members) > 1)} {seed_list(members)}"
-        lines.append(f"{name} ({seeds}): {_all_numbers(found, labels['names'])}")
+        seeds = f"seed{'s' * (len(members) > 1)} {style.seed_list(members)}"
+        lines.append(f"{name} ({seeds}): {NEIGHBOURS}-neighbour {_purity(found)}; {_more(found, labels['names'])}")
     for colour, text in zip(colours, labels["names"], strict=True):
-        grid[0].scatter([], [], s=40, color=colour, label=label_text(text))
-    side_legend(made, legend_entries(grid), title="true label")
+        grid[0].scatter([], [], s=40, color=colour, label=style.label_text(text))
+    style.side_legend(made, grid, title="true label")
     methods = {display(run.job.method) for run in runs}
     of = f" ({methods.pop()})" if len(methods) == 1 < len(groups) else ""
-    save(made, path, f"Student's [CLS] vectors by true label{of}", [VECTOR_NOTE, *notes])
-    return lines
+    return Drawing(made, f"Student's [CLS] vectors by true label{of}", [VECTOR_NOTE], lines)
 
 
-def _scatter_labels(axes: Any, points: np.ndarray, labels: np.ndarray, colours: list[Any]) -> None:
+def _scatter_labels(axes: style.Axes, points: np.ndarray, labels: np.ndarray, colours: list[Any]) -> None:
     from sklearn.manifold import TSNE
 
+    if len(points) > _MAX_POINTS:
+        chosen = np.sort(np.random.default_rng(0).permutation(len(points))[:_MAX_POINTS])
+        points, labels = points[chosen], labels[chosen]
     perplexity = min(30.0, (len(points) - 1) / 3)
     flat = TSNE(random_state=0, init="pca", perplexity=perplexity).fit_transform(points.astype(np.float64))
     order = np.random.default_rng(0).permutation(len(flat))  # so that no label lies on top of the others
     axes.scatter(*flat[order].T, s=9, c=[colours[label] for label in labels[order]], alpha=0.8, linewidths=0)
     axes.set(xticks=[], yticks=[], box_aspect=1)
-    axes.spines[:].set(visible=True, color=GREY)
+    axes.spines[:].set(visible=True, color=style.GREY)
 
 
-def _subset(points: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if len(points) <= _MAX_POINTS:
-        return points, labels
-    chosen = np.sort(np.random.default_rng(0).permutation(len(points))[:_MAX_POINTS])
-    return points[chosen], labels[chosen]
-
-
-def _mean(values: Sequence[float], top: float | None = None) -> str:
+def _mean_text(values: Sequence[float], top: float | None = None) -> str:
     mean, half = mean_interval(values)
     return number(mean, 2) + (spread_text(mean, half, 2, top) if half is not None else "")
 
 
 def _purity(found: list[Separation]) -> str:
-    return f"purity {_mean([s.purity for s in found], top=1.0)} (chance {number(found[0].chance, 2)})"
+    return f"purity {_mean_text([s.purity for s in found], top=1.0)} (chance {number(found[0].chance, 2)})"
 
 
-def _all_numbers(found: list[Separation], names: list[str]) -> str:
-    each = ", ".join(f"{name} {np.mean([s.by_label[c] for s in found]):.2f}" for c, name in enumerate(names))
-    silhouette = _mean([s.silhouette for s in found])
-    return f"{NEIGHBOURS}-neighbour {_purity(found)}; by label {each}; silhouette {silhouette}".replace("nan", "none")
+def _more(found: list[Separation], names: list[str]) -> str:
+    means = [np.mean([s.by_label[c] for s in found]) for c in range(len(names))]
+    each = ", ".join(f"{name} {mean:.2f}" for name, mean in zip(names, means, strict=True)).replace("nan", "none")
+    return f"by label {each}; silhouette {_mean_text([s.silhouette for s in found])}"

@@ -4,32 +4,17 @@ of the nearest neighbour among all clients' coresets (Fig. 5, 12)."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from knot_runner.report import figure_style as style
 from knot_runner.report import run_folders
-from knot_runner.report.figure_style import (
-    GREY,
-    draw_band,
-    figure_of,
-    legend_entries,
-    nth_colour,
-    panels,
-    save,
-    seed_list,
-    side_legend,
-)
+from knot_runner.report.figure_style import Drawing, figure_of
 from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
-from knot_runner.report.series import BAND_HEADS, Band, band, band_rows, write_csv
+from knot_runner.report.series import Band, Numbers, band, band_numbers
 from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: Methods that Fig. 5 has beside the coresets, as the paper spells them.
 ALGORITHM_NAMES = {"fedavg": "FedAvg", "fedrep_final": "FedRep", "fedper_final": "FedPer"}
@@ -49,11 +34,8 @@ NEIGHBOUR_NOTE = (
 )
 
 
-# --------------------------------------------------------------------------------------------------- images and descent
-
-
 @figure_of(one_task=False, reads=(OWN_CORESET,))
-def coreset_images(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+def coreset_images(runs: list[Run], command: str) -> Drawing:
     """One row of images per run, a pair of panels per task and partition (Fig. 4, 10, 11): the coresets, and the
     distance by epoch. The course goes into a CSV beside the PNG; what is left of the distance comes back as lines.
 
@@ -61,37 +43,37 @@ def coreset_images(runs: Sequence[Run], path: Path, notes: Sequence[str], comman
     """
     found = _by_case(runs)
     height = max(2.4, ROW_HEIGHT * max(map(len, found.values())) + 1.2)
-    made, grid = panels(2 * len(found), PANEL_WIDTH, height, across=2, width_ratios=[3, 2])
+    made, grid = style.panels(2 * len(found), PANEL_WIDTH, height, across=2, width_ratios=[3, 2])
     lines, rows = [], []
     for images, course, (case, members) in zip(grid[::2], grid[1::2], found.items(), strict=True):
         _draw_images(images, {name: _strip(run, command) for name, run in members.items()})
         images.set_title(plain(case), fontsize=10)
-        _draw_descent(course, members)
-        for name, run in members.items():
-            rows += [(case, name, epoch, loss) for epoch, loss in enumerate(run.result["losses"])]
-            classes = f"{run.result['classes_covered']} of {len(run.result['labels']['names'])} classes"
-            left = f"{run.result['metrics']['distance']['ALL']:.4g}"
-            lines.append(f"{case}, {name}: distance to all clients' samples {left}, {classes}")
-    save(made, path, "Wasserstein coresets", [DESCENT_NOTE, *notes])
-    write_csv(path, ("case", "coreset", "epoch", "distance"), rows, digits=8)
-    return lines
+        for i, (name, run) in enumerate(members.items()):
+            losses, classes = run.result["losses"], len(run.result["labels"]["names"])
+            colour = style.GREY if name.startswith("exact") else style.nth_colour(i)
+            course.plot(losses, color=colour, lw=1.2, label=plain(name))
+            rows += [(case, name, epoch, loss) for epoch, loss in enumerate(losses)]
+            left, covered = run.result["metrics"]["distance"]["ALL"], run.result["classes_covered"]
+            said = f"distance to all clients' samples {left:.4g}, {covered} of {classes} classes"
+            lines.append(f"{case}, {name}: {said}")
+        course.set(xlabel="epoch", ylabel="distance")
+        course.margins(x=0.01)
+        course.legend(fontsize=8)
+    numbers = Numbers(("case", "coreset", "epoch", "distance"), rows, digits=8)
+    return Drawing(made, "Wasserstein coresets", [DESCENT_NOTE], lines, numbers)
 
 
-def _by_case(runs: Sequence[Run]) -> dict[str, dict[str, Run]]:
+def _by_case(runs: list[Run]) -> dict[str, dict[str, Run]]:
     """Panel (task and partition) -> row (distance, points, seed) -> run; exact first, then by the support."""
     made: dict[str, dict[str, Run]] = defaultdict(dict)
-    several_seeds = len({run.job.seed for run in runs}) > 1
-    for run in sorted(runs, key=_order):
+    several_seeds = "," in style.seed_list(runs)
+    support = {id(run): lookup(run.job.config, "method.fedwad.support") or 0 for run in runs}
+    for run in sorted(runs, key=lambda run: (run.result.get("distance") != "exact", support[id(run)], run.job.seed)):
         if run.result.get("kind") != "coreset":
             raise UserError(f"{run.job.task} {run.job.method}: is not a coreset, so it has no images to show")
         seed = f", seed {run.job.seed}" if several_seeds else ""
         made[_case(run)].setdefault(_row(run) + seed, run)
     return made
-
-
-def _order(run: Run) -> tuple[Any, ...]:
-    exact = run.result.get("distance") == "exact"
-    return not exact, lookup(run.job.config, "method.fedwad.support") or 0, run.job.seed
 
 
 def _case(run: Run) -> str:
@@ -122,50 +104,37 @@ def _strip(run: Run, command: str) -> np.ndarray:
     return np.concatenate(list(padded), axis=1)
 
 
-def _draw_images(axes: Axes, strips: dict[str, np.ndarray]) -> None:
+def _draw_images(axes: style.Axes, strips: dict[str, np.ndarray]) -> None:
     longest = max(strip.shape[1] for strip in strips.values())
     rows = [np.pad(s, ((0, 0), (0, longest - s.shape[1]), (0, 0)), constant_values=1.0) for s in strips.values()]
     whole = np.concatenate(rows)
     axes.imshow(whole[..., 0] if whole.shape[2] == 1 else whole, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     axes.set_yticks([len(rows[0]) * (i + 0.5) for i in range(len(rows))], [plain(name) for name in strips])
     axes.set_xticks([])
-    axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-
-
-def _draw_descent(axes: Axes, members: dict[str, Run]) -> None:
-    for i, (name, run) in enumerate(members.items()):
-        colour = GREY if name.startswith("exact") else nth_colour(i)
-        axes.plot(run.result["losses"], color=colour, lw=1.2, label=plain(name))
-    axes.set(xlabel="epoch", ylabel="distance")
-    axes.margins(x=0.01)
-    axes.legend(fontsize=8)
-
-
-# ------------------------------------------------------------------------------------------------------------- accuracy
+    axes.tick_params(length=0)
 
 
 @figure_of
-def coreset_accuracy(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+def coreset_accuracy(runs: list[Run], command: str) -> Drawing:
     """Accuracy on the test images against the number of clients, a line per size of coreset and per other method
     (Fig. 5, 12). Bands reach from the lowest to the highest seed; the numbers are in a CSV beside the PNG."""
     found = _by_method(runs)
-    made, (axes,) = panels(1, 8.6, 4.4)
+    made, (axes,) = style.panels(1, 8.6, 4.4)
     for i, (name, one) in enumerate(found.items()):
-        draw_band(axes, one, nth_colour(i), marker="o", label=plain(name))
+        style.draw_band(axes, one, style.nth_colour(i), marker="o", label=plain(name))
     axes.set(xlabel="clients", ylabel="accuracy (%)", xticks=sorted({run.result["clients"] for run in runs}))
-    side_legend(made, legend_entries([axes]), loc="outside right center")
-    seeds = seed_list(runs)
-    said = [f"Means over seeds {seeds}; bands: lowest to highest."] if "," in seeds else []
-    title = f"{runs[0].job.task}: classification by the clients' coresets"
-    save(made, path, title, [NEIGHBOUR_NOTE, *said, *notes])
-    rows = [row for name, one in found.items() for row in band_rows([name], one)]
-    write_csv(path, ("method", "clients", *BAND_HEADS), rows)
-    return [f"{name}, {clients} clients: accuracy {mean:.2f}%" for name, clients, mean, *_ in rows]
+    style.side_legend(made, [axes], loc="outside right center")
+    seeds = style.seed_list(runs)
+    notes = [NEIGHBOUR_NOTE] + ([f"Means over seeds {seeds}; bands: lowest to highest."] if "," in seeds else [])
+    numbers = band_numbers(("method", "clients"), {(name,): one for name, one in found.items()})
+    lines = [f"{name}, {clients} clients: accuracy {mean:.2f}%" for name, clients, mean, *_ in numbers.rows]
+    return Drawing(made, f"{runs[0].job.task}: classification by the clients' coresets", notes, lines, numbers)
 
 
-def _by_method(runs: Sequence[Run]) -> dict[str, Band]:
-    """``nearest neighbour, 10 points`` (or a method's name) -> its accuracy in % over the numbers of clients."""
+def _by_method(runs: list[Run]) -> dict[str, Band]:
+    """``nearest neighbour, 10 points`` (or a method's name) -> its accuracy in % over the numbers of clients; coresets
+    by their size, then other methods."""
     series: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
         accuracy = run.metric("accuracy", "ALL")
@@ -176,7 +145,6 @@ def _by_method(runs: Sequence[Run]) -> dict[str, Band]:
 
 
 def _coresets_first(name: str) -> tuple[bool, int]:
-    """Coresets by their size, then other methods."""
     digits = "".join(letter for letter in name if letter.isdigit())
     return not name.startswith("nearest"), int(digits or 0)
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from knot_runner.report.figure_style import PALETTE, figure_settings, label_text, panels, save
-from knot_runner.report.series import write_csv
+from knot_runner.report import figure_style as style
+from knot_runner.report.series import Numbers
 from knot_runner.report.text import plain
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: So many names fit along an axis.
 _MAX_NAMES = 30
@@ -32,15 +28,16 @@ def draw_partition(
     drawn = np.flatnonzero(counts.any(0))
     missing = len(classes) - len(drawn)
     said = [f"{missing} of {len(classes)} classes have no training images and are not drawn."] if missing else []
-    with figure_settings():
+    lines = [*partition_lines(counts), *said]
+    rows = [[name, row.sum(), *row] for name, row in zip(names, counts, strict=True)]
+    with style.figure_settings():
         height = min(MAX_HEIGHT, max(MIN_HEIGHT, ROW * len(counts) + 1.6))
-        made, (shares, sizes) = panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
+        made, (shares, sizes) = style.panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
         _shares(shares, counts[:, drawn], names, [classes[k] for k in drawn])
         _sizes(sizes, counts.sum(1))
-        save(made, path, title, [*notes, *said])
-    rows = [[name, row.sum(), *row] for name, row in zip(names, counts, strict=True)]
-    write_csv(path, ["client", "images", *classes], rows)
-    return [*partition_lines(counts), *said]
+        numbers = Numbers(["client", "images", *classes], rows)
+        style.save(style.Drawing(made, title, [*notes, *said], lines, numbers), path)
+    return lines
 
 
 def partition_lines(counts: np.ndarray) -> list[str]:
@@ -58,7 +55,7 @@ def partition_lines(counts: np.ndarray) -> list[str]:
     ]
 
 
-def _shares(axes: Axes, counts: np.ndarray, names: Sequence[str], classes: Sequence[str]) -> None:
+def _shares(axes: style.Axes, counts: np.ndarray, names: Sequence[str], classes: Sequence[str]) -> None:
     from matplotlib.colors import PowerNorm
 
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
@@ -69,7 +66,7 @@ def _shares(axes: Axes, counts: np.ndarray, names: Sequence[str], classes: Seque
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     _ticks(axes.set_yticks, names, "client ")
-    texts = [label_text(name) for name in classes]
+    texts = [style.label_text(name) for name in classes]
     _ticks(axes.set_xticks, texts, "", rotation=90 if max(map(len, texts)) > 3 else 0)
     axes.set(title="Share of the client's images", xlabel="class", ylabel="client")
 
@@ -81,8 +78,8 @@ def _ticks(put: Callable[..., object], names: Sequence[str], prefix: str, **opti
     put(places, [plain(names[k]).removeprefix(prefix) for k in places], **options)
 
 
-def _sizes(axes: Axes, sizes: np.ndarray) -> None:
-    axes.barh(np.arange(len(sizes)), sizes, height=0.8, color=PALETTE[0])
+def _sizes(axes: style.Axes, sizes: np.ndarray) -> None:
+    axes.barh(np.arange(len(sizes)), sizes, height=0.8, color=style.nth_colour(0))
     axes.tick_params(axis="y", length=0, labelleft=False)
     axes.spines["left"].set_visible(False)
     axes.set_title("Training images")

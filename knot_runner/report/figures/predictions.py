@@ -3,24 +3,13 @@ probability simplex, B being the teacher's bias (Fig. 5)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from knot_runner.report import figure_style as style
 from knot_runner.report import run_folders
-from knot_runner.report.figure_style import (
-    GREY,
-    PALETTE,
-    by_name,
-    draw_boxes,
-    figure_of,
-    label_text,
-    nth_colour,
-    panels,
-    save,
-)
+from knot_runner.report.figure_style import GREY, Drawing, figure_of
 from knot_runner.report.figures.bias import with_bias
 from knot_runner.report.run_folders import Run
 from knot_runner.report.text import plain
@@ -38,11 +27,8 @@ ON_FACE = " (those with 95% of their mass on these labels, 800 at most)."
 GREEN, STEP, _MAX_POINTS = "#007A3D", 0.1, 800
 
 
-# ------------------------------------------------------------------------------------------------------- expected label
-
-
 @figure_of(reads=(run_folders.PREDICTIONS,))
-def expected_label(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+def expected_label(runs: list[Run], command: str) -> Drawing:
     """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2); returns the numbers.
 
     Labels with more than one coordinate show the distance of E[p] from the truth instead. Predictions are pooled over
@@ -51,12 +37,12 @@ def expected_label(runs: Sequence[Run], path: Path, notes: Sequence[str], comman
     labels = runs[0].result["labels"]
     points = np.asarray(labels["coordinates"], dtype=float)
     line = points.shape[1] == 1
-    groups = {name: _pooled(members, points, command) for name, members in by_name(runs).items()}
-    made, (axes,) = panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
+    groups = {name: _pooled(members, points, command) for name, members in style.by_name(runs).items()}
+    made, (axes,) = style.panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
     boxes = [_boxes(axes, pooled, i, len(groups)) for i, pooled in enumerate(groups.values())]
     for label, place in enumerate(points[:, 0] if line else np.zeros(len(points))):
         (dashes,) = axes.plot([label - 0.46, label + 0.46], [place, place], ls="--", color=GREY, lw=1.3, zorder=0)
-    texts = [label_text(name, "\n") for name in labels["names"]]
+    texts = [style.label_text(name, "\n") for name in labels["names"]]
     axes.set_xticks(range(len(points)), texts)
     axes.set(xlabel="true label", ylabel="expected label" if line else "distance of expected label from truth")
     if line:
@@ -69,9 +55,9 @@ def expected_label(runs: Sequence[Run], path: Path, notes: Sequence[str], comman
     sets = sorted({name for run in runs for name in run.result["metrics"].get("sd", {})} - {"ALL"})
     note = f"Test sets pooled: {', '.join(sets)}. Boxes: quartiles; whiskers: up to 1.5 box heights."
     kind = "Expected label" if line else "Distance of the expected label from the truth"
-    save(made, path, f"{kind} by true label", [note, *notes])
     what = "expected label" if line else "distance"
-    return [text for name, pooled in groups.items() for text in _by_label(name, what, pooled, labels["names"])]
+    lines = [text for name, pooled in groups.items() for text in _by_label(name, what, pooled, labels["names"])]
+    return Drawing(made, f"{kind} by true label", [note], lines)
 
 
 def _pooled(runs: list[Run], points: np.ndarray, command: str) -> np.ndarray:
@@ -86,13 +72,13 @@ def _pooled(runs: list[Run], points: np.ndarray, command: str) -> np.ndarray:
     return np.concatenate(found, axis=1)
 
 
-def _boxes(axes: Any, pooled: np.ndarray, i: int, count: int) -> dict[str, Any]:
+def _boxes(axes: style.Axes, pooled: np.ndarray, i: int, count: int) -> dict[str, list]:
     """Boxes of the ``i``-th of ``count`` methods, each beside its label's place."""
     there, width = np.unique(pooled[2]), 0.8 / count
     places = there - 0.4 + width * (i + 0.5)
     values = [pooled[0, pooled[2] == label] for label in there]
     look = {"positions": places, "widths": width * 0.82, "showmeans": True, **BOX_LOOK}
-    return draw_boxes(axes, values, nth_colour(i), 0.75, **look)
+    return style.draw_boxes(axes, values, style.nth_colour(i), 0.75, **look)
 
 
 def _by_label(name: str, what: str, pooled: np.ndarray, names: list[str]) -> list[str]:
@@ -104,9 +90,6 @@ def _by_label(name: str, what: str, pooled: np.ndarray, names: list[str]) -> lis
         lines.append(f"{name}, {names[label]}: {what} {spread}")
         distances.append(apart.mean())
     return [*lines, f"{name}: semantic distance of the pooled predictions {np.mean(distances):.3f}"]
-
-
-# ----------------------------------------------------------------------------------------------------------- confidence
 
 
 def face(share: np.ndarray) -> list[int]:
@@ -122,7 +105,7 @@ def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
 
 
 @figure_of(reads=(run_folders.PREDICTIONS,))
-def confidence(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+def confidence(runs: list[Run], command: str) -> Drawing:
     """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the most confident corner (Fig. 5).
 
     With more than three labels each triangle is the face of the simplex over three of them, with exact distances to
@@ -131,21 +114,24 @@ def confidence(runs: Sequence[Run], path: Path, notes: Sequence[str], command: s
     run = with_bias(runs)[0]
     names, shares = run.result["labels"]["names"], {k: np.array(v) for k, v in run.result["bias"].items()}
     top = max(_at_corners(share).max() for share in shares.values())
-    made, grid = panels(len(shares), 3.6, 3.5)
+    made, grid = style.panels(len(shares), 3.6, 3.5)
     said = ["Cross: bias B. Lines: equal confidence. Arrow: to the corner of greatest confidence."]
     if len(names) > 3:
         said.append("Each triangle: the two labels heaviest in B and the lightest; cross: its point nearest to B.")
+    lines = []
     for axes, (name, share) in zip(grid, shares.items(), strict=True):
-        chosen = face(share)
-        image = _triangle(axes, share, chosen, [label_text(names[c]) for c in chosen], top)
+        chosen, corners = face(share), _at_corners(share)
+        each = ", ".join(f"{text} {b:.3f} / {w:.3f}" for text, b, w in zip(names, share, corners, strict=True))
+        greatest = names[int(corners.argmax())]
+        lines.append(f"{name}: bias / confidence at the corner: {each}; greatest at {greatest}")
+        image = _triangle(axes, share, chosen, [style.label_text(names[c]) for c in chosen], top)
         axes.set_title(plain(name), pad=8)
         points, count = _own_predictions(run, name, chosen, command)
         axes.plot(*(points @ CORNERS).T, ls="", marker=".", ms=3, color="black", alpha=0.3, zorder=3)
         if count:
             said.append(f"Dots: {len(points):,} of {name}'s {count:,} own predictions on its test set" + ON_FACE)
     made.colorbar(image, ax=grid, label="confidence ||p - B||", shrink=0.7, ticks=np.arange(0, top, 2 * STEP))
-    save(made, path, f"Confidence of a prediction, per teacher (seed {run.job.seed})", [*said, *notes])
-    return [_corners_line(name, share, names) for name, share in shares.items()]
+    return Drawing(made, f"Confidence of a prediction, per teacher (seed {run.job.seed})", said, lines)
 
 
 def _at_corners(share: np.ndarray) -> np.ndarray:
@@ -153,13 +139,7 @@ def _at_corners(share: np.ndarray) -> np.ndarray:
     return np.linalg.norm(np.eye(len(share)) - share, axis=1)
 
 
-def _corners_line(name: str, share: np.ndarray, names: list[str]) -> str:
-    corners = _at_corners(share)
-    each = ", ".join(f"{text} {b:.3f} / {w:.3f}" for text, b, w in zip(names, share, corners, strict=True))
-    return f"{name}: bias / confidence at the corner: {each}; greatest at {names[int(corners.argmax())]}"
-
-
-def _triangle(axes: Any, share: np.ndarray, chosen: list[int], names: list[str], top: float) -> Any:
+def _triangle(axes: style.Axes, share: np.ndarray, chosen: list[int], names: list[str], top: float) -> Any:
     from matplotlib import colormaps
     from matplotlib.tri import Triangulation, UniformTriRefiner
 
@@ -176,7 +156,7 @@ def _triangle(axes: Any, share: np.ndarray, chosen: list[int], names: list[str],
     start, best = foot(share, chosen) @ CORNERS, int(np.argmin(share[chosen]))
     end = start + 0.9 * (CORNERS[best] - start)
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREEN, "lw": 2.5}, zorder=4)
-    axes.plot(*start, marker="X", ms=11, color=PALETTE[2], mec="white", zorder=5)
+    axes.plot(*start, marker="X", ms=11, color=style.PALETTE[2], mec="white", zorder=5)
     below = [text.replace(" ", "\n") for text in names[:2]]  # in one line the two would meet
     for corner, text, side in zip(CORNERS, below, ("left", "right"), strict=False):
         axes.text(*corner + (0, -0.06), text, ha=side, va="top")

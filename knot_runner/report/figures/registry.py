@@ -7,8 +7,7 @@ from collections.abc import Callable
 from knot_runner.report.figures.bias import bias_figure, probe_figure
 from knot_runner.report.figures.cls_vectors import vector_figure
 from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
-from knot_runner.report.figures.distance_course import distance_course
-from knot_runner.report.figures.distance_matrix import matrix_figure
+from knot_runner.report.figures.data_distances import distance_course, matrix_figure
 from knot_runner.report.figures.federated_distance import distance_runtime, moving_measure
 from knot_runner.report.figures.predictions import confidence, expected_label
 from knot_runner.report.figures.rounds import aggregation, curves

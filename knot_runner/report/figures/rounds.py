@@ -3,51 +3,36 @@ aggregation does to clients' accuracy (Fig. 6)."""
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
+from knot_runner.report import figure_style as style
 from knot_runner.report import paper_tables, run_folders
-from knot_runner.report.figure_style import (
-    GREY,
-    draw_band,
-    figure_of,
-    log_scale,
-    panels,
-    save,
-    seeds_note,
-    side_legend,
-    temperature_colours,
-)
+from knot_runner.report.figure_style import GREY, Drawing, figure_of
 from knot_runner.report.row_keys import Cases, RowSetting, case_of, lookup, runs_by_case
 from knot_runner.report.run_folders import Job, Run
-from knot_runner.report.series import BAND_HEADS, Band, band, band_rows, smoothed, write_csv
+from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
 from knot_runner.report.text import plain
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: A value per round of one run, where there is one; by how many rounds were trained.
 Series = dict[int, float]
 RoundRows = list[dict[str, Any]]
-#: Row of a panel -> quantity -> mean over seeds and its band.
-PanelBands = dict[RowSetting, dict[str, Band]]
-#: Panel: case, and other settings in which its runs differ.
-Bands = dict[str, PanelBands]
+#: (panel, row of it, quantity) -> its mean over seeds and its band. A panel is a case and what else sets runs apart.
+Bands = dict[tuple[str, RowSetting, str], Band]
 #: Fig. 6 is smoothed over this share of the rounds; per round it is mostly noise.
 WINDOW = 1 / 20
 #: A loss that spans more than this is drawn on a logarithmic axis.
 LINEAR_SPAN = 8.0
+CURVE_AXES = {"accuracy": "accuracy (%)", "loss at T": "test loss at T"}
 CHANGE_NOTE = "Participants: new model less the one just trained; others: less the previous model of the server."
 
 
 @figure_of(one_task=False, reads=(run_folders.ROUNDS,))
-def curves(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+def curves(runs: list[Run], command: str) -> Drawing:
     """Accuracy of the global model on the test set, and its loss at T, after each round (Fig. 4, 5).
 
     Lines are means over seeds, bands reach from the lowest to the highest seed; dashed: T=1 at rate lr/T. The numbers
@@ -55,29 +40,25 @@ def curves(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) 
     """
     read = {"accuracy": _of_row("accuracy", 100), "loss at T": _of_row("tempered_loss", 1)}
     found = _bands(runs, read, command)
-    made, grid = panels(2 * len(found), 4.2 if len(found) < 3 else 3.6, 3.1, across=max(2, len(found)))
-    for name, accuracy, loss in zip(found, grid[: len(found)], grid[len(found) :], strict=True):
-        _draw_rows(accuracy, found[name], "accuracy")
-        _draw_rows(loss, found[name], "loss at T")
-        accuracy.set(title=plain(name), ylabel="accuracy (%)")
-        loss.set(title=plain(name), ylabel="test loss at T")
-        values = np.concatenate([bands["loss at T"].mean for bands in found[name].values()])
-        if len(values) and values.min() > 0 and values.max() / values.min() > LINEAR_SPAN:
-            log_scale(loss, "y")
-    said = [_band_note(runs, found), *notes]
-    _finish(made, path, "Global model after each round, by training temperature", found, said)
+    names = list(dict.fromkeys(name for name, _, _ in found))
+    made, grid = style.panels(2 * len(names), 4.2 if len(names) < 3 else 3.6, 3.1, across=max(2, len(names)))
+    for axes, (what, name) in zip(grid, itertools.product(read, names), strict=True):
+        values = _draw_rows(axes, found, name, what)
+        axes.set(title=plain(name), ylabel=CURVE_AXES[what])
+        if what == "loss at T" and len(values) and values.min() > 0 and values.max() / values.min() > LINEAR_SPAN:
+            style.log_scale(axes, "y")
+    _legend(made, found)
     lines = []
-    for name, rows in found.items():
-        for key, bands in rows.items():
-            accuracy, loss = bands["accuracy"], bands["loss at T"]
-            if len(accuracy.places):
-                last = f"accuracy {accuracy.mean[-1]:.2f}%, loss at T {loss.mean[-1]:.3f}"
-                lines.append(f"{name}, {key.name}: after {accuracy.places[-1]} rounds {last}")
-    return lines
+    for (name, key, what), one in found.items():
+        if what == "accuracy" and len(one.places):
+            last = f"accuracy {one.mean[-1]:.2f}%, loss at T {found[name, key, 'loss at T'].mean[-1]:.3f}"
+            lines.append(f"{name}, {key.name}: after {one.places[-1]} rounds {last}")
+    title = "Global model after each round, by training temperature"
+    return Drawing(made, title, [_band_note(runs, found)], lines, _numbers(found))
 
 
 @figure_of(one_task=False, reads=(run_folders.ROUNDS,))
-def aggregation(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+def aggregation(runs: list[Run], command: str) -> Drawing:
     """Change of clients' accuracy on their own test images when the server aggregates (Fig. 6), in points.
 
     Participants: the new model less the one each has just trained. Others: the new model less the previous one. Lines
@@ -85,25 +66,24 @@ def aggregation(runs: Sequence[Run], path: Path, notes: Sequence[str], command: 
     """
     read = {"participants": participants_change, "others": others_change}
     found = _bands(runs, read, command)
-    longest = max(len(bands["participants"].places) for rows in found.values() for bands in rows.values())
+    longest = max(len(one.places) for (_, _, what), one in found.items() if what == "participants")
     window = 1 + 2 * round(WINDOW * longest / 2)  # odd, so that it is centred
-    even = {what: functools.partial(_smoothed_change, of, window) for what, of in read.items()}
+    even = {what: lambda rows, of=of: smoothed(of(rows), window) for what, of in read.items()}
     smooth = _bands(runs, even, command)
-    made, grid = panels(2 * len(found), 4.6, 3.4 if len(found) == 1 else 2.9, across=2)
-    for axes, (name, what) in zip(grid, [(name, what) for name in found for what in read], strict=True):
+    names = list(dict.fromkeys(name for name, _, _ in found))
+    made, grid = style.panels(2 * len(names), 4.6, 3.4 if len(names) == 1 else 2.9, across=2)
+    for axes, (name, what) in zip(grid, itertools.product(names, read), strict=True):
         axes.axhline(0, color=GREY, lw=0.8)
-        _draw_rows(axes, smooth[name], what)
+        _draw_rows(axes, smooth, name, what)
         axes.set(title=plain(f"{name}: {what}"), ylabel="accuracy change (points)")
-    said = [f"Running means over {window} rounds. {_band_note(runs, found)}", CHANGE_NOTE, *notes]
-    _finish(made, path, "Change of clients' accuracy at aggregation, by training temperature", found, said)
-    return [
-        f"{name}, {key.name}: " + ", ".join(f"{what} {_mean_points(bands[what])}" for what in read)
-        for name, rows in found.items()
-        for key, bands in rows.items()
-    ]
-
-
-# ------------------------------------------------------------------------------------------------------------ numbers
+    _legend(made, found)
+    lines = []
+    for name, key in dict.fromkeys((name, key) for name, key, _ in found):
+        changes = ", ".join(f"{what} {_mean_points(found[name, key, what])}" for what in read)
+        lines.append(f"{name}, {key.name}: {changes}")
+    title = "Change of clients' accuracy at aggregation, by training temperature"
+    notes = [f"Running means over {window} rounds. {_band_note(runs, found)}", CHANGE_NOTE]
+    return Drawing(made, title, notes, lines, _numbers(found))
 
 
 def participants_change(rows: RoundRows) -> Series:
@@ -127,10 +107,6 @@ def others_change(rows: RoundRows) -> Series:
     return made
 
 
-def _smoothed_change(read: Callable[[RoundRows], Series], window: int, rows: RoundRows) -> Series:
-    return smoothed(read(rows), window)
-
-
 def _mean_change(row: dict[str, Any], pairs: Iterable[tuple[float | None, float | None]]) -> Series:
     changes = [100 * (new - old) for new, old in pairs if new is not None and old is not None]
     return {row["round"] + 1: float(np.mean(changes))} if changes else {}
@@ -140,17 +116,17 @@ def _of_row(measure: str, scale: float) -> Callable[[RoundRows], Series]:
     return lambda rows: {row["round"] + 1: scale * row[measure] for row in rows if measure in row}
 
 
-def _bands(runs: Sequence[Run], read: dict[str, Callable[[RoundRows], Series]], command: str) -> Bands:
-    made: Bands = defaultdict(dict)
-    for case, rows in runs_by_case(runs, figure_cases([run.job for run in runs])).items():
+def _bands(runs: list[Run], read: dict[str, Callable[[RoundRows], Series]], command: str) -> Bands:
+    made: Bands = {}
+    for case, rows in runs_by_case(runs, figure_cases(run.job for run in runs)).items():
         for key, seeds in rows.items():
             logs = [run_folders.rounds(run, command) for run in seeds.values()]
             name = f"{case} ({key.other})" if key.other else case
-            made[name][key] = {what: band([of(log) for log in logs]) for what, of in read.items()}
+            made |= {(name, key, what): band([of(log) for log in logs]) for what, of in read.items()}
     return made
 
 
-def figure_cases(jobs: Sequence[Job]) -> Cases:
+def figure_cases(jobs: Iterable[Job]) -> Cases:
     """Cases of FLex&Chill's Table 1 by their names, others by task and model; told apart by partition where a case has
     several."""
     known = {name: facts["settings"] for name, facts in paper_tables.read_printed("chill_table1")["cases"].items()}
@@ -159,47 +135,42 @@ def figure_cases(jobs: Sequence[Job]) -> Cases:
         facts = {"task.name": job.task, "model.name": lookup(job.config, "model.name")}
         name, kind = case_of(job, known), lookup(job.config, "partition.kind")
         kinds[name][kind] = {**known.get(name, facts), "partition.kind": kind}
-    return {
-        name if len(found) == 1 else f"{name}, {kind}": settings
-        for name, found in kinds.items()
-        for kind, settings in found.items()
-    }
+    cases = {}
+    for name, found in kinds.items():
+        cases |= {name if len(found) == 1 else f"{name}, {kind}": settings for kind, settings in found.items()}
+    return cases
 
 
 def _mean_points(one: Band) -> str:
     return f"{np.mean(one.mean):+.2f} points" if len(one.mean) else "none"
 
 
-# ------------------------------------------------------------------------------------------------------------ drawing
-
-
-def _draw_rows(axes: Axes, rows: PanelBands, quantity: str) -> None:
-    colours = temperature_colours(key.temperature for key in rows)
-    for key, bands in rows.items():
+def _draw_rows(axes: style.Axes, found: Bands, panel: str, quantity: str) -> np.ndarray:
+    """Returns all means that are drawn."""
+    rows = {key: one for (name, key, what), one in found.items() if (name, what) == (panel, quantity)}
+    colours = style.temperature_colours(key.temperature for key in rows)
+    for key, one in rows.items():
         look = {"lw": 1.1, "ls": "--"} if key.control else {}
-        draw_band(axes, bands[quantity], colours[key.temperature], filled=not key.control, **look)
+        style.draw_band(axes, one, colours[key.temperature], filled=not key.control, **look)
     axes.set_xlabel("rounds trained")
     axes.margins(x=0.01)
+    return np.concatenate([one.mean for one in rows.values()])
 
 
-def _band_note(runs: Sequence[Run], found: Bands) -> str:
-    controlled = any(key.control for rows in found.values() for key in rows)
-    dashed = " Dashed: T=1 at rate lr/T, in the colour of T." if controlled else ""
-    return seeds_note(runs, "lowest to highest seed") + dashed
-
-
-def _finish(made: Figure, path: Path, title: str, found: Bands, notes: Sequence[str]) -> None:
-    """Legend, PNG and CSV: a line per case, temperature, settings, quantity and round."""
-    keys = {key for rows in found.values() for key in rows}
-    colours = temperature_colours(key.temperature for key in keys)
+def _legend(made: style.Figure, found: Bands) -> None:
+    colours = style.temperature_colours(key.temperature for _, key, _ in found)
     shown = {f"T={value:g}": {"color": colours[value], "lw": 2} for value in sorted(colours, reverse=True)}
-    if any(key.control for key in keys):
+    if any(key.control for _, key, _ in found):
         shown["T=1,\nrate lr/T"] = {"color": GREY, "lw": 1.1, "ls": "--"}
-    side_legend(made, shown)
-    save(made, path, title, notes)
-    rows = []
-    for name, panel in found.items():
-        for key, bands in panel.items():
-            for what, one in bands.items():
-                rows += band_rows((name, key.head, key.settings, what), one)
-    write_csv(path, ("case", "T", "settings", "quantity", "round", *BAND_HEADS), rows, digits=10, decimals=6)
+    style.side_legend(made, shown)
+
+
+def _band_note(runs: list[Run], found: Bands) -> str:
+    controlled = any(key.control for _, key, _ in found)
+    dashed = " Dashed: T=1 at rate lr/T, in the colour of T." if controlled else ""
+    return style.seeds_note(runs, "lowest to highest seed") + dashed
+
+
+def _numbers(found: Bands) -> Numbers:
+    bands = {(name, key.head, key.settings, what): one for (name, key, what), one in found.items()}
+    return band_numbers(("case", "T", "settings", "quantity", "round"), bands, digits=10, decimals=6)

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from knot_runner.report.figure_style import (
-    GREY,
-    by_name,
-    draw_boxes,
-    figure_of,
-    label_text,
-    panels,
-    plain_tick,
-    save,
-    side_legend,
-    temperature_colours,
-)
+from knot_runner.report import figure_style as style
+from knot_runner.report.figure_style import Drawing, figure_of
 from knot_runner.report.records import probe as probe_view
 from knot_runner.report.records.probe import ProbeRecord
 from knot_runner.report.run_folders import Run
-from knot_runner.report.series import write_csv
+from knot_runner.report.series import Numbers
 from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
 
@@ -52,18 +40,14 @@ SOFTMAX_NOTE = (
 )
 
 
-# ------------------------------------------------------------------------------------------------------------- Fig. 1
-
-
 @figure_of(reads=(probe_view.ARRAYS,))
-def gradient_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+def gradient_figure(runs: list[Run], command: str) -> Drawing:
     """Histograms of gradient norms by temperature, images right and wrong apart (Fig. 1); returns the medians.
 
     A row of two panels per setting; quantiles go into a CSV beside the PNG. Seeds are pooled.
     """
-    probes = _probes(runs, command)
-    colours = _colours(probes)
-    made, grid = panels(2 * len(probes), 4.4, 3.2, across=2, sharex=True)
+    probes, colours = _probes(runs, command)
+    made, grid = style.panels(2 * len(probes), 4.4, 3.2, across=2, sharex=True)
     top = max(probe.norm.max() for probe in probes.values())
     bins = np.geomspace(top * MIN_NORM, top, BINS) if top > 0 else np.linspace(0, 1, BINS)
     passes = [(name, probe, text) for name, probe in probes.items() for text in ("right", "wrong")]
@@ -71,9 +55,9 @@ def gradient_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], comma
     for axes, (name, probe, text) in zip(grid, passes, strict=True):
         chosen = probe.right if text == "right" else ~probe.right
         count = int(chosen.sum())
-        axes.set_title(_titled(probes, name, f"{text}: {count:,} images"))
+        axes.set_title(_shown(probes, name, "\n") + f"{text}: {count:,} images")
         axes.set(xscale="log", xlabel="gradient norm at the input layer", ylabel="share of images")
-        axes.xaxis.set_major_formatter(plain_tick)
+        axes.xaxis.set_major_formatter(style.plain_tick)
         for temperature, norms in zip(probe.temperatures, probe.norm[:, chosen], strict=True) if count else ():
             look = {"histtype": "step", "lw": 1.6, "color": colours[temperature]}
             axes.hist(norms.clip(bins[0], bins[-1]), bins, weights=np.full(count, 1 / count), **look)
@@ -81,31 +65,27 @@ def gradient_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], comma
             rows.append([name, f"{temperature:g}", text, count, zeros, *quantiles])
             beyond = f", {zeros} exactly 0" if zeros else ""
             median = f"median {quantiles[2]:.4g} of {count:,}{beyond}"
-            lines.append(f"{_prefix(probes, name)}T={temperature:g}, {text}: {median}")
+            lines.append(f"{_shown(probes, name)}T={temperature:g}, {text}: {median}")
     _legend(made, colours)
-    save(made, path, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE, *notes])
-    write_csv(path, ["setting", "temperature", "forward pass", "images", "zeros", *QUANTILES], rows, digits=4)
-    return lines
-
-
-# ------------------------------------------------------------------------------------------------------------- Fig. 2
+    numbers = Numbers(("setting", "temperature", "forward pass", "images", "zeros", *QUANTILES), rows, digits=4)
+    return Drawing(made, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
 
 
 @figure_of(reads=(probe_view.ARRAYS,))
-def boundary_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+def boundary_figure(runs: list[Run], command: str) -> Drawing:
     """Box plots of distance to the boundary after minus before one step, by temperature (Fig. 2); returns medians.
 
     A panel per setting; quantiles go into a CSV beside the PNG. Seeds are pooled. Raises :class:`UserError` when no
     model has an image wrong.
     """
-    probes = _probes(runs, command)
+    probes, colours = _probes(runs, command)
     if not any(len(probe.before) for probe in probes.values()):
         raise UserError("method.boundary_images: every image is right, so none is moved; more images would be right")
-    colours = _colours(probes)
-    made, grid = panels(len(probes), 6.8 if len(probes) == 1 else 5.2, 2.0 + 0.42 * len(colours), across=2, sharex=True)
+    width, height = 6.8 if len(probes) == 1 else 5.2, 2.0 + 0.42 * len(colours)
+    made, grid = style.panels(len(probes), width, height, across=2, sharex=True)
     rows, lines = [], []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
-        axes.set_title(_titled(probes, name, f"{len(probe.before):,} wrong of {probe.tried:,} images"))
+        axes.set_title(_shown(probes, name, "\n") + f"{len(probe.before):,} wrong of {probe.tried:,} images")
         _draw_moves(axes, probe, colours)
         for temperature, moves, right in zip(probe.temperatures, probe.moves(), probe.put_right, strict=True):
             share = right.mean() if len(right) else 0.0
@@ -114,42 +94,38 @@ def boundary_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], comma
             rows.append([name, f"{temperature:g}", len(moves), out, f"{share:.4f}", *quantiles])
             median = f"median {quantiles[2]:.4g}" if len(moves) else "no median"
             said = f"{median} over {len(moves):,} images, {out:,} left out; the step puts {share:.0%} right"
-            lines.append(f"{_prefix(probes, name)}T={temperature:g}: {said}")
-    save(made, path, "Distance to the decision boundary, after minus before one step", [BOUNDARY_NOTE, *notes])
-    write_csv(path, ["setting", "temperature", "images", "left out", "right after", *QUANTILES], rows, digits=4)
-    return lines
+            lines.append(f"{_shown(probes, name)}T={temperature:g}: {said}")
+    numbers = Numbers(("setting", "temperature", "images", "left out", "right after", *QUANTILES), rows, digits=4)
+    title = "Distance to the decision boundary, after minus before one step"
+    return Drawing(made, title, [BOUNDARY_NOTE], lines, numbers)
 
 
-def _draw_moves(axes: Any, probe: ProbeRecord, colours: dict[float, Any]) -> None:
+def _draw_moves(axes: style.Axes, probe: ProbeRecord, colours: dict[float, Any]) -> None:
     order = list(colours)  # the hottest on top
     look = {"widths": 0.6, "orientation": "horizontal", "whis": (5, 95), "medianprops": {"color": "black", "lw": 2}}
     for temperature, moves in zip(probe.temperatures, probe.moves(), strict=True):
         place = order.index(temperature)
-        draw_boxes(axes, [moves], colours[temperature], 0.8, positions=[place], **look)
+        style.draw_boxes(axes, [moves], colours[temperature], 0.8, positions=[place], **look)
         if len(probe.before):
             out = 1 - len(moves) / len(probe.before)
             axes.text(1.01, place, f"{out:.0%} left out", transform=axes.get_yaxis_transform(), va="center", fontsize=9)
-    axes.axvline(0, color=GREY, ls="--", lw=1, zorder=0)
+    axes.axvline(0, color=style.GREY, ls="--", lw=1, zorder=0)
     axes.set_yticks(range(len(order)), [f"T={temperature:g}" for temperature in order])
     axes.set_ylim(-0.6, len(order) - 0.4)
     axes.set_xscale("symlog", linthresh=LINEAR)
-    axes.xaxis.set_major_formatter(plain_tick)
+    axes.xaxis.set_major_formatter(style.plain_tick)
     axes.set_xlabel("change of distance, normalised pixels")
 
 
-# ------------------------------------------------------------------------------------------------------------- Fig. 3
-
-
 @figure_of(reads=(probe_view.ARRAYS,))
-def softmax_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], command: str) -> list[str]:
+def softmax_figure(runs: list[Run], command: str) -> Drawing:
     """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3); returns each temperature's top class.
 
     A panel per setting; the probabilities go into a CSV beside the PNG.
     """
-    probes = _probes(runs, command)
-    colours = _colours(probes)
+    probes, colours = _probes(runs, command)
     known = runs[0].result.get("labels", {}).get("names", [])
-    made, grid = panels(len(probes), 9.6, 3.4, across=1)
+    made, grid = style.panels(len(probes), 9.6, 3.4, across=1)
     rows, lines = [], []
     for axes, (name, probe) in zip(grid, probes.items(), strict=True):
         places = np.arange(probe.shares.shape[1])
@@ -161,41 +137,32 @@ def softmax_figure(runs: Sequence[Run], path: Path, notes: Sequence[str], comman
             rows += [[name, f"{temperature:g}", text, share] for text, share in zip(names, shares, strict=True)]
             best = shares.argmax()
             said = f"{plain(names[best])} {shares[best]:.3f}; true {plain(names[true])} {shares[true]:.3f}"
-            lines.append(f"{_prefix(probes, name)}T={temperature:g}: {said}")
-        axes.set_title(_titled(probes, name, f"training image {probe.row}, class {plain(names[true])}"))
+            lines.append(f"{_shown(probes, name)}T={temperature:g}: {said}")
+        axes.set_title(_shown(probes, name, "\n") + f"training image {probe.row}, class {plain(names[true])}")
         axes.set(ylabel="probability", ylim=(0, 1))
-        axes.set_xticks(places, [label_text(text, "\n") for text in names])
+        axes.set_xticks(places, [style.label_text(text, "\n") for text in names])
         axes.get_xticklabels()[true].set_fontweight("bold")
     _legend(made, colours)
-    save(made, path, "Softmax of one image by temperature (true class in bold)", [SOFTMAX_NOTE, *notes])
-    write_csv(path, ["setting", "temperature", "class", "probability"], rows)
-    return lines
-
-
-# ------------------------------------------------------------------------------------------------------------- shared
+    numbers = Numbers(("setting", "temperature", "class", "probability"), rows)
+    return Drawing(made, "Softmax of one image by temperature (true class in bold)", [SOFTMAX_NOTE], lines, numbers)
 
 
 def _quantiles(values: np.ndarray) -> list[float]:
     return np.percentile(values, (5, 25, 50, 75, 95)).tolist()
 
 
-def _probes(runs: Sequence[Run], command: str) -> dict[str, ProbeRecord]:
-    return {name: probe_view.pool_probes(members, command) for name, members in by_name(runs).items()}
+def _probes(runs: list[Run], command: str) -> tuple[dict[str, ProbeRecord], dict[float, Any]]:
+    """Records by setting, and the colours of their temperatures."""
+    probes = {name: probe_view.pool_probes(members, command) for name, members in style.by_name(runs).items()}
+    return probes, style.temperature_colours(t for probe in probes.values() for t in probe.temperatures.tolist())
 
 
-def _colours(probes: dict[str, ProbeRecord]) -> dict[float, Any]:
-    return temperature_colours(t for probe in probes.values() for t in probe.temperatures.tolist())
+def _shown(probes: dict[str, ProbeRecord], name: str, gap: str = ", ") -> str:
+    """The setting's name, which stands before what is said of it where there are several."""
+    return f"{name}{gap}" if len(probes) > 1 else ""
 
 
-def _titled(probes: dict[str, ProbeRecord], name: str, text: str) -> str:
-    return f"{name}\n{text}" if len(probes) > 1 else text
-
-
-def _prefix(probes: dict[str, ProbeRecord], name: str) -> str:
-    return f"{name}, " if len(probes) > 1 else ""
-
-
-def _legend(made: Any, colours: dict[float, Any]) -> None:
+def _legend(made: style.Figure, colours: dict[float, Any]) -> None:
     from matplotlib.patches import Patch
 
-    side_legend(made, {f"T={t:g}": Patch(color=colours[t]) for t in sorted(colours, reverse=True)})
+    style.side_legend(made, {f"T={t:g}": Patch(color=colours[t]) for t in sorted(colours, reverse=True)})

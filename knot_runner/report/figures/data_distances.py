@@ -1,0 +1,221 @@
+"""Figures of distances between data sets or clients: maps, and how they compare with exact ones (FedWaD Fig. 6, 15);
+distances and their time along one setting (Fig. 13, 14)."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from knot_runner.report import figure_style as style
+from knot_runner.report import matrix_runs
+from knot_runner.report.figure_style import Drawing, figure_of
+from knot_runner.report.matrix_runs import matrix_of
+from knot_runner.report.records.matrix import kinds_of_pairs
+from knot_runner.report.row_keys import lookup
+from knot_runner.report.run_folders import Run
+from knot_runner.report.series import Band, Numbers, band_numbers
+from knot_runner.report.text import plain
+from knot_runner.util.errors import UserError
+
+#: Data sets whose names and distances are written into the map; of more, only planted groups are named.
+_MAX_NAMED = 8
+#: FedWaD's public code makes affinities (5000 - D) / 5000 of client distances D.
+PUBLISHED_SCALE = 5000
+MATRIX_NOTE = "Squared distances, each map with its own colours; the diagonal, which is 0, is left blank."
+#: What can lie along the axis, the first of them that varies, with its sign.
+ALONG = {
+    "method.otdd.samples": ("n", "samples of each data set (n)"),
+    "method.otdd.fedwad.iterations": ("K", "iterations (K)"),
+    "method.otdd.fedwad.support": ("S", "points of the interpolating measure (S)"),
+}
+#: Pairs drawn one by one; of more, their mean.
+MAX_PAIRS = 6
+_COURSE_NOTE = (
+    "Means over seeds. Seconds: of the whole matrix, over its pairs; runs that shared an artefact share its seconds."
+)
+EXACT, SECONDS = "exact", "seconds"
+
+
+@figure_of(one_task=False)
+def matrix_figure(runs: list[Run], command: str) -> Drawing:
+    """A heat map per setting: of data sets, the mean over seeds; of clients, sorted by planted group, the first seed.
+
+    Returns, for each setting, the range of its distances, and where exact distances of the same samples are there: the
+    rank correlation (Spearman), the order relations kept, and the median ratio. All distances go into a CSV beside the
+    PNG. Raises :class:`UserError` for runs without distances.
+    """
+    found = matrix_runs.by_setting(runs)
+    exact = matrix_runs.exact_ones(runs)
+    made, grid = style.panels(len(found), 3.9, 3.7)
+    lines = []
+    for axes, (title, seeds) in zip(grid, found.items(), strict=True):
+        _draw_map(axes, list(seeds.values()))
+        axes.set_title(re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize=10)  # settings above, if any
+        lines += _lines(title, list(seeds.values()), exact)
+    first = f"of seed {min(run.job.seed for run in runs)}"
+    which = f"means over seeds {style.seed_list(runs)}" if _fixed(runs[0]) else first
+    rows = [(title, seed, *pair) for title, seeds in found.items() for seed in seeds for pair in _pairs(seeds[seed])]
+    numbers = Numbers(("setting", "seed", "first", "second", "distance"), rows, digits=8)
+    return Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
+
+
+def _pairs(run: Run) -> list[tuple[str, str, float]]:
+    """Each two of the data sets, and their distance."""
+    names, matrix = run.result["names"], matrix_of(run)
+    return [(names[i], names[j], matrix[i, j]) for i, j in zip(*np.triu_indices(len(names), 1), strict=True)]
+
+
+def _lines(title: str, runs: list[Run], exact: dict[str, Run]) -> list[str]:
+    """Range, and comparison with the exact distances of the same samples, pooled or averaged over seeds."""
+    kinds = [kinds_of_pairs(matrix_of(run), run.result.get("groups")) for run in runs]
+    parts = [f"{kind} {_range([of[kind] for of in kinds if kind in of])}" for kind in kinds[0]]
+    lines = [f"{title}: {'; '.join(parts)}{_scale(runs)}"]
+    there = [run for run in runs if run.result["solver"] != "exact" and matrix_runs.samples_of(run) in exact]
+    compared = [
+        matrix_runs.matrix_agreement(matrix_of(run), matrix_of(exact[matrix_runs.samples_of(run)])) for run in there
+    ]
+    found = [one for one in compared if one is not None]
+    if not found:
+        return lines
+    rank = [one.spearman for one in found]
+    over = f" ({min(rank):.3f} to {max(rank):.3f} over {len(rank)} seeds)" if len(rank) > 1 else ""
+    kept = np.mean([one.kept / one.relations for one in found])
+    larger = np.mean([one.inflation for one in found])
+    return [
+        *lines,
+        f"{title}: with the exact distances, Spearman {np.mean(rank):.3f}{over}; {kept:.0%} of "
+        f"{found[0].relations:,} order relations kept; {larger:.3g} times as large (median)",
+    ]
+
+
+def _range(values: list[np.ndarray]) -> str:
+    pooled = np.concatenate(values)
+    return f"{pooled.min():,.1f} to {pooled.max():,.1f}, median {np.median(pooled):,.1f}"
+
+
+def _scale(runs: list[Run]) -> str:
+    """Whether the published affinity of clients could be computed; it has no meaning for other data sets."""
+    if _fixed(runs[0]):
+        return ""
+    fits = max(matrix_of(run).max() for run in runs) <= PUBLISHED_SCALE
+    return f"; {'below' if fits else 'NOT below'} the published affinity's constant {PUBLISHED_SCALE:,}"
+
+
+def _fixed(run: Run) -> bool:
+    """Whether the data sets are the same ones under every seed, unlike clients."""
+    return (run.job.config.get("task") or {}).get("kind") == "image_sets"
+
+
+def _draw_map(axes: style.Axes, runs: list[Run]) -> None:
+    shown = runs if _fixed(runs[0]) else runs[:1]
+    matrix, result = np.mean([matrix_of(run) for run in shown], axis=0), shown[0].result
+    groups = result.get("groups")
+    if groups is not None:
+        order = np.argsort(groups, kind="stable")
+        matrix = matrix[np.ix_(order, order)]
+    image = axes.imshow(np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), cmap="cividis")
+    axes.figure.colorbar(image, ax=axes, shrink=0.75)
+    axes.spines[:].set_visible(False)
+    if len(matrix) <= _MAX_NAMED:
+        _write_numbers(axes, image, result["names"])
+    elif groups is None:
+        axes.set(xlabel="client", ylabel="client")
+        axes.locator_params(integer=True)
+    else:
+        _mark_groups(axes, sorted(groups))
+
+
+def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
+    texts = [plain(name) for name in names]
+    axes.set_xticks(range(len(names)), texts, rotation=30, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(names)), texts)
+    axes.tick_params(length=0)
+    for (i, j), value in np.ndenumerate(image.get_array()):
+        if i != j:
+            colour = "white" if image.norm(value) < 0.6 else "black"
+            axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize=9, color=colour)
+
+
+def _mark_groups(axes: style.Axes, groups: list[int]) -> None:
+    """Lines between planted groups, which stand side by side, and their numbers."""
+    ends = np.flatnonzero(np.diff(groups)) + 1
+    for end in ends:
+        axes.axvline(end - 0.5, color="white", lw=1)
+        axes.axhline(end - 0.5, color="white", lw=1)
+    edges = np.array([0, *ends, len(groups)])
+    middles, label = (edges[:-1] + edges[1:] - 1) / 2, "clients by planted group"
+    axes.set_xticks(middles, sorted(set(groups)))
+    axes.set_yticks(middles, sorted(set(groups)))
+    axes.set(xlabel=label, ylabel=label)
+    axes.tick_params(length=0)
+
+
+@figure_of
+def distance_course(runs: list[Run], command: str) -> Drawing:
+    """Squared distances (left) and seconds per pair (right) along the first setting of :data:`ALONG` that varies.
+
+    A colour per pair of data sets, a marker per other settings, dashed for exact distances. The numbers go into a CSV
+    beside the PNG; those at the end of the axis come back as lines. Raises :class:`UserError` where none varies.
+    """
+    matrix_runs.only_matrices(runs)
+    varied = [key for key in ALONG if len({lookup(run.job.config, key) for run in runs}) > 1]
+    if not varied:
+        raise UserError(f"a course needs runs that differ in one of {', '.join(ALONG)}")
+    sign, label = ALONG[varied[0]]
+    courses = _courses(runs, varied)
+    pairs = dict.fromkeys(pair for pair, _ in courses if pair != SECONDS)
+    colours = {pair: style.nth_colour(i) for i, pair in enumerate(pairs)}
+    looks = _looks([way for _, way in courses])
+    made, (left, right) = style.panels(2, 5.0, 3.9, across=2)
+    for (pair, way), one in courses.items():
+        axes, colour = (right, style.GREY) if pair == SECONDS else (left, colours[pair])
+        style.draw_band(axes, one, colour, filled=False, **looks[way])
+    style.log_scale(right, "y")
+    places = sorted({place for one in courses.values() for place in one.places})
+    for axes, quantity in ((left, "squared distance"), (right, "seconds a pair")):
+        style.log_scale(axes, "x")
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+        axes.grid(color=style.GRID_GREY)
+        axes.set_axisbelow(True)
+        axes.set(xlabel=label, ylabel=quantity)
+    shown = {plain(pair): {"color": colour, "lw": 3} for pair, colour in colours.items()}  # every pair has every look
+    style.side_legend(made, shown | {plain(way): {"color": style.GREY, **look} for way, look in looks.items()})
+    lines = [f"{', '.join(names)}: {one.mean[-1]:,.4g} at {sign}={one.places[-1]:g}" for names, one in courses.items()]
+    numbers = band_numbers(("of", "by", sign), courses)
+    return Drawing(made, "Distances between data sets and their time", [_COURSE_NOTE], lines, numbers)
+
+
+def _courses(runs: list[Run], varied: list[str]) -> dict[tuple[str, str], Band]:
+    """(pair, what it is measured by) -> squared distances, then ("seconds", by) -> seconds of a pair. Exact ones have
+    neither K nor S, so they are the same all along those axes."""
+    distances: dict[Any, Any] = defaultdict(lambda: defaultdict(dict))
+    seconds: dict[Any, Any] = defaultdict(lambda: defaultdict(dict))
+    for run in runs:
+        place = float(lookup(run.job.config, varied[0]))
+        others = (f"{ALONG[key][0]}={lookup(run.job.config, key)}" for key in varied[1:])
+        way = EXACT if run.result["solver"] == "exact" else ", ".join(["FedWaD", *others])
+        pairs = [(f"{one} - {other}", value) for one, other, value in _pairs(run)]
+        if len(pairs) > MAX_PAIRS:
+            pairs = [(f"mean of {len(pairs)} pairs", np.mean([value for _, value in pairs]))]
+        for pair, value in pairs:
+            distances[pair, way][place][run.job.seed] = value
+        seconds[SECONDS, way][place][run.job.seed] = run.result["seconds"]["distances"] / run.result["pairs"]
+    return {names: _over_seeds(course) for names, course in (distances | seconds).items()}
+
+
+def _over_seeds(course: dict[float, dict[int, float]]) -> Band:
+    """Of place -> seed -> value; a place may lack a seed."""
+    places = sorted(course)
+    cells = [list(course[place].values()) for place in places]
+    return Band(np.array(places), *(np.array([of(values) for values in cells]) for of in (np.mean, min, max, len)))
+
+
+def _looks(ways: list[str]) -> dict[str, dict[str, Any]]:
+    """Exact ones dashed and first, the others with a marker each."""
+    looks = {EXACT: {"ls": "--"}} if EXACT in ways else {}
+    marked = dict.fromkeys(way for way in ways if way != EXACT)
+    looks |= {way: {"ls": "-", "marker": "osD^vP"[i % 6]} for i, way in enumerate(marked)}
+    return {way: {"lw": 1.5, "ms": 5, **look} for way, look in looks.items()}
