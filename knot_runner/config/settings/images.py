@@ -8,6 +8,9 @@ from typing import Literal
 from knot_runner.config.settings.sizes import ImageSide, Seed, Spread
 from knot_runner.config.strict import require
 
+#: formats of image files that are read without plug-ins
+IMAGE_FORMATS = ("leaf", "cifar", "idx", "usps", "folders")
+
 
 @dataclass
 class ImageFiles:
@@ -18,7 +21,8 @@ class ImageFiles:
     (``archive.zip/train``).
     """
 
-    format: Literal["leaf", "cifar", "idx", "usps", "folders"]
+    #: one of IMAGE_FORMATS, or of a plug-in's readers
+    format: str
     train: list[str]
     #: empty: ``holdout`` of the train images is the test set
     test: list[str]

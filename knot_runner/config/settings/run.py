@@ -18,15 +18,15 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
-from knot_runner.config.settings.images import ImageTaskSettings
+from knot_runner.config.settings.images import IMAGE_FORMATS, ImageTaskSettings
 from knot_runner.config.settings.method import LOSS_SETTINGS, KnotSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, ImageModel
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import Seed
-from knot_runner.config.settings.task import TaskSettings
-from knot_runner.config.strict import build, require
+from knot_runner.config.settings.task import TEXT_FORMATS, TaskSettings
+from knot_runner.config.strict import build, require, shorten
 from knot_runner.util.errors import UserError, nearest
 
 #: Kind of task -> a method that would fit it.
@@ -152,6 +152,7 @@ def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
 
 def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
     """Groups whose kind depends on the task, built first so that errors name their keys."""
+    _check_formats(config, config["task"], TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS, "task")
     if task_kind in UNTRAINED_TASKS:
         return {"task": build(UNTRAINED_TASKS[task_kind], config["task"], "task")}
     return _image_parts(config) if task_kind == "images" else _text_parts(config)
@@ -167,6 +168,8 @@ def _text_parts(config: dict[str, Any]) -> dict[str, Any]:
 
 def _image_parts(config: dict[str, Any]) -> dict[str, Any]:
     kind = config["partition"].get("kind") if isinstance(config["partition"], dict) else config["partition"]
+    if isinstance(kind, str) and kind not in PARTITION_SETTINGS:
+        _load_plugins(config)  # a partition of one's own brings its settings
     if not isinstance(kind, str) or kind not in PARTITION_SETTINGS:
         raise UserError(f"partition.kind: no partition {kind!r}{nearest(str(kind), PARTITION_SETTINGS)}")
     return {
@@ -175,6 +178,23 @@ def _image_parts(config: dict[str, Any]) -> dict[str, Any]:
         "training": build(FederatedTraining, config["training"], "training"),
         "partition": build(PARTITION_SETTINGS[kind], config["partition"], "partition"),
     }
+
+
+def _check_formats(config: dict[str, Any], group: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+    """The formats of local files must be ``known``, or of plug-ins, whose readers loading looks up."""
+    for key, value in group.items():
+        if not isinstance(value, dict):
+            continue
+        if key == "local" and value.get("format", known[0]) not in known and not _load_plugins(config):
+            raise UserError(f"{where}.local.format: {shorten(value['format'])} is not one of {', '.join(known)}")
+        _check_formats(config, value, known, f"{where}.{key}")
+
+
+def _load_plugins(config: dict[str, Any]) -> bool:
+    """Import the plug-ins; whether there are any."""
+    plugins = config.get("plugins")
+    load_plugins([str(plugin) for plugin in plugins] if isinstance(plugins, list) else [])
+    return bool(plugins)
 
 
 def _check_parties(settings: Settings) -> None:

@@ -11,6 +11,8 @@ from knot_runner.config.strict import require
 from knot_runner.util.errors import nearest
 
 Role = Literal["local", "global", "transfer"]
+#: formats of text files that are read without plug-ins
+TEXT_FORMATS = ("csv", "jsonl", "dailydialog")
 
 
 def missing_names(missing: str | list[str], optional: list[str]) -> list[str]:
@@ -78,7 +80,8 @@ class LocalSource:
     """A data set on disk. ``files`` has train / valid / test, or ``pool`` (cut by ``split``), or ``heldout`` (halved
     into valid and test)."""
 
-    format: Literal["csv", "jsonl", "dailydialog"]
+    #: one of TEXT_FORMATS, or of a plug-in's readers
+    format: str
     files: dict[str, list[File]]
     columns: TextColumns
     #: of csv: what stands between two fields

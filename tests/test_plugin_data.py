@@ -1,0 +1,89 @@
+"""A reader and a partition from outside the package: one Python file each, no change anywhere."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from knot_runner.composing.commands import compose_all
+
+from knot_runner.cli.main import main
+from knot_runner.config.settings.partition import PARTITION_SETTINGS
+from knot_runner.data.images.load import IMAGE_READERS
+from knot_runner.data.images.partition import PARTITIONS
+from knot_runner.util.errors import UserError
+from tests.tiny import TINY, TINY_IMAGES
+
+PLUGINS = Path(__file__).parent / "plugins"
+#: without what only partition=natural has
+SMALL = [override for override in TINY_IMAGES if not override.startswith("partition.")]
+BLOCKS = [f"--config-dir={PLUGINS / 'conf'}", *SMALL, f"plugins=[{PLUGINS / 'own_partition.py'}]", "partition=blocks"]
+NPZ = [*SMALL, "partition=iid", "partition.clients=5", "task.source=local", "task.local.format=npz"]
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """What a plug-in adds is gone with its test, so that the next one loads it anew."""
+    tables = (PARTITION_SETTINGS, IMAGE_READERS, PARTITIONS)
+    before = [dict(table) for table in tables]
+    yield
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
+    for name in ("own_reader", "own_partition"):
+        sys.modules.pop(name, None)
+
+
+def write_npz(path, count, seed):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % 4
+    pixels = rng.integers(0, 50, (count, 1, 8, 8)) + 50 * labels[:, None, None, None]
+    np.savez(path, pixels=pixels.astype(np.uint8), labels=labels)
+
+
+def test_a_reader_of_ones_own(tmp_path, capsys):
+    write_npz(tmp_path / "a.npz", 60, 0)
+    write_npz(tmp_path / "b.npz", 20, 1)
+    files = ["task.local.train=[a.npz]", "task.local.test=[b.npz]", f"paths.data={tmp_path}", f"paths.out={tmp_path}"]
+    run = [*NPZ, *files]
+    assert main(run) == 2
+    assert "task.local.format: 'npz' is not one of leaf, cifar, idx, usps, folders" in capsys.readouterr().err
+    plugin = f"plugins=[{PLUGINS / 'own_reader.py'}]"
+    assert main([*run, plugin]) == 0, capsys.readouterr().err
+    (path,) = tmp_path.glob("femnist/*/*/result.json")
+    result = json.loads(path.read_text())
+    assert [file["path"] for file in result["files"]] == ["a.npz", "b.npz"]  # so that other data are noticed
+    capsys.readouterr()
+    assert main([*run, plugin, "task.local.format=npy"]) == 2
+    assert "task.local.format: no reader 'npy' (did you mean 'npz'?)" in capsys.readouterr().err
+    write_npz(tmp_path / "b.npz", 20, 2)
+    assert main([*run, plugin, "task.shape=[1,9,9]"]) == 2
+    assert "a.npz: its images are 1x8x8, but task.shape is 1x9x9" in capsys.readouterr().err
+
+
+def test_a_partition_of_ones_own(tmp_path, capsys):
+    assert main([*BLOCKS, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
+    (path,) = tmp_path.glob("femnist/*/*/partition.json")
+    sizes = np.array([sum(counts) for counts in json.loads(path.read_text())["train"]])
+    assert len(sizes) == 5 and sizes[0] > 1.9 * sizes[1] and np.ptp(sizes[1:]) <= 1
+    assert main([*BLOCKS, "partition.extra=many", f"paths.out={tmp_path}"]) == 2
+    assert "partition.extra: expected a number, got 'many'" in capsys.readouterr().err
+    assert main([*BLOCKS, "partition.clients=1000", f"paths.out={tmp_path}"]) == 2
+    assert "partition.clients: 1000 are more than the 300 training images" in capsys.readouterr().err
+
+
+def test_without_its_plug_in_it_is_unknown(tmp_path, capsys):
+    own = [one for one in BLOCKS if not one.startswith("plugins")]
+    assert main([*own, f"paths.out={tmp_path}"]) == 2
+    assert "partition.kind: no partition 'blocks'" in capsys.readouterr().err
+
+
+def test_misspelt_formats_are_named_before_anything_is_read():
+    for overrides, said in (
+        ([*TINY, "task.datasets.Cell.local.format=cvs"], "task.datasets.Cell.local.format: 'cvs' is not one of csv, "),
+        (["task=mnist", "partition=iid", "task.local.format=3"], "task.local.format: 3 is not one of leaf, cifar, "),
+        (["task=image_sets", "task.sets.mnist.local.format=ids"], "task.sets.mnist.local.format: 'ids' is not one of"),
+    ):
+        with pytest.raises(UserError, match=said):
+            compose_all(overrides)
