@@ -22,7 +22,7 @@ from knot_runner.engine.seeds import seeded
 from knot_runner.engine.stages import ProgressCallback, StageKey, run_one
 from knot_runner.engine.store import Store
 from knot_runner.engine.worker import Event
-from knot_runner.engine.worker_pool import ENDED, WorkerPool
+from knot_runner.engine.worker_pool import WorkerPool
 from knot_runner.util.processes import Ended
 
 #: (store, digest of hardware, data root, plug-ins): jobs with equal ones share a pool
@@ -52,7 +52,7 @@ class ExecutorPool:
         return _SharedExecutor(self._pool, store, hardware, data_root, plugins, watch)
 
     def close(self) -> None:
-        """Kill all workers; waiting jobs get a ``RuntimeError``."""
+        """Kill all workers; waiting jobs get :class:`Ended`."""
         with self._lock:
             self._closed = True
             pools = list(self._pools.values())
@@ -63,7 +63,7 @@ class ExecutorPool:
         group = (place.store, digest(hardware), place.data_root, tuple(plugins))
         with self._lock:
             if self._closed:
-                raise Ended(ENDED)
+                raise Ended
             if group not in self._pools:
                 on_cpu = place.device.type == "cpu"
                 self._pools[group] = (
@@ -95,27 +95,27 @@ class _InThread:
     """A worker without a process: the pool's thread trains itself, on a GPU."""
 
     def __init__(self, place: Place, hardware: HardwareSettings) -> None:
-        prepare_device(hardware)  # threads are set per thread
-        self._place, self._killed = place, False
+        self._place, self._hardware, self._stopped = place, hardware, False
 
     def run(self, request: TextRequest, on_event: Callable[[Event], None]) -> BaseException | None:
         """See :meth:`knot_runner.engine.worker.Worker.run`."""
 
         def watch(title: str, done: int, total: int, text: str) -> None:
-            if self._killed:  # a thread cannot be killed, but it calls this at every step
-                raise Ended(ENDED)
+            if self._stopped:  # a thread cannot be killed, but it calls this at every step
+                raise Ended
             on_event(Event(title, done, total, text))
 
         try:
+            prepare_device(self._hardware)  # threads are set per thread
             with seeded(0, "executor"):  # reserves torch's global generators, reseeded inside, for this thread
                 run_one(request, self._place, watch)
         except BaseException as problem:
             return problem
         return None
 
-    def kill(self) -> None:
+    def stop(self) -> None:
         """End at the next step."""
-        self._killed = True
+        self._stopped = True
 
-    def end(self) -> None:
+    def reap(self) -> None:
         """Nothing to free."""

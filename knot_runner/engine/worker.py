@@ -1,16 +1,14 @@
-"""A worker process: executes one request at a time and sends progress events and the error, if any."""
+"""A worker process for stages of text models: sends progress events and the error of a request, if any."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
-import signal
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import HardwareSettings
@@ -21,17 +19,17 @@ from knot_runner.engine.requests import TextRequest
 from knot_runner.engine.stages import ProgressCallback, run_one
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import BusyError
-from knot_runner.util.processes import die_with_parent, prepared
+from knot_runner.util.workers import Handler, Send, WorkerProcess
 
 #: Seconds between two events of one worker.
 EVENTS_EVERY = 0.2
-#: What a worker imports before its first step: torch's optimisers import torch._dynamo. Seconds in all.
+#: Slow imports of a worker: torch's optimisers import torch._dynamo.
 _PRELOADED = ["knot_runner.engine.worker", "torch._dynamo", "transformers.models.bert.modeling_bert"]
 
 
 @dataclass(frozen=True)
 class Event:
-    """How far a request is; for a :data:`ProgressCallback`."""
+    """Progress of a request; for a :data:`ProgressCallback`."""
 
     title: str
     done: int
@@ -39,94 +37,52 @@ class Event:
     text: str
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A request has ended: its result is in the store, or there is a ``problem``."""
-
-    problem: BaseException | None
-
-
-class Worker:
-    """A process with ``hardware.threads`` threads, seen from its parent; it dies with that."""
+class Worker(WorkerProcess):
+    """A process with ``hardware.threads`` threads that executes one request at a time."""
 
     def __init__(self, place: Place, hardware: HardwareSettings, plugins: list[str]) -> None:
-        context = prepared(_PRELOADED)
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, place, hardware, plugins), daemon=True)
-        self._process.start()
-        theirs.close()  # so that a worker's death ends our end
+        super().__init__(_PRELOADED, prepare_stages, place, hardware, plugins)
 
     def run(self, request: TextRequest, on_event: Callable[[Event], None]) -> BaseException | None:
-        """Execute ``request``; None, or its error.
-
-        Raises ``EOFError`` or ``ConnectionError`` when the process died.
-        """
-        self._pipe.send(request)
-        while isinstance(message := self._pipe.recv(), Event):
+        """Execute ``request``; None, or its error. Raises :class:`WorkerDied`."""
+        self.send(request)
+        while isinstance(message := self.receive(), Event):
             on_event(message)
-        return message.problem
-
-    def kill(self) -> None:
-        """Kill the process; :meth:`run` then raises."""
-        self._process.kill()
-
-    def end(self) -> None:
-        """Kill the process and wait until it is gone."""
-        self._process.kill()
-        self._process.join()
-        self._pipe.close()
+        failed, error = message
+        return failed or error
 
 
-# --------------------------------------------------------------------------------------------- in the worker process
-
-
-def serve(pipe: Connection, place: Place, hardware: HardwareSettings, plugins: list[str]) -> None:
-    """Life of a worker: carry out requests until the pipe closes or the parent dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its workers itself
-    die_with_parent()
-    failed, watch = _attempt(functools.partial(_set_up, hardware, plugins)), _events(pipe)
-    with contextlib.suppress(EOFError):
-        while failed is not None:  # whatever is asked; without its plug-ins a request may not even be readable
-            pipe.recv_bytes()
-            _send(pipe, failed)
-        while True:
-            _send(pipe, _attempt(functools.partial(run_one, pipe.recv(), place, watch)))
-
-
-def _set_up(hardware: HardwareSettings, plugins: list[str]) -> None:
+def prepare_stages(send: Send, place: Place, hardware: HardwareSettings, plugins: list[str]) -> Handler:
+    """In the worker: device, plug-ins, and the function that executes a request and returns its error or None."""
     prepare_device(hardware)
     load_plugins(plugins)
-
-
-def _events(pipe: Connection) -> ProgressCallback:
     last = 0.0
 
     def watch(title: str, done: int, total: int, text: str) -> None:
         nonlocal last
         if done == total or time.monotonic() - last > EVENTS_EVERY:
             last = time.monotonic()
-            pipe.send(Event(title, done, total, text))
+            send(Event(title, done, total, text))
 
-    return watch
+    return functools.partial(_execute, place, watch)
 
 
-def _attempt(call: Callable[[], object]) -> BaseException | None:
-    """What ``call`` raised, ``SystemExit`` included, with its traceback as a note where it may be a bug."""
+def _execute(place: Place, watch: ProgressCallback, request: TextRequest) -> BaseException | None:
+    """The request's error, ``SystemExit`` included, with its traceback as a note where it may be a bug."""
     try:
-        call()
-    except (UserError, DivergedError, BusyError) as problem:
-        return problem
-    except BaseException as problem:
-        problem.add_note(f"in a worker process: {traceback.format_exc()}")
-        return problem
+        run_one(request, place, watch)
+    except (UserError, DivergedError, BusyError) as error:
+        return error
+    except BaseException as error:
+        error.add_note(f"in a worker process: {traceback.format_exc()}")
+        return _sendable(error)
     return None
 
 
-def _send(pipe: Connection, problem: BaseException | None) -> None:
-    """Send the answer; an exception that cannot be made again at the other end goes as its text."""
+def _sendable(error: BaseException) -> BaseException:
+    """``error``, or its text where it does not pickle."""
     try:
-        copy.copy(problem)
-        pipe.send(Answer(problem))
+        ForkingPickler.dumps(copy.copy(error))  # unpickling makes an exception as copying does
     except Exception:
-        text = "".join(traceback.format_exception_only(problem)).strip()
-        pipe.send(Answer(RuntimeError(text)))
+        return RuntimeError("".join(traceback.format_exception_only(error)).strip())
+    return error

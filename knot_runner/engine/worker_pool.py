@@ -16,17 +16,12 @@ from typing import Protocol
 from knot_runner.engine.requests import TextRequest, Train, request_title
 from knot_runner.engine.stages import BUSY, RETRY, ProgressCallback, StageKey
 from knot_runner.engine.worker import Event
-from knot_runner.util.errors import UserError
 from knot_runner.util.files import BusyError
 from knot_runner.util.processes import Ended
+from knot_runner.util.workers import WorkerDied
 
 #: Deaths of workers at a request (perhaps from the memory of others) after which it runs exclusively.
 DEATHS = 3
-DIED = (
-    "hardware.workers: a worker process died (out of memory?); repeat the command to go on, "
-    "with hardware.workers=1 if it dies again"
-)
-ENDED = "the worker processes have ended"
 
 
 class AnyWorker(Protocol):
@@ -34,20 +29,14 @@ class AnyWorker(Protocol):
 
     def run(self, request: TextRequest, on_event: Callable[[Event], None]) -> BaseException | None: ...
 
-    def kill(self) -> None: ...
+    def stop(self) -> None: ...
 
-    def end(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """The last message to callers of a request."""
-
-    key: StageKey
-    problem: BaseException | None
+    def reap(self) -> None: ...
 
 
-Inbox = SimpleQueue[Event | _Outcome]
+#: How a request ended: its key, and the error or None.
+_Outcome = tuple[StageKey, BaseException | None]
+_Inbox = SimpleQueue[Event | _Outcome]
 
 
 @dataclass(eq=False)
@@ -56,7 +45,7 @@ class _Ticket:
 
     key: StageKey
     request: TextRequest
-    inboxes: list[Inbox] = field(default_factory=list)
+    inboxes: list[_Inbox] = field(default_factory=list)
     deaths: int = 0
     not_before: float = 0.0
 
@@ -75,10 +64,10 @@ class _Ticket:
 
 
 class WorkerPool:
-    """Up to ``count`` workers, each started by ``start`` when needed, until :meth:`close`."""
+    """Up to ``count`` workers, each made by ``make`` when needed, until :meth:`close`."""
 
-    def __init__(self, start: Callable[[], AnyWorker], count: int) -> None:
-        self._start, self._count = start, count
+    def __init__(self, make: Callable[[], AnyWorker], count: int) -> None:
+        self._make, self._count = make, count
         self._changed = threading.Condition()
         self._tickets: dict[StageKey, _Ticket] = {}  # all that has not ended, in order of arrival
         self._running: set[_Ticket] = set()
@@ -92,7 +81,7 @@ class WorkerPool:
         A request of several callers is executed once. Raises the error of the first that fails; of the others, those
         without another caller are dropped unless they are running.
         """
-        inbox: Inbox = SimpleQueue()
+        inbox: _Inbox = SimpleQueue()
         left = set(requests)
         self._submit(requests, inbox)
         try:
@@ -100,39 +89,40 @@ class WorkerPool:
                 message = inbox.get()
                 if isinstance(message, Event):
                     watch(message.title, message.done, message.total, message.text)
-                elif message.problem is not None:
-                    raise copy.copy(message.problem)  # other callers raise it too
-                else:
-                    left.discard(message.key)
+                    continue
+                key, problem = message
+                if problem is not None:
+                    raise copy.copy(problem)  # other callers raise it too
+                left.discard(key)
         finally:
             self._withdraw(inbox)
 
     def close(self) -> None:
-        """Kill the workers; waiting callers get a ``RuntimeError``. Commits are whole at any moment."""
+        """Kill the workers; waiting callers get :class:`Ended`. Commits are whole at any moment."""
         with self._changed:
             self._closed = True
             for ticket in self._tickets.values():
-                ticket.send(_Outcome(ticket.key, RuntimeError(ENDED)))
+                ticket.send((ticket.key, Ended()))
             self._tickets.clear()
-            for worker in self._workers:
-                worker.kill()
             self._changed.notify_all()
+        for worker in self._workers:
+            worker.stop()
         for thread in self._threads:
             thread.join(timeout=5)
 
-    def _submit(self, requests: dict[StageKey, TextRequest], inbox: Inbox) -> None:
+    def _submit(self, requests: dict[StageKey, TextRequest], inbox: _Inbox) -> None:
         with self._changed:
             if self._closed:
-                raise Ended(ENDED)
+                raise Ended
             for key, request in requests.items():
                 self._tickets.setdefault(key, _Ticket(key, request)).inboxes.append(inbox)
             for _ in range(min(self._count, len(self._tickets)) - len(self._threads)):
-                thread = threading.Thread(target=self._serve, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._workers.append(self._make())
+                self._threads.append(threading.Thread(target=self._serve, args=self._workers[-1:], daemon=True))
+                self._threads[-1].start()
             self._changed.notify_all()
 
-    def _withdraw(self, inbox: Inbox) -> None:
+    def _withdraw(self, inbox: _Inbox) -> None:
         with self._changed:
             for ticket in [ticket for ticket in self._tickets.values() if inbox in ticket.inboxes]:
                 ticket.inboxes.remove(inbox)
@@ -141,40 +131,19 @@ class WorkerPool:
 
     # ------------------------------------------------------------------------------------------ in a worker's thread
 
-    def _serve(self) -> None:
-        """Loop of a worker's thread: one ticket after another; a dead worker is replaced for the next ticket."""
-        worker: AnyWorker | None = None
+    def _serve(self, worker: AnyWorker) -> None:
+        """Loop of a worker's thread: one ticket after another."""
         while (ticket := self._take()) is not None:
-            problem: BaseException | None
+            again = False
             try:
-                worker = worker or self._started()
                 problem = worker.run(ticket.request, ticket.send)
-            except (EOFError, ConnectionError):
-                self._reap(worker)
-                worker, problem = None, None
+            except WorkerDied as death:
                 ticket.deaths += 1
-                if ticket.deaths > DEATHS:
-                    problem = UserError(DIED)
-                self._settle(ticket, problem, again=problem is None)
-                continue
+                problem, again = death, ticket.deaths <= DEATHS
             except BaseException as other:  # it cannot be sent, or no process can be started
                 problem = other
-            self._settle(ticket, problem, again=isinstance(problem, BusyError))
-        self._reap(worker)
-
-    def _started(self) -> AnyWorker:
-        worker = self._start()  # this may take seconds, so without the lock
-        with self._changed:
-            self._workers.append(worker)
-            if self._closed:
-                worker.kill()
-        return worker
-
-    def _reap(self, worker: AnyWorker | None) -> None:
-        if worker is not None:
-            worker.end()
-            with self._changed:
-                self._workers.remove(worker)
+            self._settle(ticket, problem, again)
+        worker.reap()
 
     def _take(self) -> _Ticket | None:
         """The next ticket, as soon as there is one; None when closed."""
@@ -206,10 +175,10 @@ class WorkerPool:
         with self._changed:
             self._running.discard(ticket)
             if isinstance(problem, BusyError):
-                ticket.not_before = time.monotonic() + RETRY
+                again, ticket.not_before = True, time.monotonic() + RETRY
                 ticket.send(Event(request_title(ticket.request), 0, 1, BUSY))
             if not again:
-                ticket.send(_Outcome(ticket.key, problem))
+                ticket.send((ticket.key, problem))
             if not (again and ticket.inboxes):
                 self._tickets.pop(ticket.key, None)
             self._changed.notify_all()

@@ -28,6 +28,9 @@ def die_with_parent() -> None:
 class Ended(RuntimeError):
     """A shared pool or engine was closed while this run waited for it; no error of the run itself."""
 
+    def __init__(self, text: str = "the worker processes have ended") -> None:
+        super().__init__(text)
+
 
 #: Exit code of a process that SIGTERM ended.
 TERMINATED = 143

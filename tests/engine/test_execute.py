@@ -44,10 +44,10 @@ class InThread:
         except Exception as problem:
             return problem
 
-    def kill(self):
+    def stop(self):
         self.ended = True
 
-    def end(self):
+    def reap(self):
         self.ended = True
 
 

@@ -8,9 +8,10 @@ import torch
 
 from knot_runner.engine.loop import Place
 from knot_runner.engine.stages import key_of
-from knot_runner.engine.worker import Answer, Event, serve
+from knot_runner.engine.worker import Event, prepare_stages
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import BusyError
+from knot_runner.util.workers import serve
 from tests.engine.test_execute import fill
 from tests.engine.test_shared_executor import ONE, training
 
@@ -28,7 +29,7 @@ def answers(place, plugins, requests):
     for request in requests:
         ours.send(request)
     back, forth = multiprocessing.Pipe(duplex=False)
-    serve(_TwoPipes(theirs, forth, len(requests)), place, ONE, plugins)
+    serve(_TwoPipes(theirs, forth, len(requests)), prepare_stages, place, ONE, plugins)
     forth.close()
     found = []
     while back.poll():
@@ -63,7 +64,7 @@ def test_it_says_how_far_it_is_and_answers_each_request(place):
     with place.store.lock(*key_of(training("B"))):
         found = answers(place, [], [request, training("B"), request])
     events = [message for message in found if isinstance(message, Event)]
-    problems = [message.problem for message in found if isinstance(message, Answer)]
+    problems = [error for _, error in (message for message in found if isinstance(message, tuple))]
     assert events[-1] == Event("local A", 1, 1, "done") and found.index(events[-1]) == len(events) - 1
     assert [type(problem) for problem in problems] == [type(None), BusyError, type(None)]
     assert place.store.find(*key_of(request)) is not None
@@ -71,6 +72,6 @@ def test_it_says_how_far_it_is_and_answers_each_request(place):
 
 def test_without_its_plug_ins_every_request_gets_the_reason(place):
     found = answers(place, ["no_such_plugin"], [training("A"), training("B")])
-    assert [type(message.problem) for message in found] == [UserError, UserError]
-    assert str(found[1].problem).startswith("plugins: no_such_plugin")
+    assert [type(error) for error, _ in found] == [UserError, UserError]
+    assert str(found[1][0]).startswith("plugins: no_such_plugin")
     assert place.store.find(*key_of(training("A"))) is None

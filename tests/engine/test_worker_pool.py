@@ -16,6 +16,7 @@ from knot_runner.engine.worker_pool import DEATHS, WorkerPool
 from knot_runner.methods.losses import cross_entropy
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import BusyError
+from knot_runner.util.workers import WorkerDied
 from tests.engine.test_loop import SPEC
 
 NETWORK = Network(SPEC, 500, 3)
@@ -49,7 +50,7 @@ class Script:
     def __init__(self, endings=(), gates=()):
         self.endings = {name: list(steps) for name, steps in dict(endings).items()}
         self.lock, self.begun, self.done, self.now = threading.Lock(), [], Counter(), set()
-        self.gates, self.alone, self.ended, self.kills = dict(gates), [], 0, 0
+        self.gates, self.alone, self.reaped, self.stops = dict(gates), [], 0, 0
 
     def __call__(self):
         return self
@@ -68,15 +69,15 @@ class Script:
         with self.lock:
             self.now.discard(name)
             self.done[name] += step is None
-        if step is EOFError:
-            raise EOFError
+        if step is WorkerDied:
+            raise WorkerDied
         return step
 
-    def kill(self):
-        self.kills += 1
+    def stop(self):
+        self.stops += 1
 
-    def end(self):
-        self.ended += 1
+    def reap(self):
+        self.reaped += 1
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +132,7 @@ def test_one_that_fails_concerns_those_who_wait_for_it():
 
 
 def test_a_request_that_kills_is_tried_alone_and_then_given_up():
-    script = Script({"killer": [EOFError] * (DEATHS + 1), "unlucky": [EOFError] * DEATHS})
+    script = Script({"killer": [WorkerDied] * (DEATHS + 1), "unlucky": [WorkerDied] * DEATHS})
     pool = WorkerPool(script, 2)
     with ThreadPoolExecutor(3) as jobs:
         killer = jobs.submit(pool.run, asked("killer"), nothing)
@@ -143,8 +144,8 @@ def test_a_request_that_kills_is_tried_alone_and_then_given_up():
     for name in ("killer", "unlucky"):
         tries = [place for place, begun in enumerate(script.begun) if begun == name]
         assert len(tries) == DEATHS + 1 and script.alone[tries[-1]]
-    assert script.ended == 2 * DEATHS + 1
     pool.close()
+    assert script.reaped == script.stops == 2
 
 
 def test_a_busy_one_comes_after_the_free_ones():
@@ -189,22 +190,23 @@ def test_close_wakes_whoever_waits():
             assert "have ended" in str(future.exception(10))
         gate.set()
         closing.join(10)
-    assert script.kills == 1 and len(script.begun) == 1
+    assert script.stops == script.reaped == 1 and len(script.begun) == 1
     with pytest.raises(RuntimeError, match="have ended"):
         pool.run(asked("c"), nothing)
 
 
 def test_a_worker_that_cannot_be_started_is_an_error_of_the_request():
-    def start():
-        raise OSError("no more processes")
+    class NoRoom(Script):
+        def run(self, request, on_event):
+            raise OSError("no more processes")
 
-    pool = WorkerPool(start, 2)
+    pool = WorkerPool(NoRoom(), 2)
     with pytest.raises(OSError, match="no more processes"):
         pool.run(asked("a"), nothing)
     pool.close()
 
 
-STEPS = st.lists(st.sampled_from([EOFError, BusyError("lock")]), max_size=3)
+STEPS = st.lists(st.sampled_from([WorkerDied, BusyError("lock")]), max_size=3)
 
 
 @settings(max_examples=40, deadline=None)

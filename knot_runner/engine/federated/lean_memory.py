@@ -12,6 +12,7 @@ from torch import Tensor
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Blueprint, ImageData
 from knot_runner.util.processes import Memory, aligned
+from knot_runner.util.workers import SharedArrays
 
 
 def memory_view(memory: Memory, start: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -26,18 +27,12 @@ class SharedImages:
 
     def __init__(self, *images: ImageData) -> None:
         tensors = [tensor for data in images for tensor in (data.pixels, data.labels, data.mean, data.std)]
-        self._places: list[tuple[int, tuple[int, ...], torch.dtype]] = []
-        end = 0
-        for tensor in tensors:
-            self._places.append((end, tuple(tensor.shape), tensor.dtype))
-            end += aligned(tensor.numel() * tensor.element_size())
-        self.memory = Memory(max(end, 1))
-        for tensor, place in zip(tensors, self._places, strict=True):
-            memory_view(self.memory, *place).copy_(tensor)
+        self._arrays = SharedArrays([tensor.numpy() for tensor in tensors])
+        self.memory = self._arrays.memory
 
     def images(self) -> list[ImageData]:
         """Views of the images, in the order given."""
-        tensors = [memory_view(self.memory, *place) for place in self._places]
+        tensors = [torch.from_numpy(array) for array in self._arrays.arrays()]
         return [ImageData(*tensors[at : at + 4]) for at in range(0, len(tensors), 4)]
 
 
@@ -79,11 +74,11 @@ class SlotAllocator:
         self._slots, self._readers = slots, dict.fromkeys(numbers, 0)
         self._held: dict[tuple[object, ...], int] = {}
 
-    def clear(self, call: int = 0) -> None:
+    def clear(self, call: object = None) -> None:
         """Forget the tensors of ``call``; slots that are still read stay until they are released."""
-        self._held = {key: slot for key, slot in self._held.items() if key[0] != call}
+        self._held = {key: slot for key, slot in self._held.items() if key[0] is not call}
 
-    def acquire(self, vector: Tensor, buffers: Tensor | None = None, call: int = 0) -> int:
+    def acquire(self, vector: Tensor, buffers: Tensor | None = None, call: object = None) -> int:
         """A slot that holds ``vector`` [P] and ``buffers`` [Q], to be released by :meth:`release`."""
         key = (call, *((t.data_ptr(), t.shape, t.stride()) for t in (vector, buffers) if t is not None))
         slot = self._held.pop(key, None)

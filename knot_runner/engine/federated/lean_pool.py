@@ -12,29 +12,23 @@ from torch import Tensor
 
 from knot_runner.engine.federated.cohort import Blueprint, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean_memory import SharedImages, SlotAllocator, Slots
-from knot_runner.engine.federated.lean_worker import InferenceOrder, LeanWorker, Order, Reply, TrainingOrder
-from knot_runner.util.errors import UserError
+from knot_runner.engine.federated.lean_worker import EngineRequest, Measures, Order, pack, prepare_client
 from knot_runner.util.processes import Ended
+from knot_runner.util.workers import WorkerDied, WorkerProcess
 
-EngineRequest = LocalTraining | Inference
 Result = Trained | Tensor
 
 #: Orders in flight per worker: the current one and, while the queue is long, the next, so that the worker does not wait
 #: for the parent's threads, which share the GIL.
 AHEAD = 2
-
-_DIED = (
-    "hardware.workers: a worker process died (out of memory?); repeat the command to go on, "
-    "with hardware.workers=1 if it dies again"
-)
-_ENDED = "the worker processes have ended"
+#: Slow imports of a worker.
+_PRELOADED = ["knot_runner.engine.federated.lean_worker"]
 
 
 @dataclass(eq=False)
 class Call:
     """The requests of one caller. ``done``: on the pool's lock, notified when none remains or one failed."""
 
-    number: int
     results: list[Result | None]
     remaining: int
     done: threading.Condition
@@ -71,12 +65,13 @@ class LeanPool:
         self._work = threading.Condition(self._lock)
         self._waiting: deque[PoolTask] = deque()
         self._open: set[Call] = set()
-        self._calls, self._closed = 0, False
-        self._workers = [LeanWorker(self._slots, images, blueprint, threads) for _ in range(workers)]
+        self._closed = False
+        arguments = self._slots, images, blueprint, threads
+        self._workers = [WorkerProcess(_PRELOADED, prepare_client, *arguments) for _ in range(workers)]
         self._threads: list[threading.Thread] = []
         for number, worker in enumerate(self._workers):
-            worker.begin()
-            slots = list(range(AHEAD * number, AHEAD * (number + 1)))
+            worker.start()
+            slots = range(AHEAD * number, AHEAD * (number + 1))
             self._threads.append(threading.Thread(target=self._serve, args=(worker, slots), daemon=True))
             self._threads[-1].start()
 
@@ -88,9 +83,8 @@ class LeanPool:
         """
         with self._lock:
             if self._closed:
-                raise Ended(_ENDED)
-            self._calls += 1
-            call = Call(self._calls, [None] * len(requests), len(requests), threading.Condition(self._lock))
+                raise Ended
+            call = Call([None] * len(requests), len(requests), threading.Condition(self._lock))
             self._open.add(call)
             self._waiting.extend(PoolTask(call, index, request) for index, request in enumerate(requests))
             self._work.notify(len(requests))
@@ -103,7 +97,7 @@ class LeanPool:
                 raise
             finally:
                 self._open.remove(call)
-                self._allocator.clear(call.number)
+                self._allocator.clear(call)
         return call.results
 
     def close(self) -> None:
@@ -112,26 +106,32 @@ class LeanPool:
             self._closed = True
             self._work.notify_all()
             for call in self._open:
-                self._fail(call, Ended(_ENDED))
+                self._fail(call, Ended())
         for worker in self._workers:
-            worker.end()
+            worker.stop()
         for thread in self._threads:
             thread.join()
         self._slots.memory.close()
 
-    def _serve(self, worker: LeanWorker, slots: list[int]) -> None:
+    def _serve(self, worker: WorkerProcess, slots: range) -> None:
         """Loop of a worker's thread. ``slots``: for results."""
         in_flight: deque[PoolTask] = deque()
+        sent = 0
         while self._take(in_flight, slots):
             try:
-                reply = worker.exchange([task.order for task in in_flight])
-            except (EOFError, OSError):
-                self._replace(worker, in_flight)
+                while sent < len(in_flight):
+                    worker.send(in_flight[sent].order)
+                    sent += 1
+                error, measures = worker.receive()
+            except (WorkerDied, OSError):  # OSError: the system has no room for another process
+                sent = 0
+                self._drop_failed(in_flight)
             else:
-                self._finish(in_flight.popleft(), reply)
+                sent -= 1
+                self._finish(in_flight.popleft(), error, measures)
         worker.reap()
 
-    def _take(self, in_flight: deque[PoolTask], slots: list[int]) -> bool:
+    def _take(self, in_flight: deque[PoolTask], slots: range) -> bool:
         """Wait until there is a task in flight; take another if the queue is long. False when the pool is closed."""
         with self._lock:
             while not self._closed and (not in_flight or self._plenty(in_flight)):
@@ -151,31 +151,30 @@ class LeanPool:
         """Whether a busy worker may take one more: the queue is long enough for all others, too."""
         return len(in_flight) < AHEAD and len(self._waiting) > len(self._workers)
 
-    def _finish(self, task: PoolTask, reply: Reply) -> None:
+    def _finish(self, task: PoolTask, problem: Exception | None, measures: Measures) -> None:
         try:
-            result = self._result(task.request, reply, task.order.result)
-        except Exception as problem:
-            result = problem
+            result = None if problem else self._result(task, measures)
+        except Exception as error:
+            problem = error
         with self._lock:
             self._release(task)
-            if isinstance(result, Exception):
-                self._fail(task.call, result)
-            else:
-                task.call.results[task.index] = result
-                task.call.remaining -= 1
-                if not task.call.remaining:
-                    task.call.done.notify()
+            if problem:
+                self._fail(task.call, problem)
+                return
+            task.call.results[task.index] = result
+            task.call.remaining -= 1
+            if not task.call.remaining:
+                task.call.done.notify()
 
-    def _replace(self, worker: LeanWorker, in_flight: deque[PoolTask]) -> None:
+    def _drop_failed(self, in_flight: deque[PoolTask]) -> None:
         """After a death: fail the current task if too many workers died at it; the next process repeats the others."""
-        worker.reap()
         with self._lock:
             if self._closed:
                 return
             task = in_flight[0]
             task.deaths += 1
             if task.deaths >= self._max_deaths:
-                self._fail(task.call, UserError(_DIED))
+                self._fail(task.call, WorkerDied())
             for each in [each for each in in_flight if each.call.problem]:
                 self._release(each)
                 in_flight.remove(each)
@@ -187,34 +186,25 @@ class LeanPool:
         self._waiting = deque(task for task in self._waiting if task.call is not call)
         call.done.notify()
 
-    def _release(self, task: PoolTask) -> None:
-        self._allocator.release(task.order.model)
-        if isinstance(task.order, TrainingOrder) and task.order.control is not None:
-            self._allocator.release(task.order.control)
-
     def _order(self, task: PoolTask, result: int) -> Order:
-        request, call = task.request, task.call.number
-        model, rows = self._allocator.acquire(request.weights, request.buffers, call), request.rows.numpy()
-        if isinstance(request, Inference):
-            return InferenceOrder(model, rows, result, request.split)
-        control = None
-        if request.control is not None:
+        request, control = task.request, None
+        model = self._allocator.acquire(request.weights, request.buffers, task.call)
+        if isinstance(request, LocalTraining) and request.control is not None:
             try:
-                control = self._allocator.acquire(request.control, None, call)
+                control = self._allocator.acquire(request.control, None, task.call)
             except Exception:
                 self._allocator.release(model)
                 raise
-        test_rows = request.test_rows.numpy()
-        return TrainingOrder(
-            model, rows, result, request.client, request.round, request.seed, test_rows, request.recipe, control
-        )
+        return pack(request, model, control, result)
 
-    def _result(self, request: EngineRequest, reply: Reply, slot: int) -> Result:
-        if reply.problem is not None:
-            raise UserError(reply.problem) if reply.is_users else RuntimeError(f"in a worker process: {reply.problem}")
+    def _release(self, task: PoolTask) -> None:
+        for slot in (task.order.model, task.order.control):
+            if slot is not None:
+                self._allocator.release(slot)
+
+    def _result(self, task: PoolTask, measures: Measures) -> Result:
+        request, slot = task.request, task.order.result
         if isinstance(request, Inference):
             return self._slots.logits(slot, len(request.rows), self._classes).clone()
         weights, buffers = (value.clone() for value in self._slots.model(slot))
-        return Trained(
-            request.client, weights, buffers, reply.steps, reply.loss, reply.before, reply.after, reply.finite
-        )
+        return Trained(request.client, weights, buffers, *measures)

@@ -2,165 +2,73 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import signal
+import functools
 import sys
-import threading
-import traceback
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
 import torch
 
-from knot_runner.engine.federated.cohort import Blueprint, Inference, LocalTraining, Recipe
+from knot_runner.engine.federated.cohort import Blueprint, Inference, LocalTraining
 from knot_runner.engine.federated.lean_client import TrainingClient, make_client
 from knot_runner.engine.federated.lean_memory import SharedImages, Slots
-from knot_runner.util.errors import UserError
-from knot_runner.util.processes import die_with_parent, prepared
+from knot_runner.util.workers import Handler, Send
 
-#: Slow imports of a worker.
-_PRELOADED = ["knot_runner.engine.federated.lean_worker"]
+EngineRequest = LocalTraining | Inference
+#: (steps, loss, before, after, finite) of :class:`Trained`; None of an inference
+Measures = tuple[int, float, int, int, bool] | None
 
 
 @dataclass(frozen=True)
 class Order:
-    """A request whose tensors lie in slots, ``result`` the one to write; rows travel in the message itself."""
+    """A request as it is sent: weights and buffers in slot ``model``, the control variate in slot ``control``, rows as
+    arrays. ``result``: the slot for the trained vectors, or for the logits."""
 
+    request: EngineRequest
     model: int
-    rows: np.ndarray
+    control: int | None
     result: int
 
 
-@dataclass(frozen=True)
-class TrainingOrder(Order):
-    """See :class:`LocalTraining`."""
-
-    client: int
-    round: int
-    seed: int
-    test_rows: np.ndarray
-    recipe: Recipe
-    control: int | None
+def pack(request: EngineRequest, model: int, control: int | None, result: int) -> Order:
+    """The order for ``request``, whose vectors are in the slots."""
+    sent: dict[str, Any] = {"weights": None, "buffers": None, "rows": request.rows.numpy()}
+    if isinstance(request, LocalTraining):
+        sent |= {"test_rows": request.test_rows.numpy(), "control": None}
+    return Order(replace(request, **sent), model, control, result)
 
 
-@dataclass(frozen=True)
-class InferenceOrder(Order):
-    """See :class:`Inference`."""
-
-    split: Literal["test", "train"]
-
-
-@dataclass(frozen=True)
-class Reply:
-    """``problem``: error text or None. Vectors or logits are in the order's result slot."""
-
-    problem: str | None = None
-    is_users: bool = False
-    steps: int = 0
-    loss: float = 0.0
-    before: int = 0
-    after: int = 0
-    finite: bool = True
+def unpack(order: Order, slots: Slots) -> EngineRequest:
+    """The request of an order, with its vectors in shared memory."""
+    weights, buffers = slots.model(order.model)
+    request, rows = order.request, torch.from_numpy(order.request.rows)
+    if isinstance(request, Inference):
+        return replace(request, weights=weights, buffers=buffers, rows=rows)
+    control = None if order.control is None else slots.model(order.control)[0]
+    tests = torch.from_numpy(request.test_rows)
+    return replace(request, weights=weights, buffers=buffers, rows=rows, test_rows=tests, control=control)
 
 
-class LeanWorker:
-    """A worker process, seen from the parent; one that died is followed by another when there is something to do.
-
-    All but :meth:`end` are for the one thread that brings it orders.
-    """
-
-    def __init__(self, slots: Slots, images: SharedImages, blueprint: Blueprint, threads: int) -> None:
-        self._arguments = slots, images, blueprint, threads
-        self._lock, self._ended = threading.Lock(), False
-        self._process: BaseProcess | None = None
-        self._pipe: Connection | None = None
-        self._sent = 0
-
-    def begin(self) -> None:
-        """Start the process. Raises OSError when the system has no room for it, EOFError after :meth:`end`."""
-        with self._lock:
-            if self._ended:
-                raise EOFError("no worker is wanted any more")
-            context = prepared(_PRELOADED)
-            self._pipe, theirs = context.Pipe()
-            process = context.Process(target=serve_lean, args=(theirs, *self._arguments), daemon=True)
-            process.start()
-            theirs.close()  # so that the worker's death ends our end
-            self._process, self._sent = process, 0
-
-    def exchange(self, orders: list[Order]) -> Reply:
-        """The reply to the first of ``orders``; the worker then has the others. EOFError or OSError: it died."""
-        if self._process is None:
-            self.begin()
-        for order in orders[self._sent :]:
-            self._pipe.send(order)
-            self._sent += 1
-        reply = self._pipe.recv()
-        self._sent -= 1
-        return reply
-
-    def reap(self) -> None:
-        """Kill the process, if there is one, and free what it held."""
-        with self._lock:
-            process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.join()
-            self._pipe.close()
-            with contextlib.suppress(ValueError):  # another thread that starts a process may have just reaped it
-                process.close()
-
-    def end(self) -> None:
-        """Kill the process for good; its thread will hear of it."""
-        with self._lock:
-            self._ended = True
-            if self._process is not None:
-                self._process.kill()
-
-
-def serve_lean(pipe: Connection, slots: Slots, images: SharedImages, blueprint: Blueprint, threads: int) -> None:
-    """Life of a worker: carry out orders until the pipe closes or the parent dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its workers itself
-    die_with_parent()
+def prepare_client(_: Send, slots: Slots, images: SharedImages, blueprint: Blueprint, threads: int) -> Handler:
+    """In the worker: threads, memory, images, and the function that executes an order."""
     torch.set_num_threads(threads)
     _keep_freed_memory()
-    client = make_client(blueprint, *images.images(), slots.dtype)
-    while True:
-        try:
-            order = pipe.recv()
-        except EOFError:
-            return
-        try:
-            reply = _execute(order, client, slots)
-        except UserError as problem:
-            reply = Reply(str(problem), is_users=True)
-        except Exception:  # whatever it is, the parent must hear of it
-            reply = Reply(traceback.format_exc())
-        pipe.send(reply)
+    return functools.partial(_execute, make_client(blueprint, *images.images(), slots.dtype), slots)
 
 
-def _execute(order: Order, client: TrainingClient, slots: Slots) -> Reply:
-    weights, buffers = slots.model(order.model)
-    rows = torch.from_numpy(order.rows)
-    if isinstance(order, InferenceOrder):
-        found = client.infer(Inference(weights, buffers, rows, order.split))
-        slots.logits(order.result, *found.shape).copy_(found)
-        return Reply()
-    control = None if order.control is None else slots.model(order.control)[0]
-    test_rows = torch.from_numpy(order.test_rows)
-    request = LocalTraining(
-        order.client, order.round, order.seed, weights, buffers, rows, test_rows, order.recipe, control
-    )
+def _execute(client: TrainingClient, slots: Slots, order: Order) -> Measures:
+    request = unpack(order, slots)
+    if isinstance(request, Inference):
+        logits = client.infer(request)
+        slots.logits(order.result, *logits.shape).copy_(logits)
+        return None
     results = slots.model(order.result)
     trained = client.train_client(request, results[0])
     for slot, value in zip(results, (trained.weights, trained.buffers), strict=True):
         if value.data_ptr() != slot.data_ptr():
             slot.copy_(value)
-    return Reply(None, False, trained.steps, trained.loss, trained.before, trained.after, trained.finite)
+    return trained.steps, trained.loss, trained.before, trained.after, trained.finite
 
 
 def _keep_freed_memory() -> None:

@@ -1,0 +1,139 @@
+"""Worker processes: forked from a preloaded server, they answer requests one by one and die with their parent."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import numpy as np
+
+from knot_runner.util.errors import UserError
+from knot_runner.util.processes import Memory, aligned, die_with_parent, prepared
+
+#: Sends a message (progress) to the parent before the reply.
+Send = Callable[[Any], None]
+#: Executes one request in a worker process, with the result as its value.
+Handler = Callable[[Any], Any]
+_DIED = (
+    "hardware.workers: a worker process died (out of memory?); repeat the command to go on, "
+    "with hardware.workers=1 if it dies again"
+)
+
+
+class WorkerDied(UserError):
+    """A worker process died before its reply, or was stopped."""
+
+    def __init__(self, text: str = _DIED) -> None:
+        super().__init__(text)
+
+
+class WorkerProcess:
+    """A process that answers requests in order; started for the first, and anew for the next one after its death.
+
+    ``prepare(send, *arguments)`` runs in the process, after the imports ``preloaded``, and returns the handler of its
+    requests. All methods but :meth:`stop` are for the one thread that uses the worker.
+    """
+
+    def __init__(self, preloaded: list[str], prepare: Callable[..., Handler], *arguments: Any) -> None:
+        self._preloaded, self._arguments = preloaded, (prepare, *arguments)
+        self._lock, self._stopped = threading.Lock(), False
+        self._process: BaseProcess | None = None
+        self.pipe: Connection | None = None
+
+    def start(self) -> None:
+        """Start the process. Raises OSError when the system has no room for it, WorkerDied after :meth:`stop`."""
+        with self._lock:
+            if self._stopped:
+                raise WorkerDied
+            context = prepared(self._preloaded)
+            self.pipe, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(theirs, *self._arguments), daemon=True)
+            process.start()
+            theirs.close()  # so that the worker's death ends our end
+            self._process = process
+
+    def send(self, request: Any) -> None:
+        """Send a request. Raises what :meth:`start` and pickling raise, and WorkerDied."""
+        if self._process is None:
+            self.start()
+        try:
+            self.pipe.send(request)
+        except OSError:
+            self.reap()
+            raise WorkerDied from None
+
+    def receive(self) -> Any:
+        """The next reply (error or None, result), or message that the handler sent before. Raises WorkerDied."""
+        try:
+            return self.pipe.recv()
+        except (EOFError, OSError):
+            self.reap()
+            raise WorkerDied from None
+
+    def reap(self) -> None:
+        """Kill the process, if there is one, and free its resources."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.join()
+            self.pipe.close()
+            with contextlib.suppress(ValueError):  # another thread that starts a process may have just reaped it
+                process.close()
+
+    def stop(self) -> None:
+        """Kill the process for good, from any thread; :meth:`receive` then raises WorkerDied."""
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                self._process.kill()
+
+
+def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) -> None:
+    """Loop of a worker process: reply to requests until the pipe closes or the parent dies.
+
+    If ``prepare`` fails, its error answers every request, unread: without plug-ins a request may not even unpickle.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its workers itself
+    die_with_parent()
+    error, handler = _result(prepare, pipe.send, *arguments)
+    with contextlib.suppress(EOFError):
+        while error is not None:
+            pipe.recv_bytes()
+            pipe.send((error, None))
+        while True:
+            pipe.send(_result(handler, pipe.recv()))
+
+
+def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | None, Any]:
+    """(None, result), or the error: a UserError as it is, any other as the text of its traceback."""
+    try:
+        return None, function(*arguments)
+    except UserError as error:
+        return error, None
+    except Exception:
+        return RuntimeError(f"in a worker process: {traceback.format_exc()}"), None
+
+
+class SharedArrays:
+    """Copies of arrays in memory shared with every process started with this among its arguments."""
+
+    def __init__(self, arrays: list[np.ndarray]) -> None:
+        self._forms = [(array.shape, array.dtype) for array in arrays]
+        self.memory = Memory(max(sum(aligned(array.nbytes) for array in arrays), 1))
+        for copy, array in zip(self.arrays(), arrays, strict=True):
+            copy[...] = array
+
+    def arrays(self) -> list[np.ndarray]:
+        """Views of the arrays, in the order given."""
+        start, views = 0, []
+        for shape, dtype in self._forms:
+            views.append(np.ndarray(shape, dtype, self.memory.map, start))
+            start += aligned(views[-1].nbytes)
+        return views

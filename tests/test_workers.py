@@ -1,0 +1,117 @@
+"""A worker process: its replies and errors, and that a dead one leaves nothing behind and is replaced."""
+
+import os
+import signal
+import threading
+from multiprocessing import active_children
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from knot_runner.util.errors import DiskFullError, UserError
+from knot_runner.util.workers import SharedArrays, WorkerDied, WorkerProcess
+
+
+def prepare(send, arrays):
+    """A handler of (name of a case, value)."""
+    if arrays is None:
+        raise UserError("plugins: no_such_plugin")
+
+    def handle(request):
+        case, value = request
+        if case == "progress":
+            send("half")
+        if case == "full":
+            raise DiskFullError(value)
+        if case == "bug":
+            raise IndexError(value)
+        if case == "exit":
+            os._exit(value)
+        if case == "wait":
+            threading.Event().wait()
+        return os.getpid(), sum(float(array.sum()) for array in arrays.arrays())
+
+    return handle
+
+
+@pytest.fixture
+def worker():
+    arrays = SharedArrays([np.ones((2, 3)), np.zeros((0, 4)), np.arange(5)])
+    worker = WorkerProcess([], prepare, arrays)
+    yield worker
+    worker.reap()
+    arrays.memory.close()
+
+
+def asked(worker, case, value=None):
+    worker.send((case, value))
+    return worker.receive()
+
+
+def test_replies_come_in_order_with_messages_before_them(worker):
+    worker.send(("progress", None))
+    worker.send(("plain", None))
+    assert worker.receive() == "half"
+    (first, second) = worker.receive(), worker.receive()
+    assert first == second == (None, (worker._process.pid, 16.0))
+
+
+def test_a_users_error_comes_whole_and_any_other_as_text(worker):
+    error, result = asked(worker, "full", "out: disk is full")
+    assert type(error) is DiskFullError and str(error) == "out: disk is full" and result is None
+    error, result = asked(worker, "bug", "far out")
+    assert type(error) is RuntimeError and result is None
+    assert str(error).startswith("in a worker process: Traceback") and "IndexError: far out" in str(error)
+    assert asked(worker, "plain")[0] is None
+
+
+def test_an_error_of_the_preparation_answers_every_request_unread():
+    worker = WorkerProcess([], prepare, None)
+    for _ in range(2):
+        error, _ = asked(worker, "plain", ReadByNobody())
+        assert type(error) is UserError and str(error) == "plugins: no_such_plugin"
+    worker.reap()
+
+
+class ReadByNobody:
+    """What a worker does not survive reading."""
+
+    def __reduce__(self):
+        return os._exit, (1,)
+
+
+def test_a_dead_worker_leaves_nothing_behind_and_the_next_request_has_another(worker):
+    _, (first, _) = asked(worker, "plain")
+    descriptors, others = count_descriptors(), set(active_children())
+    with pytest.raises(WorkerDied, match=r"^hardware\.workers: a worker process died"):
+        asked(worker, "exit", 3)
+    assert len(set(active_children())) == len(others) - 1 and not Path(f"/proc/{first}").exists()
+    _, (second, total) = asked(worker, "plain")
+    assert second != first and total == 16.0 and count_descriptors() <= descriptors
+    os.kill(second, signal.SIGKILL)
+    with pytest.raises(WorkerDied):
+        for _ in range(3):  # what is sent first may still find room in the pipe
+            asked(worker, "plain")
+
+
+def count_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_ctrl_c_is_left_to_the_parent(worker):
+    _, (pid, _) = asked(worker, "plain")
+    os.kill(pid, signal.SIGINT)
+    assert asked(worker, "plain")[1][0] == pid
+
+
+def test_stop_wakes_whoever_waits_and_no_process_is_started_any_more(worker):
+    asked(worker, "plain")
+    timer = threading.Timer(0.2, worker.stop)
+    timer.start()
+    with pytest.raises(WorkerDied):
+        asked(worker, "wait")
+    timer.join()
+    with pytest.raises(WorkerDied):
+        asked(worker, "plain")
+    assert worker._process is None
