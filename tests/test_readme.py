@@ -96,8 +96,14 @@ def test_a_benchmark_runs(bench, capsys):
     assert all(row.endswith("32 of 32, 32 agree") for row in rows)
 
 
-def test_the_python_example_runs(capsys):
-    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.M | re.S)
-    exec(compile(code, "README.md", "exec"), {})
+def test_the_python_examples_run(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    readme = (ROOT / "README.md").read_text()
+    runs, distance = re.findall(r"^```python\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
+    exec(compile(runs, "README.md", "exec"), {})
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("outputs/femnist/fedavg_chill/") and shown[0].endswith(" 2")
+    assert any("metrics.accuracy.ALL" in line for line in shown)
+    exec(compile(distance, "README.md", "exec"), {})
     value, server_only, first, last = map(float, capsys.readouterr().out.split())
     assert 0.9 < server_only / value < 1 and value <= last < first
