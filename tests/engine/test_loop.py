@@ -12,7 +12,7 @@ from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train, request_key
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
-from knot_runner.methods.losses import cross_entropy_objective
+from knot_runner.methods.losses import cross_entropy
 from knot_runner.models.tokens import Encoded, batches
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
@@ -39,7 +39,7 @@ def request_(place):
     return Train(
         stage="local", party="A", network=Network(SPEC, 500, 3), start=None,
         train=EncodedPart(put_texts(place.store, "t", 50, 1)), valid=EncodedPart(put_texts(place.store, "v", 20, 2)),
-        objective=Objective(cross_entropy_objective),
+        objective=Objective(cross_entropy),
         training=StageSettings(epochs=3, batch=16, lr=1e-2, weight_decay=0.1),
         select="f1", seed=7,
     )  # fmt: skip
@@ -169,7 +169,7 @@ def test_what_decides_a_result_is_in_its_key(request_):
     changes = [
         {"seed": 8}, {"party": "B"}, {"start": ("local", "x")}, {"select": "loss"}, {"train": request_.valid},
         {"training": dataclasses.replace(request_.training, lr=0.02)}, {"weights": "hub@1"},
-        {"objective": Objective(cross_entropy_objective, {"x": 1})}, {"network": Network(SPEC, 501, 3)},
+        {"objective": Objective(cross_entropy, {"x": 1})}, {"network": Network(SPEC, 501, 3)},
         {"network": Network(dataclasses.replace(SPEC, dropout=0.2), 500, 3)},
     ]  # fmt: skip
     for change in changes:

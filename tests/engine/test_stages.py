@@ -11,7 +11,7 @@ from knot_runner.engine import loop, stages
 from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train
 from knot_runner.engine.stages import key_of, missing_of, run_each, run_one
 from knot_runner.engine.store import Store
-from knot_runner.methods.losses import cross_entropy_objective
+from knot_runner.methods.losses import cross_entropy
 from knot_runner.util.files import BusyError
 from tests.engine.test_loop import SPEC, put_texts
 
@@ -28,7 +28,7 @@ def parties(place):
     first = Train(
         stage="local", party="A", network=Network(SPEC, 500, 3), start=None,
         train=EncodedPart(put_texts(place.store, "t", 20, 1)), valid=EncodedPart(put_texts(place.store, "v", 10, 2)),
-        objective=Objective(cross_entropy_objective), training=StageSettings(1, 16, 1e-2, 0.1), select="f1", seed=7,
+        objective=Objective(cross_entropy), training=StageSettings(1, 16, 1e-2, 0.1), select="f1", seed=7,
     )  # fmt: skip
     return [first, *(dataclasses.replace(first, party=party) for party in "BC")]
 
