@@ -81,10 +81,10 @@ COMMANDS: dict[str, list[list[str]]] = {
         for begin in (["experiment=fedwad_table2"], ["table", "fedwad_table2"], ["claims", "fedwad_table2"])
     ],
     "knot_reports": [
-        ["experiment=knot_table3", "task=sa", *TEXTS, "seed=0,1"],
-        ["table", "knot_table3", "task=sa", *TEXTS, "seed=0,1"],
-        ["claims", "knot_table3", "task=sa", *TEXTS, "seed=0,1"],
-        ["compare", "--by=method", "task=sa"],
+        ["experiment=knot_table3", *TEXTS, "seed=0,1"],
+        ["table", "knot_table3", *TEXTS, "seed=0,1"],
+        ["claims", "knot_table3", *TEXTS, "seed=0,1"],
+        ["compare", "--by=method", "task=erc"],
     ],
 }
 #: Keys of results and rounds that say how a run went, not what came out.
