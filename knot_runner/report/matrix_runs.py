@@ -62,12 +62,16 @@ def name_of(run: Run) -> str:
     return ", ".join(["FedWaD", *(f"{short}={fedwad.get(key)}" for key, short in FEDWAD.items())])
 
 
-def exact_ones(runs: Sequence[Run]) -> dict[str, Run]:
-    """The exact runs by :func:`samples_of`."""
-    return {samples_of(run): run for run in runs if run.result["solver"] == "exact"}
+def agreements(runs: Sequence[Run], all_runs: Sequence[Run]) -> list[Agreement]:
+    """Of those of ``runs`` that are not exact with the exact ones of the same samples among ``all_runs``; of samples
+    without one, and without an order of distances, there is none."""
+    exact = {_samples_of(run): matrix_of(run) for run in all_runs if run.result["solver"] == "exact"}
+    ours = [run for run in runs if run.result["solver"] != "exact" and _samples_of(run) in exact]
+    found = (matrix_agreement(matrix_of(run), exact[_samples_of(run)]) for run in ours)
+    return [agreement for agreement in found if agreement is not None]
 
 
-def samples_of(run: Run) -> str:
+def _samples_of(run: Run) -> str:
     """What two runs have in common that measured the same distances between the same samples."""
     otdd = lookup(run.job.config, "method.otdd") or {}
     kept = {key: value for key, value in otdd.items() if key not in ("solver", "fedwad", "precision")}
@@ -92,3 +96,9 @@ def matrix_agreement(matrix: np.ndarray, exact: np.ndarray) -> Agreement | None:
 def matrix_of(run: Run) -> np.ndarray:
     """Squared distances [N, N]."""
     return np.array(run.result["matrix"], dtype=float)
+
+
+def pairs_of(run: Run) -> list[tuple[str, str, float]]:
+    """Each two of the data sets, and their squared distance."""
+    names, matrix = run.result["names"], matrix_of(run)
+    return [(names[i], names[j], matrix[i, j]) for i, j in zip(*np.triu_indices(len(names), 1), strict=True)]

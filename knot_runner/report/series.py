@@ -54,14 +54,12 @@ class Numbers:
         """As CSV, text escaped."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerows([self._cell(value) for value in row] for row in (self.heads, *self.rows))
+        for row in (self.heads, *self.rows):
+            texts = [escape_csv(value) if isinstance(value, str) else value for value in row]
+            writer.writerow([self._digits(one) if isinstance(one, float | np.floating) else one for one in texts])
         return out.getvalue()
 
-    def _cell(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return escape_csv(value)
-        if not isinstance(value, float | np.floating):
-            return value
+    def _digits(self, value: float) -> str:
         return f"{value if self.decimals is None else np.round(value, self.decimals):.{self.digits}g}"
 
 

@@ -20,6 +20,7 @@ from knot_runner.report.figures.cls_vectors import separation
 from knot_runner.report.figures.predictions import face, foot
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import load_runs
+from knot_runner.report.series import Numbers
 from knot_runner.util.errors import UserError
 
 #: The figures of KNOT; the others have files of their own.
@@ -101,6 +102,24 @@ def test_hostile_names_are_drawn_as_they_are(factory: Any, tmp_path: Path) -> No
         factory.predictions(job, rows=20)
         assert FIGURES[figure]([job], tmp_path / "figure.png")
         assert is_drawn(tmp_path / "figure.png")
+
+
+def test_numbers_as_csv_are_escaped_and_rounded() -> None:
+    row = ["=x", -1.23456789, 3, np.float32(0.5), np.int64(7)]
+    assert Numbers(("-a", "b", "c", "d", "e"), [row], digits=3).csv() == "'-a,b,c,d,e\n'=x,-1.23,3,0.5,7\n"
+    assert Numbers(("a",), [[1234.56789]], digits=10, decimals=2).csv() == "a\n1234.57\n"
+
+
+def test_a_logarithmic_axis_has_plain_numbers_and_powers_alone_where_it_is_wide() -> None:
+    def labels(top: float) -> list[str]:
+        made, (axes,) = figure_style.panels(1, 4, 3)
+        axes.plot([1, 2], [1, top])
+        figure_style.log_scale(axes, "y", 100, numticks=7)
+        made.draw_without_rendering()
+        low, high = axes.get_ylim()
+        return [tick.get_text() for tick in axes.get_yticklabels() if low <= tick.get_position()[1] <= high]
+
+    assert labels(20) == ["1", "2", "5", "10", "20"] and labels(1000) == ["1", "10", "100", "1000"]
 
 
 # ------------------------------------------------------------------------------------------------------- expected label

@@ -12,7 +12,6 @@ import numpy as np
 
 from knot_runner.report import figure_style as style
 from knot_runner.report import paper_tables, run_folders
-from knot_runner.report.figure_style import Drawing, figure_of
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Numbers
 from knot_runner.report.text import plain
@@ -23,8 +22,8 @@ MOVE_AXES = {"total_variation": "mean total variation (1 = disjoint)", "shift": 
 PROBE_NOTE = "Pairs of sentences alike but for one word; a model that ignores the word stands at 0."
 
 
-@figure_of
-def bias_figure(runs: list[Run], command: str) -> Drawing:
+@style.figure_of
+def bias_figure(runs: list[Run], command: str) -> style.Drawing:
     """Bars of B_k, the share of random texts that teacher k gives each label (App. D.1); returns the shares.
 
     Means over seeds, each seed a dot; beside them the constants in the authors' code, where the teacher has its name
@@ -47,7 +46,7 @@ def bias_figure(runs: list[Run], command: str) -> Drawing:
         lines.append(f"{name}: " + ", ".join(f"{text} {share:.3f}" for text, share in each))
     style.side_legend(made, grid)
     note = f"Bars: mean over seeds {style.seed_list(runs)}; dots: each seed."
-    return Drawing(made, "Share of random texts given each label, per teacher", [note], lines)
+    return style.Drawing(made, "Share of random texts given each label, per teacher", [note], lines)
 
 
 def with_bias(runs: list[Run]) -> list[Run]:
@@ -88,8 +87,8 @@ class Move:
     flips: float
 
 
-@figure_of(reads=(run_folders.PROBE,))
-def probe_figure(runs: list[Run], command: str) -> Drawing:
+@style.figure_of(reads=(run_folders.PROBE,))
+def probe_figure(runs: list[Run], command: str) -> style.Drawing:
     """Dot plot of how far predictions move when one word of a sentence changes (App. D.2).
 
     The numbers go into a CSV beside the PNG and come back as lines.
@@ -117,7 +116,7 @@ def probe_figure(runs: list[Run], command: str) -> Drawing:
         lines.append(f"{m.model}, {m.probe}: {moved}, label changed in {m.flips:.0%} of {m.pairs} pairs")
     heads = ("model", "probe", "pairs", "total variation", "shift", "flips")
     numbers = Numbers(heads, map(astuple, moves))
-    return Drawing(made, "Predictions moved by one changed word", [PROBE_NOTE], lines, numbers)
+    return style.Drawing(made, "Predictions moved by one changed word", [PROBE_NOTE], lines, numbers)
 
 
 def probe_moves(runs: Sequence[Run], command: str = "") -> list[Move]:

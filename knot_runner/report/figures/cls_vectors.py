@@ -10,7 +10,6 @@ import numpy as np
 
 from knot_runner.report import figure_style as style
 from knot_runner.report import run_folders
-from knot_runner.report.figure_style import Drawing, figure_of
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics import mean_interval
 from knot_runner.report.table_model import display
@@ -55,8 +54,8 @@ def separation(vectors: np.ndarray, labels: np.ndarray, classes: int) -> Separat
     return Separation(float(same.mean()), by_label, chance, float(silhouette))
 
 
-@figure_of(reads=(run_folders.VECTORS,))
-def vector_figure(runs: list[Run], command: str) -> Drawing:
+@style.figure_of(reads=(run_folders.VECTORS,))
+def vector_figure(runs: list[Run], command: str) -> style.Drawing:
     """A t-SNE panel per method and setting, coloured by label; returns purity and silhouette of each.
 
     Each panel shows the lowest seed there; its number is the mean over the seeds. t-SNE is seeded.
@@ -78,7 +77,7 @@ def vector_figure(runs: list[Run], command: str) -> Drawing:
     style.side_legend(made, grid, title="true label")
     methods = {display(run.job.method) for run in runs}
     of = f" ({methods.pop()})" if len(methods) == 1 < len(groups) else ""
-    return Drawing(made, f"Student's [CLS] vectors by true label{of}", [VECTOR_NOTE], lines)
+    return style.Drawing(made, f"Student's [CLS] vectors by true label{of}", [VECTOR_NOTE], lines)
 
 
 def _scatter_labels(axes: style.Axes, points: np.ndarray, labels: np.ndarray, colours: list[Any]) -> None:

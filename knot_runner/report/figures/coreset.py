@@ -9,7 +9,6 @@ import numpy as np
 
 from knot_runner.report import figure_style as style
 from knot_runner.report import run_folders
-from knot_runner.report.figure_style import Drawing, figure_of
 from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Band, Numbers, band, band_numbers
@@ -34,8 +33,8 @@ NEIGHBOUR_NOTE = (
 )
 
 
-@figure_of(one_task=False, reads=(OWN_CORESET,))
-def coreset_images(runs: list[Run], command: str) -> Drawing:
+@style.figure_of(one_task=False, reads=(OWN_CORESET,))
+def coreset_images(runs: list[Run], command: str) -> style.Drawing:
     """One row of images per run, a pair of panels per task and partition (Fig. 4, 10, 11): the coresets, and the
     distance by epoch. The course goes into a CSV beside the PNG; what is left of the distance comes back as lines.
 
@@ -60,7 +59,7 @@ def coreset_images(runs: list[Run], command: str) -> Drawing:
         course.margins(x=0.01)
         course.legend(fontsize=8)
     numbers = Numbers(("case", "coreset", "epoch", "distance"), rows, digits=8)
-    return Drawing(made, "Wasserstein coresets", [DESCENT_NOTE], lines, numbers)
+    return style.Drawing(made, "Wasserstein coresets", [DESCENT_NOTE], lines, numbers)
 
 
 def _by_case(runs: list[Run]) -> dict[str, dict[str, Run]]:
@@ -115,8 +114,8 @@ def _draw_images(axes: style.Axes, strips: dict[str, np.ndarray]) -> None:
     axes.tick_params(length=0)
 
 
-@figure_of
-def coreset_accuracy(runs: list[Run], command: str) -> Drawing:
+@style.figure_of
+def coreset_accuracy(runs: list[Run], command: str) -> style.Drawing:
     """Accuracy on the test images against the number of clients, a line per size of coreset and per other method
     (Fig. 5, 12). Bands reach from the lowest to the highest seed; the numbers are in a CSV beside the PNG."""
     found = _by_method(runs)
@@ -129,7 +128,7 @@ def coreset_accuracy(runs: list[Run], command: str) -> Drawing:
     notes = [NEIGHBOUR_NOTE] + ([f"Means over seeds {seeds}; bands: lowest to highest."] if "," in seeds else [])
     numbers = band_numbers(("method", "clients"), {(name,): one for name, one in found.items()})
     lines = [f"{name}, {clients} clients: accuracy {mean:.2f}%" for name, clients, mean, *_ in numbers.rows]
-    return Drawing(made, f"{runs[0].job.task}: classification by the clients' coresets", notes, lines, numbers)
+    return style.Drawing(made, f"{runs[0].job.task}: classification by the clients' coresets", notes, lines, numbers)
 
 
 def _by_method(runs: list[Run]) -> dict[str, Band]:

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report import figure_style as style
-from knot_runner.report import matrix_runs
-from knot_runner.report.figure_style import Drawing, figure_of
-from knot_runner.report.matrix_runs import matrix_of
+from knot_runner.report.matrix_runs import agreements, by_setting, matrix_of, only_matrices, pairs_of
 from knot_runner.report.records.matrix import kinds_of_pairs
 from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
@@ -39,45 +37,34 @@ _COURSE_NOTE = (
 EXACT, SECONDS = "exact", "seconds"
 
 
-@figure_of(one_task=False)
-def matrix_figure(runs: list[Run], command: str) -> Drawing:
+@style.figure_of(one_task=False)
+def matrix_figure(runs: list[Run], command: str) -> style.Drawing:
     """A heat map per setting: of data sets, the mean over seeds; of clients, sorted by planted group, the first seed.
 
     Returns, for each setting, the range of its distances, and where exact distances of the same samples are there: the
     rank correlation (Spearman), the order relations kept, and the median ratio. All distances go into a CSV beside the
     PNG. Raises :class:`UserError` for runs without distances.
     """
-    found = matrix_runs.by_setting(runs)
-    exact = matrix_runs.exact_ones(runs)
+    found = by_setting(runs)
     made, grid = style.panels(len(found), 3.9, 3.7)
     lines = []
     for axes, (title, seeds) in zip(grid, found.items(), strict=True):
         _draw_map(axes, list(seeds.values()))
         axes.set_title(re.sub(", (?=FedWaD|exact$)", "\n", plain(title)), fontsize=10)  # settings above, if any
-        lines += _lines(title, list(seeds.values()), exact)
+        lines += _lines(title, list(seeds.values()), runs)
     first = f"of seed {min(run.job.seed for run in runs)}"
     which = f"means over seeds {style.seed_list(runs)}" if _fixed(runs[0]) else first
-    rows = [(title, seed, *pair) for title, seeds in found.items() for seed in seeds for pair in _pairs(seeds[seed])]
+    rows = [(title, seed, *pair) for title, seeds in found.items() for seed in seeds for pair in pairs_of(seeds[seed])]
     numbers = Numbers(("setting", "seed", "first", "second", "distance"), rows, digits=8)
-    return Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
+    return style.Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
 
 
-def _pairs(run: Run) -> list[tuple[str, str, float]]:
-    """Each two of the data sets, and their distance."""
-    names, matrix = run.result["names"], matrix_of(run)
-    return [(names[i], names[j], matrix[i, j]) for i, j in zip(*np.triu_indices(len(names), 1), strict=True)]
-
-
-def _lines(title: str, runs: list[Run], exact: dict[str, Run]) -> list[str]:
+def _lines(title: str, runs: list[Run], all_runs: list[Run]) -> list[str]:
     """Range, and comparison with the exact distances of the same samples, pooled or averaged over seeds."""
     kinds = [kinds_of_pairs(matrix_of(run), run.result.get("groups")) for run in runs]
     parts = [f"{kind} {_range([of[kind] for of in kinds if kind in of])}" for kind in kinds[0]]
     lines = [f"{title}: {'; '.join(parts)}{_scale(runs)}"]
-    there = [run for run in runs if run.result["solver"] != "exact" and matrix_runs.samples_of(run) in exact]
-    compared = [
-        matrix_runs.matrix_agreement(matrix_of(run), matrix_of(exact[matrix_runs.samples_of(run)])) for run in there
-    ]
-    found = [one for one in compared if one is not None]
+    found = agreements(runs, all_runs)
     if not found:
         return lines
     rank = [one.spearman for one in found]
@@ -153,14 +140,14 @@ def _mark_groups(axes: style.Axes, groups: list[int]) -> None:
     axes.tick_params(length=0)
 
 
-@figure_of
-def distance_course(runs: list[Run], command: str) -> Drawing:
+@style.figure_of
+def distance_course(runs: list[Run], command: str) -> style.Drawing:
     """Squared distances (left) and seconds per pair (right) along the first setting of :data:`ALONG` that varies.
 
     A colour per pair of data sets, a marker per other settings, dashed for exact distances. The numbers go into a CSV
     beside the PNG; those at the end of the axis come back as lines. Raises :class:`UserError` where none varies.
     """
-    matrix_runs.only_matrices(runs)
+    only_matrices(runs)
     varied = [key for key in ALONG if len({lookup(run.job.config, key) for run in runs}) > 1]
     if not varied:
         raise UserError(f"a course needs runs that differ in one of {', '.join(ALONG)}")
@@ -185,7 +172,7 @@ def distance_course(runs: list[Run], command: str) -> Drawing:
     style.side_legend(made, shown | {plain(way): {"color": style.GREY, **look} for way, look in looks.items()})
     lines = [f"{', '.join(names)}: {one.mean[-1]:,.4g} at {sign}={one.places[-1]:g}" for names, one in courses.items()]
     numbers = band_numbers(("of", "by", sign), courses)
-    return Drawing(made, "Distances between data sets and their time", [_COURSE_NOTE], lines, numbers)
+    return style.Drawing(made, "Distances between data sets and their time", [_COURSE_NOTE], lines, numbers)
 
 
 def _courses(runs: list[Run], varied: list[str]) -> dict[tuple[str, str], Band]:
@@ -197,7 +184,7 @@ def _courses(runs: list[Run], varied: list[str]) -> dict[tuple[str, str], Band]:
         place = float(lookup(run.job.config, varied[0]))
         others = (f"{ALONG[key][0]}={lookup(run.job.config, key)}" for key in varied[1:])
         way = EXACT if run.result["solver"] == "exact" else ", ".join(["FedWaD", *others])
-        pairs = [(f"{one} - {other}", value) for one, other, value in _pairs(run)]
+        pairs = [(f"{one} - {other}", value) for one, other, value in pairs_of(run)]
         if len(pairs) > MAX_PAIRS:
             pairs = [(f"mean of {len(pairs)} pairs", np.mean([value for _, value in pairs]))]
         for pair, value in pairs:

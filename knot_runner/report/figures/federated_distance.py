@@ -12,7 +12,6 @@ import numpy as np
 
 from knot_runner.report import figure_style as style
 from knot_runner.report import run_folders
-from knot_runner.report.figure_style import PALETTE, Drawing, figure_of
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Band, band, band_numbers
 from knot_runner.report.terminal import short_line
@@ -21,7 +20,7 @@ from knot_runner.util.errors import UserError
 
 #: As the paper calls them: exact interpolating measures; all samples at one place.
 EXACT_MODE, CENTRAL = "FedWaD-e", "WD"
-FIXED_COLOURS = {CENTRAL: PALETTE[6], EXACT_MODE: PALETTE[2]}
+FIXED_COLOURS = {CENTRAL: style.PALETTE[6], EXACT_MODE: style.PALETTE[2]}
 #: Axes that span less than this have labels between powers of ten, too.
 NARROW = 100
 #: Settings that a method's name says in its own words, and those that names of panels, or the axes, say.
@@ -61,29 +60,31 @@ def methods_of(runs: Iterable[Run], said: Collection[str] = OF_METHOD) -> dict[s
     return dict(found)
 
 
-def _colours(names: Iterable[str]) -> dict[str, str]:
-    """Name -> colour: those of ``FIXED_COLOURS`` keep theirs in every figure."""
-    free = [colour for colour in PALETTE if colour not in FIXED_COLOURS.values()]
-    others = [name for name in names if name not in FIXED_COLOURS]
-    return FIXED_COLOURS | {name: free[i % len(free)] for i, name in enumerate(others)}
+def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Name -> its line. Those of ``FIXED_COLOURS`` keep theirs in every figure; exact mode is dashed, and on top: by
+    Theorem 1 it often coincides with another."""
+    free = itertools.cycle(colour for colour in style.PALETTE if colour not in FIXED_COLOURS.values())
+    looks = {}
+    for name in names:
+        dashes = {"ls": (0, (3, 2)), "zorder": 4} if name.startswith(EXACT_MODE) else {"ls": "-", "zorder": 3}
+        looks[name] = {"colour": FIXED_COLOURS.get(name) or next(free), **dashes}
+    return looks
 
 
-def _draw_methods(axes: style.Axes, bands: Mapping[str, Band], colours: dict[str, str], **look: Any) -> None:
-    """A line and band per method that has a value. Exact mode is dashed, and on top: by Theorem 1 it often coincides
-    with another."""
+def _draw_methods(axes: style.Axes, bands: Mapping[str, Band], looks: dict[str, Any], **more: Any) -> None:
+    """A line and band per method that has a value."""
     for name, one in bands.items():
         if len(one.places):
-            dashes, over = ((0, (3, 2)), 4) if name.startswith(EXACT_MODE) else ("-", 3)
-            style.draw_band(axes, one, colours[name], ls=dashes, zorder=over, **look)
+            style.draw_band(axes, one, **looks[name], **more)
 
 
-def _legend(made: style.Figure, colours: dict[str, str], names: Iterable[str]) -> None:
-    dashes = {name: "--" if name.startswith(EXACT_MODE) else "-" for name in names}
-    style.side_legend(made, {name: {"color": colours[name], "lw": 2, "ls": ls} for name, ls in dashes.items()})
+def _legend(made: style.Figure, looks: dict[str, dict[str, Any]]) -> None:
+    dashes = {name: "-" if look["ls"] == "-" else "--" for name, look in looks.items()}
+    style.side_legend(made, {name: {"color": looks[name]["colour"], "lw": 2, "ls": dashes[name]} for name in looks})
 
 
-@figure_of(reads=(MEASURE_NAMES,))
-def moving_measure(runs: list[Run], command: str) -> Drawing:
+@style.figure_of(reads=(MEASURE_NAMES,))
+def moving_measure(runs: list[Run], command: str) -> style.Drawing:
     """A panel per method: the measure's points, coloured by iteration, in their first two dimensions. Then a panel
     per quantity over the iterations: excess over the exact distance of FedWaD's value, of what the server knows alone,
     and of the sum A of distances (Fig. 3). Returns the last iteration's.
@@ -93,7 +94,7 @@ def moving_measure(runs: list[Run], command: str) -> Drawing:
     from matplotlib.ticker import MaxNLocator
 
     methods = methods_of(runs)
-    colours = _colours(methods)
+    looks = _looks(methods)
     made, grid = style.panels(len(methods) + len(COURSES), 3.4, 3.2, across=4)
     for axes, (name, members) in zip(grid, methods.items(), strict=False):
         image = _scatter(axes, members[0], command)
@@ -102,16 +103,16 @@ def moving_measure(runs: list[Run], command: str) -> Drawing:
     bar.locator = MaxNLocator(integer=True)
     curves = {name: {key: band([excess(run, key) for run in of]) for key in COURSES} for name, of in methods.items()}
     for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
-        _draw_methods(axes, {name: of[key] for name, of in curves.items()}, colours)
+        _draw_methods(axes, {name: of[key] for name, of in curves.items()}, looks)
         axes.set(xlabel="iteration", ylabel="relative excess", title=title)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         style.log_scale(axes, "y", NARROW, numticks=7)
-    _legend(made, colours, methods)
+    _legend(made, looks)
     title = "The federated distance of two samples: its measure on the way, and its error"
     note = f"{MOVING_NOTE} Points: seed {min(run.job.seed for run in runs)}. {style.seeds_note(runs)}"
     bands = {(name, key): one for name, of in curves.items() for key, one in of.items()}
     numbers = band_numbers(("method", "quantity", "iteration"), bands)
-    return Drawing(made, title, [note], [_last_excess(name, of) for name, of in curves.items()], numbers)
+    return style.Drawing(made, title, [note], [_last_excess(name, of) for name, of in curves.items()], numbers)
 
 
 def excess(run: Run, key: str) -> dict[int, float]:
@@ -154,8 +155,8 @@ def _flat(points: np.ndarray) -> np.ndarray | None:
     return np.pad(points, ((0, 0), (0, max(0, 2 - points.shape[1]))))[:, :2]
 
 
-@figure_of
-def distance_runtime(runs: list[Run], command: str) -> Drawing:
+@style.figure_of
+def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     """Seconds, and error relative to the closed form, by the first sample's size: two panels per dimension and ratio
     of the samples (Fig. 2, 8, 9). Returns both at each method's largest size.
 
@@ -168,20 +169,19 @@ def distance_runtime(runs: list[Run], command: str) -> Drawing:
     for run in sorted(runs, key=lambda run: (run.result["dimension"], run.result["ratio"])):
         cases[f"d={run.result['dimension']}, ratio 1:{run.result['ratio']}"].append(run)
     curves = {case: _curves_of(members) for case, members in cases.items()}
-    names = list(dict.fromkeys(name for of in curves.values() for name in of))
-    colours = _colours(names)
+    looks = _looks(dict.fromkeys(name for of in curves.values() for name in of))
     made, grid = style.panels(2 * len(cases), 3.6, 3.1, across=4 if len(cases) > 1 else 2)
     for axes, (case, what) in zip(grid, itertools.product(cases, QUANTITIES), strict=True):
-        _draw_methods(axes, {name: of[what] for name, of in curves[case].items()}, colours, marker="o")
+        _draw_methods(axes, {name: of[what] for name, of in curves[case].items()}, looks, marker="o")
         axes.set(xlabel="n", ylabel=QUANTITIES[what], title=case)
         style.log_scale(axes, "xy", NARROW, numticks=7)
-    _legend(made, colours, names)
+    _legend(made, looks)
     each = [(case, name, what) for case, of in curves.items() for name in of for what in QUANTITIES]
     bands = {(case, name, what): curves[case][name][what] for case, name, what in each}
     numbers = band_numbers(("case", "method", "quantity", "n"), bands)
     lines = [line for case, of in curves.items() for line in _at_largest(case, of)]
     note = f"{RUNTIME_NOTE} {style.seeds_note(runs)}"
-    return Drawing(made, "The federated distance: running time and error", [note], lines, numbers)
+    return style.Drawing(made, "The federated distance: running time and error", [note], lines, numbers)
 
 
 def _curves_of(runs: list[Run]) -> Curves:

@@ -9,7 +9,6 @@ import numpy as np
 
 from knot_runner.report import figure_style as style
 from knot_runner.report import run_folders
-from knot_runner.report.figure_style import GREY, Drawing, figure_of
 from knot_runner.report.figures.bias import with_bias
 from knot_runner.report.run_folders import Run
 from knot_runner.report.text import plain
@@ -18,8 +17,8 @@ from knot_runner.report.text import plain
 BOX_LOOK = {
     "medianprops": {"color": "#D00000", "lw": 2},
     "meanprops": {"marker": "D", "markerfacecolor": "black", "markeredgecolor": "white", "markersize": 6},
-    "whiskerprops": {"color": GREY},
-    "capprops": {"color": GREY},
+    "whiskerprops": {"color": style.GREY},
+    "capprops": {"color": style.GREY},
 }
 #: Corners of the triangle as drawn; on the simplex they are sqrt(2) apart.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
@@ -27,8 +26,8 @@ ON_FACE = " (those with 95% of their mass on these labels, 800 at most)."
 GREEN, STEP, _MAX_POINTS = "#007A3D", 0.1, 800
 
 
-@figure_of(reads=(run_folders.PREDICTIONS,))
-def expected_label(runs: list[Run], command: str) -> Drawing:
+@style.figure_of(reads=(run_folders.PREDICTIONS,))
+def expected_label(runs: list[Run], command: str) -> style.Drawing:
     """Box plots of E[p] = sum_l p_l coordinate_l per true class, a box per method (Fig. 2); returns the numbers.
 
     Labels with more than one coordinate show the distance of E[p] from the truth instead. Predictions are pooled over
@@ -41,7 +40,7 @@ def expected_label(runs: list[Run], command: str) -> Drawing:
     made, (axes,) = style.panels(1, max(7.0, 0.42 * len(groups) * len(points) + 3.4), 4.6)
     boxes = [_boxes(axes, pooled, i, len(groups)) for i, pooled in enumerate(groups.values())]
     for label, place in enumerate(points[:, 0] if line else np.zeros(len(points))):
-        (dashes,) = axes.plot([label - 0.46, label + 0.46], [place, place], ls="--", color=GREY, lw=1.3, zorder=0)
+        (dashes,) = axes.plot([label - 0.46, label + 0.46], [place, place], ls="--", color=style.GREY, lw=1.3, zorder=0)
     texts = [style.label_text(name, "\n") for name in labels["names"]]
     axes.set_xticks(range(len(points)), texts)
     axes.set(xlabel="true label", ylabel="expected label" if line else "distance of expected label from truth")
@@ -57,7 +56,7 @@ def expected_label(runs: list[Run], command: str) -> Drawing:
     kind = "Expected label" if line else "Distance of the expected label from the truth"
     what = "expected label" if line else "distance"
     lines = [text for name, pooled in groups.items() for text in _by_label(name, what, pooled, labels["names"])]
-    return Drawing(made, f"{kind} by true label", [note], lines)
+    return style.Drawing(made, f"{kind} by true label", [note], lines)
 
 
 def _pooled(runs: list[Run], points: np.ndarray, command: str) -> np.ndarray:
@@ -104,8 +103,8 @@ def foot(share: np.ndarray, chosen: list[int]) -> np.ndarray:
     return share[chosen] + (1 - share[chosen].sum()) / 3
 
 
-@figure_of(reads=(run_folders.PREDICTIONS,))
-def confidence(runs: list[Run], command: str) -> Drawing:
+@style.figure_of(reads=(run_folders.PREDICTIONS,))
+def confidence(runs: list[Run], command: str) -> style.Drawing:
     """A triangle per teacher: B, arcs of equal confidence ||p - B||, an arrow to the most confident corner (Fig. 5).
 
     With more than three labels each triangle is the face of the simplex over three of them, with exact distances to
@@ -131,7 +130,7 @@ def confidence(runs: list[Run], command: str) -> Drawing:
         if count:
             said.append(f"Dots: {len(points):,} of {name}'s {count:,} own predictions on its test set" + ON_FACE)
     made.colorbar(image, ax=grid, label="confidence ||p - B||", shrink=0.7, ticks=np.arange(0, top, 2 * STEP))
-    return Drawing(made, f"Confidence of a prediction, per teacher (seed {run.job.seed})", said, lines)
+    return style.Drawing(made, f"Confidence of a prediction, per teacher (seed {run.job.seed})", said, lines)
 
 
 def _at_corners(share: np.ndarray) -> np.ndarray:
@@ -152,7 +151,7 @@ def _triangle(axes: style.Axes, share: np.ndarray, chosen: list[int], names: lis
     greys = colormaps["Greys"](np.linspace(0.05, 0.55, len(levels) - 1))
     image = axes.tricontourf(mesh, weight, levels=levels, colors=greys)
     axes.tricontour(mesh, weight, levels=levels[2::2], colors="white", linewidths=1.6)
-    axes.fill(*CORNERS.T, fill=False, ec=GREY, lw=1.3)
+    axes.fill(*CORNERS.T, fill=False, ec=style.GREY, lw=1.3)
     start, best = foot(share, chosen) @ CORNERS, int(np.argmin(share[chosen]))
     end = start + 0.9 * (CORNERS[best] - start)
     axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GREEN, "lw": 2.5}, zorder=4)

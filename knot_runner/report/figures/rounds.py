@@ -12,7 +12,6 @@ import numpy as np
 
 from knot_runner.report import figure_style as style
 from knot_runner.report import paper_tables, run_folders
-from knot_runner.report.figure_style import GREY, Drawing, figure_of
 from knot_runner.report.row_keys import Cases, RowSetting, case_of, lookup, runs_by_case
 from knot_runner.report.run_folders import Job, Run
 from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
@@ -31,8 +30,8 @@ CURVE_AXES = {"accuracy": "accuracy (%)", "loss at T": "test loss at T"}
 CHANGE_NOTE = "Participants: new model less the one just trained; others: less the previous model of the server."
 
 
-@figure_of(one_task=False, reads=(run_folders.ROUNDS,))
-def curves(runs: list[Run], command: str) -> Drawing:
+@style.figure_of(one_task=False, reads=(run_folders.ROUNDS,))
+def curves(runs: list[Run], command: str) -> style.Drawing:
     """Accuracy of the global model on the test set, and its loss at T, after each round (Fig. 4, 5).
 
     Lines are means over seeds, bands reach from the lowest to the highest seed; dashed: T=1 at rate lr/T. The numbers
@@ -54,11 +53,11 @@ def curves(runs: list[Run], command: str) -> Drawing:
             last = f"accuracy {one.mean[-1]:.2f}%, loss at T {found[name, key, 'loss at T'].mean[-1]:.3f}"
             lines.append(f"{name}, {key.name}: after {one.places[-1]} rounds {last}")
     title = "Global model after each round, by training temperature"
-    return Drawing(made, title, [_band_note(runs, found)], lines, _numbers(found))
+    return style.Drawing(made, title, [_band_note(runs, found)], lines, _numbers(found))
 
 
-@figure_of(one_task=False, reads=(run_folders.ROUNDS,))
-def aggregation(runs: list[Run], command: str) -> Drawing:
+@style.figure_of(one_task=False, reads=(run_folders.ROUNDS,))
+def aggregation(runs: list[Run], command: str) -> style.Drawing:
     """Change of clients' accuracy on their own test images when the server aggregates (Fig. 6), in points.
 
     Participants: the new model less the one each has just trained. Others: the new model less the previous one. Lines
@@ -73,7 +72,7 @@ def aggregation(runs: list[Run], command: str) -> Drawing:
     names = list(dict.fromkeys(name for name, _, _ in found))
     made, grid = style.panels(2 * len(names), 4.6, 3.4 if len(names) == 1 else 2.9, across=2)
     for axes, (name, what) in zip(grid, itertools.product(names, read), strict=True):
-        axes.axhline(0, color=GREY, lw=0.8)
+        axes.axhline(0, color=style.GREY, lw=0.8)
         _draw_rows(axes, smooth, name, what)
         axes.set(title=plain(f"{name}: {what}"), ylabel="accuracy change (points)")
     _legend(made, found)
@@ -83,7 +82,7 @@ def aggregation(runs: list[Run], command: str) -> Drawing:
         lines.append(f"{name}, {key.name}: {changes}")
     title = "Change of clients' accuracy at aggregation, by training temperature"
     notes = [f"Running means over {window} rounds. {_band_note(runs, found)}", CHANGE_NOTE]
-    return Drawing(made, title, notes, lines, _numbers(found))
+    return style.Drawing(made, title, notes, lines, _numbers(found))
 
 
 def participants_change(rows: RoundRows) -> Series:
@@ -161,7 +160,7 @@ def _legend(made: style.Figure, found: Bands) -> None:
     colours = style.temperature_colours(key.temperature for _, key, _ in found)
     shown = {f"T={value:g}": {"color": colours[value], "lw": 2} for value in sorted(colours, reverse=True)}
     if any(key.control for _, key, _ in found):
-        shown["T=1,\nrate lr/T"] = {"color": GREY, "lw": 1.1, "ls": "--"}
+        shown["T=1,\nrate lr/T"] = {"color": style.GREY, "lw": 1.1, "ls": "--"}
     style.side_legend(made, shown)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report import figure_style as style
-from knot_runner.report.figure_style import Drawing, figure_of
 from knot_runner.report.records import probe as probe_view
 from knot_runner.report.records.probe import ProbeRecord
 from knot_runner.report.run_folders import Run
@@ -40,8 +39,8 @@ SOFTMAX_NOTE = (
 )
 
 
-@figure_of(reads=(probe_view.ARRAYS,))
-def gradient_figure(runs: list[Run], command: str) -> Drawing:
+@style.figure_of(reads=(probe_view.ARRAYS,))
+def gradient_figure(runs: list[Run], command: str) -> style.Drawing:
     """Histograms of gradient norms by temperature, images right and wrong apart (Fig. 1); returns the medians.
 
     A row of two panels per setting; quantiles go into a CSV beside the PNG. Seeds are pooled.
@@ -68,11 +67,11 @@ def gradient_figure(runs: list[Run], command: str) -> Drawing:
             lines.append(f"{_shown(probes, name)}T={temperature:g}, {text}: {median}")
     _legend(made, colours)
     numbers = Numbers(("setting", "temperature", "forward pass", "images", "zeros", *QUANTILES), rows, digits=4)
-    return Drawing(made, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
+    return style.Drawing(made, "Gradient norms at the input layer by temperature", [GRADIENT_NOTE], lines, numbers)
 
 
-@figure_of(reads=(probe_view.ARRAYS,))
-def boundary_figure(runs: list[Run], command: str) -> Drawing:
+@style.figure_of(reads=(probe_view.ARRAYS,))
+def boundary_figure(runs: list[Run], command: str) -> style.Drawing:
     """Box plots of distance to the boundary after minus before one step, by temperature (Fig. 2); returns medians.
 
     A panel per setting; quantiles go into a CSV beside the PNG. Seeds are pooled. Raises :class:`UserError` when no
@@ -97,7 +96,7 @@ def boundary_figure(runs: list[Run], command: str) -> Drawing:
             lines.append(f"{_shown(probes, name)}T={temperature:g}: {said}")
     numbers = Numbers(("setting", "temperature", "images", "left out", "right after", *QUANTILES), rows, digits=4)
     title = "Distance to the decision boundary, after minus before one step"
-    return Drawing(made, title, [BOUNDARY_NOTE], lines, numbers)
+    return style.Drawing(made, title, [BOUNDARY_NOTE], lines, numbers)
 
 
 def _draw_moves(axes: style.Axes, probe: ProbeRecord, colours: dict[float, Any]) -> None:
@@ -117,8 +116,8 @@ def _draw_moves(axes: style.Axes, probe: ProbeRecord, colours: dict[float, Any])
     axes.set_xlabel("change of distance, normalised pixels")
 
 
-@figure_of(reads=(probe_view.ARRAYS,))
-def softmax_figure(runs: list[Run], command: str) -> Drawing:
+@style.figure_of(reads=(probe_view.ARRAYS,))
+def softmax_figure(runs: list[Run], command: str) -> style.Drawing:
     """Bars of softmax(z / T) of one image, by class and temperature (Fig. 3); returns each temperature's top class.
 
     A panel per setting; the probabilities go into a CSV beside the PNG.
@@ -144,7 +143,9 @@ def softmax_figure(runs: list[Run], command: str) -> Drawing:
         axes.get_xticklabels()[true].set_fontweight("bold")
     _legend(made, colours)
     numbers = Numbers(("setting", "temperature", "class", "probability"), rows)
-    return Drawing(made, "Softmax of one image by temperature (true class in bold)", [SOFTMAX_NOTE], lines, numbers)
+    return style.Drawing(
+        made, "Softmax of one image by temperature (true class in bold)", [SOFTMAX_NOTE], lines, numbers
+    )
 
 
 def _quantiles(values: np.ndarray) -> list[float]:
