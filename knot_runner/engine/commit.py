@@ -137,7 +137,7 @@ class Checkpoint:
 
 
 class _DoesNotMatch(Exception):
-    """A file of a commit is not as it was committed."""
+    """A file differs from its commit."""
 
 
 def save_bytes(tensors: dict[str, Tensor]) -> bytes:

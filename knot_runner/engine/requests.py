@@ -1,4 +1,4 @@
-"""What a method asks the engine for: train this, predict that. Plain data, so it hashes, pickles and compares."""
+"""Requests of a method to the engine (train, predict): plain data that can be hashed, pickled and compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from knot_runner.config.settings import ModelSettings, StageSettings
 from knot_runner.config.settings.run_id import used_of_stage
 from knot_runner.config.strict import digest
 
-#: Bump when a change of code changes what a stage computes: older artefacts are then not found any more.
+#: Bump when a change of code changes what a stage computes: older artefacts are then not found.
 REQUEST_FORMAT = 1
 #: (stage, key) of an artefact in the store.
 Ref = tuple[str, str]

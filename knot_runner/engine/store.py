@@ -56,7 +56,7 @@ class Store:
     """All artefacts below ``root``."""
 
     root: Path
-    #: with it, stages that other code made (or another torch, or a plug-in that changed) are as if they were not there
+    #: if given, stages of other code (or another torch, or a changed plug-in) are not found
     code: str | None = None
     #: the user's plug-ins, recorded in each artefact's provenance
     plugins: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class Store:
 
 
 def _damage(folder: Path, info: dict[str, Any]) -> str:
-    """What is wrong with a finished artefact whose ``info`` is whole; "" for nothing."""
+    """The damage of a finished artefact whose ``info`` is intact; "" if none."""
     if info.get("artefact") != [folder.parent.name, folder.name]:
         return f"{folder / INFO}: is of another stage, or of an earlier version"
     wrong = next((name for name, wanted in info["files"].items() if not _matches(folder / name, wanted)), None)

@@ -76,9 +76,9 @@ class ManualBackward:
         weights = torch.empty_like(request.weights, dtype=self._dtype) if weights is None else weights
         with torch.inference_mode():
             weights.copy_(request.weights)
-            before = self._right(weights, request.test_rows)
+            before = self._correct(weights, request.test_rows)
             loss, steps = self._train(request, weights)
-            after = self._right(weights, request.test_rows)
+            after = self._correct(weights, request.test_rows)
             (finite,) = local.finite(weights[None])
         return Trained(request.client, weights, request.buffers.clone(), steps, loss, before, after, finite)
 
@@ -127,11 +127,11 @@ class ManualBackward:
         outputs, pixels = layers[0][0].shape
         epochs = sum(phase.epochs for phase in recipe.phases if phase.trains != "head")
         unchanging = sgd.plain and recipe.augment == "none" and len(layers) > 1
-        if unchanging and lean_gram.pays(len(images), pixels, outputs, epochs):
+        if unchanging and lean_gram.is_cheaper(len(images), pixels, outputs, epochs):
             return lean_gram.Gram(layers[0], images)
         return Pixels(images)
 
-    def _right(self, weights: Tensor, rows: Tensor) -> int:
+    def _correct(self, weights: Tensor, rows: Tensor) -> int:
         """How many of the test images at ``rows`` are classified correctly."""
         found = 0
         for part in rows.split(INFERENCE_ROWS) if len(rows) else ():

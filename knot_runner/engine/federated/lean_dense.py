@@ -14,7 +14,7 @@ from knot_runner.engine.federated import flat
 #: A layer's (weight, bias).
 WeightBias = tuple[Tensor, Tensor]
 
-#: Layers of at least so many weights go forward through oneDNN. A fixed rule rather than a timed choice, since the two
+#: Layers of at least this many weights use oneDNN in the forward pass. A fixed rule, not a timed choice, since the two
 #: round differently: which is the faster must not decide a run's numbers. Measured on AVX-512 with AMX, batches of 10
 #: and 16: oneDNN takes 1.4 to 2.7 times torch.mm's time below .5 M weights, .7 to .95 from 1 M on. Backward it gains
 #: nothing at the sizes of the models here, so that is torch.mm.
@@ -57,20 +57,20 @@ class Dense:
         self._gradients: list[Tensor] = []
         self._targets: list[WeightBias] = []
         # views are made once: at these sizes making one costs as much as using it
-        self._turned = [(weight.t(), bias, by_onednn(weight)) for weight, bias in layers]
+        self._transposed = [(weight.t(), bias, by_onednn(weight)) for weight, bias in layers]
         self._ones: dict[int, Tensor] = {}
 
     def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
         """Logits times ``scale``; keeps every layer's input for :meth:`backward`."""
         inputs = [x]
-        for pair, (turned, bias, large) in zip(self.layers[:-1], self._turned, strict=False):
-            x = affine(x, pair).relu_() if large else torch.addmm(bias, x, turned).relu_()
+        for pair, (transposed, bias, large) in zip(self.layers[:-1], self._transposed, strict=False):
+            x = affine(x, pair).relu_() if large else torch.addmm(bias, x, transposed).relu_()
             inputs.append(x)
         self._inputs = inputs
-        turned, bias, _ = self._turned[-1]
-        return torch.addmm(bias, x, turned, beta=scale, alpha=scale)
+        transposed, bias, _ = self._transposed[-1]
+        return torch.addmm(bias, x, transposed, beta=scale, alpha=scale)
 
-    def aim(self, targets: list[WeightBias], trains: str) -> None:
+    def set_targets(self, targets: list[WeightBias], trains: str) -> None:
         """Gradients of the layers that learn in this phase go to ``targets`` (as ``layers``)."""
         first = len(self.layers) - 1 if trains == "head" else 0
         last = len(self.layers) - 1 if trains == "body" else len(self.layers)
@@ -95,9 +95,9 @@ class Dense:
         for i in self._learning:
             (weight, bias), slope = self._targets[i], self._gradients[i].t()
             weight.addmm_(slope, self._inputs[i], alpha=alpha)
-            bias.addmv_(slope, self._one(slope.shape[1], bias), alpha=alpha)  # its row sums, in one operation
+            bias.addmv_(slope, self._ones_like(slope.shape[1], bias), alpha=alpha)  # its row sums, in one operation
 
-    def _one(self, count: int, like: Tensor) -> Tensor:
+    def _ones_like(self, count: int, like: Tensor) -> Tensor:
         if count not in self._ones:
             self._ones[count] = like.new_ones(count)
         return self._ones[count]

@@ -14,7 +14,7 @@ MIN_SAVING = 0.8
 Batch = tuple[Tensor, Tensor, Tensor]
 
 
-def pays(images: int, pixels: int, outputs: int, epochs: int) -> bool:
+def is_cheaper(images: int, pixels: int, outputs: int, epochs: int) -> bool:
     """Whether :class:`Gram` needs fewer multiplications for ``images`` n, layer ``pixels`` x ``outputs``."""
     ordinary = 2 * epochs * images * pixels * outputs
     gram = epochs * images**2 * outputs + images**2 * pixels + 2 * images * pixels * outputs
@@ -57,7 +57,7 @@ class Gram:
         self._output = start.addmm_(gram, self._changes).relu_()  # gathered again in every epoch, so in place
         return self._output
 
-    def aim(self, targets: list[WeightBias]) -> None:
+    def set_targets(self, targets: list[WeightBias]) -> None:
         """The changes are this layer's target."""
 
     def backward(self, gradient: Tensor) -> None:

@@ -22,8 +22,8 @@ class LeanNetwork:
         """Train ``all``, the ``head`` or the ``body`` from here on."""
         self._trains, self._through = trains, self.stem.learns and trains != "head"
         convs, layers = pairs(self._sgd.target(trains), self._layout)
-        self.stem.aim(convs)
-        self._dense.aim(layers[-len(self._dense.layers) :], trains)
+        self.stem.set_targets(convs)
+        self._dense.set_targets(layers[-len(self._dense.layers) :], trains)
 
     def step(self, x: Any, loss: BatchLoss, number: int) -> None:
         """One step on batch ``number`` of the block that ``loss`` and the stem's ``x`` come from.

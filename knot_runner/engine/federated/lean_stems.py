@@ -1,4 +1,4 @@
-"""What comes before the dense layers in the lean engine: pixels as they are, or convolutions."""
+"""The layers before the dense ones in the lean engine: none (pixels), or convolutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _aten = torch.ops.aten
 
 
 class Stem(Protocol):
-    """What comes before the dense layers. ``learns``: it has parameters, so gradients go through to it."""
+    """The layers before the dense ones. ``learns``: it has parameters, so it needs gradients."""
 
     learns: bool
 
@@ -27,7 +27,7 @@ class Stem(Protocol):
         """Features [B, in] of one batch."""
         ...
 
-    def aim(self, targets: list[WeightBias]) -> None:
+    def set_targets(self, targets: list[WeightBias]) -> None:
         """Gradients go to ``targets``: views as of the stem's own parameters."""
         ...
 
@@ -61,7 +61,7 @@ class Pixels:
         """See :class:`Stem`."""
         return x
 
-    def aim(self, targets: list[WeightBias]) -> None:
+    def set_targets(self, targets: list[WeightBias]) -> None:
         """Nothing learns."""
 
     def backward(self, gradient: Tensor) -> None:
@@ -107,7 +107,7 @@ class Convs:
         self._kept = kept
         return x.flatten(1)
 
-    def aim(self, targets: list[WeightBias]) -> None:
+    def set_targets(self, targets: list[WeightBias]) -> None:
         """See :class:`Stem`."""
         self._targets = targets
 

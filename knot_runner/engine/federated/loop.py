@@ -50,7 +50,7 @@ class Loop:
         """One client's epochs, step by step."""
         model, recipe = self.model, request.recipe
         flat.load_flat(model, self.layout, request.weights.to(self.device), request.buffers.to(self.device))
-        before = self._right(request.test_rows)
+        before = self._correct(request.test_rows)
         labels = self.data.labels[request.rows.to(self.device)]
         images = local.normalised(self.data, request.rows.to(self.device), self.dtype)
         temperatures = self._temperatures(recipe, images, labels)
@@ -76,7 +76,7 @@ class Loop:
                 optimisers[epoch.trains].step()
                 total, steps = total + loss.detach().double(), steps + 1
         weights, buffers = flat.flat_vectors(model)
-        after = self._right(request.test_rows)
+        after = self._correct(request.test_rows)
         mean = float(total) / max(steps, 1)
         (finite,) = local.finite(weights[None])
         return Trained(request.client, weights.cpu(), buffers.cpu(), steps, mean, before, after, finite)
@@ -90,7 +90,7 @@ class Loop:
         return local.sample_temperatures(recipe, logits, labels)
 
     @torch.no_grad()
-    def _right(self, rows: Tensor) -> int:
+    def _correct(self, rows: Tensor) -> int:
         rows = rows.to(self.device)
         return int((self._forward(self.test, rows).argmax(1) == self.test.labels[rows]).sum()) if len(rows) else 0
 

@@ -127,7 +127,7 @@ class Stacked:
         self.limits[structure] = max(clients, 1) if self.stack else narrowed(clients)
 
     def _train_chunk(self, structure: Structure, chunk: list[LocalTraining], room: int) -> list[Trained]:
-        before = [self._right(request, request.weights, request.buffers) for request in chunk]
+        before = [self._correct(request, request.weights, request.buffers) for request in chunk]
         temperatures = [self._temperatures(request) for request in chunk] if structure.temperatures else None
         phases = plan_chunk(structure, chunk, temperatures)
         program = self._program(structure, room)
@@ -140,7 +140,7 @@ class Stacked:
         results = []
         for k, request in enumerate(chunk):
             steps = local.steps(request.recipe, len(request.rows))
-            mean, after = float(losses[k]) / max(steps, 1), self._right(request, weights[k], buffers[k])
+            mean, after = float(losses[k]) / max(steps, 1), self._correct(request, weights[k], buffers[k])
             own = weights[k].clone(), buffers[k].clone()
             results.append(Trained(request.client, *own, steps, mean, before[k], after, finite[k]))
         return results
@@ -164,7 +164,7 @@ class Stacked:
             raise ValueError("temperatures per sample were asked for without hard_temperature")
         return torch.stack(values, 1)
 
-    def _right(self, request: LocalTraining, weights: Tensor, buffers: Tensor) -> int:
+    def _correct(self, request: LocalTraining, weights: Tensor, buffers: Tensor) -> int:
         """How many of the client's test images are classified correctly under these weights."""
         if not len(request.test_rows):
             return 0

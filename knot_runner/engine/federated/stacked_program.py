@@ -110,7 +110,7 @@ class Program:
         return graph
 
     def step(self, k: int, trains: str) -> None:
-        """One step of clients 0..k-1, in place; a client whose rows are all padding is left as it is.
+        """One step of clients 0..k-1, in place; a client whose rows are all padding does not change.
 
         Reads rows, crops and temperatures; changes weights, velocity, running statistics and the sum of losses.
         """
@@ -140,7 +140,7 @@ class Program:
             images = local.augmented_images(images, crops[:, :2], crops[:, 2].bool())
         images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
         buffers = flat.views(self.buffers[:k], self.layout.buffers)
-        with self._casts():
+        with self._autocast():
             logits = vmap(self._forward)(leaves, buffers, images, real).to(self.dtype)
         # the truth picked by a mask, not by index: nll_loss and gather have atomics in their CUDA gradients
         others = self.data.labels[rows][..., None] != torch.arange(logits.shape[-1], device=self.device)
@@ -151,7 +151,7 @@ class Program:
             losses = losses * per_sample[:k, :, 1]
         return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
 
-    def _casts(self) -> contextlib.AbstractContextManager[object]:
+    def _autocast(self) -> contextlib.AbstractContextManager[object]:
         """bfloat16 where autocast has it; without its cache: a cast made outside a graph must not be read inside it."""
         if not self.autocast:
             return contextlib.nullcontext()

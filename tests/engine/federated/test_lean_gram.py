@@ -48,9 +48,9 @@ def test_in_float32_it_is_as_near_to_float64_as_the_ordinary_way():
 
 
 def test_it_pays_for_several_epochs_over_few_images():
-    assert lean_gram.pays(220, 784, 200, 10)
-    assert not lean_gram.pays(220, 784, 200, 1)
-    assert not lean_gram.pays(2000, 784, 200, 10)
+    assert lean_gram.is_cheaper(220, 784, 200, 10)
+    assert not lean_gram.is_cheaper(220, 784, 200, 1)
+    assert not lean_gram.is_cheaper(2000, 784, 200, 10)
 
 
 def _always(share=float("inf")):

@@ -33,7 +33,7 @@ def test_convolutions_of_any_shape_have_the_gradients_of_autograd(side, kernels,
     with torch.no_grad():
         targets = [(torch.ones_like(weight), torch.ones_like(bias)) for weight, bias in layers]
         stem = Convs(layers, list(paddings), images)
-        stem.aim(targets)
+        stem.set_targets(targets)
         (batch,) = stem.batches(torch.arange(count), None, None, count)
         torch.testing.assert_close(stem.forward(batch), wanted, rtol=1e-12, atol=1e-12)
         stem.backward(slope)
@@ -60,7 +60,7 @@ def test_onednn_multiplies_forward_from_a_million_weights_on(monkeypatch):
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", spy)
     layers = [(torch.randn(out, into), torch.randn(out)) for into, out in ((1000, 999), (999, 1002), (1002, 10))]
     dense = Dense(layers)
-    dense.aim(layers, "all")
+    dense.set_targets(layers, "all")
     logits = dense.forward(torch.randn(4, 1000))
     assert [weight.shape for weight in seen] == [(1002, 999)]
     dense.backward(torch.randn_like(logits), through=True)
