@@ -11,7 +11,7 @@ import time
 import pytest
 
 from knot_runner.cli.verbs.check import check_command, is_locked, parse_check, state_of
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from knot_runner.records import write_result, write_sealed
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked

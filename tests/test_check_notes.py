@@ -10,7 +10,7 @@ import pytest
 
 from knot_runner.cli.main import main
 from knot_runner.cli.verbs.check import check_command
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from knot_runner.estimate import notes
 from knot_runner.estimate.child import Seen
 from knot_runner.estimate.whole import SweepEstimate

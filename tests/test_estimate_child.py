@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.estimate.child import watch
-from knot_runner.estimate.processes import free_memory, sample
+from knot_runner.estimate.child import free_memory, sample, watch
 from knot_runner.util.errors import UserError
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.estimate.lines import shared_lines, size
-from knot_runner.estimate.pieces import Cost, Load, Piece, at_once, disk_space, in_turn, peak_memory, to_do
+from knot_runner.estimate.lines import at_once, disk_space, in_turn, peak_memory, shared_lines, size, to_do
+from knot_runner.estimate.pieces import Cost, Load, Piece
 from knot_runner.report.text import duration
 
 COSTS = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import yaml
 
-from knot_runner.compose.commands import compose_all
-from knot_runner.estimate.kinds import load_of, round_kind
-from knot_runner.estimate.recorded import in_family, recorded_costs, run_space
+from knot_runner.composing.commands import compose_all
+from knot_runner.estimate.pieces import in_family, load_of, round_kind
+from knot_runner.estimate.recorded import recorded_costs, run_space
 from knot_runner.records import write_result, write_sealed
 from tests.tiny import TINY, TINY_IMAGES
 

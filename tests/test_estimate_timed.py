@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.compose.commands import compose_all
+from knot_runner.composing.commands import compose_all
 from knot_runner.estimate.child import Seen
-from knot_runner.estimate.kinds import DISTANCE_MATRICES
+from knot_runner.estimate.pieces import DISTANCE_MATRICES
 from knot_runner.estimate.timed import cost_of, time_piece
 from tests.tiny import TINY_IMAGES
 

@@ -4,6 +4,7 @@ it is ended when enough is known. Nothing of it stays, however this process ends
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -18,19 +19,27 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from knot_runner.estimate.processes import Sample, sample
+from knot_runner.config.settings import Settings, TrackerSettings
 from knot_runner.util.errors import UserError
 
 #: (moment, *what was told); moments are of ``time.monotonic``, which all processes of a machine share
 ChildMessage = tuple[Any, ...]
 #: Called by the work with what it has to tell.
 Tell = Callable[..., None]
-#: (tell, an empty folder, *arguments) -> None
-TimedWork = Callable[..., None]
 #: Seconds between two looks at the processes.
 POLL_SECONDS = 0.2
 #: Letters of an exception that are kept.
 MAX_MESSAGE = 200
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """At a moment of ``time.monotonic``: bytes (what processes share counts once) and CPU seconds so far."""
+
+    at: float
+    memory: int
+    cpu: float
 
 
 @dataclass
@@ -64,16 +73,14 @@ class Seen:
 
 
 def watch(
-    work: TimedWork,
+    work: Callable[..., None],
     arguments: tuple[Any, ...],
     seconds: float,
-    enough: Callable[[Seen], bool],
+    enough: Callable[[Seen], bool] = lambda seen: False,
     space: Callable[[Path], int | None] = lambda folder: None,
 ) -> Seen:
-    """Have ``work`` done in a process of its own until it is through, ``enough`` is known, or ``seconds`` have passed.
-
-    ``space``: looks at the work's folder before it is deleted.
-    """
+    """Have ``work(tell, an empty folder, *arguments)`` done in a process of its own until it is through, ``enough`` is
+    known, or ``seconds`` have passed. ``space`` looks at the folder before it is deleted."""
     with tempfile.TemporaryDirectory(prefix="knot-runner-check-", ignore_cleanup_errors=True) as folder:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
@@ -123,7 +130,18 @@ def _end(process: multiprocessing.process.BaseProcess) -> None:
 # ------------------------------------------------------------------------------------------------- in that process
 
 
-def _serve(work: TimedWork, arguments: tuple[Any, ...], folder: str, connection: Connection) -> None:
+def run_apart(step: str, settings: Settings, hp: Any, folder: Path, report: Callable[..., None], means: Any) -> Any:
+    """``run`` or ``inspect`` (the ``step``) of the pipeline of ``settings``, with ``folder`` for ``paths.out``."""
+    from knot_runner.pipelines.context import RunContext, Services
+    from knot_runner.single_run import pipeline_function
+
+    paths = dataclasses.replace(settings.paths, out=str(folder))
+    own = dataclasses.replace(settings, paths=paths, tracker=TrackerSettings("none"))
+    errand = RunContext(own, hp, folder / "run", "", "apart", report, lambda text: None, means or Services())
+    return pipeline_function(step, hp)(errand)
+
+
+def _serve(work: Callable[..., None], arguments: tuple[Any, ...], folder: str, connection: Connection) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever watches decides
     _leave_with_parent(folder)
@@ -155,3 +173,42 @@ def _leave_with_parent(folder: str) -> None:
             os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+# ----------------------------------------------------------------------- what it uses, as Linux tells it in /proc
+
+
+def sample(pid: int) -> Sample:
+    """Of process ``pid`` and all its descendants; zeros where the system does not say."""
+    stats = _stats()
+    family = [pid] if pid in stats else []
+    for member in family:  # grows while it is gone through
+        family += [child for child, (parent, _) in stats.items() if parent == member]
+    memory = sum(_field(PROC / str(one) / "smaps_rollup", "Pss:") or 0 for one in family)
+    return Sample(time.monotonic(), memory, sum(stats[one][1] for one in family) / os.sysconf("SC_CLK_TCK"))
+
+
+def free_memory() -> int | None:
+    """Bytes that new processes may use; None where the system does not say."""
+    return _field(PROC / "meminfo", "MemAvailable:")
+
+
+def _stats() -> dict[int, tuple[int, int]]:
+    """Process -> (its parent, its clock ticks)."""
+    found = {}
+    for folder in PROC.glob("[0-9]*"):
+        try:
+            text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:  # it ended meanwhile
+            continue
+        fields = text.rpartition(")")[2].split()  # names may hold blanks and brackets
+        found[int(folder.name)] = (int(fields[1]), int(fields[11]) + int(fields[12]))
+    return found
+
+
+def _field(path: Path, name: str) -> int | None:
+    try:
+        line = next(line for line in path.read_text(encoding="ascii").splitlines() if line.startswith(name))
+    except (OSError, StopIteration):
+        return None
+    return int(line.split()[1]) * 1024

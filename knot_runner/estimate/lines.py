@@ -1,12 +1,11 @@
-"""An estimate in words: what jobs share, what each kind of work takes, and what all of it comes to."""
+"""What all pieces of work come to, and that in words: what jobs share, what each kind takes, and the totals."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 
-from knot_runner.estimate.kinds import DATA_SETS_KIND, WORKERS
-from knot_runner.estimate.pieces import Cost, Load, at_once, disk_space, in_turn, peak_memory, to_do
+from knot_runner.estimate.pieces import DATA_SETS_KIND, WORKERS, Cost, Costs, Load
 from knot_runner.estimate.whole import SweepEstimate
 from knot_runner.report.text import duration
 
@@ -15,6 +14,48 @@ MAX_LINES = 12
 #: name, how many, each, in all, from
 Row = tuple[str, str, str, str, str]
 GIB = 2**30
+
+
+def to_do(loads: Iterable[Load]) -> list[Load]:
+    """What each of ``loads`` has left to do when they are done one after another: what they share is done once."""
+    made: set[str] = set()
+    left = []
+    for load in loads:
+        left.append(load.less(made))
+        made |= {piece.key for piece in load.pieces}
+    return left
+
+
+def in_turn(loads: Iterable[Load], costs: Costs) -> float:
+    """Seconds of all ``loads``, one after another."""
+    return sum(load.seconds(costs) for load in to_do(loads))
+
+
+def at_once(loads: list[Load], costs: Costs, cores: int) -> tuple[float, float]:
+    """Seconds (from, to) of all ``loads`` on ``cores`` that are never idle: their work divided by the cores, and no
+    less than the longest of them takes by itself."""
+    pieces = [piece for load in to_do(loads) for piece in load.pieces]
+    longest = max((load.seconds(costs) for load in to_do(loads)), default=0.0)
+    low, high = (
+        sum(costs[piece.kind].seconds(piece) * costs[piece.kind].busy[end] for piece in pieces if piece.kind) / cores
+        for end in (0, 1)
+    )
+    return max(low, longest), max(high, longest)
+
+
+def peak_memory(load: Load, costs: Costs) -> int | None:
+    """Bytes, as far as they were measured, of the hungriest piece of ``load``."""
+    found = [costs[p.kind].memory for p in load.pieces if p.kind in costs and not p.there]
+    return max((size for size in found if size is not None), default=None)
+
+
+def disk_space(loads: list[Load], costs: Costs) -> int:
+    """Bytes that all ``loads`` write, as far as they were measured."""
+    pieces = [piece for load in to_do(loads) for piece in load.pieces]
+    return sum(costs[piece.kind].disk or 0 for piece in pieces if piece.kind in costs)
+
+
+# -------------------------------------------------------------------------------------------------------------- words
 
 
 def shared_lines(loads: Iterable[Load]) -> list[str]:
@@ -88,7 +129,7 @@ def _untimed_lines(untimed: dict[str, str]) -> list[str]:
 def _memory_lines(loads: list[Load], estimate: SweepEstimate, cores: int, free: int | None) -> list[str]:
     each = max((peak_memory(load, estimate.costs) or 0 for load in loads), default=0)
     if not each:
-        return ["memory: not measured (times are from records)"]
+        return ["memory: not measured (times are from records, or of less than a batch)"]
     many = min(cores, len(loads))
     beside = f", {many} at once at most {size(many * each)}" if many > 1 else ""
     line = f"memory: at most {size(each)} a job{beside}" + (f"; {size(free)} are free" if free else "")

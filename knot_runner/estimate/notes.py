@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from knot_runner.compose.job import ComposedJob
+from knot_runner.composing.job import ComposedJob
 from knot_runner.config.settings import Settings
 from knot_runner.config.strict import digest
-from knot_runner.estimate.child import Tell, watch
-from knot_runner.estimate.kinds import on_texts
+from knot_runner.estimate.child import Tell, run_apart, watch
+from knot_runner.estimate.pieces import on_texts
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def preview_notes(jobs: list[ComposedJob], seconds: float) -> Foreseen:
     """What ``jobs`` would say, in at most about ``seconds``. Jobs that read and deal alike are looked at once."""
     groups = grouped(jobs)
     first = [(group[0].settings, group[0].method) for group in groups]
-    seen = watch(inspect_job, (first,), seconds, lambda seen: False)
+    seen = watch(inspect_job, (first,), seconds)
     looks = [(notes, counts) for _, _, notes, counts in seen.told("look")]
     why = seen.broken or f"they were not read in {seconds:.0f} s"
     return dataclasses.replace(gathered(groups, looks), why=why, problem=seen.problem)
@@ -95,17 +95,14 @@ def _alike(job: ComposedJob) -> str:
 
 
 def inspect_job(tell: Tell, folder: Path, jobs: list[tuple[Settings, Any]]) -> None:
-
+    """Tell what the runs of ``jobs`` would say."""
     from knot_runner.config.plugins import load_plugins
     from knot_runner.data.shared import SharedTasks
-    from knot_runner.pipelines.context import RunContext, Services
-    from knot_runner.run import pipeline_function
+    from knot_runner.pipelines.context import Services
 
     tasks = SharedTasks()
     means = Services(images=tasks.images, texts=tasks.texts)
     for settings, hp in jobs:
         load_plugins(settings.plugins)
-        own = dataclasses.replace(settings, paths=dataclasses.replace(settings.paths, out=str(folder)))
-        errand = RunContext(own, hp, folder / "run", "", "look", lambda *_: None, lambda _: None, means)
-        seen = pipeline_function("inspect", hp)(errand)
+        seen = run_apart("inspect", settings, hp, folder, lambda *_: None, means)
         tell("look", seen.notes, seen.counts.lines() if seen.counts else [])

@@ -1,10 +1,30 @@
-"""Jobs as pieces of work, some of which they share, and the arithmetic of what all of them take."""
+"""Jobs as pieces of work: what they share, and which pieces take alike, from composed settings alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
+
+from knot_runner.composing.job import ComposedJob
+from knot_runner.config.settings import FederatedSettings, TaskSettings
+from knot_runner.config.strict import digest
+from knot_runner.records import read_sealed
+
+#: Of ``hardware``, what decides how long a piece takes.
+HARDWARE = ("device", "threads", "workers", "engine", "precision", "stack")
+#: Of ``training``, what does not decide how long a round takes.
+NOT_OF_A_ROUND = ("name", "rounds", "lr", "target", "stop_at_target", "evaluate_every")
+#: Of a federated method, what does.
+OF_A_ROUND = ("algorithm", "aggregation", "batchnorm", "stragglers", "head_epochs", "final_head_epochs")
+#: How the names of kinds begin: of teachers, of all trainings.
+TEACHER, TRAININGS = "teacher", ("teacher", "distillation")
+#: Kinds of pieces of jobs on texts: starting worker processes, each of which loads what the timed process had to,
+#: reading the texts, and evaluation.
+WORKERS, START_KIND, EVALUATION = "worker processes", "starts", "evaluations"
+#: What jobs share: the stages of clustering, and reading data (once only where they run in one program).
+DISTANCE_MATRICES, CLUSTERING_KIND, DATA_SETS_KIND = "distance matrices", "clusterings", "data sets"
 
 
 @dataclass(frozen=True)
@@ -13,8 +33,8 @@ class Piece:
 
     ``stage``: what it is called where jobs share it; ``name``: what it is called where it is timed; ``key``: pieces
     of one key are done once for all jobs; ``kind``: pieces of one kind take alike, ``units`` times over (rounds,
-    epochs; no kind: hardly any time); ``step``: pieces of one step of a job run side by side; ``there``: it has been
-    done before.
+    epochs, texts; no kind: hardly any time); ``step``: pieces of one step of a job run side by side; ``there``: it has
+    been done before.
     """
 
     stage: str
@@ -73,40 +93,84 @@ class Load:
         return total
 
 
-def to_do(loads: Iterable[Load]) -> list[Load]:
-    """What each of ``loads`` has left to do when they are done one after another: what they share is done once."""
-    made: set[str] = set()
-    left = []
-    for load in loads:
-        left.append(load.less(made))
-        made |= {piece.key for piece in load.pieces}
-    return left
+# ----------------------------------------------------------------------------------- pieces and kinds, by the settings
 
 
-def in_turn(loads: Iterable[Load], costs: Costs) -> float:
-    """Seconds of all ``loads``, one after another."""
-    return sum(load.seconds(costs) for load in to_do(loads))
+def on_texts(job: ComposedJob) -> bool:
+    """Whether the job distils texts: its pieces depend on the data (:mod:`knot_runner.estimate.texts`)."""
+    return isinstance(job.settings.task, TaskSettings)
 
 
-def at_once(loads: list[Load], costs: Costs, cores: int) -> tuple[float, float]:
-    """Seconds (from, to) of all ``loads`` on ``cores`` that are never idle: their work divided by the cores, and no
-    less than the longest of them takes by itself."""
-    pieces = [piece for load in to_do(loads) for piece in load.pieces]
-    longest = max((load.seconds(costs) for load in to_do(loads)), default=0.0)
-    low, high = (
-        sum(costs[piece.kind].seconds(piece) * costs[piece.kind].busy[end] for piece in pieces if piece.kind) / cores
-        for end in (0, 1)
-    )
-    return max(low, longest), max(high, longest)
+def load_of(job: ComposedJob) -> Load:
+    """The pieces of a job that is not on texts; of one that was stopped, the rounds that are left."""
+    task, pieces = job.settings.task.name, []
+    if job.settings.on_images:
+        read = digest({"task": job.config["task"], "data": job.config["paths"]["data"]})
+        pieces.append(Piece(DATA_SETS_KIND, "data set", read, None))
+    if not isinstance(job.method, FederatedSettings):
+        name = f"{task} {job.settings.method['name']}"
+        return Load((*pieces, Piece("runs", name, job.run_id, whole_kind(job.config))))
+    spec = job.config["method"].get("clustering")
+    if spec and spec["graph"] != "none":  # the distances between clients, and their clusters: runs of a seed share them
+        kind = distances_kind(job.config)
+        between = digest([kind, job.settings.seed])
+        clusters = digest([between, {key: value for key, value in spec.items() if key != "otdd"}])
+        name = f"{task} distances, {job.config['partition']['kind']}"
+        pieces.append(Piece(DISTANCE_MATRICES, name, between, kind))
+        pieces.append(Piece(CLUSTERING_KIND, "clustering", clusters, None))
+    rounds = job.settings.training.rounds
+    name = f"{task} {job.method.algorithm}, {rounds} round{'s' * (rounds > 1)}"
+    left = max(0, rounds - (rounds_done(job) or 0))
+    return Load((*pieces, Piece("runs", name, job.run_id, round_kind(job.config), left, step=1)))
 
 
-def peak_memory(load: Load, costs: Costs) -> int | None:
-    """Bytes, as far as they were measured, of the hungriest piece of ``load``."""
-    found = [costs[p.kind].memory for p in load.pieces if p.kind in costs and not p.there]
-    return max((size for size in found if size is not None), default=None)
+def rounds_done(job: ComposedJob) -> int | None:
+    """Rounds (epochs, stages) in the last commit of a job that was stopped; None when there is no commit."""
+    for folder in (job.folder, job.folder / "training"):  # clusters train in the latter
+        record = read_sealed(folder / "commit.json")
+        if record is not None:
+            return record["step"] + 1
+    return None
 
 
-def disk_space(loads: list[Load], costs: Costs) -> int:
-    """Bytes that all ``loads`` write, as far as they were measured."""
-    pieces = [piece for load in to_do(loads) for piece in load.pieces]
-    return sum(costs[piece.kind].disk or 0 for piece in pieces if piece.kind in costs)
+def round_kind(config: dict[str, Any]) -> str:
+    """Federated runs of one kind take alike in every round, whatever their seed, temperature and rate.
+
+    Runs that are clustered are of a kind of their own, whichever way clusters were found.
+    """
+    training = {key: value for key, value in config["training"].items() if key not in NOT_OF_A_ROUND}
+    method = {key: config["method"].get(key) for key in OF_A_ROUND}
+    clustering = config["method"].get("clustering") or {}
+    clusters = "one" if clustering.get("graph") == "none" else clustering.get("clusters")
+    return digest(["rounds", *_ground(config), training, config["training"]["evaluate_every"], method, clusters])
+
+
+def distances_kind(config: dict[str, Any]) -> str:
+    """Distances between clients that take alike, whatever the seed."""
+    return digest(["distances", *_ground(config), config["method"]["clustering"]["otdd"]])
+
+
+def whole_kind(config: dict[str, Any]) -> str:
+    """Runs that are known as a whole only: all settings but the seed."""
+    method = {key: value for key, value in config["method"].items() if key != "name"}
+    return digest(["whole", *_ground(config), config.get("training"), method])
+
+
+def in_family(config: dict[str, Any], kind: str) -> str:
+    """A kind of work of the jobs on texts that read the same texts, wherever these lie, into the same networks."""
+    return f"texts {digest(['texts', *_ground(config)])} {kind}"
+
+
+def _ground(config: dict[str, Any]) -> list[Any]:
+    hardware = {key: config["hardware"].get(key) for key in HARDWARE}
+    return [config["task"], config.get("partition"), config.get("model"), hardware]
+
+
+def distil_kind(batch: int, loss: dict[str, Any]) -> str:
+    """Distillations that take alike per epoch."""
+    return f"distillation, {loss['name']} {loss.get('solver') or loss.get('form') or ''}".rstrip() + f", batch {batch}"
+
+
+def teacher_kind(party: str, batch: int) -> str:
+    """Trainings of one teacher that take alike per epoch."""
+    return f"{TEACHER} {party}, batch {batch}"

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from knot_runner.compose.job import ComposedJob
-from knot_runner.estimate import kinds
+from knot_runner.composing.job import ComposedJob
+from knot_runner.estimate import pieces
 from knot_runner.estimate.pieces import Cost
 from knot_runner.records import RESULT_FILE, read_record, read_result
 from knot_runner.util.errors import UserError
@@ -27,36 +27,28 @@ RecordedCosts = tuple[str, float, float, int]
 def recorded_costs(jobs: list[ComposedJob], cores: int) -> dict[str, Cost]:
     """Kind -> its cost, from finished runs of the same tasks below ``paths.out``: medians.
 
-    On texts a kind is :func:`in_family`. How many cores a run kept busy is not on record: from one to all that it may
-    take.
+    On texts a kind is :func:`pieces.in_family`. How many cores a run kept busy is not on record: from one to all that
+    it may take.
     """
     found: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
     busy: dict[str, float] = {}
-    for root in sorted({_task_folder(job) for job in jobs}):
+    for root in sorted({Path(job.settings.paths.out) / job.settings.task.name for job in jobs}):
         for folder, config, result in _finished(root, {job.run_id: job.config for job in jobs}):
             for kind, *seconds in _costs_of(folder, config, result):
                 if len(found[kind]) < ENOUGH_RUNS:
                     found[kind].append(tuple(seconds))
-                    busy[kind] = 1.0 if result.get("engine") == "loop" else _most_busy(config, cores)
+                    one = result.get("engine") == "loop" or kind.startswith("texts")
+                    busy[kind] = 1.0 if one else float(min(config["hardware"].get("workers") or cores, cores))
     return {
         kind: Cost(
             statistics.median(start for start, _, _ in runs),
             statistics.median(unit for _, unit, _ in runs),
-            (1.0, 1.0 if kind.startswith("texts") else busy[kind]),
+            (1.0, busy[kind]),
             disk=max(space for _, _, space in runs),
             source=f"{len(runs)} recorded run{'s' * (len(runs) > 1)}",
         )
         for kind, runs in found.items()
     }
-
-
-def in_family(config: dict[str, Any], kind: str) -> str:
-    """A kind of work of one family of jobs on texts, as :func:`recorded_costs` knows it."""
-    return f"texts {kinds.recorded_family(config)} {kind}"
-
-
-def _task_folder(job: ComposedJob) -> Path:
-    return Path(job.settings.paths.out) / job.settings.task.name
 
 
 def _finished(root: Path, known: dict[str, dict[str, Any]]) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
@@ -100,13 +92,13 @@ def _costs_of(folder: Path, config: dict[str, Any], result: dict[str, Any]) -> l
             return _of_stages(folder, config, seconds["stages"])
         space = run_space(folder)
         if result.get("kind") != "federated":
-            return [(kinds.whole_kind(config), 0.0, float(seconds["total"]), space)]
+            return [(pieces.whole_kind(config), 0.0, float(seconds["total"]), space)]
         if not result["rounds"]:
             return []
         start = max(0.0, seconds["total"] - seconds["rounds"] - seconds.get("distances", 0.0))
-        found = [(kinds.round_kind(config), start, seconds["rounds"] / result["rounds"], space)]
+        found = [(pieces.round_kind(config), start, seconds["rounds"] / result["rounds"], space)]
         if "distances" in seconds:
-            found.append((kinds.distances_kind(config), 0.0, seconds["distances"], 0))
+            found.append((pieces.distances_kind(config), 0.0, seconds["distances"], 0))
         return found
     except (KeyError, TypeError, AttributeError, OSError):
         return []
@@ -120,13 +112,8 @@ def _of_stages(folder: Path, config: dict[str, Any], stages: dict[str, float]) -
         stage, _, party = title.partition(" ")
         if stage not in training:  # predictions, which are timed by their texts
             continue
-        spec = training[stage]
-        kind = kinds.teacher_kind(party, spec["batch"])
-        if stage == "distil":
-            kind = kinds.distil_kind(spec["batch"], config["method"]["loss"])
-        found.append((in_family(config, kind), 0.0, seconds / spec["epochs"], model))
+        batch, epochs = training[stage]["batch"], training[stage]["epochs"]
+        loss = config["method"]["loss"] if stage == "distil" else None
+        kind = pieces.distil_kind(batch, loss) if loss else pieces.teacher_kind(party, batch)
+        found.append((pieces.in_family(config, kind), 0.0, seconds / epochs, model))
     return found
-
-
-def _most_busy(config: dict[str, Any], cores: int) -> float:
-    return float(min(config["hardware"].get("workers") or cores, cores))

@@ -1,38 +1,42 @@
-"""The pieces of jobs on texts, as their methods plan them, and what the pieces take: carried out in a process apart.
-
-A method plans what it needs from what is there; where an artefact is not, a stand-in lets it plan on.
-"""
+"""Jobs on texts, in a process apart: their stages as the method plans them, and what these take, from the progress of
+short runs of the jobs' own pipeline on ever more of the texts."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
+import shutil
+import statistics
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings import BiasSettings, KnotSettings, Settings
+from knot_runner.config.settings import StageSettings
 from knot_runner.config.strict import digest
-from knot_runner.data import load_task
-from knot_runner.engine.requests import Network, Predict, Ref, TextRequest, Train
+from knot_runner.data import TextTask, load_task
+from knot_runner.engine.execute import Executor
+from knot_runner.engine.requests import Ref, TextRequest, Train, request_title
 from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Artefact, Store
-from knot_runner.estimate.child import Tell
-from knot_runner.estimate.kinds import WORKERS
-from knot_runner.estimate.pieces import Piece
-from knot_runner.estimate.text_times import PREDICTION, START_KIND, Readable, Timer, padded_tokens, training_kind
+from knot_runner.estimate.child import Tell, run_apart
+from knot_runner.estimate.pieces import EVALUATION, START_KIND, WORKERS, Cost, Piece, distil_kind, teacher_kind
+from knot_runner.estimate.timed import THROUGH, KindTime, ProgressEvent, costs_of, stage_seconds
 from knot_runner.methods import METHODS
-from knot_runner.methods.federation import Federation
-from knot_runner.methods.weighting import needs_bias
-from knot_runner.pipelines.text_federation import make_federation
+from knot_runner.pipelines.context import Services
+from knot_runner.pipelines.text_federation import load_vocabulary, make_federation, stage_lengths
+from knot_runner.util.errors import UserError
 
-#: Tokens that a random piece of the vocabulary becomes, about.
-PIECES_PER_WORD = 1.3
+#: What a worker process imports before its first step, and the first step otherwise: seconds.
+PRELOADED_MODULES = ("torch._dynamo", "transformers.models.bert.modeling_bert")
+#: Texts of a split in the first short run, and how many times as many each further one has.
+FIRST_ROWS, GROWTH = 8, 8
 #: stage of a request -> what it is called where jobs share it
 SHARED = {
     "local": "local models",
@@ -44,161 +48,220 @@ SHARED = {
 
 
 @dataclass(frozen=True)
-class TextJob:
-    """What a process apart is given of a job."""
+class PlannedStage:
+    """A piece with its request, and how many texts that reads (a training: in an epoch)."""
 
-    run_id: str
-    settings: Settings
-    hp: Any
-
-
-class _AbsentError(Exception):
-    """What is asked for would have to be made."""
+    piece: Piece
+    request: TextRequest
+    rows: int
 
 
-@dataclass(frozen=True)
-class _Closed(Readable):
-    """Finds, and makes nothing."""
+def plan_and_time(tell: Tell, folder: Path, jobs: list[ComposedJob], known: set[str], until: float) -> None:
+    """Tell the pieces of ``jobs`` (of one family), then the costs of their kinds, some of which are ``known``.
 
-    @contextlib.contextmanager
-    def lock(self, stage: str, key: str, wait: bool = True) -> Iterator[None]:
-        if self.find(stage, key) is None:
-            raise _AbsentError
-        yield
-
-
-@dataclass(frozen=True)
-class StandIn:
-    """What stands for an artefact that is not there while a method plans on."""
-
-    stage: str
-    key: str
-    classes: int
-    info: dict[str, Any] = dataclasses.field(default_factory=lambda: {"best_score": 0.0, "best_epoch": 0})
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        return {"logits": torch.zeros(1, self.classes)}
-
-
-def plan_and_time(
-    tell: Tell, folder: Path, jobs: list[TextJob], out: str, data_root: Path | None, known: set[str], deadline: float
-) -> None:
-    """Tell the pieces of ``jobs`` (of one family), then what kinds of pieces take that are not ``known``.
-
-    ``out``: whose artefacts count as there; nothing in it is changed. ``deadline``: moment by which the timing should
-    be through.
+    Stages below ``paths.out`` count as there; nothing in it is changed. ``until``: moment at which the timing ends.
     """
     first = jobs[0].settings
     load_plugins(first.plugins)
+    for name in PRELOADED_MODULES:
+        importlib.import_module(name)
     tell("ready")
-    planner = Planner(first, Readable(folder / "artefacts", behind=Store(Path(out) / "artefacts")), data_root)
-    trainings: dict[str, Train] = {}
+    began = time.monotonic()
+    data_root = Path(first.paths.data).expanduser() if first.paths.data else None
+    task = load_task(first.task, data_root)
+    words = load_vocabulary(first.model, task, data_root)
+    tell("cost", START_KIND, Cost(0.0, time.monotonic() - began))
+    vocabulary = folder / "vocab.txt"  # learnt once; what the requests' keys hold of it stays the same
+    vocabulary.write_text("\n".join(words), encoding="utf-8")
+    model = dataclasses.replace(first.model, vocab=str(vocabulary))
+    planner = Planner(task, PlanStore(folder / "plan", behind=Store(Path(first.paths.out) / "artefacts")), data_root)
+    chosen: list[tuple[ComposedJob, list[PlannedStage]]] = []
     for job in jobs:
-        planned = planner.plan(job)
-        tell("pieces", [piece for piece, _ in planned])
-        for piece, request in planned:
-            if isinstance(request, Train) and not piece.there and piece.kind not in known:
-                trainings.setdefault(piece.kind, request)
-    tell("cost", START_KIND, planner.begin, None)
-    timer = Timer(tell, planner.store, first, data_root)
-    timer.measure(trainings, *planner.example(), deadline)
+        own = dataclasses.replace(job, settings=dataclasses.replace(job.settings, model=model))
+        pieces, stages = planner.plan(own)
+        tell("pieces", pieces)
+        kinds = {piece.kind for piece in pieces if not piece.there} - known
+        known = known | kinds
+        if kinds:
+            chosen.append((own, stages))
+    _time(tell, folder, chosen, task, until)
+
+
+# ----------------------------------------------------------------------------------------------------------- planning
+
+
+@dataclass(frozen=True)
+class PlanStore(Store):
+    """Finds, and never changes, what is in the store ``behind``; encoded texts, of which a plan needs the names alone,
+    count as there."""
+
+    behind: Store = Store(Path())
+
+    def find(self, stage: str, key: str) -> Artefact | None:
+        return self.behind.find(stage, key) or (StandIn(stage, key, Path(), {}) if stage == "tokens" else None)
+
+
+class StandIn(Artefact):
+    """Stands for an artefact that is not there while a method plans on."""
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return {"logits": torch.zeros(1, self.info["classes"])}
 
 
 class Planner:
-    """Plans jobs of one family, whose data it reads once. ``begin``: seconds that each of them takes to begin."""
+    """Plans jobs on ``task`` by their method's own plan."""
 
-    def __init__(self, settings: Settings, store: Readable, data_root: Path | None) -> None:
-        began = time.monotonic()
-        self.store, self._data_root = store, data_root
-        self._task = load_task(settings.task, data_root)
-        read = time.monotonic()
-        self._federation = make_federation(settings, self._task, store, data_root, None)
-        encoded = time.monotonic()
-        self._random: dict[tuple[int, int, int], Ref] = {}  # by seed, texts, tokens
-        if store.root.exists():  # texts were encoded, which later jobs find done
-            make_federation(settings, self._task, store, data_root, None)
-        else:
-            encoded = read
-        self.begin = read - began + time.monotonic() - encoded
+    def __init__(self, task: TextTask, store: PlanStore, data_root: Path | None) -> None:
+        self._task, self._store, self._data_root = task, store, data_root
+        self._federations: dict[str, Any] = {}
 
-    def plan(self, job: TextJob) -> list[tuple[Piece, TextRequest | None]]:
-        """The job's pieces in order, each with its request."""
-        hp, federation = job.hp, self._federation_of(job)
-        method = METHODS[job.settings.method["algorithm"]]
-        planned: list[tuple[Piece, TextRequest | None]] = [
-            (Piece(START_KIND, "texts, reading them", f"start {job.run_id}", START_KIND), None)
-        ]
-        state, round = method.init(hp, federation), 0
+    def plan(self, job: ComposedJob) -> tuple[list[Piece], list[PlannedStage]]:
+        """The job's pieces in order, and those of them that its method asks for."""
+        settings, hp, method = job.settings, job.method, METHODS[job.settings.method["algorithm"]]
+        alike = repr((settings.seed, hp.bias, stage_lengths(settings)))
+        if alike not in self._federations:
+            made = make_federation(settings, self._task, self._store, self._data_root, hp.bias)
+            self._federations[alike] = made
+        federation = dataclasses.replace(self._federations[alike], training=settings.training)
+        rows = {ref: len(self._task.datasets[name].splits[split]) for (name, split), ref in federation.tokens.items()}
+        rows[federation.random_texts] = hp.bias.texts
+        state, round, stages = method.init(hp, federation), 0, []
         while requests := method.plan(hp, state, federation, round):
-            found = [self.store.find(*key_of(request)) for request in requests]
-            pieces = (self._piece(job, r, round + 1, f is not None) for r, f in zip(requests, found, strict=True))
-            planned += zip(pieces, requests, strict=True)
-            state, _ = method.fold(hp, state, federation, round, requests, self._stand_ins(requests, found))
+            found = [self._store.find(*key_of(request)) for request in requests]
+            stages += [_planned(r, rows, round + 1, f is not None) for r, f in zip(requests, found, strict=True)]
+            stand_ins = [f or _stand_in(r) for r, f in zip(requests, found, strict=True)]
+            state, _ = method.fold(hp, state, federation, round, requests, stand_ins)
             round += 1
-        planned.insert(0, (self._workers(planned), None))
-        return [*planned, (self._evaluation(job, round + 1), None)]
+        start = Piece(START_KIND, "texts, reading them", f"start {job.run_id}", START_KIND)
+        tests = float(rows_of_tests(self._task))
+        end = Piece("evaluations", "evaluation", f"evaluation {job.run_id}", EVALUATION, tests, round + 1)
+        return [_workers(stages), start, *(stage.piece for stage in stages), end], stages
 
-    def example(self) -> tuple[Network, Ref]:
-        """A network and encoded texts that show how fast predictions are."""
-        federation = self._federation
-        return federation.networks[federation.server], federation.tokens[federation.server, "train"]
 
-    def _federation_of(self, job: TextJob) -> Federation:
-        settings, hp, random = job.settings, job.hp, None
-        if not isinstance(hp, KnotSettings) or needs_bias(hp.weighting):
-            key = (settings.seed, hp.bias.texts, hp.bias.tokens)
-            if key not in self._random:
-                self._random[key] = self._random_texts(settings, hp.bias)
-            random = self._random[key]
-        changes = {"seed": settings.seed, "training": settings.training, "random_texts": random}
-        return dataclasses.replace(self._federation, **changes)
+def _stand_in(request: TextRequest) -> StandIn:
+    return StandIn(*key_of(request), Path(), {"best_score": 0.0, "best_epoch": 0, "classes": request.network.classes})
 
-    def _random_texts(self, settings: Settings, bias: BiasSettings) -> Ref:
-        """Where they are, or a name for them where they have not been made, which takes long for many."""
-        closed = _Closed(self.store.root, behind=self.store.behind)
-        try:
-            return make_federation(settings, self._task, closed, self._data_root, bias).random_texts
-        except _AbsentError:
-            return ("tokens", f"random {settings.seed} {bias.texts} {bias.tokens} {settings.task.max_length}")
 
-    def _stand_ins(self, requests: list[TextRequest], found: list[Artefact | None]) -> list[Artefact | StandIn]:
-        classes = len(self._task.labels.names)
-        return [
-            artefact or StandIn(*key_of(request), classes) for request, artefact in zip(requests, found, strict=True)
-        ]
+def _planned(request: TextRequest, rows: dict[Ref, int], step: int, there: bool) -> PlannedStage:
+    key, shared = "/".join(key_of(request)), SHARED.get(request.stage, request.stage)
+    if not isinstance(request, Train):
+        count = rows[request.tokens]
+        return PlannedStage(Piece(shared, shared, key, request_title(request), count, step, there), request, count)
+    epochs, batch = request.training.epochs, request.training.batch
+    name = teacher_kind(request.party, batch)
+    if request.start is not None:
+        name = distil_kind(batch, request.objective.settings["loss"])
+    title = f"{name.partition(', batch')[0]}, {epochs} epoch{'s' * (epochs > 1)}"
+    return PlannedStage(Piece(shared, title, key, name, epochs, step, there), request, rows[request.train.tokens])
 
-    def _piece(self, job: TextJob, request: TextRequest, step: int, there: bool) -> Piece:
-        key, shared = "/".join(key_of(request)), SHARED[request.stage]
-        if isinstance(request, Predict):
-            return Piece(shared, PREDICTION, key, PREDICTION, self._tokens(job, request) / 1e6, step, there)
-        kind, epochs = training_kind(request), request.training.epochs
-        return Piece(
-            shared,
-            f"{kind.partition(', batch')[0]}, {epochs} epoch{'s' * (epochs > 1)}",
-            key,
-            kind,
-            epochs,
-            step,
-            there,
-        )
 
-    def _workers(self, planned: list[tuple[Piece, TextRequest | None]]) -> Piece:
-        """Starting the processes that a job's teachers train in; a job that finds its teachers needs none."""
-        missing = [piece.key for piece, request in planned if isinstance(request, Train) and piece.step == 1]
-        there = all(piece.there for piece, _ in planned if piece.key in missing)
-        return Piece(WORKERS, "worker processes", digest(missing), WORKERS, step=-1, there=there)
+def _workers(stages: list[PlannedStage]) -> Piece:
+    """Starting the processes that a job's teachers train in; a job that finds its teachers needs none."""
+    teachers = [stage.piece for stage in stages if isinstance(stage.request, Train) and stage.piece.step == 1]
+    there = all(piece.there for piece in teachers)
+    return Piece(WORKERS, WORKERS, digest([piece.key for piece in teachers]), WORKERS, step=-1, there=there)
 
-    def _evaluation(self, job: TextJob, step: int) -> Piece:
-        """Student and model before it on every test set, about; of teachers, each on its own, jobs share the most."""
-        parties = self._federation.teachers
-        tests = [
-            self._federation.tokens[party, "test"] for party in parties if (party, "test") in self._federation.tokens
-        ]
-        tokens = sum(padded_tokens(self.store, test) for test in tests)
-        return Piece("evaluations", PREDICTION, f"evaluation {job.run_id}", PREDICTION, 2 * tokens / 1e6, step)
 
-    def _tokens(self, job: TextJob, request: Predict) -> float:
-        if self.store.find(*request.tokens) is not None:
-            return padded_tokens(self.store, request.tokens)
-        bias = job.hp.bias
-        return bias.texts * min(job.settings.task.max_length, PIECES_PER_WORD * bias.tokens)
+# ------------------------------------------------------------------------------------------------------------- timing
+
+
+class _TimeIsUpError(Exception):
+    """Ends a short run."""
+
+
+class _Announcing(Executor):
+    """Reports when it is asked for stages: what has passed since the last of them is no stage's time."""
+
+    def __call__(self, requests: list[TextRequest]) -> list[Artefact]:
+        self._watch("", 0, 1, "")
+        return super().__call__(requests)
+
+
+def _time(
+    tell: Tell, folder: Path, chosen: list[tuple[ComposedJob, list[PlannedStage]]], task: TextTask, until: float
+) -> None:
+    """Tell costs from runs on ever more texts, as soon as two of them show what grows; each replaces the one before."""
+    seen: dict[str, dict[str, KindTime]] = {}
+    most = max(len(examples) for data in task.datasets.values() for examples in data.splits.values())
+    trainings = [stage for _, stages in chosen for stage in stages if isinstance(stage.request, Train)]
+    epochs = {stage.piece.kind: stage.rows for stage in trainings}
+    batch = max((stage.request.training.batch for stage in trainings), default=0)
+    rows = FIRST_ROWS
+    while chosen and time.monotonic() < until:
+        part, out = _cut(task, rows), folder / str(rows)
+        for job, stages in chosen:
+            events = short_run(job, part, rows, out, until)
+            found = kind_times(events, stages, rows, rows_of_tests(part))
+            if job.run_id in seen or rows >= most:
+                for kind, cost in costs_of(found, seen.get(job.run_id, {}), epochs).items():
+                    tell("cost", kind, cost)
+            elif EVALUATION in found:  # it comes last, and takes least: better this than not to know the whole
+                tell("cost", EVALUATION, Cost(sum(found[EVALUATION][1:]), 0.0))
+            seen[job.run_id] = found
+        tell("model", max((file.stat().st_size for file in out.glob("artefacts/local/*/*.safetensors")), default=0))
+        if rows >= min(batch, most) and events[-1][4] == THROUGH:
+            tell("full batches")
+        shutil.rmtree(out, ignore_errors=True)
+        if rows >= most:
+            return
+        rows *= GROWTH
+
+
+def short_run(job: ComposedJob, part: TextTask, rows: int, out: Path, until: float) -> list[ProgressEvent]:
+    """What the job's own pipeline reports of a run in ``out`` on ``part`` of the texts, one epoch a stage, in one
+    process, as far as it comes until the moment ``until``."""
+    events: list[ProgressEvent] = []
+
+    def watch(title: str, done: int, total: int, text: str) -> None:
+        events.append((time.monotonic(), title, done, total, text))
+        if events[-1][0] > until:
+            raise _TimeIsUpError
+
+    training, hardware = job.settings.training, dataclasses.replace(job.settings.hardware, workers=1)
+    stages = {name: stage for name, stage in vars(training).items() if isinstance(stage, StageSettings)}
+    once = {name: dataclasses.replace(stage, epochs=1) for name, stage in stages.items()}
+    settings = dataclasses.replace(job.settings, hardware=hardware, training=dataclasses.replace(training, **once))
+    bias = dataclasses.replace(job.method.bias, texts=min(job.method.bias.texts, rows))
+    means = Services(texts=lambda *_: part, executor=_Announcing)
+    with contextlib.suppress(_TimeIsUpError, UserError):  # few texts may be too few: it is no mistake of the user's
+        watch("", 0, 1, "")
+        result = run_apart("run", settings, dataclasses.replace(job.method, bias=bias), out, watch, means)
+        watch("", 1, 1, THROUGH if result["status"] == "done" else "")
+    shutil.rmtree(out / "run", ignore_errors=True)  # of each job anew; stages below ``out`` are shared
+    return events
+
+
+def _cut(task: TextTask, rows: int) -> TextTask:
+    """At most ``rows`` texts of every split, from all over it."""
+    datasets = {}
+    for name, data in task.datasets.items():
+        some = {s: np.linspace(0, len(e) - 1, min(rows, len(e))).astype(int) for s, e in data.splits.items()}
+        splits = {split: examples.take(some[split]) for split, examples in data.splits.items()}
+        datasets[name] = dataclasses.replace(data, splits=splits)
+    return dataclasses.replace(task, datasets=datasets)
+
+
+def rows_of_tests(task: TextTask) -> int:
+    """Test texts of all parties."""
+    return sum(len(data.splits["test"]) for data in task.datasets.values() if "test" in data.splits)
+
+
+def kind_times(events: list[ProgressEvent], stages: list[PlannedStage], rows: int, tests: int) -> dict[str, KindTime]:
+    """Kind -> what a run on at most ``rows`` texts a split, ``tests`` of them in test sets, has shown of it.
+
+    What is of no planned stage is evaluation, of which predictions alone grow with the texts.
+    """
+    seconds = stage_seconds(events)
+    texts: dict[str, list[int]] = {}
+    for stage in stages:
+        texts.setdefault(request_title(stage.request), []).append(min(stage.rows, rows))
+    found: dict[str, KindTime] = {}
+    for stage in stages:
+        title = request_title(stage.request)
+        if title in seconds:
+            found[stage.piece.kind] = (statistics.mean(texts[title]), seconds[title] / len(texts[title]), 0.0)
+    if events[-1][4] == THROUGH:
+        growing = sum(one for title, one in seconds.items() if title.startswith("predictions "))
+        planned = sum(one for title, one in seconds.items() if title in texts)
+        found[EVALUATION] = (tests, growing, events[-1][0] - events[0][0] - planned - growing)
+    return found

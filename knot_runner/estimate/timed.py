@@ -6,14 +6,14 @@ import dataclasses
 import functools
 import statistics
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from knot_runner.compose.job import ComposedJob
-from knot_runner.config.settings import FederatedSettings, Settings, TrackerSettings
-from knot_runner.estimate.child import ChildMessage, Seen, Tell, watch
-from knot_runner.estimate.kinds import DISTANCE_MATRICES
-from knot_runner.estimate.pieces import Cost
+from knot_runner.composing.job import ComposedJob
+from knot_runner.config.settings import FederatedSettings, Settings
+from knot_runner.estimate.child import ChildMessage, Seen, Tell, run_apart, watch
+from knot_runner.estimate.pieces import DISTANCE_MATRICES, Cost
 from knot_runner.estimate.recorded import run_space
 from knot_runner.util.errors import UserError
 
@@ -30,6 +30,15 @@ SELDOM = 0.05
 #: Of a run that measures seldom, so that some rounds are seen with measures and some without.
 MAX_BETWEEN_MEASURES = 3
 
+#: What a pipeline reported: (moment, title, finished steps, all steps, text). Without a title it is of no stage: the
+#: executor was asked for some, or the run is through.
+ProgressEvent = tuple[float, str, int, int, str]
+THROUGH = "through"
+#: Of a stage's seconds at least that share grows with the texts, whatever a busy machine makes of them.
+LEAST_GROWTH = 1 / 8
+#: What a run has shown of a kind: texts that were read, the seconds that may grow with them, and those that do not.
+KindTime = tuple[float, float, float]
+
 
 def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost | str:
     """What pieces of ``stage`` of ``job``'s kind take; in words, why that is not known.
@@ -41,30 +50,22 @@ def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost 
 
     def enough(seen: Seen) -> bool:
         steps = seen.told("step", main)
-        since = time.monotonic() - steps[0][0] if steps else 0.0
-        return len(steps) >= 3 and (time.monotonic() - seen.began >= quota or _plenty(len(steps), since))
+        if len(steps) < 3 or time.monotonic() - seen.began >= quota:
+            return len(steps) >= 3
+        return len(steps) > ENOUGH_ROUNDS[0] and time.monotonic() - steps[0][0] >= ENOUGH_ROUNDS[1]
 
     seen = watch(_carry_out, (settings, hp, main), most, enough, lambda folder: run_space(folder / "run"))
     if seen.problem:
         raise UserError(seen.problem)
     if seen.broken:
         return seen.broken
-    if main != "rounds":
-        return cost_of(seen, main) or f"{_reached(seen, main)} in {most:.0f} s"
-    cost = cost_of(seen, main, settings.training.evaluate_every, job.settings.training.evaluate_every)
-    if cost is None:
-        return f"{_reached(seen, main)} in {most:.0f} s"
-    return dataclasses.replace(cost, unit=cost.unit * _side_by_side(job))
-
-
-def _plenty(steps: int, seconds: float) -> bool:
-    return steps > ENOUGH_ROUNDS[0] and seconds >= ENOUGH_ROUNDS[1]
-
-
-def _reached(seen: Seen, main: str) -> str:
-    if not seen.told("ready"):
-        return "its process had not begun"
-    return f"its {main} were not reached" if main else "it was not through, and has no steps to go by"
+    in_rounds = main == "rounds"
+    every = (settings.training.evaluate_every, job.settings.training.evaluate_every) if in_rounds else (1, 1)
+    cost = cost_of(seen, main, *every)
+    if cost is not None:
+        return dataclasses.replace(cost, unit=cost.unit * _side_by_side(job)) if in_rounds else cost
+    reached = f"its {main} were not reached" if main else "it was not through, and has no steps to go by"
+    return f"{reached if seen.told('ready') else 'its process had not begun'} in {most:.0f} s"
 
 
 def _as_timed(job: ComposedJob, stage: str) -> tuple[str, Settings, Any]:
@@ -72,7 +73,7 @@ def _as_timed(job: ComposedJob, stage: str) -> tuple[str, Settings, Any]:
 
     A federated run measures in some of the rounds, and has its clients in one cluster, which needs no distance.
     """
-    settings, hp = dataclasses.replace(job.settings, tracker=TrackerSettings("none")), job.method
+    settings, hp = job.settings, job.method
     if stage == DISTANCE_MATRICES:
         return "distances", settings, hp
     if not isinstance(hp, FederatedSettings):
@@ -127,14 +128,45 @@ def _per_step(steps: list[ChildMessage]) -> float:
     return (steps[-1][0] - steps[0][0]) / done if done else 0.0
 
 
+# ------------------------------------------------------------------------------------------------------------- texts
+
+
+def stage_seconds(events: list[ProgressEvent]) -> dict[str, float]:
+    """Title -> seconds, from the event before its first to its last ("done"); of a stage that was cut off after half of
+    its steps or more, what all of them would take."""
+    found: dict[str, float] = {}
+    seconds = 0.0
+    for before, (at, title, _, _, text) in pairwise(events):
+        seconds = seconds + at - before[0] if title else 0.0
+        if text == "done":
+            found[title] = found.get(title, 0.0) + seconds
+            seconds = 0.0
+    _, title, done, total, text = events[-1]
+    if title and text != "done" and 2 * done >= total:
+        found.setdefault(title, seconds * total / done)
+    return found
+
+
+def costs_of(now: dict[str, KindTime], before: dict[str, KindTime], rows: dict[str, int]) -> dict[str, Cost]:
+    """Kind -> its cost: a run on fewer texts, ``before``, tells what does not grow with the texts from what does.
+
+    ``rows``: texts of a unit (an epoch), else 1.
+    """
+    found = {}
+    for kind, (texts, seconds, rest) in now.items():
+        each, (fewer, less, _) = seconds / max(1, texts), before.get(kind, (0, 0.0, 0.0))
+        if texts > fewer:
+            each = min(each, max(each * LEAST_GROWTH, (seconds - less) / (texts - fewer)))
+        found[kind] = Cost(rest + seconds - each * texts, each * rows.get(kind, 1))
+    return found
+
+
 # ------------------------------------------------------------------------------------------------- in its own process
 
 
 def _carry_out(tell: Tell, folder: Path, settings: Settings, hp: Any, main: str) -> None:
     """The run of ``settings``, whole, in ``folder``; every step of stage ``main`` is told."""
     from knot_runner.config.plugins import load_plugins
-    from knot_runner.pipelines.context import RunContext
-    from knot_runner.run import pipeline_function
 
     last = 0.0
 
@@ -146,9 +178,6 @@ def _carry_out(tell: Tell, folder: Path, settings: Settings, hp: Any, main: str)
             last = now
 
     load_plugins(settings.plugins)
-    pipeline = pipeline_function("run", hp)
     tell("ready")
-    settings = dataclasses.replace(settings, paths=dataclasses.replace(settings.paths, out=str(folder)))
-    errand = RunContext(settings, hp, folder / "run", "", "timed", report, lambda text: None)
-    pipeline(errand)
+    run_apart("run", settings, hp, folder, report, None)
     tell("through")

@@ -145,7 +145,7 @@ def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> Jo
 
 def _begun(job: ComposedJob) -> JobState | None:
     """A job that was stopped goes on from its last commit."""
-    from knot_runner.estimate.kinds import rounds_done
+    from knot_runner.estimate.pieces import rounds_done
 
     done = rounds_done(job)
     if done is not None:
@@ -258,8 +258,8 @@ def _print_shared(console: Console, loads: list[Load]) -> None:
 
 
 def _print_estimate(console: Console, found: SweepEstimate, out: Path) -> None:
+    from knot_runner.estimate.child import free_memory
     from knot_runner.estimate.lines import kind_rows, total_lines
-    from knot_runner.estimate.processes import free_memory
 
     there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     console.print("\nestimate, for this machine as busy as it is now", style="bold")
