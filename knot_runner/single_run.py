@@ -14,6 +14,7 @@ from knot_runner.engine.tracker import Tracker
 from knot_runner.pipelines import needs
 from knot_runner.pipelines.context import RunContext
 from knot_runner.records import RESULT_FILE, lock_of, read_result, write_result
+from knot_runner.results import check_written
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked
 
@@ -39,7 +40,9 @@ def run_locked(context: RunContext) -> dict[str, Any]:
         context.note(f"{context.folder / RESULT_FILE}: is damaged or of another run; this run is made again")
     needs.check_memory(context.settings, context.hp)
     load_plugins(context.settings.plugins)
-    result = write_result(context.folder, _carry_out(context))
+    content = _carry_out(context)
+    check_written(content)
+    result = write_result(context.folder, content)
     Checkpoint(context.folder).clear()
     return result
 

@@ -35,6 +35,15 @@ class AtMost:
     most: float
 
 
+@dataclasses.dataclass(frozen=True)
+class Between:
+    """The least and the largest value of a number in a record: ``accuracy: Annotated[float, Between(0, 1)]``. Unlike
+    in settings, a number that is written as a word is none."""
+
+    least: float
+    most: float
+
+
 def build(cls: type, values: Any, where: str) -> Any:
     """Build dataclass ``cls`` from plain ``values`` (dict, list, scalar), checking every key and type.
 
@@ -67,6 +76,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(value):  # built before, by whoever knew its kind
         return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated and isinstance(args[1], Between):
+        return _within(args[0], value, args[1], where)
     if origin is Annotated:
         return _scalar(args[0], value, where, next(each.most for each in args[1:] if isinstance(each, AtMost)))
     if origin in (typing.Union, types.UnionType):
@@ -123,6 +134,15 @@ def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> An
         raise UserError(f"{where}: expected a finite number, got {value}")
     if hint is float:
         _bounded(value, MAX_NUMBER if most is None else most, where)
+    return value
+
+
+def _within(hint: type, value: Any, bounds: Between, where: str) -> Any:
+    kinds = (int, float) if hint is float else (int,)
+    number = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or not bounds.least <= value <= bounds.most:
+        what = "a whole number" if hint is int else "a number"
+        raise UserError(f"{where}: expected {what} from {bounds.least:g} to {bounds.most:g}, got {shorten(value)}")
     return value
 
 

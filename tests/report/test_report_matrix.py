@@ -14,7 +14,8 @@ from knot_runner.config.strict import digest
 from knot_runner.records import write_result
 from knot_runner.report import matrix_runs
 from knot_runner.report.figures import data_distances
-from knot_runner.report.records.matrix import MATRIX, kinds_of_pairs, matrix_summary
+from knot_runner.report.records.matrix import kinds_of_pairs, matrix_summary
+from knot_runner.report.records.schema import result_problem
 from knot_runner.report.run_folders import Job
 from knot_runner.util.errors import UserError
 
@@ -56,10 +57,7 @@ def scaled(factor: float) -> list[list[float]]:
 
 
 def is_sound(found: dict[str, Any]) -> bool:
-    needed, optional = MATRIX
-    return all(found.get(key) and check(found[key], found) for key, check in needed.items()) and all(
-        check(found[key], found) for key, check in optional.items() if key in found
-    )
+    return not result_problem(found, found["task"], found["method"], found["seed"])
 
 
 def test_a_whole_record_is_sound() -> None:

@@ -1,15 +1,9 @@
-"""Whether a value of a record can be one: what the checks of all kinds of record are made of."""
+"""Whether a value of a record can be one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
-
-#: (value, the record it is in) -> whether it can be one
-Check = Callable[[Any, dict[str, Any]], bool]
-#: what a record of a kind must hold, and what it may: key -> check
-Checks = tuple[dict[str, Check], dict[str, Check]]
 
 
 def is_number(value: Any, top: float = math.inf) -> bool:

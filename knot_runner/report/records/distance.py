@@ -1,4 +1,4 @@
-"""Records of kind ``distance``, one federated Wasserstein distance: whether they can be believed, and at a glance."""
+"""A run of kind ``distance`` in the terminal: one federated Wasserstein distance."""
 
 from __future__ import annotations
 
@@ -7,66 +7,11 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from knot_runner.report.records.checks import Checks, is_count, is_number
 from knot_runner.report.records.summary_grid import summary_grid, summary_lines
 
 SECONDS_KEYS = ("total", "federated", "exact")
 #: A sum that is larger by less than this share has not risen.
 RELATIVE_ROUNDING = 1e-9
-
-
-# ------------------------------------------------------------------------------------------------------------- checks
-
-
-def _counts(value: Any, length: int) -> bool:
-    whole = isinstance(value, list) and len(value) == length
-    return whole and all(is_count(item, 1) for item in value)
-
-
-def _mode(value: Any, result: dict[str, Any]) -> bool:
-    """A mode there is, and the three distances, which may be 0."""
-    return value in ("exact", "approximate") and all(
-        is_number(result.get(key)) for key in ("value", "exact", "closed_form")
-    )
-
-
-def _course(value: Any, result: dict[str, Any]) -> bool:
-    """One number per iteration."""
-    return isinstance(value, list) and all(map(is_number, value)) and len(value) == result.get("iterations")
-
-
-def _server(value: Any, result: dict[str, Any]) -> bool:
-    """One number per iteration, or none at all, as with random t."""
-    return value == [] or _course(value, result)
-
-
-def _sizes(value: Any, result: dict[str, Any]) -> bool:
-    return isinstance(result.get("iterations"), int) and _counts(value, result["iterations"])
-
-
-def _samples(value: Any, result: dict[str, Any]) -> bool:
-    return _counts(value, 2) and _counts([result.get("dimension"), result.get("ratio")], 2)
-
-
-def _seconds(value: Any, _: dict[str, Any]) -> bool:
-    return isinstance(value, dict) and all(is_number(value.get(key)) for key in SECONDS_KEYS)
-
-
-#: What a record of this kind must hold, and what it may, as in :data:`sound.KINDS`.
-DISTANCE: Checks = (
-    {
-        "mode": _mode,
-        "samples": _samples,
-        "support": _sizes,
-        "values": _course,
-        "sums": _course,
-        "seconds": _seconds,
-    },
-    {"server_only": _server},
-)
-
-
-# ------------------------------------------------------------------------------------------------------------ summary
 
 
 def distance_summary(name: str, result: dict[str, Any]) -> Group:

@@ -1,4 +1,4 @@
-"""Records of kind ``matrix``, distances between data sets: whether they can be believed, and at a glance."""
+"""A run of kind ``matrix`` in the terminal: distances between data sets."""
 
 from __future__ import annotations
 
@@ -9,56 +9,12 @@ from rich.console import Group
 from rich.table import Table as Grid
 from rich.text import Text
 
-from knot_runner.report.records.checks import Checks, is_count, is_number
 from knot_runner.report.records.summary_grid import summary_grid, summary_lines
 from knot_runner.report.text import plain
 
 #: More data sets than these are told by their range, not by a grid.
 _MAX_SHOWN = 6
 MATRIX_SOLVERS = {"federated": "FedWaD, approximate", "exact": "exact optimal transport, centralised"}
-
-
-# ------------------------------------------------------------------------------------------------------------- checks
-
-
-def _names(value: Any, _: dict[str, Any]) -> bool:
-    return isinstance(value, list) and len(value) >= 2 and all(isinstance(name, str) for name in value)
-
-
-def _matrix(value: Any, result: dict[str, Any]) -> bool:
-    """Square, of as many data sets as there are names, finite, symmetric, with a zero diagonal."""
-    count = len(result["names"])
-    if not isinstance(value, list) or len(value) != count:
-        return False
-    if not all(isinstance(row, list) and len(row) == count and all(map(is_number, row)) for row in value):
-        return False
-    return all(value[i][i] == 0 and value[i] == [row[i] for row in value] for i in range(count))
-
-
-def _solver(value: Any, _: dict[str, Any]) -> bool:
-    return value in MATRIX_SOLVERS
-
-
-def _of_each(value: Any, result: dict[str, Any]) -> bool:
-    return isinstance(value, list) and len(value) == len(result["names"]) and all(map(is_count, value))
-
-
-def _groups(value: Any, result: dict[str, Any]) -> bool:
-    return value is None or _of_each(value, result)
-
-
-def _seconds(value: Any, _: dict[str, Any]) -> bool:
-    return isinstance(value, dict) and all(is_number(value.get(key)) for key in ("total", "distances"))
-
-
-#: What a record of this kind must hold, and what it may, as in :data:`sound.KINDS`.
-MATRIX: Checks = (
-    {"names": _names, "matrix": _matrix, "solver": _solver, "sizes": _of_each, "seconds": _seconds},
-    {"groups": _groups},
-)
-
-
-# ------------------------------------------------------------------------------------------------------------ summary
 
 
 def matrix_summary(name: str, result: dict[str, Any]) -> Group:
