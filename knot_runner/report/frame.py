@@ -142,9 +142,8 @@ def read_runs(out: Path, data: str | None = None) -> RunSet:
 def _run_set(out: Path, runs: Sequence[Run], lines: tuple[str, ...]) -> RunSet:
     import pandas as pd
 
-    memo: dict[str, dict[str, str]] = {}
-    counted = [_flat(_counted(run.job.config), memo) for run in runs]
-    settings = [_facts(run, memo) | own for run, own in zip(runs, counted, strict=True)]
+    counted = [flatten_settings(_counted(run.job.config)) for run in runs]
+    settings = [_facts(run) | own for run, own in zip(runs, counted, strict=True)]
     done = [(i, _numbers(run.result)) for i, run in enumerate(runs) if run.status == "done"]
     numbers = [(i, *pair) for i, own in done for pair in own.items()]
     metrics = pd.DataFrame(numbers, columns=["run", "metric", "value"], dtype=object)
@@ -182,18 +181,13 @@ def _job(folder: Path, data: provenance.CurrentData) -> Job:
         config = read_config(folder / CONFIG)
     except ValueError as problem:
         raise ValueError(f"config.yaml {problem}") from None
-    task, method, seed = _name(config, "task"), _name(config, "method"), config.get("seed")
-    if task is None or method is None or type(seed) is not int:
+    groups = [config[group] if isinstance(config.get(group), dict) else {} for group in ("task", "method")]
+    task, method, seed = groups[0].get("name"), groups[1].get("name"), config.get("seed")
+    if not isinstance(task, str) or not isinstance(method, str) or type(seed) is not int:
         raise ValueError("config.yaml is not that of a run: it needs task.name, method.name and seed")
     if (task, method) != (folder.parent.parent.name, folder.parent.name):
         raise ValueError("config.yaml is of another task or method")
     return Job(folder.name, folder, task, method, seed, "", config, data)
-
-
-def _name(config: Mapping[str, Any], group: str) -> str | None:
-    value = config.get(group)
-    name = value.get("name") if isinstance(value, dict) else None
-    return name if isinstance(name, str) else None
 
 
 def _state(run: Run) -> str:
@@ -209,13 +203,12 @@ def _named_right(job: Job) -> bool:
         return False
 
 
-def _facts(run: Run, memo: dict[str, dict[str, str]]) -> dict[str, str]:
+def _facts(run: Run) -> dict[str, str]:
     """All else that one can filter by."""
-    facts = _flat({key: value for key, value in run.job.config.items() if key not in OF_THE_PRESET}, memo)
-    facts |= {"run_id": _printable(run.job.run_id), "status": _state(run)}
+    config = {key: value for key, value in run.job.config.items() if key not in OF_THE_PRESET}
+    facts = {**flatten_settings(config), "run_id": _printable(run.job.run_id), "status": _state(run)}
     versions = run.result.get("versions")
-    versions = versions if isinstance(versions, dict) else {}
-    said = {f"versions.{key}": str(text) for key, text in versions.items()}
+    said = {f"versions.{key}": str(text) for key, text in versions.items()} if isinstance(versions, dict) else {}
     said |= {key: value for key, value in run.result.items() if isinstance(value, str)}
     return facts | {key: _printable(said[key]) for key in MADE_WITH if key in said}
 
@@ -231,17 +224,6 @@ def _counted(config: dict[str, Any]) -> dict[str, Any]:
         return counted | ({"hardware": rest} if rest else {})
 
 
-def _flat(config: Mapping[str, Any], memo: dict[str, dict[str, str]]) -> dict[str, str]:
-    """:func:`flatten_settings`, group by group: most runs of a sweep share most groups, kept in ``memo``."""
-    flat: dict[str, str] = {}
-    for key, value in config.items():
-        token = f"{key}: {value!r}"
-        if token not in memo:
-            memo[token] = flatten_settings({key: value})
-        flat |= memo[token]
-    return flat
-
-
 def _numbers(result: Mapping[str, Any], before: str = "") -> dict[str, float | None]:
     """Finite numbers and nulls below ``result``, by dotted key."""
     found: dict[str, float | None] = {}
@@ -249,13 +231,9 @@ def _numbers(result: Mapping[str, Any], before: str = "") -> dict[str, float | N
         name = f"{before}{key}"
         if isinstance(value, dict):
             found |= _numbers(value, f"{name}.")
-        elif name not in NO_MEASURES and (value is None or _is_number(value)):
+        elif name not in NO_MEASURES and (value is None or (type(value) in (int, float) and math.isfinite(value))):
             found[name] = value
     return found
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def name_few(lead: str, items: Iterable[str]) -> str:

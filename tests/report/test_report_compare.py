@@ -146,6 +146,12 @@ def test_a_setting_with_a_seed_that_has_no_number_cannot_be_chosen(grid):
     assert sheet.rows[0][:3] == ("0.05", 3, 4) and "1 settings could not be chosen" in text(sheet)
 
 
+def test_nothing_is_chosen_by_a_number_that_no_run_has(grid):
+    sheet = ask(grid, best="rounds_to_target", over=("method.temperature",))
+    assert [row[:4] for row in sheet.rows] == [(None, 0, 3, None)]
+    assert "3 settings could not be chosen" in text(sheet)
+
+
 def test_more_seeds_of_one_setting_change_nothing(grid):
     made(grid, 0.01, method__temperature=0.05, seed=9)
     sheet = ask(grid, best="accuracy", over=("method.temperature",))

@@ -1,6 +1,7 @@
 """Settings as text, filters, measures and safe YAML: what ``compare`` is built of."""
 
 import os
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -24,7 +25,9 @@ from knot_runner.report.compare.settings import (
     varying,
     written,
 )
+from knot_runner.report.frame import read_runs
 from knot_runner.util.errors import UserError
+from tests.report.compared import made
 
 numbers = st.one_of(st.integers(-(10**15), 10**15), st.floats(allow_nan=False, allow_infinity=False, width=64))
 words = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=6)
@@ -192,8 +195,27 @@ def test_measures_that_are_not_there(name, said):
         compare_measures.resolve_measure(name, NUMBERS)
 
 
+def test_measures_that_all_have_are_shown_or_the_first_that_any_has(tmp_path):
+    for seed in range(2):
+        made(tmp_path, 0.5, seed=seed)
+    runs = read_runs(tmp_path)
+    assert compare_measures.measures_of(runs, ()) == ["metrics.accuracy.ALL", "metrics.f1.ALL"]
+
+    def told(*rows):
+        metrics = pd.DataFrame(rows, columns=["run", "metric", "value"]).set_index("run")
+        return compare_measures.measures_of(replace(runs, metrics=metrics), ())
+
+    unlike = (0, "metrics.f1.ALL", 0.5), (0, "metrics.sd.ALL", 0.5), (1, "value", 0.5)
+    assert told(*unlike) == ["metrics.f1.ALL"]
+    assert told(*unlike, (0, "value", 0.1)) == ["value"] and told(*unlike, (0, "value", None)) == ["metrics.f1.ALL"]
+    assert told((0, "seconds.total", 1.0), (1, "seconds.total", 2.0)) == ["seconds.total"] and told() == []
+
+
 def test_which_way_is_better():
-    ways = {"metrics.f1.ALL": "higher", "teachers.MELD.sd": "lower", "seconds.stages.x": "lower", "best.round": None}
+    ways = {
+        "metrics.f1.ALL": "higher", "teachers.MELD.sd": "lower", "seconds.stages.x": "lower", "best.round": None,
+        "metrics.accuracy.ALL": "higher", "metrics.distance.ALL": "lower", "rounds_to_target": "lower", "ari": "higher",
+    }  # fmt: skip
     assert {key: compare_measures.direction(key) for key in ways} == ways
 
 

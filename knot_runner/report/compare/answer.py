@@ -58,8 +58,7 @@ class Question:
 
 def compare_runs(asked: Question) -> Sheet:
     """The answer, one row per group of runs (or per run). Raises :class:`UserError`."""
-    archive = read_runs(asked.out, asked.data)
-    runs, absent = select_runs(archive, asked.filters)
+    runs, absent = select_runs(read_runs(asked.out, asked.data), asked.filters)
     known = runs.keys()
     by = None if asked.by is None else tuple(dict.fromkeys(resolve_key(key, known) for key in asked.by))
     over = tuple(dict.fromkeys(resolve_key(key, known) for key in asked.over))
@@ -71,7 +70,7 @@ def compare_runs(asked: Question) -> Sheet:
     done = (runs.runs["state"] == "done").sum()
     filters = f", {' '.join(one.text for one in asked.filters)}" if asked.filters else ""
     title = f"{done} finished of {len(runs.runs)} runs below {asked.out}{filters}"
-    lines = (*sheet.lines, *absent, *doubtful(runs), *archive.lines)
+    lines = (*sheet.lines, *absent, *doubtful(runs), *runs.lines)
     return _sorted(replace(sheet, title=title, lines=lines), asked.sort)
 
 
@@ -83,8 +82,7 @@ def _of_groups(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
     states = pd.crosstab(row, runs.runs["state"])
     counts = states.rename(columns={"done": "n"}).reindex(columns=["n", *WITHOUT], fill_value=0)
     counts = counts[["n", *(state for state in WITHOUT if state in states)]]
-    finished = runs.finished
-    own = row[finished.runs.index]
+    finished, own = runs.finished, row[runs.runs["state"] == "done"]
     columns, means = _means(finished, own, measures)
     cells = pd.concat([_values(runs, keys, row), counts, means], axis=1).reindex(counts.index)
     counted = [Column(name, "div." if name == "diverged" else name, "count") for name in counts]
@@ -111,14 +109,13 @@ def _of_choices(runs: RunSet, asked: Question, keys: Keys, over: Keys) -> Sheet:
     rule = selection_rule(asked.best, over, asked.select, known_measures(runs))
     row = row_numbers(runs.settings, keys)
     choices = choose(runs, row, rule)
-    half = rule.split == "half"  # what predictions give: their numbers are of a half
+    half = rule.split == "half"  # then there is what predictions give: all numbers are of a half
     measures = list(dict.fromkeys([rule.measure, *measures_of(choices.reported if half else runs, asked.measures)]))
     columns, means = _means(choices.reported, choices.row, measures)
     if half:
-        (by,), selected = _means(choices.selected, choices.row, [rule.measure])
         name = f"{rule.measure}.selecting_half"
-        columns.append(Column(name, "selected by", "measure", columns[measures.index(rule.measure)].digits))
-        means = means.join(selected.set_axis([name], axis=1))
+        means[name] = _means(choices.selected, choices.row, [rule.measure])[1]
+        columns.append(Column(name, "selected by", "measure", columns[0].digits))
     counts = choices.counts[["n", "settings"]]
     cells = [_values(runs, keys, row), _values(runs, over, choices.row), counts, means]
     heads = [*_key_columns((*keys, *over)), Column("n", "n", "count"), Column("settings", "of", "count")]

@@ -99,7 +99,7 @@ def choose(runs: RunSet, row: pd.Series, rule: Rule) -> Choices:
     compared = seeds.groupby("row").agg(_most_common)
     fit = seeds[[own >= compared[number] for (number, _), own in seeds.items()]]
     at = [seed in compared[number] for seed, number in zip(measured["seed"], measured["row"], strict=True)]
-    means = measured[at].groupby(["row", "candidate"])["value"].agg(lambda own: sum(own) / len(own)).loc[fit.index]
+    means = measured.loc[at].groupby(["row", "candidate"])["value"].agg(lambda own: sum(own) / len(own)).loc[fit.index]
     if rule.better == "lower":
         means = -means
     best = set(means.groupby("row").idxmax())  # of equals the first

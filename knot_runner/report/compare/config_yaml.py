@@ -15,6 +15,7 @@ LONGEST_CONFIG = 300_000
 DEEPEST = 40
 # lines at which a top-level key begins: what a mapping holds is indented, or begins with "- " where it is a list
 _SECTION = re.compile(r"^(?=[A-Za-z_]\w*:(?:\s|$))", re.MULTILINE)
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -44,7 +45,9 @@ def read_config(path: Path) -> dict[str, Any]:
 def _section(text: str) -> dict[str, Any]:
     try:
         _refuse_bombs(text)
-        found = yaml.safe_load(text) if not hasattr(yaml, "CSafeLoader") else _load_fast(text)
+        loader = _Loader(text)
+        found = loader.get_single_data()
+        loader.dispose()
     except (yaml.YAMLError, RecursionError) as problem:
         raise ValueError(f"is no plain YAML ({type(problem).__name__})") from None
     if not isinstance(found, dict):
@@ -52,23 +55,12 @@ def _section(text: str) -> dict[str, Any]:
     return found
 
 
-def _load_fast(text: str) -> Any:
-    loader = yaml.CSafeLoader(text)
-    try:
-        return loader.get_single_data()
-    finally:
-        loader.dispose()
-
-
 def _refuse_bombs(text: str) -> None:
     """Aliases (which multiply) and deep nesting (which ends the process) are found in the stream of events."""
     depth = 0
-    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
             raise ValueError("has aliases")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise ValueError("is nested too deep")

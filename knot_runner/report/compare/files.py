@@ -105,11 +105,11 @@ class TerminalSheet:
         self.sheet = sheet
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide, shown = options.update(max_width=10_000), _shown(self.sheet)
+
         def fits(columns: list[_Shown]) -> bool:
-            wide = options.update(max_width=10_000)
             return console.measure(_grid(columns), options=wide).maximum <= options.max_width
 
-        shown = _shown(self.sheet)
         measures = [one for one in shown if one.measure]
         lead = [one for one in shown if not one.measure]
         if not fits([*lead, *measures[:1]]):
@@ -207,23 +207,19 @@ def exact_frame(sheet: Sheet) -> pd.DataFrame:
     """
     import pandas as pd
 
-    types = {"count": "int64", "value": "float64"}
     parts = []
     for column in sheet.columns:
         cells = sheet.cells[column.name].reset_index(drop=True)
         if column.kind == "measure":
-            parts.append(_spread(cells).add_prefix(f"{column.name}."))
+            found = [cell if isinstance(cell, MeanEstimate) else MeanEstimate(math.nan, None, 0) for cell in cells]
+            heads = [f"{column.name}.{part}" for part in ("mean", "low", "high", "n")]
+            spread = pd.DataFrame([(one.mean, *one.band, one.n) for one in found], columns=heads, dtype="float64")
+            parts.append(spread.astype({heads[-1]: "int64"}))
+        elif column.kind == "key":
+            parts.append(typed_column(cells))
         else:
-            parts.append(typed_column(cells) if column.kind == "key" else cells.astype(types[column.kind]))
+            parts.append(cells.astype("int64" if column.kind == "count" else "float64"))
     return pd.concat(parts, axis=1)
-
-
-def _spread(cells: pd.Series) -> pd.DataFrame:
-    import pandas as pd
-
-    found = [cell if isinstance(cell, MeanEstimate) else MeanEstimate(math.nan, None, 0) for cell in cells]
-    spread = pd.DataFrame([(one.mean, *one.band, one.n) for one in found], columns=["mean", "low", "high", "n"])
-    return spread.astype({"mean": "float64", "low": "float64", "high": "float64", "n": "int64"})
 
 
 def sheet_csv(sheet: Sheet) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from knot_runner.report.records.schema import TOP
+from knot_runner.metrics import METRICS
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from knot_runner.report.frame import RunSet
 
 Direction = Literal["higher", "lower"]
@@ -20,8 +18,10 @@ PREFERRED = (
 )  # fmt: skip
 #: Of the preferred, those that say how long it took or are shown only where nothing else is.
 FALLBACK = ("seconds.total",)
-HIGHER = frozenset({"accuracy", "client_accuracy", "f1", "ari", "classes_covered"})
-LOWER = frozenset({"sd", "loss", "tempered_loss", "distance", "seconds", "rounds_to_target"})
+#: Numbers beside the metrics of which it is known which way is better.
+BETTER: dict[str, Direction] = {
+    "ari": "higher", "classes_covered": "higher", "seconds": "lower", "rounds_to_target": "lower",
+}  # fmt: skip
 
 
 def known_measures(runs: RunSet) -> list[str]:
@@ -30,11 +30,14 @@ def known_measures(runs: RunSet) -> list[str]:
 
 
 def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
-    """The dotted keys that ``names`` mean; of none the :func:`default_measures`. Raises :class:`UserError`."""
-    if not names:
-        return default_measures(runs.metrics, len(runs.finished.runs))
-    known = known_measures(runs)
-    return list(dict.fromkeys(resolve_measure(name, known) for name in names))
+    """The dotted keys that ``names`` mean; of none those of :data:`PREFERRED` that all finished runs have, else the
+    first that any has. Raises :class:`UserError`."""
+    if names:
+        known = known_measures(runs)
+        return list(dict.fromkeys(resolve_measure(name, known) for name in names))
+    having = runs.metrics.dropna()["metric"].value_counts()
+    everywhere = having.index[having == (runs.runs["state"] == "done").sum()]
+    return _preferred(everywhere) or _preferred(having.index)[:1]
 
 
 def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> str:
@@ -44,24 +47,18 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
     for full in (name, f"metrics.{name}", f"metrics.{name}.ALL", f"{name}.ALL", f"{name}.total"):
         if full in there:
             return full
-    short = [key.removeprefix("metrics.").removesuffix(".ALL") for key in keys]
+    short = [measure_title(key) for key in keys]
     below = [key for key in short if key.startswith(f"{name}.")]
     if below:
         raise UserError(f"{flag}={name}: which one? There is {', '.join(below[:8])}")
     if not keys:
         raise UserError(f"{flag}={name}: none of the runs has finished, so there is nothing to measure")
     hint = nearest(name, short)
-    usual = ", ".join(measure_title(key) for key in _preferred(there))
+    usual = ", ".join(map(measure_title, _preferred(there)))
     raise UserError(f"{flag}={name}: no result has it{hint if 'did you mean' in hint else f' (there is: {usual})'}")
 
 
-def default_measures(metrics: pd.DataFrame, runs: int) -> list[str]:
-    """The measures of :data:`PREFERRED` that all of as many finished ``runs`` have; else the first that any has."""
-    having = metrics.dropna()["metric"].value_counts()
-    return _preferred(set(having.index[having == runs])) or _preferred(set(having.index))[:1]
-
-
-def _preferred(keys: set[str]) -> list[str]:
+def _preferred(keys: Container[str]) -> list[str]:
     """Those of :data:`PREFERRED` that are among ``keys``; those of :data:`FALLBACK` only where nothing else is."""
     shown = [key for key in PREFERRED if key in keys]
     return [key for key in shown if key not in FALLBACK] or shown
@@ -69,15 +66,14 @@ def _preferred(keys: set[str]) -> list[str]:
 
 def direction(key: str) -> Direction | None:
     """Whether higher or lower is better; None where that is not known."""
-    parts = set(key.split("."))
-    if parts & LOWER:
-        return "lower"
-    return "higher" if parts & HIGHER else None
+    known = BETTER | {name: metric.better for name, metric in METRICS.items()}
+    ways = {known.get(part) for part in key.split(".")}
+    return "lower" if "lower" in ways else "higher" if "higher" in ways else None
 
 
 def is_share(key: str) -> bool:
     """Whether ``key`` is from 0 to 1, and printed as shares are."""
-    return any(TOP.get(part) == 1.0 for part in key.split("."))
+    return any(part in METRICS and METRICS[part].top == 1.0 for part in key.split("."))
 
 
 def measure_title(key: str) -> str:

@@ -91,14 +91,11 @@ def as_number(text: str | None) -> float | int | None:
 
 def typed_column(texts: pd.Series) -> pd.Series:
     """``texts`` as numbers where all of them are, and whole ones where all are; what is absent stays absent."""
-    import pandas as pd
-
     numbers = {text: as_number(text) for text in texts.dropna().unique()}
     if None in numbers.values():
         return texts
-    whole = all(isinstance(value, int) and abs(value) < 2**53 for value in numbers.values())
-    found = [numbers.get(text) for text in texts]
-    return pd.Series(found, texts.index, "Int64" if numbers and whole else "float64", texts.name)
+    whole = numbers and all(isinstance(value, int) and abs(value) < 2**53 for value in numbers.values())
+    return texts.map(numbers).astype("Int64" if whole else "float64")
 
 
 def sort_key(text: str | None) -> tuple[int, float, str]:
