@@ -42,8 +42,8 @@ RUNTIME_NOTE = (
     "distance of the distributions in closed form, so it is the samples' as well as the method's. n: size of the first "
     "sample; at 1:3 the second is a third of it."
 )
-#: Method -> quantity -> its mean over seeds, and band, by the size of the first sample.
-Curves = dict[str, dict[str, Band]]
+#: (case,) method, quantity -> its mean over seeds, and band, by iteration or by the size of the first sample.
+Curves = dict[tuple[str, ...], Band]
 
 
 def methods_of(runs: Iterable[Run], said: Collection[str] = OF_METHOD) -> dict[str, list[Run]]:
@@ -101,18 +101,17 @@ def moving_measure(runs: list[Run], command: str) -> style.Drawing:
         axes.set_title(name)
     bar = made.colorbar(image, ax=grid, label="iteration of the dots", shrink=0.6, aspect=30)
     bar.locator = MaxNLocator(integer=True)
-    curves = {name: {key: band([excess(run, key) for run in of]) for key in COURSES} for name, of in methods.items()}
+    curves = {(name, key): band([excess(run, key) for run in of]) for name, of in methods.items() for key in COURSES}
     for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
-        _draw_methods(axes, {name: of[key] for name, of in curves.items()}, looks)
+        _draw_methods(axes, {name: curves[name, key] for name in methods}, looks)
         axes.set(xlabel="iteration", ylabel="relative excess", title=title)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         style.log_scale(axes, "y", NARROW, numticks=7)
     _legend(made, looks)
     title = "The federated distance of two samples: its measure on the way, and its error"
     note = f"{MOVING_NOTE} Points: seed {min(run.job.seed for run in runs)}. {style.seeds_note(runs)}"
-    bands = {(name, key): one for name, of in curves.items() for key, one in of.items()}
-    numbers = band_numbers(("method", "quantity", "iteration"), bands)
-    return style.Drawing(made, title, [note], [_last_excess(name, of) for name, of in curves.items()], numbers)
+    numbers = band_numbers(("method", "quantity", "iteration"), curves)
+    return style.Drawing(made, title, [note], [_last_excess(name, curves) for name in methods], numbers)
 
 
 def excess(run: Run, key: str) -> dict[int, float]:
@@ -122,12 +121,13 @@ def excess(run: Run, key: str) -> dict[int, float]:
     return {k: abs(value / exact - 1) for k, value in enumerate(values, 1)} if exact else {}
 
 
-def _last_excess(name: str, curves: dict[str, Band]) -> str:
+def _last_excess(name: str, curves: Curves) -> str:
     said = []
-    for key, one in curves.items():
+    for key, what in COURSES.items():
+        one = curves[name, key]
         if len(one.places):
             spread = f" ({one.low[-1]:.2g} to {one.high[-1]:.2g})" if one.seeds[-1] > 1 else ""
-            said.append(f"{COURSES[key]} {one.mean[-1]:.2g}{spread}")
+            said.append(f"{what} {one.mean[-1]:.2g}{spread}")
     return f"{name}, relative excess after the last iteration: {', '.join(said)}"
 
 
@@ -168,51 +168,54 @@ def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     cases: dict[str, list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.result["dimension"], run.result["ratio"])):
         cases[f"d={run.result['dimension']}, ratio 1:{run.result['ratio']}"].append(run)
-    curves = {case: _curves_of(members) for case, members in cases.items()}
-    looks = _looks(dict.fromkeys(name for of in curves.values() for name in of))
+    curves = {(case, *of): one for case, members in cases.items() for of, one in _curves_of(members).items()}
+    looks = _looks(dict.fromkeys(name for _, name, _ in curves))
     made, grid = style.panels(2 * len(cases), 3.6, 3.1, across=4 if len(cases) > 1 else 2)
-    for axes, (case, what) in zip(grid, itertools.product(cases, QUANTITIES), strict=True):
-        _draw_methods(axes, {name: of[what] for name, of in curves[case].items()}, looks, marker="o")
-        axes.set(xlabel="n", ylabel=QUANTITIES[what], title=case)
+    for axes, panel in zip(grid, itertools.product(cases, QUANTITIES), strict=True):
+        shown = {name: one for (case, name, what), one in curves.items() if (case, what) == panel}
+        _draw_methods(axes, shown, looks, marker="o")
+        axes.set(xlabel="n", ylabel=QUANTITIES[panel[1]], title=panel[0])
         style.log_scale(axes, "xy", NARROW, numticks=7)
     _legend(made, looks)
-    each = [(case, name, what) for case, of in curves.items() for name in of for what in QUANTITIES]
-    bands = {(case, name, what): curves[case][name][what] for case, name, what in each}
-    numbers = band_numbers(("case", "method", "quantity", "n"), bands)
-    lines = [line for case, of in curves.items() for line in _at_largest(case, of)]
+    numbers = band_numbers(("case", "method", "quantity", "n"), curves)
     note = f"{RUNTIME_NOTE} {style.seeds_note(runs)}"
-    return style.Drawing(made, "The federated distance: running time and error", [note], lines, numbers)
+    title = "The federated distance: running time and error"
+    return style.Drawing(made, title, [note], _at_largest(curves), numbers)
 
 
 def _curves_of(runs: list[Run]) -> Curves:
     """The exact distance is measured by every run: its time is the mean over those of a seed."""
     methods = methods_of(runs, (*OF_METHOD, *OF_SAMPLES))
-    every = [run for members in methods.values() for run in members]
-    central = {CENTRAL: _by_size(every, "exact", "exact")}
-    return central | {name: _by_size(members, "federated", "value") for name, members in methods.items()}
+    curves = _by_size(CENTRAL, [run for members in methods.values() for run in members], "exact", "exact")
+    for name, members in methods.items():
+        curves |= _by_size(name, members, "federated", "value")
+    return curves
 
 
-def _by_size(runs: list[Run], seconds: str, value: str) -> dict[str, Band]:
+def _by_size(name: str, runs: list[Run], seconds: str, value: str) -> Curves:
     """``seconds``: key of the record's times; ``value``: key of the distance whose error is asked for."""
     cells: dict[int, dict[int, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         error = abs(run.result[value] / run.result["closed_form"] - 1)
         cells[run.job.seed][run.result["samples"][0]].append((run.result["seconds"][seconds], error))
-    means = [{size: np.mean(found, axis=0) for size, found in sizes.items()} for sizes in cells.values()]
-    of = [band([{size: float(mean[i]) for size, mean in one.items()} for one in means]) for i in range(2)]
-    return dict(zip(QUANTITIES, of, strict=True))
+    means = [{size: np.mean(found, axis=0).tolist() for size, found in sizes.items()} for sizes in cells.values()]
+
+    def over_seeds(i: int) -> Band:
+        return band([{size: mean[i] for size, mean in one.items()} for one in means])
+
+    return {(name, what): over_seeds(i) for i, what in enumerate(QUANTITIES)}
 
 
-def _at_largest(case: str, curves: Curves) -> list[str]:
+def _at_largest(curves: Curves) -> list[str]:
     """Each method's time and error at its largest size, and how many times as long exact mode takes there."""
-    exact = curves[EXACT_MODE]["seconds"] if EXACT_MODE in curves else None
-    slow = dict(zip(exact.places.tolist(), exact.mean, strict=True)) if exact else {}
     lines = []
-    for name, of in curves.items():
-        if len(of["seconds"].places):
-            size, seconds, error = of["seconds"].places[-1], of["seconds"].mean[-1], of["error"].mean[-1]
+    for (case, name, what), one in curves.items():
+        if what == "seconds" and len(one.places):
+            size, seconds, error = one.places[-1], one.mean[-1], curves[case, name, "error"].mean[-1]
             line = f"{case}, {name}: n={size:,} in {seconds:.3g} s, relative error {error:.2g}"
-            if size in slow and name != EXACT_MODE:
-                line += f"; {EXACT_MODE} takes {slow[size] / seconds:.3g} times as long"
+            exact = curves.get((case, EXACT_MODE, "seconds"))
+            if exact and size in exact.places and name != EXACT_MODE:
+                times = exact.mean[exact.places == size].item() / seconds
+                line += f"; {EXACT_MODE} takes {times:.3g} times as long"
             lines.append(line)
     return lines
