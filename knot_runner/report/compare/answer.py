@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knot_runner.report.compare.best import HalfSelection, Keys, choose, searched, selection_line, selection_rule
+from knot_runner.report.compare.best import HalfSelection, Keys, apart, choose, searched, selection_line, selection_rule
 from knot_runner.report.compare.files import Column, MeanEstimate, Sheet, mean_estimate
 from knot_runner.report.compare.measures import digits, direction, is_share, known_measures, measure_title, measures_of
 from knot_runner.report.compare.notes import doubtful, lines_on
 from knot_runner.report.compare.settings import (
     SEED,
     Filter,
-    apart,
     resolve_key,
     row_numbers,
     select_runs,

@@ -12,7 +12,7 @@ import numpy as np
 
 from knot_runner.metrics import METRICS, measure_all
 from knot_runner.report.compare.measures import Direction, direction, measure_title, resolve_measure
-from knot_runner.report.compare.settings import SEED, apart, is_inside, row_numbers, telling
+from knot_runner.report.compare.settings import SEED, row_numbers, telling
 from knot_runner.report.frame import RunSet
 from knot_runner.report.run_folders import PREDICTIONS, Run, predictions
 from knot_runner.util.errors import UserError
@@ -79,7 +79,7 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     if SEED in over:
         raise UserError("--over=seed: means are over seeds; --over=KEY, another setting, would be right")
     if over:
-        inside = [key for key in differing if key not in over and is_inside(key, over)]
+        inside = [key for key in differing if key not in over and _is_inside(key, over)]
         over = tuple(dict.fromkeys((*over, *telling(differing, [*over, *inside], kept=over))))
     else:
         over = apart(differing, by or ())
@@ -88,6 +88,18 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
     if set(over) & set(rows) or candidates == row_numbers(runs.settings, rows).nunique():
         raise UserError("--over: in no row is there more than one value of it to select from")
     return rows, over
+
+
+def apart(differing: pd.DataFrame, less: Sequence[str] = ()) -> Keys:
+    """The few settings that tell runs apart, of those ``differing``; not the seed, not ``less``, nor what ``less``
+    names as a whole."""
+    keys = [key for key in differing if key != SEED and key not in less and not _is_inside(key, less)]
+    return tuple(telling(differing, keys))
+
+
+def _is_inside(key: str, names: Sequence[str]) -> bool:
+    """Whether ``key`` belongs to a choice that one of ``names`` is the name of, as ``method.mu`` to ``method.name``."""
+    return key.startswith(tuple(name.removesuffix("name") for name in names if name.endswith(".name")))
 
 
 def choose(runs: RunSet, row: pd.Series, rule: Rule) -> Choices:

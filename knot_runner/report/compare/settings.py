@@ -171,18 +171,6 @@ def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = K
     return chosen
 
 
-def apart(differing: pd.DataFrame, less: Sequence[str] = ()) -> tuple[str, ...]:
-    """The few settings that tell runs apart, of those ``differing``; not the seed, not ``less``, nor what ``less``
-    names as a whole."""
-    keys = [key for key in differing if key != SEED and key not in less and not is_inside(key, less)]
-    return tuple(telling(differing, keys))
-
-
-def is_inside(key: str, names: Sequence[str]) -> bool:
-    """Whether ``key`` belongs to a choice that one of ``names`` is the name of, as ``method.mu`` to ``method.name``."""
-    return key.startswith(tuple(name.removesuffix("name") for name in names if name.endswith(".name")))
-
-
 def row_numbers(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
     """The table row of each run, from 0: runs that agree in all ``keys`` share one; rows in order of their values."""
     import pandas as pd
