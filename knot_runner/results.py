@@ -26,7 +26,7 @@ Scores = dict[str, dict[str, Any]]
 
 
 @dataclass(kw_only=True)
-class Result:
+class RunResult:
     """What every result says, whatever the kind of run; what is absent was not said by the version that wrote it."""
 
     status: Literal["done", "diverged"]
@@ -88,7 +88,7 @@ class KeptEpoch:
 
 
 @dataclass(kw_only=True)
-class DistillationResult(Result):
+class DistillationResult(RunResult):
     """KNOT, or its teachers alone. ``before``: the global model before distillation; ``teachers``: each on its own
     test set; ``bias``: B_k by teacher [C]."""
 
@@ -142,7 +142,7 @@ class ClusterFacts:
 
 
 @dataclass(kw_only=True)
-class FederatedResult(Result):
+class FederatedResult(RunResult):
     """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met."""
 
     metrics: Scores
@@ -171,7 +171,7 @@ class FederatedResult(Result):
 
 
 @dataclass(kw_only=True)
-class ProbeResult(Result):
+class ProbeResult(RunResult):
     """A temperature probe; its arrays are in ``probe.safetensors``."""
 
     temperatures: list[Amount]
@@ -193,7 +193,7 @@ class DistanceSeconds:
 
 
 @dataclass(kw_only=True)
-class DistanceResult(Result):
+class DistanceResult(RunResult):
     """One federated Wasserstein distance after K ``iterations``, beside the exact one and the closed form. ``sums``,
     ``values``, ``support`` [K]: of every iteration; ``server_only`` [K], or [] with random t."""
 
@@ -228,7 +228,7 @@ class MatrixSeconds:
 
 
 @dataclass(kw_only=True)
-class MatrixResult(Result):
+class MatrixResult(RunResult):
     """Squared distances [N, N] between N data sets or clients: symmetric, with a zero diagonal."""
 
     names: list[str]
@@ -261,7 +261,7 @@ class CoresetSeconds:
 
 
 @dataclass(kw_only=True)
-class _Coresets(Result):
+class _Coresets(RunResult):
     labels: ClassNames
     points: Number
     clients: Number
@@ -302,7 +302,7 @@ class KnnResult(_Coresets):
 
 
 #: Kind of run -> what its result must be; a plug-in's family answers for its own.
-RESULTS: dict[str, type[Result]] = {
+RESULTS: dict[str, type[RunResult]] = {
     "distillation": DistillationResult,
     "federated": FederatedResult,
     "probe": ProbeResult,
@@ -327,9 +327,9 @@ def kind_problem(result: dict[str, Any]) -> str:
 
     A diverged run has no numbers to check. Keys that this version does not know are left alone.
     """
-    cls = RESULTS.get(result.get("kind", "distillation"), Result)
+    cls = RESULTS.get(result.get("kind", "distillation"), RunResult)
     if result["status"] == "diverged":
-        cls = Result
+        cls = RunResult
     names = {field.name for field in dataclasses.fields(cls)}
     try:
         build(cls, {key: value for key, value in result.items() if key in names}, "")

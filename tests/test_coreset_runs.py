@@ -19,7 +19,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.pipelines import coreset, coreset_knn
 from knot_runner.pipelines.context import RunContext
 from knot_runner.report.records.run_summary import summary_table
-from knot_runner.single_run import run
+from knot_runner.pipelines.single_run import complete_run
 from tests.forked import Forked, reached
 
 #: Scikit-learn's digits at 8 x 8 on six clients.
@@ -39,7 +39,7 @@ def carried_out(out: Path, overrides: list[str]) -> None:
     """All jobs of ``overrides``, as the command line runs them, without Hydra's launcher, which takes a second each."""
     for job in compose_all([*overrides, f"paths.out={out}"])[0]:
         text = OmegaConf.to_yaml(OmegaConf.create(job.config))
-        result = run(
+        result = complete_run(
             RunContext(job.settings, job.method, job.folder, text, job.run_id, lambda *_: None, lambda _: None)
         )
         Console(width=200).print(summary_table(result))

@@ -15,7 +15,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.records import read_result
 from knot_runner.report.compare.answer import Question, compare_runs
 from knot_runner.report.run_folders import load_runs
-from tests.tasks.images.conftest import write_idx
+from tests.data.images.conftest import write_idx
 
 RUN = [
     "task=mnist", "task.source=local", "task.shape=[1,28,28]", "partition=iid", "partition.clients=2",

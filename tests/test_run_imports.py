@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from knot_runner.util.processes import prepared
-from tests.tasks.images.conftest import write_leaf
+from tests.data.images.conftest import write_leaf
 
 SCRIPT = """
 import sys

@@ -97,7 +97,7 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from knot_runner.pipelines.context import RunContext, Services  # torch: only now, and not for a mistyped key
-        from knot_runner.single_run import complete_run
+        from knot_runner.pipelines.single_run import complete_run
 
         with Live(console) as live:
             text = as_yaml(job.config)

@@ -75,7 +75,7 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
     """
     from knot_runner.composing.job import ComposedJob, as_yaml
     from knot_runner.pipelines.context import RunContext
-    from knot_runner.single_run import complete_run
+    from knot_runner.pipelines.single_run import complete_run
     from knot_runner.util.files import require_writable
 
     jobs = [overrides] if isinstance(overrides, ComposedJob) else compose(overrides)

@@ -15,7 +15,10 @@ import knot_runner
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 #: What of the package cannot change a number: what composes and starts runs, and what shows them. Settings are in the
 #: run id, so conf/ (which a wheel carries inside the package) does not count either.
-NOT_COUNTED = {"__main__", "cli", "composing", "sweeps", "estimate", "conf", "report", "provenance", "engine/tracker"}
+NOT_COUNTED = {
+    *("__init__", "__main__", "cli", "composing", "conf", "report", "provenance"),
+    *("sweeps", "estimate", "engine/tracker"),
+}
 UNKNOWN = "made before code versions were recorded"
 
 
