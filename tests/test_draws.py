@@ -23,8 +23,8 @@ from knot_runner.engine.seeds import generator, keyed, seeded
 from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.pipelines import coreset, distance
 from knot_runner.transport.otdd.draws import draw_times, first_points
+from tests.data.images.deals import balanced, images
 from tests.methods.federated.conftest import make_world, settings
-from tests.tasks.images.deals import balanced, images
 
 WORLD = make_world([5])
 LABELS = np.repeat(np.arange(4), 25)

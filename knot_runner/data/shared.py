@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakValueDictionary
 
 from knot_runner.config.settings import ImageTaskSettings, TaskSettings
@@ -15,8 +15,6 @@ from knot_runner.config.strict import digest
 from knot_runner.data.images.load import load_images
 from knot_runner.data.load import load_task
 from knot_runner.data.tasks import ImageTask, TextTask
-
-AnyTask = TypeVar("AnyTask", TextTask, ImageTask)
 
 
 class SharedTasks:
@@ -41,7 +39,7 @@ class SharedTasks:
         """:func:`load_task`, or what it returned before."""
         return self._get(load_task, settings, data_root)
 
-    def _get(self, load: Callable[[Any, Path | None], AnyTask], settings: Any, data_root: Path | None) -> AnyTask:
+    def _get(self, load: Callable[[Any, Path | None], Any], settings: Any, data_root: Path | None) -> Any:
         key = digest([load.__name__, dataclasses.asdict(settings), str(data_root)], 64)
         with self._lock:
             loading = self._loading[key]

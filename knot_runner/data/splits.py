@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, Self, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,18 +11,7 @@ from knot_runner.config.settings import Role, SplitFile
 from knot_runner.data.tasks import TEXT_SPLITS, Examples, Images
 from knot_runner.util.errors import UserError, nearest
 
-
-class Labelled(Protocol):
-    """Rows with one label each: texts or images."""
-
-    labels: np.ndarray
-
-    def __len__(self) -> int: ...
-
-    def take(self, rows: np.ndarray) -> Self: ...
-
-
-Rows = TypeVar("Rows", bound=Labelled)
+Rows = TypeVar("Rows", Examples, Images)
 HalfSplits = Callable[[Examples, float], tuple[Examples, Examples]]
 
 #: what the files of one data set may be: a pool, or train with a held-out part, or with valid and test

@@ -51,8 +51,9 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
         notes.append(f"{settings.name}: the training images are of {present} of the {len(classes)} classes")
     images, names = same_dtype(train, test), (parts.user_names, parts.file_names)
     files = folder.files if folder else []
-    statistics = (settings.mean, settings.std)
-    return ImageTask(settings.name, classes, coordinates, *images, *statistics, settings.source, *names, notes, files)
+    return ImageTask(
+        settings.name, classes, coordinates, *images, settings.mean, settings.std, settings.source, *names, notes, files
+    )
 
 
 def _embedded(settings: ImageTaskSettings) -> ImageParts:

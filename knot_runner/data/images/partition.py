@@ -42,10 +42,10 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     if kind not in PARTITIONS:
         raise UserError(f"partition.kind: no partition {kind!r}{nearest(kind, PARTITIONS)}")
     # before tables of clients are made; natural takes the clients there are, and manual gives images twice
-    if not isinstance(settings, Natural | Manual | Centralised) and settings.clients > images:
+    clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "clients", 1)
+    if clients > images:
         raise UserError(
-            f"partition.clients: {settings.clients} are more than the {images} training images; "
-            "fewer clients would help"
+            f"partition.clients: {clients} are more than the {images} training images; fewer clients would help"
         )
     partition = PARTITIONS[kind](settings, task, _random(seed, kind))
     sizes = [len(rows) for rows in partition.train]
@@ -237,8 +237,8 @@ def _take_in_turn(images: Images, labels: np.ndarray, counts: np.ndarray, rng: n
     return rows
 
 
-#: ``partition.kind`` -> (settings, task, random numbers) -> partition. Plug-ins may add theirs, which get
-#: ``OwnPartition`` settings.
+#: ``partition.kind`` -> (settings, task, random numbers) -> partition. Plug-ins may add theirs, and their settings to
+#: ``PARTITION_SETTINGS``.
 PARTITIONS: dict[str, Callable[[Any, ImageTask, np.random.Generator], Partition]] = {
     "natural": _natural,
     "iid": _iid,

@@ -45,8 +45,9 @@ def load_image_sets(settings: ImageSetsSettings, data_root: Path | None) -> tupl
         raise UserError(f"task.sets: {len(sets)} of the {len(settings.sets)} data sets are left; two are the least")
     images, classes, rows = _concatenate(sets)
     nothing = np.empty(0, np.int64)
-    parts, statistics = (images, images.take(nothing)), (settings.mean, settings.std)
-    task = ImageTask(settings.name, classes, None, *parts, *statistics, settings.source, files=list(files.values()))
+    statistics, test = (settings.mean, settings.std), images.take(nothing)
+    read = list(files.values())
+    task = ImageTask(settings.name, classes, None, images, test, *statistics, settings.source, files=read)
     return task, Partition([name for name, _, _ in sets], rows, [nothing] * len(sets), notes)
 
 

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from knot_runner.config.settings import ImageTaskSettings, build
-from tests.tasks.images.presets import task_config
+from tests.data.images.presets import task_config
 
 
 def write_idx(path: Path, array: np.ndarray) -> Path:

@@ -12,7 +12,7 @@ import pytest
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.images import load_images
 from knot_runner.util.errors import UserError
-from tests.tasks.images.presets import PRESETS, task_config
+from tests.data.images.presets import PRESETS, task_config
 
 NAMES = ("femnist", "cifar10", "cifar100", "mnist", "kmnist", "fashionmnist", "usps")
 

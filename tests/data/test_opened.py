@@ -10,7 +10,7 @@ import pytest
 from knot_runner.config.settings import TaskSettings
 from knot_runner.data import load_task
 from knot_runner.provenance import Opened, fingerprints
-from tests.tasks import opens
+from tests.data import opens
 
 
 @pytest.fixture

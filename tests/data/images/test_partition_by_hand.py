@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from knot_runner.config.settings import Centralised, Dirichlet, DirichletClients, Iid, Manual, Pairs, Shards
 from knot_runner.data.images import make_partition
-from tests.tasks.images.deals import balanced, counts, images, natural, task
+from tests.data.images.deals import balanced, counts, images, natural, task
 
 
 def test_centralised_and_iid_by_hand() -> None:

@@ -13,7 +13,7 @@ from knot_runner.data import load_task, shared
 from knot_runner.data.images import load_images
 from knot_runner.data.shared import SharedTasks
 from knot_runner.pipelines.context import RunContext, Services
-from knot_runner.single_run import complete_run
+from knot_runner.pipelines.single_run import complete_run
 from knot_runner.util.errors import UserError
 from tests.tiny import TINY, TINY_IMAGES
 
@@ -134,6 +134,8 @@ def test_a_run_leaves_its_task_as_it_was(overrides, tmp_path):
     before = _content(task)
     said = []
     means = Services(images=tasks.images, texts=tasks.texts)
-    complete_run(RunContext(one.settings, one.method, tmp_path / "run", "", "id", lambda *event: None, said.append, means))
+    complete_run(
+        RunContext(one.settings, one.method, tmp_path / "run", "", "id", lambda *event: None, said.append, means)
+    )
     assert get(one.settings.task, None) is task and _content(task) == before
     assert set(task.notes) <= set(said)

@@ -25,7 +25,7 @@ from knot_runner.config.settings import (
 )
 from knot_runner.data.images import ImageTask, make_partition
 from knot_runner.util.errors import UserError
-from tests.tasks.images.deals import CONF, balanced, counts, images, natural, task
+from tests.data.images.deals import CONF, balanced, counts, images, natural, task
 
 
 def test_the_public_codes_cifar10_partition() -> None:

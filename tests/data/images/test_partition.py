@@ -31,7 +31,7 @@ from knot_runner.config.settings import (
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.images.partition import PARTITIONS
 from knot_runner.util.errors import UserError
-from tests.tasks.images.deals import CONF, balanced, counts, images, same, task
+from tests.data.images.deals import CONF, balanced, counts, images, same, task
 
 CLASSES = 5
 SETTINGS = st.one_of(

@@ -14,8 +14,8 @@ from knot_runner.config.settings import ImageSetsSettings, build
 from knot_runner.data.images import load_images
 from knot_runner.data.images.sets import load_image_sets
 from knot_runner.provenance.fingerprints import Opened
-from tests.tasks import opens
-from tests.tasks.images.presets import task_config
+from tests.data import opens
+from tests.data.images.presets import task_config
 
 GREY = np.arange(20, dtype=np.uint8).repeat(28 * 28).reshape(20, 28, 28)
 LABELS = np.arange(20, dtype=np.uint8) % 2
