@@ -14,12 +14,12 @@ from knot_runner.data import load_task
 from knot_runner.engine.store import Store
 from knot_runner.estimate import whole
 from knot_runner.estimate.child import Sample, Seen
-from knot_runner.estimate.lines import disk_space, peak_memory
+from knot_runner.estimate.lines import disk_space, in_turn, kind_rows, peak_memory
 from knot_runner.estimate.pieces import EVALUATION, WORKERS, Cost, Piece, in_family
 from knot_runner.estimate.texts import Planner, PlanStore, kind_times, plan_and_time
 from knot_runner.estimate.timed import costs_of, stage_seconds
 from knot_runner.pipelines.context import RunContext
-from knot_runner.single_run import complete_run
+from knot_runner.pipelines.single_run import complete_run
 from tests.tiny import TINY
 
 
@@ -141,21 +141,40 @@ def test_recorded_times_are_preferred_and_memory_is_that_of_full_batches(tmp_pat
     assert peak_memory(made.loads[0], made.costs) == 3 * 100 and disk_space(made.loads, made.costs) == 7
 
 
-def steps(began, title, each, count, end=None, epoch="epoch 1"):
-    """Reports of ``count`` steps from the moment ``began`` on; with ``end`` of its end."""
-    found = [(began + each * done, title, done, count, epoch) for done in range(1, count + 1)]
-    return found + [(end, title, 1, 1, "done")] * (end is not None)
+def test_sums_do_without_an_evaluation_that_was_not_reached_and_say_so(tmp_path, monkeypatch):
+    (job,) = text_jobs(tmp_path / "out")
+    pieces = [Piece("s", "student", "s", "student", 3), Piece("evaluations", "evaluation", "e", EVALUATION, 9)]
+    told = [(1.0, "ready"), (2.0, "pieces", pieces), (2.0, "cost", "student", Cost(0.0, 2.0))]
+    monkeypatch.setattr(whole, "watch", lambda *_: Seen(0.0, told))
+    made = whole.estimate_sweep([job], [], 30.0)
+    assert in_turn(made.known, made.costs) == 6.0 and made.untimed == {"sa evaluation": "no time was left"}
+    assert ("sa evaluation", "1", "0.0 s", "0.0 s", "not timed") in kind_rows(made)
+    told.pop()
+    made = whole.estimate_sweep([job], [], 30.0)
+    assert not made.known and set(made.untimed) == {"sa student", "sa evaluation"}
+
+
+def trained(began, title, each, end):
+    """Reports of a training of two epochs of two steps, of ``each`` seconds, and as much again between the epochs."""
+    moments = [began + each * step for step in (1, 2, 4, 5)]
+    steps = [(at, title, done, 4, f"epoch {1 + done // 3}") for done, at in enumerate(moments, 1)]
+    return [*steps, (end, title, 1, 1, "done")]
+
+
+def predicted(began, title, seconds):
+    """Reports of a prediction of one batch."""
+    return [(began + seconds, title, 1, 1, ""), (began + seconds, title, 1, 1, "done")]
 
 
 def test_seconds_of_stages_by_hand():
-    """Reading takes 5 s, which is no stage's; Cell 4 steps of 1 s and a second more, then 2 of 10 steps of Food."""
-    events = [(0.0, "", 0, 1, ""), (5.0, "", 0, 1, ""), *steps(5.0, "local Cell", 1.0, 4, 10.0)]
-    assert stage_seconds(events) == {"local Cell": 5.0}
-    food = steps(10.0, "pretrain Food", 2.0, 10)
-    assert stage_seconds([*events, *food[:4]]) == {"local Cell": 5.0}  # too few
-    assert stage_seconds([*events, *food[:6]]) == {"local Cell": 5.0, "pretrain Food": 20.0}
-    labels = [*steps(10.0, "soft_labels Cell", 0.5, 2, 11.5), *steps(11.5, "soft_labels Cell", 0.5, 1, 12.0)]
-    assert stage_seconds([*events, *labels])["soft_labels Cell"] == 2.0  # of both parts
+    """Reading takes 5 s, which is no stage's; a training begins with 2 s of loading; an epoch takes 3 s."""
+    events = [(0.0, "", 0, 1, ""), (5.0, "", 0, 1, ""), *trained(7.0, "local Cell", 1.0, 13.5)]
+    assert stage_seconds(events) == {"local Cell": (3.0, 1.0)}
+    assert stage_seconds(events[:-1]) == {"local Cell": (3.0, 1.0)}  # its last epoch was seen
+    assert stage_seconds(events[:-2]) == {}
+    labels = [*predicted(13.5, "soft_labels Cell", 1.5), *predicted(15.0, "soft_labels Cell", 0.5)]
+    assert stage_seconds([*events, *labels])["soft_labels Cell"] == (2.0, 0.0)  # of both parts
+    assert stage_seconds([*events, *labels[:-1]])["soft_labels Cell"] == (1.5, 0.0)
 
 
 @given(st.floats(0.001, 3.0), st.integers(1, 60))
@@ -166,10 +185,11 @@ def test_even_work_grows_with_the_texts(tmp_path_factory, each, rows):
     _, stages = planned_once(job, folder)
     at, events = 0.0, [(0.0, "", 0, 1, "")]
     for stage in stages:
-        title = f"{stage.request.stage} {stage.request.party}"
-        events += steps(at, title, 0.0, 1, at + each * min(stage.rows, rows))
+        title, seconds = f"{stage.request.stage} {stage.request.party}", each * min(stage.rows, rows)
+        is_training = hasattr(stage.request, "training")
+        events += trained(at, title, seconds / 3, at + 2 * seconds) if is_training else predicted(at, title, seconds)
         at = events[-1][0]
-    events += [(at + 2.0, "", 0, 1, ""), *steps(at + 2.0, "predictions student", 0.0, 1, at + 2.0 + each * rows)]
+    events += [(at + 2.0, "", 0, 1, ""), *predicted(at + 2.0, "predictions student", each * rows)]
     events.append((events[-1][0] + 3.0, "", 1, 1, "through"))
     costs = costs_of(kind_times(events, stages, rows, rows), {}, rows_of_epochs(stages))
     for stage in stages:
@@ -188,10 +208,11 @@ def test_what_does_not_grow_is_told_from_what_does_by_two_runs(tmp_path):
         return costs_of({kind: (*now, 0.0)}, {kind: (*before, 0.0)}, rows)[kind]
 
     even = cost((128, 15.8), (32, 6.2))
-    assert (even.start, even.unit) == (pytest.approx(3.0), pytest.approx(0.1 * rows[kind]))
-    assert cost((128, 12.8), (32, 30.0)).start == pytest.approx(12.8 * 7 / 8)
-    assert cost((128, 12.8), (32, 0.1)).start == pytest.approx(0.0)
-    assert cost((20, 2.0), (20, 1.0)).start == pytest.approx(0.0)
+    assert even.start == 0 and even.unit == pytest.approx(3.0 + 0.1 * rows[kind])
+    once = costs_of({"bias Cell": (128, 15.8, 1.0)}, {"bias Cell": (32, 6.2, 1.0)}, rows)["bias Cell"]
+    assert (once.start, once.unit) == (pytest.approx(4.0), pytest.approx(0.1))
+    assert cost((128, 12.8), (32, 30.0)).unit == pytest.approx(12.8 * 7 / 8 + 0.1 / 8 * rows[kind])
+    assert cost((128, 12.8), (32, 0.1)).unit == cost((128, 12.8), (128, 1.0)).unit == pytest.approx(0.1 * rows[kind])
 
 
 def rows_of_epochs(stages):

@@ -133,7 +133,7 @@ def _end(process: multiprocessing.process.BaseProcess) -> None:
 def run_apart(step: str, settings: Settings, hp: Any, folder: Path, report: Callable[..., None], means: Any) -> Any:
     """``run`` or ``inspect`` (the ``step``) of the pipeline of ``settings``, with ``folder`` for ``paths.out``."""
     from knot_runner.pipelines.context import RunContext, Services
-    from knot_runner.single_run import pipeline_function
+    from knot_runner.pipelines.single_run import pipeline_function
 
     paths = dataclasses.replace(settings.paths, out=str(folder))
     own = dataclasses.replace(settings, paths=paths, tracker=TrackerSettings("none"))

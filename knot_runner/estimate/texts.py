@@ -36,7 +36,7 @@ from knot_runner.util.errors import UserError
 #: What a worker process imports before its first step, and the first step otherwise: seconds.
 PRELOADED_MODULES = ("torch._dynamo", "transformers.models.bert.modeling_bert")
 #: Texts of a split in the first short run, and how many times as many each further one has.
-FIRST_ROWS, GROWTH = 8, 8
+FIRST_ROWS, GROWTH = 64, 8
 #: stage of a request -> what it is called where jobs share it
 SHARED = {
     "local": "local models",
@@ -180,7 +180,7 @@ class _Announcing(Executor):
 def _time(
     tell: Tell, folder: Path, chosen: list[tuple[ComposedJob, list[PlannedStage]]], task: TextTask, until: float
 ) -> None:
-    """Tell costs from runs on ever more texts, as soon as two of them show what grows; each replaces the one before."""
+    """Tell costs from runs on ever more texts, each of which replaces what was told before."""
     seen: dict[str, dict[str, KindTime]] = {}
     most = max(len(examples) for data in task.datasets.values() for examples in data.splits.values())
     trainings = [stage for _, stages in chosen for stage in stages if isinstance(stage.request, Train)]
@@ -192,11 +192,8 @@ def _time(
         for job, stages in chosen:
             events = short_run(job, part, rows, out, until)
             found = kind_times(events, stages, rows, rows_of_tests(part))
-            if job.run_id in seen or rows >= most:
-                for kind, cost in costs_of(found, seen.get(job.run_id, {}), epochs).items():
-                    tell("cost", kind, cost)
-            elif EVALUATION in found:  # it comes last, and takes least: better this than not to know the whole
-                tell("cost", EVALUATION, Cost(sum(found[EVALUATION][1:]), 0.0))
+            for kind, cost in costs_of(found, seen.get(job.run_id, {}), epochs).items():
+                tell("cost", kind, cost)
             seen[job.run_id] = found
         tell("model", max((file.stat().st_size for file in out.glob("artefacts/local/*/*.safetensors")), default=0))
         if rows >= min(batch, most) and events[-1][4] == THROUGH:
@@ -208,7 +205,7 @@ def _time(
 
 
 def short_run(job: ComposedJob, part: TextTask, rows: int, out: Path, until: float) -> list[ProgressEvent]:
-    """What the job's own pipeline reports of a run in ``out`` on ``part`` of the texts, one epoch a stage, in one
+    """What the job's own pipeline reports of a run in ``out`` on ``part`` of the texts, two epochs a stage, in one
     process, as far as it comes until the moment ``until``."""
     events: list[ProgressEvent] = []
 
@@ -219,8 +216,8 @@ def short_run(job: ComposedJob, part: TextTask, rows: int, out: Path, until: flo
 
     training, hardware = job.settings.training, dataclasses.replace(job.settings.hardware, workers=1)
     stages = {name: stage for name, stage in vars(training).items() if isinstance(stage, StageSettings)}
-    once = {name: dataclasses.replace(stage, epochs=1) for name, stage in stages.items()}
-    settings = dataclasses.replace(job.settings, hardware=hardware, training=dataclasses.replace(training, **once))
+    twice = {name: dataclasses.replace(stage, epochs=2) for name, stage in stages.items()}
+    settings = dataclasses.replace(job.settings, hardware=hardware, training=dataclasses.replace(training, **twice))
     bias = dataclasses.replace(job.method.bias, texts=min(job.method.bias.texts, rows))
     means = Services(texts=lambda *_: part, executor=_Announcing)
     with contextlib.suppress(_TimeIsUpError, UserError):  # few texts may be too few: it is no mistake of the user's
@@ -259,9 +256,10 @@ def kind_times(events: list[ProgressEvent], stages: list[PlannedStage], rows: in
     for stage in stages:
         title = request_title(stage.request)
         if title in seconds:
-            found[stage.piece.kind] = (statistics.mean(texts[title]), seconds[title] / len(texts[title]), 0.0)
+            work, around = (part / len(texts[title]) for part in seconds[title])
+            found[stage.piece.kind] = (statistics.mean(texts[title]), work, around)
     if events[-1][4] == THROUGH:
-        growing = sum(one for title, one in seconds.items() if title.startswith("predictions "))
-        planned = sum(one for title, one in seconds.items() if title in texts)
-        found[EVALUATION] = (tests, growing, events[-1][0] - events[0][0] - planned - growing)
+        predicted = sum(work for title, (work, _) in seconds.items() if title.startswith("predictions "))
+        after = max((at for at, title, *_ in events if title in texts), default=events[0][0])
+        found[EVALUATION] = (tests, predicted, events[-1][0] - after - predicted)
     return found

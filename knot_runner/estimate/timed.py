@@ -131,33 +131,39 @@ def _per_step(steps: list[ChildMessage]) -> float:
 # ------------------------------------------------------------------------------------------------------------- texts
 
 
-def stage_seconds(events: list[ProgressEvent]) -> dict[str, float]:
-    """Title -> seconds, from the event before its first to its last ("done"); of a stage that was cut off after half of
-    its steps or more, what all of them would take."""
-    found: dict[str, float] = {}
-    seconds = 0.0
-    for before, (at, title, _, _, text) in pairwise(events):
+def stage_seconds(events: list[ProgressEvent]) -> dict[str, tuple[float, float]]:
+    """Title -> seconds of the work, and those around it.
+
+    Of a training of two epochs the work is the second: from its half to its last step, with what lies between epochs.
+    Of a prediction it is all, from the event before its first to its last ("done").
+    """
+    found: dict[str, tuple[float, float]] = {}
+    seconds, half = 0.0, 0.0
+    for before, (at, title, done, total, text) in pairwise(events):
         seconds = seconds + at - before[0] if title else 0.0
-        if text == "done":
-            found[title] = found.get(title, 0.0) + seconds
+        if text.startswith("epoch"):
+            half = at if 2 * done == total else half
+            if done == total:
+                found[title] = (at - half, max(0.0, seconds - 2 * (at - half)))
+        elif text == "done":
+            if not before[4].startswith("epoch"):
+                found[title] = (found.get(title, (0.0, 0.0))[0] + seconds, 0.0)
             seconds = 0.0
-    _, title, done, total, text = events[-1]
-    if title and text != "done" and 2 * done >= total:
-        found.setdefault(title, seconds * total / done)
     return found
 
 
 def costs_of(now: dict[str, KindTime], before: dict[str, KindTime], rows: dict[str, int]) -> dict[str, Cost]:
     """Kind -> its cost: a run on fewer texts, ``before``, tells what does not grow with the texts from what does.
 
-    ``rows``: texts of a unit (an epoch), else 1.
+    ``rows``: texts of an epoch, of trainings.
     """
     found = {}
     for kind, (texts, seconds, rest) in now.items():
         each, (fewer, less, _) = seconds / max(1, texts), before.get(kind, (0, 0.0, 0.0))
         if texts > fewer:
             each = min(each, max(each * LEAST_GROWTH, (seconds - less) / (texts - fewer)))
-        found[kind] = Cost(rest + seconds - each * texts, each * rows.get(kind, 1))
+        fixed = seconds - each * texts
+        found[kind] = Cost(rest, each * rows[kind] + fixed) if kind in rows else Cost(rest + fixed, each)
     return found
 
 

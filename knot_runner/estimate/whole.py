@@ -15,6 +15,7 @@ from knot_runner.config.strict import digest
 from knot_runner.estimate.child import Seen, Tell, watch
 from knot_runner.estimate.pieces import (
     DATA_SETS_KIND,
+    EVALUATION,
     TEACHER,
     TRAININGS,
     WORKERS,
@@ -164,6 +165,8 @@ def _ask_family(
     for piece in (piece for load in loads for piece in load.pieces):
         if not piece.there and piece.kind not in made.costs:
             made.untimed[piece.name] = seen.broken or "no time was left"
+    # it comes last and takes least: the sums do without it, and say so, where all else is known
+    made.costs.setdefault(f"{prefix}{EVALUATION}", Cost(0.0, 0.0, source="not timed"))
     if len(loads) < len(jobs):
         made.untimed[f"{task} texts"] = seen.broken or seen.problem or f"they were not read in {most:.0f} s"
 
