@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from knot_runner.composing.commands import compose_all
 
 from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.data.images.load import IMAGE_READERS
 from knot_runner.data.images.partition import PARTITIONS
