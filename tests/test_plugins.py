@@ -66,3 +66,12 @@ def test_a_family_of_ones_own_runs_is_shown_and_found_again(tmp_path, capsys):
     assert "are of the most frequent class" in capsys.readouterr().out
     before = path.stat().st_mtime_ns
     assert main([*own, "model.hidden=[9]"]) == 0 and path.stat().st_mtime_ns == before  # it reads no model
+
+
+def test_ls_lists_what_the_examples_bring(capsys):
+    names = ["own_metric", "own_family", "own_figure", "own_partition", "own_reader"]
+    assert main(["ls", f"plugins=[{','.join(str(EXAMPLES / f'{name}.py') for name in names)}]"]) == 0
+    shown = capsys.readouterr().out.partition("from plugins")[2].split()
+    assert "metric=balanced_accuracy" in shown and "method.algorithm=majority" in shown
+    for key in ("report.kind", "partition.kind", "local.format"):
+        assert any(word.startswith(f"{key}=") for word in shown), key

@@ -52,23 +52,34 @@ def _described(path: Path, folder: str | None) -> str:
 
 
 def _added(plugins: list[str]) -> list[tuple[str, str]]:
-    """What the plug-ins add to the tables of methods, losses and weightings."""
+    """What the plug-ins add to the tables that a plug-in may add to, as one would type or write it."""
     from knot_runner.config.plugins import load_plugins
+    from knot_runner.config.settings.families import METHOD_SETTINGS
+    from knot_runner.data.images.load import IMAGE_READERS
+    from knot_runner.data.images.partition import PARTITIONS
+    from knot_runner.data.readers import TEXT_READERS
     from knot_runner.methods import METHODS
     from knot_runner.methods.federated import FEDERATED
     from knot_runner.methods.losses import LOSSES
     from knot_runner.methods.weighting import WEIGHTINGS
+    from knot_runner.metrics import METRICS
+    from knot_runner.report.figures.registry import FIGURES
 
-    tables: dict[str, dict] = {
-        "method.algorithm": METHODS | FEDERATED,
-        "method.loss.name": LOSSES,
-        "method.weighting": WEIGHTINGS,
-    }
-    before = {key: set(table) for key, table in tables.items()}
+    tables: list[tuple[str, dict]] = [
+        *(("method.algorithm", table) for table in (METHOD_SETTINGS, METHODS, FEDERATED)),
+        ("method.loss.name", LOSSES),
+        ("method.weighting", WEIGHTINGS),
+        ("metric", METRICS),
+        ("report.kind", FIGURES),
+        ("partition.kind", PARTITIONS),
+        *(("local.format", table) for table in (TEXT_READERS, IMAGE_READERS)),
+    ]
+    before = [set(table) for _, table in tables]
     load_plugins(plugins)
-    tables["method.algorithm"] = METHODS | FEDERATED
-    new = [(f"{key}={name}", "") for key, table in tables.items() for name in table if name not in before[key]]
-    return new or [(", ".join(plugins), "adds no method, loss or weighting")]
+    new = []
+    for (key, table), names in zip(tables, before, strict=True):
+        new += [(f"{key}={name}", "") for name in table if name not in names]
+    return new or [(", ".join(plugins), "adds nothing to the tables of methods, losses, metrics, figures, ...")]
 
 
 def _print(group: str, choices: list[tuple[str, str]]) -> None:

@@ -179,7 +179,11 @@ def _columns(table: dict[str, Any] | None, runs: list[Run]) -> tuple[str, ...]:
 
 
 def _roles(runs: list[Run]) -> dict[str, str]:
-    return {name: facts.get("role", "") for run in finished(runs) for name, facts in run.result["datasets"].items()}
+    roles = {}
+    for run in finished(runs):
+        for name, facts in run.result["datasets"].items():
+            roles[name] = facts.get("role", "") if isinstance(facts, dict) else ""  # of images: counts, no parties
+    return roles
 
 
 def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> ColumnGroup:
