@@ -34,8 +34,8 @@ from knot_runner.util.errors import UserError
 MIN_SECONDS = 2.0
 #: How much more than its share of the time a kind may take before it is given up, as long as there is any.
 _GRACE_SECONDS = 2.0
-#: What of its share a process on texts plans with: the last step it looks at may be slow.
-PLANNING_SHARE = 0.85
+#: What of its share a process on texts uses: the last step it looks at may be slow.
+TEXTS_SHARE = 0.95
 
 
 @dataclass
@@ -150,7 +150,7 @@ def _ask_family(
         made.unplanned += len(jobs)
         return
     known = {kind.removeprefix(prefix): cost for kind, cost in recorded.items() if kind.startswith(prefix)}
-    most, until = min(left, _GRACE_SECONDS * left / rest), time.monotonic() + PLANNING_SHARE * left / rest
+    most, until = min(left, _GRACE_SECONDS * left / rest), time.monotonic() + TEXTS_SHARE * left / rest
     seen = watch(_plan_and_time, (jobs, set(known), until), most)
     if seen.problem:
         made.stops(seen.problem)
