@@ -26,7 +26,6 @@ _PLACES = {
     **dict.fromkeys(("Client", "Measure", "distance_between"), "knot_runner.transport.federated"),
     "UserError": "knot_runner.util.errors",
 }
-__all__ = ["__version__", *_PLACES]
 
 if TYPE_CHECKING:
     from knot_runner.cli.python import FinishedRun, RunSelection, claims, compare, compose, run, runs, sweep, table
@@ -38,6 +37,34 @@ if TYPE_CHECKING:
     from knot_runner.report.figures.registry import FIGURES
     from knot_runner.transport.federated import Client, Measure, distance_between
     from knot_runner.util.errors import UserError
+
+__all__ = [
+    "FEDERATED",
+    "FIGURES",
+    "LOSSES",
+    "METRICS",
+    "WEIGHTINGS",
+    "Client",
+    "Family",
+    "FederatedMethod",
+    "FinishedRun",
+    "Loss",
+    "Measure",
+    "Metric",
+    "RunSelection",
+    "TestSet",
+    "UserError",
+    "__version__",
+    "claims",
+    "compare",
+    "compose",
+    "distance_between",
+    "register",
+    "run",
+    "runs",
+    "sweep",
+    "table",
+]
 
 
 def __getattr__(name: str) -> Any:

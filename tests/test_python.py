@@ -61,6 +61,7 @@ def test_several_runs_are_for_sweep_and_mistakes_are_the_same_line(tmp_path):
 
 
 def test_public_names_are_there():
+    assert set(kr.__all__) == {"__version__", *kr._PLACES}
     for name in kr.__all__:
         assert getattr(kr, name) is not None and name in dir(kr)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

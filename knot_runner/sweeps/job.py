@@ -17,8 +17,8 @@ from typing import Any, TextIO
 from knot_runner.composing.job import as_yaml, run_folder
 from knot_runner.config.settings import Settings, build_run, run_id
 from knot_runner.pipelines.context import RunContext, Services
-from knot_runner.records import lock_of
 from knot_runner.pipelines.single_run import finished_result, run_locked
+from knot_runner.records import lock_of
 from knot_runner.sweeps.devices import leased
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import EXIT, JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
