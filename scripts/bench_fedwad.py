@@ -40,8 +40,8 @@ OPTIONS = OtddSettings(
 )
 #: what a profile of one worker is summed up into: line -> (file, functions), own time of each and all it calls in numpy
 STAGES = {
-    "products, copies": ("course.py", ("_scores", "_approach", "_meet", "_move", "_values", "_first")),
-    "network simplex": ("few_sources.py", ("_simplex",)),
+    "products, copies": ("tile_distances.py", ("_scores", "_approach", "_meet", "_move", "_values", "_first")),
+    "network simplex": ("small_support.py", ("_simplex",)),
     "class statistics": ("statistics.py", ("class_table",)),
 }
 
@@ -185,7 +185,7 @@ def _print_stages(workload: Workload, settings: OtddSettings) -> None:
     spent = {(key[0].rpartition("/")[2], key[2]): value for key, value in stats.stats.items()}
     cells = []
     for line, (file, functions) in STAGES.items():
-        cells.append((line, sum(spent[file, name][2 if file == "course.py" else 3] for name in functions)))
-    plans = spent["few_sources.py", "best_plan"][3] - dict(cells)["network simplex"]
+        cells.append((line, sum(spent[file, name][2 if file == "tile_distances.py" else 3] for name in functions)))
+    plans = spent["small_support.py", "best_plan"][3] - dict(cells)["network simplex"]
     cells.append(("heights and checks", plans))
     print("  of one process: " + ", ".join(f"{line} {seconds / stats.total_tt:.0%}" for line, seconds in cells))

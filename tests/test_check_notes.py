@@ -62,9 +62,9 @@ def test_texts_say_the_same(tmp_path: Path, monkeypatch) -> None:
 
     monkeypatch.setattr(distillation, "advance_stages", begin)
     (job,) = compose_all([*RUNS["texts"], f"paths.out={tmp_path}"])[0]
-    errand = distillation.RunContext(job.settings, job.method, tmp_path / "run", "", "x", lambda *_: None, said.append)
+    context = distillation.RunContext(job.settings, job.method, tmp_path / "run", "", "x", lambda *_: None, said.append)
     with pytest.raises(Stop):
-        distillation.run_distillation(errand)
+        distillation.run_distillation(context)
     found = look(RUNS["texts"], tmp_path)
     assert list(found.notes) == said
     assert any("fewer than a batch of 64" in note for note in said)

@@ -212,7 +212,7 @@ def test_real_data_sets(tmp_path, data_root, capsys):
     assert min(result["matrix"][i][j] for i, j in ((0, 1), (0, 2), (1, 2))) > 0
 
 
-def test_a_fake_errand_needs_no_more_than_this(tmp_path):
+def test_a_fake_context_needs_no_more_than_this(tmp_path):
     """What other pipelines (clustered runs) give ``distances``."""
     settings = SimpleNamespace(seed=0, hardware=SimpleNamespace(workers=1))
     seen: list[tuple[str, int, int, str]] = []

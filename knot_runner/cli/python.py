@@ -159,17 +159,19 @@ def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     return _frame_of(claims_csv(judge(references(asked.jobs), asked.spec, asked.command)))
 
 
-def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **flags: str) -> pd.DataFrame:
+def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **flags: str | bool) -> pd.DataFrame:
     """Runs side by side, a row per group: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
 
-    ``flags``: those of ``knot-runner compare`` (by, measure, best, over, select, sort, runs).
+    ``flags``: those of ``knot-runner compare`` (by, measure, best, over, select, sort; ``runs=True``), but export.
     """
     from knot_runner.cli.verbs.compare import answer_of
-    from knot_runner.report.compare.files import sheet_csv
+    from knot_runner.report.compare.files import exact_frame
 
+    if "export" in flags:
+        raise UserError("export: kr.compare returns a pandas frame, which writes itself (frame.to_csv and others)")
     words = filters.split() if isinstance(filters, str) else list(filters)
-    given = [f"--{name}={value}" if value else f"--{name}" for name, value in flags.items()]
-    return _frame_of(sheet_csv(answer_of([*words, *given, f"--out={out}"])))
+    given = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
+    return exact_frame(answer_of([*words, *given, f"--out={out}"]))
 
 
 def _frame_of(csv: str) -> pd.DataFrame:

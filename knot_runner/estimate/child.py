@@ -137,8 +137,8 @@ def run_apart(step: str, settings: Settings, hp: Any, folder: Path, report: Call
 
     paths = dataclasses.replace(settings.paths, out=str(folder))
     own = dataclasses.replace(settings, paths=paths, tracker=TrackerSettings("none"))
-    errand = RunContext(own, hp, folder / "run", "", "apart", report, lambda text: None, means or Services())
-    return pipeline_function(step, hp)(errand)
+    context = RunContext(own, hp, folder / "run", "", "apart", report, lambda text: None, means or Services())
+    return pipeline_function(step, hp)(context)
 
 
 def _serve(work: Callable[..., None], arguments: tuple[Any, ...], folder: str, connection: Connection) -> None:

@@ -56,8 +56,8 @@ def clusters_accuracy(parts: list[LogRow]) -> float:
 
 
 def merged(logs: list[list[LogRow]], clusters: list[Population]) -> list[LogRow]:
-    """The run's rows (as ``report.sound`` knows them) from the rows of each of ``clusters``, which together hold all
-    clients. A cluster that was through earlier keeps its last measures."""
+    """The run's rows (as ``report.records.schema`` knows them) from the rows of each of ``clusters``, which together
+    hold all clients. A cluster that was through earlier keeps its last measures."""
     rows = []
     for round in range(max(map(len, logs))):
         parts = [log[round] if round < len(log) else {**log[-1], **NO_WORK, "seconds": 0.0} for log in logs]

@@ -45,7 +45,7 @@ def evaluate(
     """Write ``predictions``, ``vectors`` and ``probe`` into ``folder`` and return the measures.
 
     Keys: ``metrics`` (after the method; of teachers alone, each on its own test set), ``before`` (the pretrained global
-    model), ``teachers`` (each on its own test set): measure -> data set -> value, see :func:`measures.measure_all`.
+    model), ``teachers`` (each on its own test set): measure -> data set -> value, see :func:`metrics.measure_all`.
     """
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student = _Model("student", federation.server, _ref(state["student"]))

@@ -1,4 +1,4 @@
-"""Measures on resampled test items, against measures.py on explicit resamples, one by one."""
+"""Measures on resampled test items, against metrics.py on explicit resamples, one by one."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Measures of a run on resampled test items, from its stored predictions: exactly as ``measures.py`` defines them.
+"""Measures of a run on resampled test items, from its stored predictions: exactly as ``metrics.py`` defines them.
 
 All runs with the same test labels in the same order meet the same items in each resample: both of a pair, and seeds.
 Data sets are resampled one by one. Accuracy over clients has no predictions in the clients' order: each client's hits

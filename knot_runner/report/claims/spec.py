@@ -23,7 +23,7 @@ NUMBER_KEYS = ("ratio", "above", "below")
 class Claim:
     """What a paper claims, and what decides it.
 
-    ``of`` less ``against`` in ``measure`` (see ``claims_measures``) is expected ``higher`` or ``lower``, by ``by`` at
+    ``of`` less ``against`` in ``measure`` (see ``measures.py``) is expected ``higher`` or ``lower``, by ``by`` at
     least; or to be ``{ratio: r}``: that of ``against`` at least r times that of ``of``. Without ``against``:
     ``{above: x}`` or ``{below: x}``. With ``trend``, a numeric setting: ``rises`` or ``falls`` as it doubles.
     ``where`` limits all of them; settings are dotted, and a list means any of its values. ``dataset``: one, or ALL;

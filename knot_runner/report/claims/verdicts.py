@@ -1,7 +1,7 @@
 """What the records say of a preset's claims: holds, does not hold, or undecided, with what would decide it.
 
 ``judge`` pairs runs by seed, estimates each effect and its interval (``bootstrap``), divides its p-value by the share
-of the error that may be spent at this number of seeds (``claims_looks``), and corrects for the number of claims by
+of the error that may be spent at this number of seeds (``looks.py``), and corrects for the number of claims by
 Holm's method. Together these keep false verdicts, over all claims and however often seeds are added, within 5%. It is
 the one rule for saying that something holds; tables and figures show estimates and intervals only. Effects in rounds
 are ratios, averaged geometrically: a ratio and its inverse then say the same, and no seed with a slow opponent

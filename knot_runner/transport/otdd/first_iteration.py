@@ -19,7 +19,8 @@ class FirstIteration:
     """What one client finds in iteration 1, which begins from the same points for all pairs, whatever t is.
 
     ``spread``: mean squared distance of its augmented points from their mean; ``means`` [S, d + k]: of each first
-    point, the mean features and the class masses of where its mass goes; ``heights`` [S]: that plan's (few_sources.py).
+    point, the mean features and the class masses of where its mass goes; ``heights`` [S]: that plan's
+    (small_support.py).
     """
 
     spread: float

@@ -1,7 +1,7 @@
 """All distances between several sets of labelled samples: each set prepared once, pairs in tiles, tiles in processes.
 
     prepare      once per set: class statistics, and its part of iteration 1, which has the same first points everywhere
-    tiles        FedWaD of up to 100 pairs at a time by stacked products (course.py), or exact OTDD pair by pair
+    tiles        FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or exact OTDD pair by pair
     processes    tiles are dealt to worker processes of one thread each (workers.py)
 
 What limits it, with S=10 and 784 features: see ``scripts/bench.py fedwad``.
@@ -88,7 +88,7 @@ def _computed(
 
 
 def _rows(sets: list[LabelledSamples], options: OtddSettings) -> tuple[list[np.ndarray], np.ndarray]:
-    """The rows of every set (opening.py), and the means of their features [N, d] in float64.
+    """The rows of every set (first_iteration.py), and the means of their features [N, d] in float64.
 
     Federated: in ``options.precision``, about each set's own mean. The exact solver has no other precision than
     float64, and centres every pair itself.

@@ -23,7 +23,7 @@ from knot_runner.transport.otdd.tiles import Tile
 
 @dataclass(frozen=True, eq=False)
 class TileProblem:
-    """What stays the same on the way: a tile of m pairs, the ``rows`` of every set (opening.py), the products.
+    """What stays the same on the way: a tile of m pairs, the ``rows`` of every set (first_iteration.py), the products.
 
     ``gram`` [m, B, B]: inner products of each pair's B vectors. ``heights`` [m, 2, S] are the last plans', overwritten
     by the next ones. Points are arrays [m, S, d + B].
@@ -48,14 +48,14 @@ class TileProblem:
 
 def tile_distances(tile: Tile, rows: list[np.ndarray]) -> np.ndarray:
     """``(W + W)^2`` after K iterations of each pair [m], float64."""
-    course = _begun(tile, rows)
-    points = _meet(course, _first(course), 0)
+    problem = _begun(tile, rows)
+    points = _meet(problem, _first(problem), 0)
     for iteration in range(1, tile.times.shape[1]):
         near = np.empty((2, *points.shape), points.dtype)
         for client in np.unique(tile.pairs):
-            _approach(course, client, points, near, iteration)
-        points = _meet(course, near, iteration)
-    return _values(course, points)
+            _approach(problem, client, points, near, iteration)
+        points = _meet(problem, near, iteration)
+    return _values(problem, points)
 
 
 def _begun(tile: Tile, rows: list[np.ndarray]) -> TileProblem:
@@ -68,83 +68,83 @@ def _begun(tile: Tile, rows: list[np.ndarray]) -> TileProblem:
     return TileProblem(tile, rows, own.shape[1] - int(counts[tile.pairs[0, 0]]), gram, heights)
 
 
-def _first(course: TileProblem) -> np.ndarray:
+def _first(problem: TileProblem) -> np.ndarray:
     """The measures after the clients' part of iteration 1 [2, m, S, d + B], from what all pairs share."""
-    support, features, tile = course.heights.shape[2], course.features, course.tile
-    start = np.zeros((support, features + course.gram.shape[1]), course.gram.dtype)
+    support, features, tile = problem.heights.shape[2], problem.features, problem.tile
+    start = np.zeros((support, features + problem.gram.shape[1]), problem.gram.dtype)
     start[:, :features] = tile.start
     start[:, features : features + support] = np.eye(support)
     near = np.tile(start, (2, len(tile.pairs), 1, 1))
     for client in np.unique(tile.pairs):
-        for at, side in course.parts(client):
-            _move(course, near[side, at], tile.openings[client].means, tile.times[at, 0, side], side, client)
+        for at, side in problem.parts(client):
+            _move(problem, near[side, at], tile.openings[client].means, tile.times[at, 0, side], side, client)
     return near
 
 
-def _move(course: TileProblem, points: np.ndarray, means: np.ndarray, t: float, side: int, client: int) -> None:
+def _move(problem: TileProblem, points: np.ndarray, means: np.ndarray, t: float, side: int, client: int) -> None:
     """Move ``points`` [S, d + B] the share t of the way to ``means`` [S, d + k], in place."""
     points *= 1 - t
-    points[:, : course.features] += t * means[:, : course.features]
-    points[:, course.columns(side, client)] += t * means[:, course.features :]
+    points[:, : problem.features] += t * means[:, : problem.features]
+    points[:, problem.columns(side, client)] += t * means[:, problem.features :]
 
 
-def _scores(course: TileProblem, client: int, points: np.ndarray) -> np.ndarray:
+def _scores(problem: TileProblem, client: int, points: np.ndarray) -> np.ndarray:
     """Inner products of ``client``'s pairs' points with its samples, labels included [its pairs, S, n]."""
-    features, rows = course.features, course.rows[client]
-    parts = course.parts(client)
+    features, rows = problem.features, problem.rows[client]
+    parts = problem.parts(client)
     weights = np.empty((len(parts), points.shape[1], rows.shape[1]), rows.dtype)
     for place, (at, side) in enumerate(parts):
         weights[place, :, :features] = points[at, :, :features]
-        columns = course.columns(side, client)
-        products = course.gram[at][:, columns.start - features : columns.stop - features]
+        columns = problem.columns(side, client)
+        products = problem.gram[at][:, columns.start - features : columns.stop - features]
         weights[place, :, features:] = points[at, :, features:] @ products
     return (weights.reshape(-1, rows.shape[1]) @ rows.T).reshape(*weights.shape[:2], len(rows))
 
 
-def _plans(course: TileProblem, client: int, scores: np.ndarray) -> np.ndarray:
+def _plans(problem: TileProblem, client: int, scores: np.ndarray) -> np.ndarray:
     """Optimal plans [its pairs, S, n] whose columns sum to 1, from the last heights."""
     plans = np.empty_like(scores)
-    for place, (at, side) in enumerate(course.parts(client)):
-        course.heights[at, side] = best_plan(scores[place], course.heights[at, side], plans[place])
+    for place, (at, side) in enumerate(problem.parts(client)):
+        problem.heights[at, side] = best_plan(scores[place], problem.heights[at, side], plans[place])
     return plans
 
 
-def _approach(course: TileProblem, client: int, points: np.ndarray, near: np.ndarray, iteration: int) -> None:
+def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.ndarray, iteration: int) -> None:
     """Write into ``near`` [2, m, S, d + B] where ``client`` moves the points of its pairs."""
-    rows = course.rows[client]
-    plans = _plans(course, client, _scores(course, client, points))
+    rows = problem.rows[client]
+    plans = _plans(problem, client, _scores(problem, client, points))
     means = plans.reshape(-1, len(rows)) @ rows * (plans.shape[1] / len(rows))
-    for place, (at, side) in enumerate(course.parts(client)):
+    for place, (at, side) in enumerate(problem.parts(client)):
         near[side, at] = points[at]
         own = means[place * plans.shape[1] : (place + 1) * plans.shape[1]]
-        _move(course, near[side, at], own, course.tile.times[at, iteration, side], side, client)
+        _move(problem, near[side, at], own, problem.tile.times[at, iteration, side], side, client)
 
 
-def _meet(course: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:
+def _meet(problem: TileProblem, near: np.ndarray, iteration: int) -> np.ndarray:
     """The server's part: the points near the second client move towards their partners near the first [m, S, d + B].
 
     Equal masses on both sides make the optimal plan a permutation.
     """
-    features, times = course.features, course.tile.times[:, iteration, 2].astype(near.dtype)
+    features, times = problem.features, problem.tile.times[:, iteration, 2].astype(near.dtype)
     first, second = near
-    labels = second[..., features:] @ course.gram @ first[..., features:].swapaxes(1, 2)
+    labels = second[..., features:] @ problem.gram @ first[..., features:].swapaxes(1, 2)
     scores = second[..., :features] @ first[..., :features].swapaxes(1, 2) + labels
     partners = np.array([linear_sum_assignment(score, maximize=True)[1] for score in scores])
     partner = first[np.arange(len(first))[:, None], partners]
     return second + times[:, None, None] * (partner - second)
 
 
-def _values(course: TileProblem, points: np.ndarray) -> np.ndarray:
+def _values(problem: TileProblem, points: np.ndarray) -> np.ndarray:
     """The squared sum of the two distances of each pair [m]."""
-    features, labels = points[..., : course.features], points[..., course.features :]
+    features, labels = points[..., : problem.features], points[..., problem.features :]
     norms = np.einsum("msd,msd->m", features, features, dtype=np.float64)
-    norms += np.einsum("msb,msb->m", labels @ course.gram, labels, dtype=np.float64)
+    norms += np.einsum("msb,msb->m", labels @ problem.gram, labels, dtype=np.float64)
     sums = np.zeros(len(points))
-    for client in np.unique(course.tile.pairs):
-        scores = _scores(course, client, points)
-        plans = _plans(course, client, scores)
-        for place, (at, side) in enumerate(course.parts(client)):
+    for client in np.unique(problem.tile.pairs):
+        scores = _scores(problem, client, points)
+        plans = _plans(problem, client, scores)
+        for place, (at, side) in enumerate(problem.parts(client)):
             gain = np.vdot(plans[place], scores[place]) / scores.shape[2]
-            about_means = norms[at] / points.shape[1] + course.tile.openings[client].spread - 2 * gain
-            sums[at] += (max(about_means, 0.0) + course.tile.means[at, side]) ** 0.5
+            about_means = norms[at] / points.shape[1] + problem.tile.openings[client].spread - 2 * gain
+            sums[at] += (max(about_means, 0.0) + problem.tile.means[at, side]) ** 0.5
     return sums**2

@@ -1,0 +1,133 @@
+"""Results of runs that train: distillation, federated learning, the temperature probe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from knot_runner.config.strict import Between, require
+from knot_runner.results.base import (
+    Amount,
+    ClassNames,
+    Count,
+    Number,
+    RunResult,
+    Scores,
+    Share,
+    TrainTest,
+    check_scores,
+)
+
+
+@dataclass
+class SplitSizes:
+    """Examples of one data set; ``role`` of its party."""
+
+    role: str = ""
+    train: Amount | None = None
+    valid: Amount | None = None
+    test: Amount | None = None
+
+
+@dataclass
+class KeptEpoch:
+    """The epoch whose weights were kept, and by which rule."""
+
+    epoch: Amount
+    select: Literal["best", "last"]
+
+
+@dataclass(kw_only=True)
+class DistillationResult(RunResult):
+    """KNOT, or its teachers alone. ``before``: the global model before distillation; ``teachers``: each on its own
+    test set; ``bias``: B_k by teacher [C]."""
+
+    metrics: Scores
+    datasets: dict[str, SplitSizes]
+    labels: ClassNames
+    before: Scores | None = None
+    teachers: Scores | None = None
+    bias: dict[str, list[Amount]] | None = None
+    kept_epochs: dict[str, KeptEpoch] | None = None
+    selected_epoch: Any = None
+    rounds_to_target: Any = None
+    rows: Any = None
+
+    def __post_init__(self) -> None:
+        require(bool(self.metrics) and bool(self.datasets), "metrics" if not self.metrics else "datasets", "is empty")
+        check_scores("metrics", self.metrics)
+        check_scores("before", self.before or {})
+        for teacher, row in (self.teachers or {}).items():
+            check_scores(f"teachers.{teacher}", {metric: {"": score} for metric, score in row.items()})
+        points, classes = self.labels.coordinates, len(self.labels.names)
+        require(points is not None and len(points) == classes >= 2, "labels", "has not coordinates for every class")
+        require(len({len(point) for point in points}) == 1, "labels", "has coordinates of several lengths")
+        for teacher, shares in (self.bias or {}).items():
+            require(len(shares) == classes and sum(shares) > 0, f"bias.{teacher}", f"is not of {classes} classes")
+
+
+@dataclass
+class BestRound:
+    """The highest accuracy, and rounds trained until then."""
+
+    accuracy: Share
+    round: Count
+
+
+@dataclass
+class ClusterFacts:
+    """Clusters of the clients: the cluster of each, sizes, adjusted Rand index to planted groups, eigenvalues."""
+
+    graph: str
+    count: Count
+    sizes: list[Number]
+    labels: list[int]
+    eigenvalues: list[Amount]
+    ari: Annotated[float, Between(-1.0, 1.0)] | None = None
+    artefacts: Any = None
+
+    def __post_init__(self) -> None:
+        found = [self.labels.count(cluster) for cluster in range(self.count)]
+        require(self.sizes == found and sum(found) == len(self.labels), "sizes", "do not fit the labels")
+
+
+@dataclass(kw_only=True)
+class FederatedResult(RunResult):
+    """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met."""
+
+    metrics: Scores
+    datasets: TrainTest
+    labels: ClassNames
+    rounds: Number
+    clients: Number
+    best: BestRound
+    target: Share | None = None
+    rounds_to_target: Number | None = None
+    rounds_count: Any = None
+    clusters: ClusterFacts | None = None
+    engine: Any = None
+    precision: Any = None
+    model: Any = None
+    parameters: Any = None
+
+    def __post_init__(self) -> None:
+        for metric in ("accuracy", "f1", "loss", "tempered_loss"):
+            require("ALL" in self.metrics.get(metric, {}), f"metrics.{metric}", "is not there")
+        check_scores("metrics", self.metrics)
+        reached = self.rounds_to_target is None or self.rounds_to_target <= self.rounds
+        require(reached, "rounds_to_target", f"{self.rounds_to_target} is more than {self.rounds} rounds")
+        labels = self.clusters.labels if self.clusters else [0] * self.clients
+        require(len(labels) == self.clients, "clusters.labels", f"are not of {self.clients} clients")
+
+
+@dataclass(kw_only=True)
+class ProbeResult(RunResult):
+    """A temperature probe; its arrays are in ``probe.safetensors``."""
+
+    temperatures: list[Amount]
+    labels: Any = None
+    model: Any = None
+
+    def __post_init__(self) -> None:
+        positive = bool(self.temperatures) and min(self.temperatures) > 0
+        require(positive, "temperatures", f"{self.temperatures} are not all above 0")
