@@ -21,7 +21,7 @@ _PLACES = {
     **dict.fromkeys(("METRICS", "Metric", "TestSet"), "knot_runner.metrics"),
     **dict.fromkeys(("LOSSES", "Loss"), "knot_runner.methods.losses"),
     "WEIGHTINGS": "knot_runner.methods.weighting",
-    **dict.fromkeys(("FEDERATED", "FederatedMethod"), "knot_runner.methods.federated"),
+    **dict.fromkeys(("METHODS", "Method"), "knot_runner.methods.contract"),
     "FIGURES": "knot_runner.report.figures.registry",
     **dict.fromkeys(("Client", "Measure", "distance_between"), "knot_runner.transport.federated"),
     "UserError": "knot_runner.util.errors",
@@ -30,7 +30,7 @@ _PLACES = {
 if TYPE_CHECKING:
     from knot_runner.cli.python import FinishedRun, RunSelection, claims, compare, compose, run, runs, sweep, table
     from knot_runner.config.settings.families import Family, register
-    from knot_runner.methods.federated import FEDERATED, FederatedMethod
+    from knot_runner.methods.contract import METHODS, Method
     from knot_runner.methods.losses import LOSSES, Loss
     from knot_runner.methods.weighting import WEIGHTINGS
     from knot_runner.metrics import METRICS, Metric, TestSet
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from knot_runner.util.errors import UserError
 
 __all__ = [
-    "FEDERATED",
+    "METHODS",
     "FIGURES",
     "LOSSES",
     "METRICS",
     "WEIGHTINGS",
     "Client",
     "Family",
-    "FederatedMethod",
+    "Method",
     "FinishedRun",
     "Loss",
     "Measure",

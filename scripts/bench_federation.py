@@ -34,11 +34,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 from workloads import BATCH, LR, WORKLOADS, Workload
 
-from knot_runner.engine.federated import flat, local
-from knot_runner.engine.federated.cohort import Engine, ImageData, LocalTraining, Phase, Recipe
+from knot_runner.engine.examples import ImageData, normalised
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import Engine, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.models.images import build_image_model
+from knot_runner.models.network import build_network
 
 #: round number -> weights [P]: trains the cohort of that round and averages
 Round = Callable[[int], Tensor]
@@ -84,7 +85,7 @@ class Measured:
 def _print(workload: str, found: dict[str, list[Measured]], options: argparse.Namespace) -> None:
     print(f"{workload}, {options.cores} cores: median (least-most) of {options.repeats} x {options.rounds} rounds")
     print(f"  {'engine':<14} {'s/round':>8} {'':^17} {'CPU s':>7} {'peak MB':>8} {'apart':>8}")
-    start = flat.initial(WORKLOADS[workload].blueprint, 0)[0]
+    start = flat.initial(WORKLOADS[workload].network, 0)[0]
     own = next((runs[0].weights for engine, runs in found.items() if engine != "plain"), start)
     for engine, runs in found.items():
         seconds, cpu = ([v for run in runs for v in getattr(run, key)] for key in ("seconds", "cpu"))
@@ -138,12 +139,12 @@ def _child(pipe: Connection, engine: str, workload: str, rounds: int, cores: int
 def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     """As most code has it: DataLoader, autograd, optim.SGD, one client after another, ``cores`` torch threads."""
     torch.set_num_threads(cores)
-    blueprint, data = workload.blueprint, workload.data()
-    images = local.normalised(data, torch.arange(len(data.labels)), torch.float32)
+    network, data = workload.network, workload.data()
+    images = normalised(data, torch.arange(len(data.labels)), torch.float32)
     datasets = [TensorDataset(images[rows], data.labels[rows]) for rows in workload.rows()]
     del images
-    model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
-    flat.load_flat(model, flat.layout_of(blueprint), *flat.initial(blueprint, 0))
+    model = build_network(network)
+    flat.load_flat(model, flat.layout_of(network), *flat.initial(network, 0))
 
     def play(number: int) -> Tensor:
         states, weights = [], []
@@ -168,7 +169,7 @@ def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
 
 def _engine(engine: Engine, workload: Workload) -> tuple[Round, Callable[[], None]]:
     """Federated averaging on one of our engines."""
-    weights, buffers = flat.initial(workload.blueprint, 0)
+    weights, buffers = flat.initial(workload.network, 0)
     recipe = Recipe((Phase(workload.epochs),), BATCH, False, LR, workload.momentum)
     rows, nothing = workload.rows(), torch.empty(0, dtype=torch.int64)
 
@@ -190,7 +191,7 @@ def _engine(engine: Engine, workload: Workload) -> tuple[Round, Callable[[], Non
 def _good(workload: Workload, cores: int, **variant: bool) -> tuple[Round, Callable[[], None]]:
     """See ``good_loop``."""
     torch.set_num_threads(1)
-    training = Training(workload.blueprint, workload.sizes, workload.epochs, BATCH, LR, workload.momentum, **variant)
+    training = Training(workload.network, workload.sizes, workload.epochs, BATCH, LR, workload.momentum, **variant)
     loop = GoodLoop(training, workload.data(), cores)
     return lambda number: loop.play(workload.cohort(number), number), loop.end
 
@@ -198,14 +199,14 @@ def _good(workload: Workload, cores: int, **variant: bool) -> tuple[Round, Calla
 def _loop(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     torch.set_num_threads(cores)
     data = workload.data()
-    return _engine(Loop(workload.blueprint, data, data, torch.device("cpu"), torch.float32), workload)
+    return _engine(Loop(workload.network, data, data, torch.device("cpu"), torch.float32), workload)
 
 
 def _lean(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     torch.set_num_threads(1)
     data = workload.data()
     test = ImageData(data.pixels[:1], data.labels[:1], data.mean, data.std)
-    return _engine(Lean(workload.blueprint, data, test, torch.float32, workers=cores, threads=1), workload)
+    return _engine(Lean(workload.network, data, test, torch.float32, workers=cores, threads=1), workload)
 
 
 #: name -> (workload, cores) -> (a round, what ends it)

@@ -48,10 +48,10 @@ def rows(workload: str, rounds: int, python: str) -> list[dict[str, Any]]:
 def _described(workload: str, rounds: int) -> dict[str, Any]:
     """The workload in plain values, for a Python without this project; one round more than is timed."""
     chosen = WORKLOADS[workload]
-    spec = chosen.blueprint.spec
+    spec = chosen.network.spec
     return {
-        "shape": chosen.blueprint.shape,
-        "classes": chosen.blueprint.classes,
+        "shape": chosen.network.inputs,
+        "classes": chosen.network.classes,
         "convs": [[conv.channels, conv.kernel, conv.padding] for conv in getattr(spec, "convs", [])],
         "hidden": spec.hidden,
         "sizes": chosen.sizes,

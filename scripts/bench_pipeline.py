@@ -84,7 +84,7 @@ class _Published(TextClassifier):
 def _plain(request: Train, place: loop.Place, sorted_batches: bool) -> float:
     network, size = request.network, request.training.batch
     spec = dataclasses.replace(network.spec)
-    model: nn.Module = _Published(spec, network.vocabulary, network.classes)
+    model: nn.Module = _Published(spec, network.inputs, network.classes)
     optimiser = torch.optim.AdamW(model.parameters(), lr=request.training.lr)
     parts = []
     for part in (request.train, request.valid):

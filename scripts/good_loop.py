@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, multiprocessing, nn
 
-from knot_runner.engine.federated import flat, local
-from knot_runner.engine.federated.cohort import Blueprint, ImageData
+from knot_runner.engine.examples import ImageData, normalised
+from knot_runner.engine.federated import flat
 from knot_runner.engine.seeds import generator
-from knot_runner.models.images import build_image_model
+from knot_runner.models.network import Network, build_network
 
 #: (client, round number, share of the mean); None ends a process
 Order = tuple[int, int, float] | None
@@ -29,7 +29,7 @@ Order = tuple[int, int, float] | None
 class Training:
     """How every client trains. ``sizes``: images of each, which lie one client after another."""
 
-    blueprint: Blueprint
+    network: Network
     sizes: list[int]
     epochs: int
     batch: int
@@ -55,9 +55,9 @@ class GoodLoop:
 
     def __init__(self, training: Training, data: ImageData, processes: int) -> None:
         self._sizes = training.sizes
-        images = local.normalised(data, torch.arange(len(data.labels)), torch.float32)
+        images = normalised(data, torch.arange(len(data.labels)), torch.float32)
         images = images.permute(0, 2, 3, 1).contiguous()
-        weights, _ = flat.initial(training.blueprint, 0)
+        weights, _ = flat.initial(training.network, 0)
         self._memory = Memory(images, data.labels, weights, torch.zeros(processes, len(weights)))
         for tensor in vars(self._memory).values():
             tensor.share_memory_()
@@ -92,10 +92,10 @@ class GoodLoop:
 def _serve(training: Training, memory: Memory, number: int, orders: SimpleQueue[Order], done: SimpleQueue[int]) -> None:
     """Life of a process: train what the queue brings."""
     torch.set_num_threads(1)
-    blueprint = training.blueprint
-    model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes).to(memory_format=torch.channels_last)
+    network = training.network
+    model = build_network(network).to(memory_format=torch.channels_last)
     whole = torch.compile(model) if training.compiled else model
-    fields = flat.layout_of(blueprint).parameters
+    fields = flat.layout_of(network).parameters
     images, labels = memory.images.split(training.sizes), memory.labels.split(training.sizes)
     start, sums = flat.views(memory.weights, fields), flat.views(memory.sums[number], fields)
     while (order := orders.get()) is not None:

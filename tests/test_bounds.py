@@ -128,8 +128,8 @@ def test_what_fits_is_not_refused(monkeypatch):
 
 
 def test_the_text_models_size_is_counted_from_below():
-    from knot_runner.engine.loop import build_network as built
-    from knot_runner.engine.requests import Network
+    from knot_runner.models.network import Network
+    from knot_runner.models.network import build_network as built
 
     (job,), _ = compose_all(TINY)
     spec: ModelSettings = job.settings.model

@@ -17,10 +17,11 @@ from knot_runner.data.gaussians import draw_gaussians
 from knot_runner.data.images.partition import make_partition
 from knot_runner.data.splits import cut_splits, hold_out, limit
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import Blueprint, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.local import epochs
 from knot_runner.engine.seeds import generator, keyed, seeded
 from knot_runner.methods.federated.chilling import stragglers
+from knot_runner.models.network import Network
 from knot_runner.pipelines import coreset, distance
 from knot_runner.transport.otdd.draws import draw_times, first_points
 from tests.data.images.deals import balanced, images
@@ -68,9 +69,7 @@ DRAWS: dict[str, Callable[[int], Any]] = {
     "participants": lambda seed: [seeded_as(seed).drawn(round) for round in range(8)],
     "stragglers": lambda seed: [sorted(stragglers(SLOW, seeded_as(seed + 10 * i))) for i in range(4)],
     "batches, crops and flips": local,
-    "first weights": lambda seed: flat.initial(Blueprint(MlpSettings("mlp", "t", [5], "logits"), (1, 2, 2), 3), seed)[
-        0
-    ],
+    "first weights": lambda seed: flat.initial(Network(MlpSettings("mlp", "t", [5], "logits"), (1, 2, 2), 3), seed)[0],
     "task.limit": lambda seed: limit(images(LABELS, users=np.arange(100)), 20, seed).users,
     "valid and test parts": lambda seed: cut_splits(LABELS, 0.3, seed),
     "unstratified parts": lambda seed: cut_splits(np.arange(40) // 2, 0.1, seed),

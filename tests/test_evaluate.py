@@ -12,10 +12,10 @@ from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, f1_score
 
 from knot_runner.config.settings import Labels, ModelSettings
-from knot_runner.engine.requests import Network
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
+from knot_runner.models.network import Network
 from knot_runner.models.tokens import learn_vocabulary, make_tokenizer
 from knot_runner.pipelines import text_evaluation as evaluation
 
@@ -195,7 +195,7 @@ def test_the_probe_shows_each_word_in_each_sentence_to_each_model(world):
     asked = [one for one in world.executor.asked if one.stage == "probe"]
     weights = [("distil", "s"), ("pretrain", "b"), ("local", "n"), ("local", "f")]
     assert [one.weights for one in asked] == weights
-    assert [one.network.vocabulary for one in asked] == [402, 402, 400, 401]
+    assert [one.network.inputs for one in asked] == [402, 402, 400, 401]
     sentences = [
         ("my {} said", ["father", "mother"]), ("my {} said", ["food", "fine"]),
         ("the {} is", ["father", "mother"]), ("the {} is", ["food", "fine"]),

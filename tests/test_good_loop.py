@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from knot_runner.engine.federated import flat, local
+from knot_runner.engine.examples import normalised
+from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.seeds import generator
-from knot_runner.models.images import build_image_model
+from knot_runner.models.network import build_network
 from tests.engine.federated.cases import MODELS, PLAIN, Case, cohort, images
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "scripts"))
@@ -26,18 +27,18 @@ def one_thread():
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 def test_a_client_of_the_good_loop_is_one_of_the_reference(model, momentum):
-    blueprint, data = MODELS[model], images(MODELS[model].shape)
+    network, data = MODELS[model], images(MODELS[model].inputs)
     case = Case(replace(PLAIN, lr=0.02, momentum=momentum))
-    request = cohort(blueprint, case, torch.float32, sizes=(23,))[0]
-    (expected,) = Loop(blueprint, data, data, torch.device("cpu"), torch.float32).train([request])
+    request = cohort(network, case, torch.float32, sizes=(23,))[0]
+    (expected,) = Loop(network, data, data, torch.device("cpu"), torch.float32).train([request])
 
-    network = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
-    flat.load_flat(network, flat.layout_of(blueprint), request.weights, request.buffers)
-    network.to(memory_format=torch.channels_last)
-    pixels = local.normalised(data, request.rows, torch.float32).permute(0, 2, 3, 1).contiguous()
-    training = good_loop.Training(blueprint, [23], epochs=2, batch=8, lr=0.02, momentum=momentum)
+    model = build_network(network)
+    flat.load_flat(model, flat.layout_of(network), request.weights, request.buffers)
+    model.to(memory_format=torch.channels_last)
+    pixels = normalised(data, request.rows, torch.float32).permute(0, 2, 3, 1).contiguous()
+    training = good_loop.Training(model, [23], epochs=2, batch=8, lr=0.02, momentum=momentum)
     draws = generator(request.seed, "local", request.round, request.client)
-    good_loop.train_client(network, network, pixels, data.labels[request.rows], training, draws)
-    found, _ = flat.flat_vectors(network)
+    good_loop.train_client(model, model, pixels, data.labels[request.rows], training, draws)
+    found, _ = flat.flat_vectors(model)
     moved = (expected.weights - request.weights).abs().max()
     assert moved > 1e-3 and float((found - expected.weights).abs().max()) < 2e-6

@@ -10,15 +10,16 @@ from tests.tiny import TINY_IMAGES
 METHOD = """
 import torch
 
-from knot_runner.methods.federated import FEDERATED, FederatedMethod, averaging
+from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.federated import averaging
 
 
-def fold(hp, state, population, requests, trained):
+def fold(hp, state, population, round, requests, trained):
     stacked = torch.stack([result.weights for result in trained])
-    return {**state, "weights": stacked.quantile(hp.options["at"], dim=0)}
+    return {**state, "weights": stacked.quantile(hp.options["at"], dim=0)}, {"spread": float(stacked.std(0).mean())}
 
 
-FEDERATED["median"] = FederatedMethod(averaging.init, averaging.plan, fold, averaging.deployed, one_model=True)
+METHODS["median"] = Method(averaging.init, averaging.plan, fold, averaging.deployed)
 """
 
 YAML = """

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from knot_runner.engine.objectives import Objective
 from knot_runner.pipelines import scores
 
 
@@ -27,8 +28,8 @@ def test_what_participants_say_of_their_training():
         SimpleNamespace(client=2, before=0, after=0, loss=2.0, steps=4),
     ]
     requests = [
-        SimpleNamespace(test_rows=range(10), recipe=SimpleNamespace(temperature=1.0)),
-        SimpleNamespace(test_rows=[], recipe=SimpleNamespace(temperature=0.5)),
+        SimpleNamespace(test_rows=range(10), objective=Objective(settings={"temperature": 1.0})),
+        SimpleNamespace(test_rows=[], objective=Objective(settings={"temperature": 0.5})),
     ]
     assert scores.local_facts(requests, trained) == {
         "participants": [4, 2],

@@ -15,12 +15,15 @@ from torch import Tensor, nn
 from knot_runner import metrics
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.diverged import DivergedError
-from knot_runner.engine.requests import EncodedPart, Network, Predict, SampleLoss, Train
+from knot_runner.engine.examples import ClientExamples, TextData, TextExamples, batch_count
+from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
+from knot_runner.engine.requests import EncodedPart, Predict, Train
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
-from knot_runner.models.bert import TextClassifier
+from knot_runner.engine.training import forward_all, train_batches
+from knot_runner.models.network import build_network
 from knot_runner.models.pretrained import load_pretrained
-from knot_runner.models.tokens import Encoded, batches
+from knot_runner.models.tokens import Encoded
 
 #: (finished steps, all steps, short text) -> None
 Report = Callable[[int, int, str], None]
@@ -37,17 +40,12 @@ class Place:
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """One part, loaded: texts, the objective's tensors per row, and its loss."""
+class _Part:
+    """One part, loaded: its examples, and the objective's rows and loss."""
 
-    texts: Encoded
-    rows: dict[str, Tensor]
+    examples: ClientExamples
+    rows: LossRows
     loss: SampleLoss
-
-
-def build_network(network: Network) -> TextClassifier:
-    """The model, randomly initialised from torch's current seed."""
-    return TextClassifier(network.spec, network.vocabulary, network.classes)
 
 
 def train_network(request: Train, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -59,8 +57,8 @@ def train_network(request: Train, place: Place, work: Path, report: Report) -> t
     too (knot.md 1.5). With ``training.select="last"`` it is the last. Raises
     :class:`DivergedError` at the first loss that is not finite.
     """
-    parts = [_load_part(request, part, place) for part in (request.train, request.valid)]
     model = _start_model(request, place)
+    train, valid = (_load_part(request, part, place, model) for part in (request.train, request.valid))
     settings = request.training
     optimiser = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
     checkpoint = Checkpoint(work)
@@ -70,12 +68,12 @@ def train_network(request: Train, place: Place, work: Path, report: Report) -> t
     best = _restore(commit.tensors, model, optimiser)
     values = dict(commit.values) or {"best_epoch": -1, "best_score": None, "seconds": 0.0}
     if commit.step < 0 and request.select == "loss":
-        values.update(best_epoch=0, best_score=_score(request, model, parts[1], place.device, 0))
+        values.update(best_epoch=0, best_score=_score(request, model, valid, 0))
         best = _copy(model)
     for epoch in range(max(commit.step, 0) + 1, request.training.epochs + 1):
         began = time.monotonic()
-        loss = _epoch(request, model, optimiser, parts[0], place.device, epoch, report)
-        score = _score(request, model, parts[1], place.device, epoch)
+        loss = _epoch(request, model, optimiser, train, epoch, report)
+        score = _score(request, model, valid, epoch)
         if settings.select == "last" or values["best_score"] is None or score > values["best_score"]:
             best = _copy(model)
             values.update(best_epoch=epoch, best_score=score)
@@ -97,26 +95,34 @@ def train_network(request: Train, place: Place, work: Path, report: Report) -> t
 def predict_network(request: Predict, place: Place, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Logits (or features) of every text, in the texts' order."""
     began = time.monotonic()
-    texts = Encoded(**_token_tensors(place.store.get(*request.tokens).tensors()))
+    examples = _examples(place.store.get(*request.tokens).tensors(), place.device)
     with torch.device(place.device):
         model = build_network(request.network)
     model.load_state_dict(place.store.get(*request.weights).tensors())
-    output = _forward_all(model, texts, place.device, request.output, report)
-    return {request.output: output}, {"seconds": time.monotonic() - began}
+    call = model if request.output == "logits" else model.features
+    batches = batch_count(len(examples), EVALUATION_BATCH, False)
+    output = forward_all(model, examples, EVALUATION_BATCH, call, lambda done: report(done, batches, ""))
+    return {request.output: output.float().cpu()}, {"seconds": time.monotonic() - began}
 
 
-def _load_part(request: Train, part: EncodedPart, place: Place) -> _Rows:
-    tokens = place.store.get(*part.tokens).tensors()
-    inputs = {name: place.store.get(*ref).tensors() for name, ref in part.inputs.items()}
-    rows, loss = request.objective.make(request.objective.settings, {"tokens": tokens, **inputs})
-    return _Rows(Encoded(**_token_tensors(tokens)), rows, loss)
+def _load_part(request: Train, part: EncodedPart, place: Place, model: nn.Module) -> _Part:
+    examples = _examples(place.store.get(*part.tokens).tensors(), place.device)
+    tensors = {name: place.store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
+
+    def start_logits() -> Tensor:
+        return forward_all(model, examples, EVALUATION_BATCH)
+
+    inputs = ObjectiveInputs(examples.labels.cpu(), tensors, start_logits)
+    return _Part(examples, *make_loss(request.objective, inputs))
 
 
-def _token_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensors[name] for name in ("ids", "offsets", "second")}
+def _examples(tensors: dict[str, Tensor], device: torch.device) -> TextExamples:
+    texts = Encoded(tensors["ids"], tensors["offsets"], tensors["second"])
+    labels = tensors["labels"].to(device)
+    return TextData(texts, labels).select(torch.arange(len(texts)), torch.float32)
 
 
-def _start_model(request: Train, place: Place) -> TextClassifier:
+def _start_model(request: Train, place: Place) -> nn.Module:
     torch.manual_seed(keyed(request.seed, "init", request.party))
     model = build_network(request.network)
     if request.start is not None:
@@ -127,59 +133,33 @@ def _start_model(request: Train, place: Place) -> TextClassifier:
 
 
 def _epoch(
-    request: Train, model: nn.Module, optimiser: torch.optim.Optimizer, part: _Rows, device: torch.device,
-    epoch: int, report: Report,
-) -> float:  # fmt: skip
+    request: Train, model: nn.Module, optimiser: torch.optim.Optimizer, part: _Part, epoch: int, report: Report
+) -> float:
     """One epoch; mean loss. Dropout and batch order are keyed by (seed, stage, party, epoch)."""
-    names = (request.stage, request.party, epoch)
+    names, size = (request.stage, request.party, epoch), request.training.batch
     torch.manual_seed(keyed(request.seed, "dropout", *names))
-    order = batches(part.texts.lengths, request.training.batch, generator(request.seed, "order", *names))
+    steps = batch_count(len(part.examples), size, False)
+    batches = part.examples.epoch(size, generator(request.seed, "order", *names), drop_last=False, augment="none")
     model.train()
-    total = torch.zeros((), dtype=torch.float64, device=device)
-    for step, index in enumerate(order):
-        batch = {name: tensor.to(device, non_blocking=True) for name, tensor in part.texts.batch(index).items()}
-        rows = {name: tensor[index].to(device, non_blocking=True) for name, tensor in part.rows.items()}
-        loss = part.loss(model(**batch), rows).mean()
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        total += loss.detach().double() * len(index)
-        report((epoch - 1) * len(order) + step + 1, request.training.epochs * len(order), f"epoch {epoch}")
-    mean = float(total) / len(part.texts)
+    total = torch.zeros((), dtype=torch.float64, device=part.examples.labels.device)
+    for step, (loss, count) in enumerate(train_batches(model, batches, part.loss, part.rows, optimiser)):
+        total += loss.double() * count
+        report((epoch - 1) * steps + step + 1, request.training.epochs * steps, f"epoch {epoch}")
     if not torch.isfinite(total):
         raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {epoch}")
-    return mean
+    return float(total) / len(part.examples)
 
 
 @torch.no_grad()
-def _score(request: Train, model: nn.Module, part: _Rows, device: torch.device, epoch: int) -> float:
+def _score(request: Train, model: nn.Module, part: _Part, epoch: int) -> float:
     """Larger is better: macro-F1, or minus the mean loss, on the valid part."""
-    logits = _forward_all(model, part.texts, device, "logits")
+    logits = forward_all(model, part.examples, EVALUATION_BATCH).float().cpu()
     if not torch.isfinite(logits).all():
         raise DivergedError(f"{request.stage} {request.party}: predictions are not finite in epoch {epoch}")
     if request.select == "loss":
         return -float(part.loss(logits, part.rows).double().mean())
-    table = metrics.confusion(logits.argmax(1).numpy(), part.rows["labels"].numpy(), request.network.classes)
-    return metrics.macro_f1(table)
-
-
-@torch.no_grad()
-def _forward_all(
-    model: nn.Module, texts: Encoded, device: torch.device, output: str, report: Report | None = None
-) -> Tensor:
-    model.eval()
-    call = model if output == "logits" else model.features
-    order = batches(texts.lengths, EVALUATION_BATCH, None)
-    found = []
-    for step, index in enumerate(order):
-        batch = {name: tensor.to(device, non_blocking=True) for name, tensor in texts.batch(index).items()}
-        found.append(call(**batch))
-        if report is not None:
-            report(step + 1, len(order), "")
-    stacked = torch.cat(found).float().cpu()
-    result = torch.empty_like(stacked)
-    result[torch.cat(order)] = stacked
-    return result
+    labels = part.examples.labels.cpu().numpy()
+    return metrics.macro_f1(metrics.confusion(logits.argmax(1).numpy(), labels, request.network.classes))
 
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:

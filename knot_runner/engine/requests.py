@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from torch import Tensor
 
 from knot_runner.config.settings import ModelSettings, StageSettings
 from knot_runner.config.settings.run_id import used_of_stage
 from knot_runner.config.strict import digest
+from knot_runner.engine.objectives import Objective
+from knot_runner.models.network import Network
 
 #: Bump when a change of code changes what a stage computes: older artefacts are then not found.
 REQUEST_FORMAT = 1
 #: (stage, key) of an artefact in the store.
 Ref = tuple[str, str]
-#: name -> tensors of that artefact
-Inputs = dict[str, dict[str, Tensor]]
-#: (logits [B, C], the batch's rows) -> loss per sample [B]
-SampleLoss = Callable[[Tensor, dict[str, Tensor]], Tensor]
-
-
-@dataclass(frozen=True)
-class Network:
-    """An architecture: settings (of one party), vocabulary size, number of classes."""
-
-    spec: ModelSettings
-    vocabulary: int
-    classes: int
-
-
-@dataclass(frozen=True)
-class Objective:
-    """The training objective. ``make(settings, inputs)`` -> rows (tensors [N, ...], cut per batch), loss."""
-
-    make: Callable[[dict[str, Any], Inputs], tuple[dict[str, Tensor], SampleLoss]]
-    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,9 +71,9 @@ def request_key(request: TextRequest) -> str:
     for spec in dataclasses.fields(request):
         value = getattr(request, spec.name)
         if isinstance(value, Objective):
-            value = {"make": value.make.__qualname__, "settings": value.settings}
+            value = {"make": value.name, "settings": value.settings}
         elif isinstance(value, Network):
-            value = {**dataclasses.asdict(value), "spec": _architecture(value.spec)}
+            value = {"spec": _architecture(value.spec), "vocabulary": value.inputs, "classes": value.classes}
         elif isinstance(value, StageSettings):  # the length of its texts is in the texts' own key
             value = used_of_stage({**dataclasses.asdict(value), "max_length": None})
         plain[spec.name] = value

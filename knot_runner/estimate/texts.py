@@ -28,7 +28,8 @@ from knot_runner.engine.store import Artefact, Store
 from knot_runner.estimate.child import Tell, run_apart
 from knot_runner.estimate.pieces import EVALUATION, START_KIND, WORKERS, Cost, Piece, distil_kind, teacher_kind
 from knot_runner.estimate.timed import THROUGH, KindTime, ProgressEvent, costs_of, stage_seconds
-from knot_runner.methods import METHODS
+from knot_runner.methods import knot  # noqa: F401  with its methods in the table
+from knot_runner.methods.contract import METHODS
 from knot_runner.pipelines.context import Services
 from knot_runner.pipelines.text_federation import load_vocabulary, make_federation, stage_lengths
 from knot_runner.util.errors import UserError

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from knot_runner.config.settings import Labels, TrainingSettings
 from knot_runner.config.strict import digest
-from knot_runner.engine.requests import EncodedPart, Network, Ref
+from knot_runner.engine.requests import EncodedPart, Ref
+from knot_runner.models.network import Network
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 
 from knot_runner.config.settings import KnotSettings, TeachersSettings, build
-from knot_runner.engine.requests import EncodedPart, Objective, Predict, TextRequest, Train
+from knot_runner.engine.objectives import Objective
+from knot_runner.engine.requests import EncodedPart, Predict, TextRequest, Train
 from knot_runner.engine.store import Artefact
+from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federation import Federation
-from knot_runner.methods.losses import LOSSES, cross_entropy, distillation
+from knot_runner.methods.losses import LOSSES, distillation
 from knot_runner.methods.weighting import WEIGHTINGS, needs_bias
 from knot_runner.transport import support
 from knot_runner.util.errors import UserError, nearest
@@ -81,7 +83,7 @@ def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[Tex
             start=None,
             train=federation.part(party, "train"),
             valid=federation.part(party, "valid"),
-            objective=Objective(cross_entropy),
+            objective=Objective(),
             training=federation.training.pretrain if party == federation.server else federation.training.local,
             select="f1",
             seed=federation.seed,
@@ -164,3 +166,6 @@ def _predict(stage: Any, party: str, state: KnotState, federation: Federation, t
 def _ref(name: str) -> tuple[str, str]:
     stage, key = name.split("/")
     return stage, key
+
+
+METHODS.update(knot=Method(init, plan, fold), teachers=Method(init, plan, fold))

@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from knot_runner.config.settings import EntropySettings, SinkhornSettings, build
-from knot_runner.engine.requests import Inputs, SampleLoss
+from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss
 from knot_runner.methods.weighting import WEIGHTINGS
 from knot_runner.transport import Solver, transport_loss
 
@@ -59,29 +58,20 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-def cross_entropy(settings: dict[str, Any], inputs: Inputs) -> tuple[dict[str, Tensor], SampleLoss]:
-    """Objective of the local models and of pre-training: cross-entropy with the true labels."""
-
-    def loss(logits: Tensor, rows: dict[str, Tensor]) -> Tensor:
-        return F.cross_entropy(logits, rows["labels"], reduction="none")
-
-    return {"labels": inputs["tokens"]["labels"]}, loss
-
-
-def distillation(settings: dict[str, Any], inputs: Inputs) -> tuple[dict[str, Tensor], SampleLoss]:
+def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """Objective of the student, eq. 3: sum_k W_k T(p, q_k), over the sum of weights if ``normalise``.
 
-    ``inputs[teacher]["logits"]`` [N, C] for each name in ``settings["teachers"]``.
+    ``inputs.tensors[teacher]``: logits [n, C] of each name in ``settings["teachers"]``.
     """
     entry = LOSSES[settings["loss"]["name"]]
     options = build(entry.options, settings["loss"], "method.loss")
-    logits = torch.stack([inputs[name]["logits"] for name in settings["teachers"]], dim=1)
+    logits = torch.stack([inputs.tensors[name] for name in settings["teachers"]], dim=1)
     q = torch.softmax(logits.double() / settings["teacher_temperature"], dim=-1).float()
     biases = torch.tensor(settings["biases"]) if settings["biases"] else None
     weights = WEIGHTINGS[settings["weighting"]](q, torch.tensor(settings["shares"]), biases)
     points = torch.tensor(settings["points"], dtype=torch.float64)
 
-    def loss(logits: Tensor, rows: dict[str, Tensor]) -> Tensor:
+    def loss(logits: Tensor, rows: LossRows) -> Tensor:
         log_p = torch.log_softmax(logits / settings["student_temperature"], dim=-1)[:, None]
         pairs = entry.function(options, log_p, rows["targets"], points.to(logits.device))
         total = (rows["weights"] * pairs).sum(1)

@@ -19,7 +19,7 @@ from knot_runner.config.strict import digest
 from knot_runner.engine.commit import LOG_FILE
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.engine.store import Artefact, Store
-from knot_runner.methods.federated import FederatedMethod
+from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines import cluster_rows, scores
@@ -40,7 +40,7 @@ class ClusterWork:
 
     context: RunContext
     setup: Setup
-    method: FederatedMethod
+    method: Method
     engine: Engine
 
     @property

@@ -9,7 +9,8 @@ from typing import Any
 from knot_runner.config.settings import Centralised
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.seeds import keyed
-from knot_runner.methods.federated import FederatedMethod, clustering
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federated import clustering
 from knot_runner.methods.federated.clustering import Clusters
 from knot_runner.methods.federated.per_cluster import joint_state, per_cluster
 from knot_runner.pipelines import matrix
@@ -60,7 +61,7 @@ def learn(
     grouping: Grouping,
     context: RunContext,
     setup: Setup,
-    method: FederatedMethod,
+    method: Method,
     engine: Engine,
 ) -> TrainingResult:
     """The method in each cluster by itself; rows, state and model of all of them together."""

@@ -16,7 +16,8 @@ from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.store import Store
-from knot_runner.methods import METHODS
+from knot_runner.methods import knot  # noqa: F401  with its methods in the table
+from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.commits import OTHER_DATA, stands

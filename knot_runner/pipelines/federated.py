@@ -16,7 +16,8 @@ from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
-from knot_runner.methods.federated import FEDERATED, FederatedMethod
+from knot_runner.methods import federated  # noqa: F401  with its methods in the table
+from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.context import RunContext, RunInputs
@@ -26,7 +27,7 @@ from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic, write_json
 
 #: (context, setup, method, engine) -> what was outcome
-Learn = Callable[[RunContext, Setup, FederatedMethod, Engine], TrainingResult]
+Learn = Callable[[RunContext, Setup, Method, Engine], TrainingResult]
 
 
 def run_federated(context: RunContext) -> dict[str, Any]:
@@ -36,10 +37,10 @@ def run_federated(context: RunContext) -> dict[str, Any]:
     """
     began = time.monotonic()
     hp = context.hp
-    if hp.algorithm not in FEDERATED:
-        raise UserError(f"method.algorithm: no algorithm {hp.algorithm!r}{nearest(hp.algorithm, FEDERATED)}")
+    if hp.algorithm not in METHODS:
+        raise UserError(f"method.algorithm: no algorithm {hp.algorithm!r}{nearest(hp.algorithm, METHODS)}")
     setup = make_setup(context)
-    method = FEDERATED[hp.algorithm]
+    method = METHODS[hp.algorithm]
     start = method.init(hp, setup.population)  # whether the method fits is known before anything is measured
     notes = setup.notes
     for note in notes:
@@ -63,13 +64,12 @@ def inspect_federated(context: RunContext) -> RunInputs:
     return RunInputs(setup.task, setup.partition, setup.counts, setup.notes)
 
 
-def _train(
-    context: RunContext, setup: Setup, method: FederatedMethod, learn: Learn, notes: list[str]
-) -> dict[str, Any]:
+def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, notes: list[str]) -> dict[str, Any]:
     """All that needs the engine; the result's content."""
     settings = context.settings
     with contextlib.ExitStack() as stack:
-        engine = context.services.engine(settings.hardware, setup.blueprint, setup.data, setup.test, context.note)
+        data = setup.network, setup.data, setup.test
+        engine = context.services.engine(settings.hardware, *data, context.note, settings.plugins)
         stack.callback(engine.close)
         context.note(f"engine {engine.name}, {settings.hardware.precision}")
         head = _describe(context, setup, engine)
@@ -87,9 +87,7 @@ def _train(
     return {**head, "status": "done", **summary, **outcome.facts, "notes": notes, "seconds": seconds}
 
 
-def _learn(
-    start: FederatedState, context: RunContext, setup: Setup, method: FederatedMethod, engine: Engine
-) -> TrainingResult:
+def _learn(start: FederatedState, context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
     """All clients together: one global model."""
     observe = functools.partial(_observe, context, setup, method, engine)
     loop = RoundLoop(method, setup.population, setup.task.digest, context.folder, observe, context.log)
@@ -100,7 +98,7 @@ def _learn(
 def _observe(
     context: RunContext,
     setup: Setup,
-    method: FederatedMethod,
+    method: Method,
     engine: Engine,
     state: FederatedState,
     requests: list[LocalTraining],
@@ -144,7 +142,7 @@ def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, An
         "clients": len(setup.population),
         "engine": engine.name,
         "precision": context.settings.hardware.precision,
-        "model": setup.blueprint.spec.name,
+        "model": setup.network.spec.name,
         "parameters": setup.population.layout.size,
     }
 

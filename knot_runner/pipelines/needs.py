@@ -78,11 +78,11 @@ def _image_model(settings: Settings) -> None:
     if not isinstance(settings.training, FederatedTraining):
         return
     from knot_runner.engine.federated import flat
-    from knot_runner.engine.federated.cohort import Blueprint
+    from knot_runner.models.network import Network
 
     spec, task = settings.model, settings.task
     classes = min(len(task.classes), 10) if task.source == "embedded" else len(task.classes)  # digits
-    layout = flat.layout_of(Blueprint(spec, tuple(task.shape), classes))
+    layout = flat.layout_of(Network(spec, tuple(task.shape), classes))
     key = {"mlp": "hidden", "cnn": "hidden", "resnet": "width"}[spec.kind]
     if any(field.name.startswith("convs.") and prod(field.shape) * 2 > layout.size for field in layout.parameters):
         key = "convs"

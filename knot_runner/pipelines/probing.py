@@ -9,9 +9,9 @@ from torch import Tensor
 
 from knot_runner.data.counts import of_all_images
 from knot_runner.engine.commit import save_bytes
-from knot_runner.engine.federated.cohort import Blueprint
 from knot_runner.engine.hardware import prepare_device as prepare_device
 from knot_runner.methods.temperature_probe import probe_arrays
+from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.setup import resident
 from knot_runner.util.files import write_atomic
@@ -26,10 +26,10 @@ def run_probing(context: RunContext) -> dict[str, Any]:
     for note in seen.notes:
         context.note(note)
     device = prepare_device(settings.hardware)
-    blueprint = Blueprint(settings.model, task.shape, len(task.classes))
+    network = Network(settings.model, task.shape, len(task.classes))
     write_atomic(context.folder / "config.yaml", context.config_yaml)
     data, test = resident(task, task.train), resident(task, task.test)
-    arrays = probe_arrays(context.hp, settings, data, test, blueprint, device, context.progress, context.note)
+    arrays = probe_arrays(context.hp, settings, data, test, network, device, context.progress, context.note)
     write_atomic(context.folder / "probe.safetensors", save_bytes(arrays))
     for place, temperature in enumerate(context.hp.temperatures):
         context.log({"temperature": temperature} | _means(arrays, place, len(context.hp.temperatures)))

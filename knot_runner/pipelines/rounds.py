@@ -11,7 +11,7 @@ from typing import Any
 
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
-from knot_runner.methods.federated import FederatedMethod
+from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext
@@ -27,7 +27,7 @@ class RoundLoop:
     """What goes through rounds. ``data``: what a commit must have been made with to be gone on from (a digest);
     ``folder``: where commits and the log lie; ``log``: is given the numbers of every row."""
 
-    method: FederatedMethod
+    method: Method
     population: Population
     data: str
     folder: Path
@@ -42,7 +42,7 @@ class TrainingResult:
     ``seconds``: of what came before the rounds.
     """
 
-    method: FederatedMethod
+    method: Method
     state: FederatedState
     rows: list[LogRow]
     facts: dict[str, Any] = field(default_factory=dict)
@@ -67,10 +67,10 @@ class RoundLog:
             began = time.monotonic()
             trained = self.engine.train(requests)
             check_outcomes(round, trained, population)
-            state = method.fold(hp, state, population, requests, trained)
+            state, said = method.fold(hp, state, population, round, requests, trained)
             last = round + 1 >= training.rounds
             measured = last or (round + 1) % training.evaluate_every == 0
-            row = {"round": round, **self.course.observe(state, requests, trained, round, measured)}
+            row = {"round": round, **said, **self.course.observe(state, requests, trained, round, measured)}
             self.rows.append(row | {"seconds": time.monotonic() - began})
             if self.course.log is not None:
                 self.course.log(scalars(row))

@@ -12,7 +12,7 @@ from torch import Tensor
 from knot_runner import metrics
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
-from knot_runner.methods.federated import FederatedMethod
+from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.chilling import scheduled
 from knot_runner.methods.federated.population import FederatedState, Population
 
@@ -28,7 +28,7 @@ class TestPredictions:
 
 
 def predict_test(
-    method: FederatedMethod, hp: Any, state: FederatedState, population: Population, labels: Tensor, engine: Engine
+    method: Method, hp: Any, state: FederatedState, population: Population, labels: Tensor, engine: Engine
 ) -> TestPredictions:
     """One global model is asked about every test image once; models of the clients' own about their own images.
 
@@ -96,6 +96,6 @@ def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> dict[s
         "before": [result.before / size if size else None for result, size in pairs],
         "after": [result.after / size if size else None for result, size in pairs],
         "train_loss": float(np.mean([result.loss for result in trained])),
-        "temperature": float(np.mean([request.recipe.temperature for request in requests])),
+        "temperature": float(np.mean([request.objective.settings.get("temperature", 1.0) for request in requests])),
         "steps": sum(result.steps for result in trained),
     }

@@ -12,10 +12,11 @@ import torch
 from knot_runner.config.settings import Centralised
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
+from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import DTYPES
-from knot_runner.engine.federated.cohort import Blueprint, ImageData
 from knot_runner.methods.federated.population import ClientModel, Population
+from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext
 
 
@@ -26,7 +27,7 @@ class Setup:
     task: ImageTask
     partition: Partition
     population: Population
-    blueprint: Blueprint
+    network: Network
     data: ImageData
     test: ImageData
 
@@ -46,8 +47,8 @@ def make_setup(context: RunContext) -> Setup:
     settings = context.settings
     task = context.services.images(settings.task, context.data_root)
     partition = make_partition(settings.partition, task, settings.seed)
-    blueprint = Blueprint(settings.model, task.shape, len(task.classes))
-    weights, buffers = flat.initial(blueprint, settings.seed)
+    network = Network(settings.model, task.shape, len(task.classes))
+    weights, buffers = flat.initial(network, settings.seed)
     dtype = DTYPES[settings.hardware.precision]
     training = settings.training
     if isinstance(settings.partition, Centralised):
@@ -59,13 +60,13 @@ def make_setup(context: RunContext) -> Setup:
         names=partition.names,
         train=[torch.from_numpy(rows) for rows in partition.train],
         test=[torch.from_numpy(rows) for rows in partition.test],
-        layout=flat.layout_of(blueprint),
+        layout=flat.layout_of(network),
         start=ClientModel(weights.to(dtype), buffers.to(dtype)),
         training=training,
         augment=settings.task.augment,
         seed=settings.seed,
     )
-    return Setup(task, partition, population, blueprint, resident(task, task.train), resident(task, task.test))
+    return Setup(task, partition, population, network, resident(task, task.train), resident(task, task.test))
 
 
 def resident(task: ImageTask, images: Images) -> ImageData:

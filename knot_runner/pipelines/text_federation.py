@@ -12,11 +12,12 @@ from knot_runner.config.settings import BiasSettings, ModelSettings, Settings
 from knot_runner.config.strict import digest
 from knot_runner.data import Examples, TextTask
 from knot_runner.data.checksums import DataFolder
-from knot_runner.engine.requests import REQUEST_FORMAT, Network, Ref
+from knot_runner.engine.requests import REQUEST_FORMAT, Ref
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.models.bert import TextClassifier, party_model
+from knot_runner.models.network import Network
 from knot_runner.models.pretrained import check_fits, describe_weights, local_path, read_encoder, weight_files
 from knot_runner.models.tokens import Encoded, encode, learn_vocabulary, make_tokenizer, read_vocabulary
 from knot_runner.provenance import Opened
@@ -127,7 +128,7 @@ def _check_weights(networks: Iterable[Network], data_root: Path | None) -> list[
         seen.append(network)
         encoder = read_encoder(network.spec, data_root)
         with torch.device("meta"):
-            model = TextClassifier(network.spec, network.vocabulary, network.classes)
+            model = TextClassifier(network.spec, network.inputs, network.classes)
         check_fits(encoder, model.bert.state_dict())
         said[describe_weights(encoder)] = None
     return list(said)

@@ -9,10 +9,11 @@ from torch.nn import functional as F
 from knot_runner.config.settings import ModelSettings, StageSettings
 from knot_runner.engine import loop
 from knot_runner.engine.commit import Checkpoint
-from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train, request_key
+from knot_runner.engine.objectives import cross_entropy
+from knot_runner.engine.requests import EncodedPart, Objective, Predict, Train, request_key
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
-from knot_runner.methods.losses import cross_entropy
+from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import Encoded, batches
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)
@@ -52,7 +53,7 @@ def nothing(done, total, text):
 def plain_training(request, place):
     """A textbook loop in the engine's batch order; weights after every epoch."""
     torch.manual_seed(keyed(request.seed, "init", request.party))
-    model = loop.build_network(request.network)
+    model = build_network(request.network)
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=request.training.lr, weight_decay=request.training.weight_decay
     )
@@ -110,7 +111,7 @@ def test_killed_in_any_epoch_it_ends_as_if_left_alone(request_, place, tmp_path,
 
 def test_selecting_by_loss_may_keep_the_start(request_, place, tmp_path):
     """Epoch 0 is a candidate: with a rate that only makes things worse, the start is what comes back."""
-    place.store.put("local", "start", loop.build_network(request_.network).state_dict(), {})
+    place.store.put("local", "start", build_network(request_.network).state_dict(), {})
     bad = dataclasses.replace(
         request_, start=("local", "start"), select="loss", training=StageSettings(2, 16, 5.0, 0.0)
     )
@@ -153,7 +154,7 @@ def test_what_stages_kept_before_they_had_these_settings_is_found(request_):
 
 def test_predictions_keep_the_order_of_texts(request_, place):
     torch.manual_seed(0)
-    model = loop.build_network(request_.network)
+    model = build_network(request_.network)
     place.store.put("local", "w", model.state_dict(), {})
     ask = Predict("predictions", "A", request_.network, ("local", "w"), request_.valid.tokens)
     logits = loop.predict_network(ask, place, nothing)[0]["logits"]

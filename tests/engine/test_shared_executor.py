@@ -14,11 +14,12 @@ from knot_runner.engine import shared_executor
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.loop import Place
-from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train
+from knot_runner.engine.objectives import cross_entropy
+from knot_runner.engine.requests import EncodedPart, Objective, Predict, Train
 from knot_runner.engine.shared_executor import ExecutorPool
 from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Store
-from knot_runner.methods.losses import cross_entropy
+from knot_runner.models.network import Network
 from tests.engine.test_loop import SPEC, put_texts
 
 #: Objectives of a plug-in: cross-entropy, but each start of it leaves a mark, and then something may happen.
@@ -26,7 +27,7 @@ PLUGIN = '''
 import os, signal, uuid
 from pathlib import Path
 from knot_runner.engine.diverged import DivergedError
-from knot_runner.methods.losses import cross_entropy
+from knot_runner.engine.objectives import cross_entropy
 
 class Odd(Exception):
     """Cannot be made again from its text alone."""

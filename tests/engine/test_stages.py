@@ -8,10 +8,11 @@ import torch
 
 from knot_runner.config.settings import StageSettings
 from knot_runner.engine import loop, stages
-from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train
+from knot_runner.engine.objectives import cross_entropy
+from knot_runner.engine.requests import EncodedPart, Objective, Predict, Train
 from knot_runner.engine.stages import key_of, missing_of, run_each, run_one
 from knot_runner.engine.store import Store
-from knot_runner.methods.losses import cross_entropy
+from knot_runner.models.network import Network
 from knot_runner.util.files import BusyError
 from tests.engine.test_loop import SPEC, put_texts
 

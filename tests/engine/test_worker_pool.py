@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from knot_runner.config.settings import StageSettings
 from knot_runner.engine import worker_pool
-from knot_runner.engine.requests import EncodedPart, Network, Objective, Predict, Train
+from knot_runner.engine.objectives import cross_entropy
+from knot_runner.engine.requests import EncodedPart, Objective, Predict, Train
 from knot_runner.engine.worker import Event
 from knot_runner.engine.worker_pool import DEATHS, WorkerPool
-from knot_runner.methods.losses import cross_entropy
+from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import BusyError
 from knot_runner.util.workers import WorkerDied

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from knot_runner.config.settings import EntropySettings, SinkhornSettings
+from knot_runner.engine.objectives import ObjectiveInputs
 from knot_runner.methods.losses import LOSSES, distillation
 from knot_runner.methods.weighting import WEIGHTINGS
 from knot_runner.transport import Solver, transport_loss
@@ -91,7 +92,8 @@ def settings(**change):
 
 
 def teacher_logits():
-    return {name: {"logits": Q[:, k].log()} for k, name in enumerate("ab")}
+    tensors = {name: Q[:, k].log() for k, name in enumerate("ab")}
+    return ObjectiveInputs(torch.tensor([-1]), tensors, start_logits=None)
 
 
 @pytest.mark.parametrize(("normalise", "divisor"), [(False, 1.0), (True, 0.75)])

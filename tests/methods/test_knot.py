@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from knot_runner.config.settings import BiasSettings, KnotSettings, Labels, ModelSettings, TeachersSettings
-from knot_runner.engine.requests import Network, Predict, Train
+from knot_runner.engine.objectives import cross_entropy
+from knot_runner.engine.requests import Predict, Train
 from knot_runner.engine.store import Store
 from knot_runner.methods import knot
 from knot_runner.methods.federation import Federation
-from knot_runner.methods.losses import cross_entropy, distillation
+from knot_runner.methods.losses import distillation
+from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 500, "", "main", 16, 1, 2, 32, 0.1)

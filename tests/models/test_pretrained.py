@@ -14,8 +14,8 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertModel, DistilBertConfig, DistilBertModel
 
 from knot_runner.engine.loop import _start_model
-from knot_runner.engine.requests import Network
 from knot_runner.models.bert import TextClassifier
+from knot_runner.models.network import Network
 from knot_runner.models.pretrained import describe_weights, load_pretrained, read_encoder, weight_files
 from knot_runner.pipelines.text_federation import _check_weights
 from knot_runner.util.errors import UserError

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from knot_runner.methods.federated import FEDERATED, FederatedMethod, averaging
+from knot_runner.methods.federated import METHODS, Method, averaging
 from knot_runner.sweeps import job
 from knot_runner.sweeps.state import write_failure
 
@@ -66,4 +66,4 @@ def plan(hp, state, population, round):
     return requests
 
 
-FEDERATED["faulty"] = FederatedMethod(averaging.init, plan, averaging.fold, averaging.deployed, one_model=True)
+METHODS["faulty"] = Method(averaging.init, plan, averaging.fold, averaging.deployed)

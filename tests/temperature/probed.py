@@ -14,9 +14,10 @@ from knot_runner.config.settings import (
     ProbeSettings,
     ResnetSettings,
 )
-from knot_runner.engine.federated.cohort import Blueprint, ImageData
+from knot_runner.engine.examples import ImageData
 from knot_runner.methods.temperature_probe import probe_arrays
 from knot_runner.models.images import build_image_model
+from knot_runner.models.network import Network
 
 SHAPE, CLASSES = (2, 8, 8), 5
 CNN = CnnSettings("cnn", "cnn", [ConvSettings(3, 3, 1), ConvSettings(4, 3, 0)], [6], "logits")
@@ -54,6 +55,6 @@ def run(hp=HP, spec=CNN, data=None, seed=0, said=None, watched=None):
     settings = SimpleNamespace(seed=seed, training=TRAINING, task=SimpleNamespace(augment="none"))
     said, watched = [] if said is None else said, [] if watched is None else watched
     data = data or data_of(40)
-    blueprint = Blueprint(spec, SHAPE, CLASSES)
+    network = Network(spec, SHAPE, CLASSES)
     watch = lambda *event: watched.append(event)  # noqa: E731
-    return probe_arrays(hp, settings, data, data, blueprint, torch.device("cpu"), watch, said.append)
+    return probe_arrays(hp, settings, data, data, network, torch.device("cpu"), watch, said.append)

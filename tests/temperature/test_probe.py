@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.config.settings import ProbeSettings, build
-from knot_runner.engine.federated.cohort import Blueprint
 from knot_runner.methods.temperature_probe.boundary import boundary_distances
+from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 from tests.temperature.probed import CLASSES, CNN, HP, MODELS, SHAPE, TRAINING, data_of, model_of, run
 
@@ -51,9 +51,7 @@ def test_distances_after_are_those_of_the_stepped_model():
     model, data = model_of(CNN, torch.float32), data_of(40)
     from knot_runner.engine.federated import flat
 
-    flat.load_flat(
-        model, flat.layout_of(Blueprint(CNN, SHAPE, CLASSES)), *flat.initial(Blueprint(CNN, SHAPE, CLASSES), 0)
-    )
+    flat.load_flat(model, flat.layout_of(Network(CNN, SHAPE, CLASSES)), *flat.initial(Network(CNN, SHAPE, CLASSES), 0))
     x = (data.pixels.float() / 255 - 0.5) / 0.25
     wrong = (model(x).argmax(1) != data.labels).nonzero()[:, 0]
     assert len(wrong) == len(found["boundary.before"])

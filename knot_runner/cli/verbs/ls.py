@@ -58,15 +58,15 @@ def _added(plugins: list[str]) -> list[tuple[str, str]]:
     from knot_runner.data.images.load import IMAGE_READERS
     from knot_runner.data.images.partition import PARTITIONS
     from knot_runner.data.readers import TEXT_READERS
-    from knot_runner.methods import METHODS
-    from knot_runner.methods.federated import FEDERATED
+    from knot_runner.methods import federated, knot  # noqa: F401  with their methods in the table
+    from knot_runner.methods.contract import METHODS
     from knot_runner.methods.losses import LOSSES
     from knot_runner.methods.weighting import WEIGHTINGS
     from knot_runner.metrics import METRICS
     from knot_runner.report.figures.registry import FIGURES
 
     tables: list[tuple[str, dict]] = [
-        *(("method.algorithm", table) for table in (METHOD_SETTINGS, METHODS, FEDERATED)),
+        *(("method.algorithm", table) for table in (METHOD_SETTINGS, METHODS)),
         ("method.loss.name", LOSSES),
         ("method.weighting", WEIGHTINGS),
         ("metric", METRICS),

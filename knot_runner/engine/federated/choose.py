@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from knot_runner.config.settings import HardwareSettings
-from knot_runner.engine.federated.cohort import Blueprint, Engine, ImageData, silent
+from knot_runner.engine.examples import ClientData
+from knot_runner.engine.federated.cohort import Engine, silent
 from knot_runner.engine.hardware import prepare_device
+from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
 DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "float64": torch.float64}
 
 
 def make_engine(
-    hardware: HardwareSettings, blueprint: Blueprint, data: ImageData, test: ImageData,
-    say: Callable[[str], None] = silent, shared: bool = False,
+    hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
+    say: Callable[[str], None] = silent, plugins: Sequence[str] = (), shared: bool = False,
 ) -> Engine:  # fmt: skip
     """The engine, ready to train. ``auto`` is lean on a CPU and stacked on a GPU.
 
-    ``say`` prints a line for the user. ``shared``: several threads will use the engine (lean).
+    ``say`` prints a line for the user. ``plugins``: of the run. ``shared``: several threads will use the engine (lean).
     Raises :class:`UserError` naming the key for a device, engine and precision that do not go together.
     """
     device = prepare_device(hardware)
@@ -39,15 +41,13 @@ def make_engine(
         from knot_runner.engine.federated.lean import Lean
 
         return Lean(
-            blueprint, data, test, dtype, hardware.workers or os.cpu_count() or 1, hardware.threads, shared, say
+            network, data, test, dtype, hardware.workers or os.cpu_count() or 1, hardware.threads, shared, say, plugins
         )
     if name == "stacked":
         from knot_runner.engine.federated.stacked import Stacked
 
         autocast = "bf16" if hardware.precision == "bf16" else "none"
-        return Stacked(
-            blueprint, data, test, device, dtype, hardware.stack, autocast, hardware.precision == "tf32", say
-        )
+        return Stacked(network, data, test, device, dtype, hardware.stack, autocast, hardware.precision == "tf32", say)
     from knot_runner.engine.federated.loop import Loop
 
-    return Loop(blueprint, data, test, device, dtype)
+    return Loop(network, data, test, device, dtype)

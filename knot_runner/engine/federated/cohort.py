@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import ImageModel
+from knot_runner.engine.examples import Augment
+from knot_runner.engine.objectives import Objective
 
-#: Images per inference request: fixed, so that logits do not depend on the number of workers.
+#: Examples per inference request: fixed, so that logits do not depend on the number of workers.
 INFERENCE_ROWS = 512
 
 
 def silent(text: str) -> None:
     """Print nothing."""
-
-
-@dataclass(frozen=True)
-class Blueprint:
-    """A model to build: its settings, input shape (channels, height, width), number of classes."""
-
-    spec: ImageModel
-    shape: tuple[int, int, int]
-    classes: int
-
-
-@dataclass(frozen=True)
-class ImageData:
-    """The images of all clients, in memory (or on the device).
-
-    ``pixels`` [N, C, H, W] uint8 (units of 1/255) or floating; normalised by (value - mean) / std, ``mean`` and ``std``
-    [C]. ``labels`` [N] int64.
-    """
-
-    pixels: Tensor
-    labels: Tensor
-    mean: Tensor
-    std: Tensor
 
 
 @dataclass(frozen=True)
@@ -51,12 +29,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a client trains: SGD on mean_i scale_i * CE(z_i / T_i, y_i) + (proximal / 2) || w - w_start ||^2.
-
-    T_i is ``temperature``, or lies between it and ``hard_temperature`` by the sample's hardness at the start (see
-    ``engine.federated.local.sample_temperatures``); scale_i is 1, or 1 / T_i with T_i = 1 in the softmax when
-    ``per_sample_rate`` (the control of a per-sample temperature; a constant one is controlled by ``lr``).
-    """
+    """How a client trains: SGD on mean_i loss_i + (proximal / 2) || w - w_start ||^2, by its objective's loss."""
 
     phases: tuple[Phase, ...]
     batch: int
@@ -65,12 +38,9 @@ class Recipe:
     momentum: float = 0.0
     weight_decay: float = 0.0
     decay_biases: bool = True
-    temperature: float = 1.0
-    hard_temperature: float | None = None
-    per_sample_rate: bool = False
     proximal: float = 0.0
     frozen_statistics: bool = False
-    augment: Literal["none", "crop_flip"] = "none"
+    augment: Augment = "none"
 
 
 @dataclass(frozen=True)
@@ -78,8 +48,9 @@ class LocalTraining:
     """One client's work in one round.
 
     ``weights`` [P] and ``buffers`` [Q] are flat (``engine.federated.flat``), in the dtype to compute in; requests of a
-    round may share them. ``rows`` [n] int64 into the train images; ``test_rows`` [m] into the test images, on which the
-    model is measured before and after training. ``control`` [P], if given, is added to every gradient (SCAFFOLD).
+    round may share them. ``rows`` [n] int64 into the training examples; ``test_rows`` [m] into the test examples, on
+    which the model is measured before and after training. ``control`` [P], if given, is added to every gradient
+    (SCAFFOLD). ``inputs``: what the objective reads of each row, name -> [n, ...].
     """
 
     client: int
@@ -91,13 +62,15 @@ class LocalTraining:
     test_rows: Tensor
     recipe: Recipe
     control: Tensor | None = None
+    objective: Objective = field(default_factory=Objective)
+    inputs: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Trained:
     """What a client returns: weights [P], buffers [Q], steps taken, mean training loss over all steps (as minimised,
-    without the proximal term), how many of its test images were right ``before`` and ``after``, and whether its weights
-    are ``finite`` (checked where it trained: there they are in the cache, and workers check in parallel)."""
+    without the proximal term), how many of its test examples were right ``before`` and ``after``, and whether its
+    weights are ``finite`` (checked where it trained: there they are in the cache, and workers check in parallel)."""
 
     client: int
     weights: Tensor
@@ -111,7 +84,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Inference:
-    """Logits of ``rows`` [n] of the test images (or train images) under one model."""
+    """Logits of ``rows`` [n] of the test examples (or training examples) under one model."""
 
     weights: Tensor
     buffers: Tensor

@@ -8,9 +8,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from knot_runner.engine.federated.cohort import Blueprint
 from knot_runner.engine.seeds import seeded
-from knot_runner.models.images import build_image_model
+from knot_runner.models.network import Network, build_network
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,8 @@ class FlatLayout:
 
     parameters: tuple[Field, ...]
     buffers: tuple[Field, ...]
+    #: what the names of the head's parameters begin with
+    head: str
 
     @property
     def size(self) -> int:
@@ -47,7 +48,7 @@ class FlatLayout:
         """bool [P]: the parameters of the ``head``, of the ``body`` (all but the head), or ``all``."""
         found = torch.zeros(self.size, dtype=torch.bool)
         for field in self.parameters:
-            is_head = field.name.startswith("head.")
+            is_head = field.name.startswith(self.head)
             found[field.start : field.stop] = keep == "all" or is_head == (keep == "head")
         return found
 
@@ -59,17 +60,17 @@ class FlatLayout:
         return found
 
 
-def layout_of(blueprint: Blueprint) -> FlatLayout:
-    """The layout of the blueprint's model (built on the meta device: no memory, no random draws)."""
+def layout_of(network: Network) -> FlatLayout:
+    """The layout of the network's model (built on the meta device: no memory, no random draws)."""
     with torch.device("meta"):
-        model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
-    return FlatLayout(_fields(dict(model.named_parameters())), _fields(dict(_kept_buffers(model))))
+        model = build_network(network)
+    return FlatLayout(_fields(dict(model.named_parameters())), _fields(dict(_kept_buffers(model))), network.head)
 
 
-def initial(blueprint: Blueprint, seed: int) -> tuple[Tensor, Tensor]:
+def initial(network: Network, seed: int) -> tuple[Tensor, Tensor]:
     """(weights [P], buffers [Q]) of a fresh model, float32, initialised from the run's seed."""
     with seeded(seed, "init"):
-        model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
+        model = build_network(network)
     return flat_vectors(model)
 
 
@@ -98,7 +99,8 @@ def load_flat(model: nn.Module, layout: FlatLayout, weights: Tensor, buffers: Te
 
 
 def _kept_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
-    return [(name, buffer) for name, buffer in model.named_buffers() if buffer is not None]
+    """Running statistics; the numbers of positions that a text model keeps are no part of its state."""
+    return [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
 
 
 def _fields(named: dict[str, Tensor]) -> tuple[Field, ...]:

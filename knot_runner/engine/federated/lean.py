@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import (
-    INFERENCE_ROWS,
-    Blueprint,
-    ImageData,
-    Inference,
-    LocalTraining,
-    Trained,
-    silent,
-)
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.lean_client import make_client
-from knot_runner.engine.federated.lean_memory import SharedImages
+from knot_runner.engine.federated.lean_memory import SharedData
 from knot_runner.engine.federated.lean_pool import EngineRequest, LeanPool, Result
+from knot_runner.models.network import Network
 
 
 class Lean:
@@ -33,25 +27,26 @@ class Lean:
 
     ``shared``: any number of threads may use it at once (then one worker is a process, too), an error of one
     leaves the others alone, and a worker that died is replaced by another that repeats its request, once. Otherwise
-    any exception ends the engine. ``say`` prints a line for the user when a worker died.
+    any exception ends the engine. ``say`` prints a line for the user when a worker died. ``plugins``:
+    what workers import, since an objective may be of one.
     """
 
     name = "lean"
     device = torch.device("cpu")
 
     def __init__(
-        self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype, workers: int, threads: int,
-        shared: bool = False, say: Callable[[str], None] = silent,
+        self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, workers: int, threads: int,
+        shared: bool = False, say: Callable[[str], None] = silent, plugins: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._threads, self._shared = threads, shared
         workers = workers or os.cpu_count() or 1
-        self._pool = self._client = self._images = None
+        self._pool = self._client = self._data = None
         if workers == 1 and not shared:
-            self._client = make_client(blueprint, data, test, dtype)
+            self._client = make_client(network, data, test, dtype)
         else:
-            self._images = SharedImages(data, test)
+            self._data = SharedData(data, test)
             max_deaths = 2 if shared else 1
-            self._pool = LeanPool(blueprint, self._images, dtype, workers, threads, max_deaths, say)
+            self._pool = LeanPool(network, self._data, dtype, workers, threads, max_deaths, say, plugins)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`. The longest training begins first, so that the last to end is a short one."""
@@ -70,7 +65,7 @@ class Lean:
         """See :class:`Engine`."""
         if self._pool is not None:
             self._pool.close()
-            self._images.memory.close()
+            self._data.memory.close()
 
     def _run(self, requests: list[EngineRequest]) -> list[Result]:
         if self._pool is not None:

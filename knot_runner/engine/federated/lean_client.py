@@ -9,23 +9,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knot_runner.config.settings import CnnSettings, ResnetSettings
+from knot_runner.config.settings import CnnSettings, MlpSettings
+from knot_runner.engine.examples import ClientData, ImageData, normalised
 from knot_runner.engine.federated import flat, lean_gram, local
-from knot_runner.engine.federated.cohort import (
-    INFERENCE_ROWS,
-    Blueprint,
-    ImageData,
-    Inference,
-    LocalTraining,
-    Recipe,
-    Trained,
-)
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Recipe, Trained
 from knot_runner.engine.federated.lean_dense import Dense, affine, pairs
-from knot_runner.engine.federated.lean_loss import BatchLoss
+from knot_runner.engine.federated.lean_loss import AutogradLoss, BatchLoss, TemperedLoss
 from knot_runner.engine.federated.lean_network import LeanNetwork
 from knot_runner.engine.federated.lean_sgd import Sgd
 from knot_runner.engine.federated.lean_stems import Convs, Pixels, Stem
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.objectives import ObjectiveInputs, make_loss, tempered
+from knot_runner.models.network import Network
 
 #: Images gathered at a time (rounded to whole batches): many make gathering cheap, few stay in the cache.
 _IMAGES_AT_ONCE = 1024
@@ -43,17 +38,17 @@ class TrainingClient(Protocol):
         ...
 
 
-def make_client(blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> TrainingClient:
+def make_client(network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> TrainingClient:
     """Manual backward pass for MLP and CNN, autograd for the others."""
-    kind = AutogradClient if isinstance(blueprint.spec, ResnetSettings) else ManualBackward
-    return kind(blueprint, data, test, dtype)
+    manual = isinstance(network.spec, MlpSettings | CnnSettings)
+    return (ManualBackward if manual else AutogradClient)(network, data, test, dtype)
 
 
 class AutogradClient:
     """A client of the plain loop (autograd)."""
 
-    def __init__(self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
-        self._loop = Loop(blueprint, data, test, torch.device("cpu"), dtype)
+    def __init__(self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype) -> None:
+        self._loop = Loop(network, data, test, torch.device("cpu"), dtype)
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
         """See :class:`TrainingClient`."""
@@ -67,8 +62,8 @@ class AutogradClient:
 class ManualBackward:
     """Manual forward and backward passes with in-place updates."""
 
-    def __init__(self, blueprint: Blueprint, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
-        self._blueprint, self._layout = blueprint, flat.layout_of(blueprint)
+    def __init__(self, network: Network, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
+        self._network, self._layout = network, flat.layout_of(network)
         self._data, self._test, self._dtype = data, test, dtype
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
@@ -86,19 +81,16 @@ class ManualBackward:
         """See :class:`TrainingClient`."""
         data = self._test if request.split == "test" else self._data
         with torch.inference_mode():
-            found = self._logits(request.weights.to(self._dtype), local.normalised(data, request.rows, self._dtype))
+            found = self._logits(request.weights.to(self._dtype), normalised(data, request.rows, self._dtype))
         return found.clone()
 
     def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
         """(mean loss, steps) of all epochs; ``weights`` [P] change in place."""
-        recipe, spec = request.recipe, self._blueprint.spec
-        images, labels = local.normalised(self._data, request.rows, self._dtype), self._data.labels[request.rows]
-        temperatures = None
-        if recipe.hard_temperature is not None:
-            temperatures = local.sample_temperatures(recipe, self._logits(weights, images), labels)
-        loss = BatchLoss(recipe, labels, self._blueprint.classes, self._dtype, temperatures, spec.output == "softmax")
+        recipe = request.recipe
+        images = normalised(self._data, request.rows, self._dtype)
+        loss = self._loss(request, weights, images)
         sgd = Sgd(recipe, self._layout, weights, request.control)
-        network = self._network(request, sgd, images)
+        network = self._layers(request, sgd, images)
         del images  # the stem keeps them in its own layout
         total, steps, trains = 0.0, 0, None
         for epoch in local.epochs(request, recipe.augment):
@@ -114,14 +106,28 @@ class ManualBackward:
         network.stem.finish()
         return total / max(steps, 1), steps
 
-    def _network(self, request: LocalTraining, sgd: Sgd, images: Tensor) -> LeanNetwork:
+    def _loss(self, request: LocalTraining, weights: Tensor, images: Tensor) -> BatchLoss:
+        """The objective's loss, with a gradient in closed form where it is a cross-entropy."""
+        softmax, labels = self._network.spec.output == "softmax", self._data.labels[request.rows]
+        options = tempered(request.objective)
+        if options is not None:
+            logits = self._logits(weights, images) if options.hard_temperature is not None else None
+            size, classes = request.recipe.batch, self._network.classes
+            return TemperedLoss(options, size, labels, classes, self._dtype, logits, softmax)
+        with torch.inference_mode(False):
+            own = {name: tensor.clone() for name, tensor in request.inputs.items()}
+            inputs = ObjectiveInputs(labels.clone(), own, lambda: self._logits(weights, images).clone())
+            rows, function = make_loss(request.objective, inputs)
+        return AutogradLoss(function, rows, request.recipe.batch, softmax)
+
+    def _layers(self, request: LocalTraining, sgd: Sgd, images: Tensor) -> LeanNetwork:
         """The layers, with the stem that suits the recipe."""
         _, layers = pairs(sgd.weights, self._layout)
         stem = self._stem(request.recipe, sgd, images)
         return LeanNetwork(stem, Dense(layers[1:] if isinstance(stem, lean_gram.Gram) else layers), sgd, self._layout)
 
     def _stem(self, recipe: Recipe, sgd: Sgd, images: Tensor) -> Stem:
-        spec, (convs, layers) = self._blueprint.spec, pairs(sgd.weights, self._layout)
+        spec, (convs, layers) = self._network.spec, pairs(sgd.weights, self._layout)
         if isinstance(spec, CnnSettings):
             return Convs(convs, [conv.padding for conv in spec.convs], images)
         outputs, pixels = layers[0][0].shape
@@ -135,13 +141,13 @@ class ManualBackward:
         """How many of the test images at ``rows`` are classified correctly."""
         found = 0
         for part in rows.split(INFERENCE_ROWS) if len(rows) else ():
-            logits = self._logits(weights, local.normalised(self._test, part, self._dtype))
+            logits = self._logits(weights, normalised(self._test, part, self._dtype))
             found += int((logits.argmax(1) == self._test.labels[part]).sum())
         return found
 
     def _logits(self, weights: Tensor, images: Tensor) -> Tensor:
         """The model's output [n, classes] for normalised ``images`` [n, C, H, W]."""
-        spec = self._blueprint.spec
+        spec = self._network.spec
         convs, layers = pairs(weights, self._layout)
         found = []
         for x in images.split(INFERENCE_ROWS):

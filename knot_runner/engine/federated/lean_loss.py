@@ -1,36 +1,60 @@
-"""Tempered cross-entropy of the lean engine: gradients of the logits at every step, the loss once per block."""
+"""Losses of the lean engine: gradients of the logits at every step, the loss once per block of batches."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knot_runner.engine.federated.cohort import Recipe
+from knot_runner.engine.objectives import CrossEntropy, LossRows, SampleLoss, sample_temperatures
 
 
-class BatchLoss:
-    """mean_i scale_i CE(z_i / T_i, y_i) over batches of a client's images (see :class:`Recipe`).
+class BatchLoss(Protocol):
+    """The mean loss of each batch of a client's examples. ``scale``: the factor on the head's output that
+    :meth:`gradient` expects."""
 
-    ``labels`` [n]; ``temperatures``: (T_i, scale_i), each [n], or None; ``softmax``: z is the softmax of the head's
-    output. ``scale``: the factor on the head's output that :meth:`gradient` expects.
+    scale: float
+
+    def start(self, part: Tensor) -> None:
+        """Begin a block: the examples at positions ``part`` [n'], in batches."""
+        ...
+
+    def gradient(self, logits: Tensor, batch: int) -> tuple[Tensor, float]:
+        """(G [B, C], f) such that f G is the gradient of the loss of batch number ``batch`` of the block with respect
+        to the head's output, which ``logits`` is ``scale`` times."""
+        ...
+
+    def total(self) -> float:
+        """Sum over the block's steps of the loss of each."""
+        ...
+
+
+class TemperedLoss:
+    """Cross-entropy (:class:`CrossEntropy`) with a gradient in closed form.
+
+    ``labels`` [n]; ``start_logits`` [n, C]: for temperatures per sample; ``softmax``: z is the softmax of the head's
+    output.
     """
 
     def __init__(
-        self, recipe: Recipe, labels: Tensor, classes: int, dtype: torch.dtype,
-        temperatures: tuple[Tensor, Tensor] | None, softmax: bool,
+        self, options: CrossEntropy, size: int, labels: Tensor, classes: int, dtype: torch.dtype,
+        start_logits: Tensor | None, softmax: bool,
     ) -> None:  # fmt: skip
         self._labels, self._onehot, self._softmax = labels, F.one_hot(labels, classes).to(dtype), softmax
         self._truth = self._log = self._onehot[:0]
-        self._temperatures = temperatures
-        if temperatures is None and softmax:
-            full = torch.full((len(labels),), recipe.temperature, dtype=dtype)
+        self._temperatures = None
+        if start_logits is not None:
+            self._temperatures = sample_temperatures(options, start_logits, labels)
+        elif softmax:
+            full = torch.full((len(labels),), options.temperature, dtype=dtype)
             self._temperatures = (full, torch.ones_like(full))
-        self._batch, self._inverse = recipe.batch, 1 / recipe.temperature if self._temperatures is None else 1.0
+        self._batch, self._inverse = size, 1 / options.temperature if self._temperatures is None else 1.0
         self.scale = self._inverse
 
     def start(self, part: Tensor) -> None:
-        """Begin a block: the images at positions ``part`` [n'], in batches."""
+        """See :class:`BatchLoss`."""
         self._part, size = part, self._batch
         if len(self._truth) != len(part):  # memory and its views last from block to block
             self._truth = self._onehot.new_empty(len(part), self._onehot.shape[1])
@@ -43,7 +67,7 @@ class BatchLoss:
             self._values, self._factors = values.split(size), (scales / values).split(size)
 
     def gradient(self, logits: Tensor, batch: int) -> tuple[Tensor, float]:
-        """(G [B, C], f) such that f G is the gradient of the loss of batch number ``batch`` of the block."""
+        """See :class:`BatchLoss`."""
         log, outputs = self._logs[batch], logits
         if self._softmax:
             outputs = torch.softmax(logits, 1)
@@ -58,8 +82,37 @@ class BatchLoss:
         return gradient, self._inverse / len(log)
 
     def total(self) -> float:
-        """Sum over the block's steps of the loss of each."""
+        """See :class:`BatchLoss`."""
         logs = self._log.gather(1, self._labels[self._part, None])[:, 0]
         if self._temperatures is not None:
             logs = logs * self._temperatures[1][self._part]
         return float(torch.dot(logs.double(), self._shares))  # of each row: -1 / the size of its batch
+
+
+class AutogradLoss:
+    """Any objective: autograd on the logits [B, C] alone; the layers below keep their manual backward passes."""
+
+    scale = 1.0
+
+    def __init__(self, loss: SampleLoss, rows: LossRows, size: int, softmax: bool) -> None:
+        self._loss, self._rows, self._batch, self._softmax = loss, rows, size, softmax
+        self._parts: tuple[Tensor, ...] = ()
+        self._total = 0.0
+
+    def start(self, part: Tensor) -> None:
+        """See :class:`BatchLoss`."""
+        self._parts, self._total = part.split(self._batch), 0.0
+
+    def gradient(self, logits: Tensor, batch: int) -> tuple[Tensor, float]:
+        """See :class:`BatchLoss`."""
+        with torch.inference_mode(False), torch.enable_grad():
+            output = logits.clone().requires_grad_()  # what inference mode made takes no part in autograd; a copy does
+            rows = {name: tensor[self._parts[batch].clone()] for name, tensor in self._rows.items()}
+            value = self._loss(torch.softmax(output, 1) if self._softmax else output, rows).mean()
+            (gradient,) = torch.autograd.grad(value, output)
+        self._total += float(value.detach())
+        return gradient, 1.0
+
+    def total(self) -> float:
+        """See :class:`BatchLoss`."""
+        return self._total

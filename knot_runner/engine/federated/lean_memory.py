@@ -1,4 +1,4 @@
-"""Tensors and images in memory that processes share."""
+"""Tensors and clients' data in memory that processes share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from math import prod
 import torch
 from torch import Tensor
 
+from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Blueprint, ImageData
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS
+from knot_runner.models.network import Network
 from knot_runner.util.processes import Memory, aligned
 from knot_runner.util.workers import SharedArrays
 
@@ -22,18 +24,19 @@ def memory_view(memory: Memory, start: int, shape: tuple[int, ...], dtype: torch
     return torch.frombuffer(memory.map, dtype=dtype, count=prod(shape), offset=start).view(shape)
 
 
-class SharedImages:
-    """Several :class:`ImageData` copied into one shared memory; :meth:`images` views them in any process."""
+class SharedData:
+    """Several :class:`ClientData` copied into one shared memory; :meth:`views` of them in any process."""
 
-    def __init__(self, *images: ImageData) -> None:
-        tensors = [tensor for data in images for tensor in (data.pixels, data.labels, data.mean, data.std)]
-        self._arrays = SharedArrays([tensor.numpy() for tensor in tensors])
+    def __init__(self, *data: ClientData) -> None:
+        found = [one.tensors() for one in data]
+        self._kinds = [(type(one), len(tensors)) for one, tensors in zip(data, found, strict=True)]
+        self._arrays = SharedArrays([tensor.numpy() for tensors in found for tensor in tensors])
         self.memory = self._arrays.memory
 
-    def images(self) -> list[ImageData]:
-        """Views of the images, in the order given."""
-        tensors = [torch.from_numpy(array) for array in self._arrays.arrays()]
-        return [ImageData(*tensors[at : at + 4]) for at in range(0, len(tensors), 4)]
+    def views(self) -> list[ClientData]:
+        """The data on the shared memory, in the order given."""
+        tensors = iter([torch.from_numpy(array) for array in self._arrays.arrays()])
+        return [kind.of([next(tensors) for _ in range(count)]) for kind, count in self._kinds]
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,10 @@ class Slots:
     stride: int
 
     @classmethod
-    def make(cls, count: int, blueprint: Blueprint, dtype: torch.dtype) -> Slots:
-        """``count`` slots that hold a model of ``blueprint`` or the logits of INFERENCE_ROWS images."""
-        layout = flat.layout_of(blueprint)
-        values = max(layout.size + layout.buffer_size, INFERENCE_ROWS * blueprint.classes)
+    def make(cls, count: int, network: Network, dtype: torch.dtype) -> Slots:
+        """``count`` slots that hold a model of ``network`` or the logits of INFERENCE_ROWS images."""
+        layout = flat.layout_of(network)
+        values = max(layout.size + layout.buffer_size, INFERENCE_ROWS * network.classes)
         stride = aligned(values * dtype.itemsize)
         return cls(Memory(count * stride), layout.size, layout.buffer_size, dtype, stride)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from knot_runner.engine.federated.cohort import Blueprint, Inference, LocalTraining, Trained
-from knot_runner.engine.federated.lean_memory import SharedImages, SlotAllocator, Slots
+from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
+from knot_runner.engine.federated.lean_memory import SharedData, SlotAllocator, Slots
 from knot_runner.engine.federated.lean_worker import EngineRequest, Measures, Order, pack, prepare_client
+from knot_runner.models.network import Network
 from knot_runner.util.processes import Ended
 from knot_runner.util.workers import WorkerDied, WorkerProcess
 
@@ -54,19 +55,19 @@ class LeanPool:
     """
 
     def __init__(
-        self, blueprint: Blueprint, images: SharedImages, dtype: torch.dtype, workers: int, threads: int,
-        max_deaths: int, say: Callable[[str], None],
+        self, network: Network, data: SharedData, dtype: torch.dtype, workers: int, threads: int,
+        max_deaths: int, say: Callable[[str], None], plugins: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self._classes, self._max_deaths, self._say = blueprint.classes, max_deaths, say
+        self._classes, self._max_deaths, self._say = network.classes, max_deaths, say
         # an order reads at most two slots (model, control) and has one of its worker's AHEAD for its result
-        self._slots = Slots.make(3 * AHEAD * workers, blueprint, dtype)
+        self._slots = Slots.make(3 * AHEAD * workers, network, dtype)
         self._allocator = SlotAllocator(self._slots, range(AHEAD * workers, 3 * AHEAD * workers))
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._waiting: deque[PoolTask] = deque()
         self._open: set[Call] = set()
         self._closed = False
-        arguments = self._slots, images, blueprint, threads
+        arguments = self._slots, data, network, threads, plugins
         self._workers = [WorkerProcess(_PRELOADED, prepare_client, *arguments) for _ in range(workers)]
         self._threads: list[threading.Thread] = []
         for number, worker in enumerate(self._workers):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knot_runner.engine.federated import local
+from knot_runner.engine.examples import augmented_images
 from knot_runner.engine.federated.lean_dense import WeightBias, masked_
 
 _aten = torch.ops.aten
@@ -54,7 +54,7 @@ class Pixels:
 
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
         """See :class:`Stem`."""
-        chosen = local.augmented_images(self._images.index_select(0, part), shifts, flips)
+        chosen = augmented_images(self._images.index_select(0, part), shifts, flips)
         return list(chosen.flatten(1).split(size))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class Convs:
     def batches(self, part: Tensor, shifts: Tensor | None, flips: Tensor | None, size: int) -> list[Tensor]:
         """See :class:`Stem`."""
         chosen = self._images.index_select(0, part).permute(0, 3, 1, 2)
-        return list(local.augmented_images(chosen, shifts, flips).split(size))
+        return list(augmented_images(chosen, shifts, flips).split(size))
 
     def forward(self, x: Tensor) -> Tensor:
         """See :class:`Stem`."""

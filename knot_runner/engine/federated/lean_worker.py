@@ -5,14 +5,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from knot_runner.engine.federated.cohort import Blueprint, Inference, LocalTraining
+from knot_runner.config.plugins import load_plugins
+from knot_runner.engine.federated.cohort import Inference, LocalTraining
 from knot_runner.engine.federated.lean_client import TrainingClient, make_client
-from knot_runner.engine.federated.lean_memory import SharedImages, Slots
+from knot_runner.engine.federated.lean_memory import SharedData, Slots
+from knot_runner.models.network import Network
 from knot_runner.util.workers import Handler, Send
 
 EngineRequest = LocalTraining | Inference
@@ -35,7 +38,8 @@ def pack(request: EngineRequest, model: int, control: int | None, result: int) -
     """The order for ``request``, whose vectors are in the slots."""
     sent: dict[str, Any] = {"weights": None, "buffers": None, "rows": request.rows.numpy()}
     if isinstance(request, LocalTraining):
-        sent |= {"test_rows": request.test_rows.numpy(), "control": None}
+        inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
+        sent |= {"test_rows": request.test_rows.numpy(), "control": None, "inputs": inputs}
     return Order(replace(request, **sent), model, control, result)
 
 
@@ -47,14 +51,20 @@ def unpack(order: Order, slots: Slots) -> EngineRequest:
         return replace(request, weights=weights, buffers=buffers, rows=rows)
     control = None if order.control is None else slots.model(order.control)[0]
     tests = torch.from_numpy(request.test_rows)
-    return replace(request, weights=weights, buffers=buffers, rows=rows, test_rows=tests, control=control)
+    inputs = {name: torch.from_numpy(array) for name, array in request.inputs.items()}
+    return replace(
+        request, weights=weights, buffers=buffers, rows=rows, test_rows=tests, control=control, inputs=inputs
+    )
 
 
-def prepare_client(_: Send, slots: Slots, images: SharedImages, blueprint: Blueprint, threads: int) -> Handler:
-    """In the worker: threads, memory, images, and the function that executes an order."""
+def prepare_client(
+    _: Send, slots: Slots, data: SharedData, network: Network, threads: int, plugins: Sequence[str]
+) -> Handler:
+    """In the worker: threads, memory, data, plug-ins, and the function that executes an order."""
     torch.set_num_threads(threads)
+    load_plugins(list(plugins))
     _keep_freed_memory()
-    return functools.partial(_execute, make_client(blueprint, *images.images(), slots.dtype), slots)
+    return functools.partial(_execute, make_client(network, *data.views(), slots.dtype), slots)
 
 
 def _execute(client: TrainingClient, slots: Slots, order: Order) -> Measures:

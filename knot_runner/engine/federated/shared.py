@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 from torch import Tensor
 
 from knot_runner.config.settings import HardwareSettings
+from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.choose import make_engine
-from knot_runner.engine.federated.cohort import Blueprint, Engine, ImageData, Inference, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.shared_batch import BatchedEngine
 from knot_runner.engine.federated.shared_pool import ExclusiveEngine, PooledEngine, SharedEngine
 from knot_runner.engine.federated.stacked import Stacked
 from knot_runner.engine.hardware import prepare_device
+from knot_runner.models.network import Network
 from knot_runner.util.processes import Ended
 
 #: prints one line for the user
@@ -24,7 +26,7 @@ _Say = Callable[[str], None]
 class EnginePool:
     """Engines for runs that are threads of this process.
 
-    Runs with the same model, image data (the same tensors in memory) and hardware share one: ``lean`` is pooled (its
+    Runs with the same model, data (the same tensors in memory) and hardware share one: ``lean`` is pooled (its
     workers take the requests of all), ``stacked`` batched (one stack of all), ``loop`` exclusive (one run at a time).
     Of those that compute in this process, ``stacked`` and ``loop``, one computes at a time. An engine is made at its
     first use, and closed with its last run.
@@ -44,24 +46,25 @@ class EnginePool:
     def engine(
         self,
         hardware: HardwareSettings,
-        blueprint: Blueprint,
-        data: ImageData,
-        test: ImageData,
+        network: Network,
+        data: ClientData,
+        test: ClientData,
         say: _Say | None = None,
+        plugins: Sequence[str] = (),
     ) -> Engine:
         """Like :func:`make_engine`, for a run's thread.
 
         ``say`` is called from any thread, until the engine is closed. Raises :class:`UserError`, and :class:`Ended`
         after :meth:`close`.
         """
-        key = _key(hardware, blueprint, data, test)
+        key = (*_key(hardware, network, data, test), tuple(plugins))
         with self._computing:  # global switches are set and GPU memory allocated while nothing computes
             prepare_device(hardware)
             with self._lock:
                 if self._closed:
                     raise Ended("the engines have ended")
                 if key not in self._groups:
-                    self._groups[key] = _Group(hardware, blueprint, data, test, self._computing)
+                    self._groups[key] = _Group(hardware, network, data, test, plugins, self._computing)
                 group = self._groups[key]
                 member = Member(group.engine, group.shared, lambda: self._leave(key, member))
                 group.join(member, say or self._say)
@@ -107,15 +110,15 @@ class Member:
 
 
 class _Group:
-    """Runs that share an engine. Keeps their image data alive, since the key is its addresses."""
+    """Runs that share an engine. Keeps their data alive, since the key is its addresses."""
 
     def __init__(
-        self, hardware: HardwareSettings, blueprint: Blueprint, data: ImageData, test: ImageData,
-        computing: threading.Lock,
+        self, hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
+        plugins: Sequence[str], computing: threading.Lock,
     ) -> None:  # fmt: skip
-        self._images = data, test
+        self._data = data, test
         self._lock, self._listeners = threading.Lock(), dict[Member, _Say]()
-        self.engine = make_engine(hardware, blueprint, data, test, self._broadcast, shared=True)
+        self.engine = make_engine(hardware, network, data, test, self._broadcast, plugins, shared=True)
         self.shared = _shared(self.engine, computing)
 
     def join(self, member: Member, say: _Say) -> None:
@@ -144,14 +147,16 @@ def _shared(engine: Engine, computing: threading.Lock) -> SharedEngine:
     return BatchedEngine(engine, computing) if isinstance(engine, Stacked) else ExclusiveEngine(engine, computing)
 
 
-def _key(hardware: HardwareSettings, blueprint: Blueprint, data: ImageData, test: ImageData) -> Hashable:
+def _key(hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData) -> tuple[Hashable, ...]:
     """What runs must have in common to share an engine."""
     names = ("device", "engine", "precision", "threads", "workers", "stack")
-    return tuple(getattr(hardware, name) for name in names), repr(blueprint), _address(data), _address(test)
+    return tuple(getattr(hardware, name) for name in names), repr(network), _address(data), _address(test)
 
 
-def _address(images: ImageData) -> Hashable:
-    """Addresses of pixels and labels, and their normalisation."""
-    tensors = images.pixels, images.labels
-    places = tuple((each.data_ptr(), each.shape, each.stride(), each.dtype) for each in tensors)
-    return places, tuple(images.mean.tolist()), tuple(images.std.tolist())
+def _address(data: ClientData) -> Hashable:
+    """Addresses of large tensors, and the values of small ones."""
+    places = []
+    for each in data.tensors():
+        place = each.tolist() if each.numel() < 64 else each.data_ptr()
+        places.append((str(place), each.shape, each.stride(), each.dtype))
+    return tuple(places)

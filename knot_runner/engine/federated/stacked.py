@@ -10,12 +10,22 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import Blueprint, ImageData, Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked_memory import client_bytes, free_bytes, narrowed, out_of_memory
 from knot_runner.engine.federated.stacked_plan import Structure, chunks, plan_chunk, width
 from knot_runner.engine.federated.stacked_program import Program
+from knot_runner.engine.objectives import (
+    LossRows,
+    ObjectiveInputs,
+    SampleLoss,
+    make_loss,
+    sample_temperatures,
+    tempered,
+)
+from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
 #: What another width of the stack may change; printed with it.
@@ -39,14 +49,14 @@ class Stacked:
     name = "stacked"
 
     def __init__(
-        self, blueprint: Blueprint, data: ImageData, test: ImageData, device: torch.device, dtype: torch.dtype,
+        self, network: Network, data: ImageData, test: ImageData, device: torch.device, dtype: torch.dtype,
         stack: int, autocast: Literal["none", "bf16"], tf32: bool, say: Callable[[str], None] = silent,
     ) -> None:  # fmt: skip
         if tf32 and device.type != "cuda":
             raise UserError(f"hardware.precision: tf32 is a mode of CUDA GPUs, not of {device}; float32 runs there")
-        self.blueprint, self.device, self.dtype, self.stack, self.tf32 = blueprint, device, dtype, stack, tf32
+        self.network, self.device, self.dtype, self.stack, self.tf32 = network, device, dtype, stack, tf32
         self.autocast = autocast == "bf16"
-        self.measuring = Loop(blueprint, data, test, device, dtype)
+        self.measuring = Loop(network, data, test, device, dtype)
         self.programs: dict[Structure, Program] = {}
         self.say, self.limits = say, dict[Structure, int]()
 
@@ -87,7 +97,7 @@ class Stacked:
         program = self.programs.get(structure)
         if program is not None and program.clients >= room:
             return room
-        each = client_bytes(self.blueprint, self.measuring.data, structure, self.dtype)
+        each = client_bytes(self.network, self.measuring.data, structure, self.dtype)
         free = self._freed([structure], room * each)
         if room * each <= free:
             return room
@@ -131,7 +141,7 @@ class Stacked:
         temperatures = [self._temperatures(request) for request in chunk] if structure.temperatures else None
         phases = plan_chunk(structure, chunk, temperatures)
         program = self._program(structure, room)
-        program.load(chunk)
+        program.load(chunk, [self._loss(request) for request in chunk] if structure.objective else None)
         with _tf32(self.tf32):
             for phase in phases:
                 program.run(phase)
@@ -151,18 +161,25 @@ class Stacked:
         if program is None or program.clients < clients:
             self.programs.pop(structure, None)  # frees its memory before the next one allocates
             room, data = clients if self.stack else width(clients), self.measuring.data
-            program = Program(self.blueprint, data, structure, room, self.dtype, self.autocast, shrinks=self.stack == 0)
+            program = Program(self.network, data, structure, room, self.dtype, self.autocast, shrinks=self.stack == 0)
             self.programs[structure] = program
         return program
 
     def _temperatures(self, request: LocalTraining) -> Tensor:
         """(T_i, scale_i) [n, 2] of the client's images under its starting weights."""
-        logits = self.logits([Inference(request.weights, request.buffers, request.rows, "train")])[0]
-        labels = self.measuring.data.labels[request.rows.to(self.measuring.device)].cpu()
-        values = local.sample_temperatures(request.recipe, logits, labels)
-        if values is None:
-            raise ValueError("temperatures per sample were asked for without hard_temperature")
-        return torch.stack(values, 1)
+        options = tempered(request.objective)
+        return torch.stack(sample_temperatures(options, self._start_logits(request), self._labels(request)), 1)
+
+    def _loss(self, request: LocalTraining) -> tuple[LossRows, SampleLoss]:
+        """The rows and the loss of the client's objective."""
+        inputs = ObjectiveInputs(self._labels(request), request.inputs, lambda: self._start_logits(request))
+        return make_loss(request.objective, inputs)
+
+    def _start_logits(self, request: LocalTraining) -> Tensor:
+        return self.logits([Inference(request.weights, request.buffers, request.rows, "train")])[0]
+
+    def _labels(self, request: LocalTraining) -> Tensor:
+        return self.measuring.data.labels[request.rows.to(self.device)].cpu()
 
     def _correct(self, request: LocalTraining, weights: Tensor, buffers: Tensor) -> int:
         """How many of the client's test images are classified correctly under these weights."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +13,26 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from knot_runner.engine.federated.cohort import Blueprint, ImageData
+from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated.stacked_plan import Structure, width
 from knot_runner.engine.federated.stacked_program import Program
+from knot_runner.models.network import Network
 
 #: Share of the free memory that a stack may take. A GPU is ours, but allocators leave gaps and kernels need workspace;
 #: RAM is everybody's.
 SHARE = {"cuda": 0.8, "cpu": 0.5}
 
 
-def client_bytes(blueprint: Blueprint, data: ImageData, structure: Structure, dtype: torch.dtype) -> int:
+def client_bytes(network: Network, data: ImageData, structure: Structure, dtype: torch.dtype) -> int:
     """Peak bytes of one client in a stack: its state, and the tensors of a step.
 
-    Counted on the program itself, as half of a step of two clients whose tensors have no memory.
+    Counted on the program itself, as half of a step of two clients whose tensors have no memory. Of another objective
+    than cross-entropy, whose loss may be all but impossible without numbers, the step is counted with cross-entropy.
     """
+    structure = replace(structure, objective=None)
     images = ImageData(*(each.to("meta") for each in (data.pixels, data.labels, data.mean, data.std)))
     with _Tally() as tally:
-        program = Program(blueprint, images, structure, 2, dtype, autocast=False, shrinks=True)
+        program = Program(network, images, structure, 2, dtype, autocast=False, shrinks=True)
         for trains in structure.trains:
             program.step(2, trains)
     return -(-tally.peak // 2)

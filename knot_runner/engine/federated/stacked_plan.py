@@ -11,6 +11,7 @@ from torch import Tensor
 
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import LocalTraining, Phase
+from knot_runner.engine.objectives import tempered
 
 #: Row number of padding: a batch position without an image.
 PADDING = -1
@@ -23,6 +24,7 @@ class Structure:
     """What clients must share to train in one program; the rest of a recipe is one number per client.
 
     ``room``: batch positions of a step. ``trains``: what each phase trains. ``temperatures``: per sample.
+    ``objective``: its name and settings, None for cross-entropy.
     """
 
     room: int
@@ -35,18 +37,22 @@ class Structure:
     temperatures: bool
     augment: str
     frozen_statistics: bool
+    objective: str | None
 
 
 @dataclass(frozen=True)
 class PhasePlan:
     """The steps of one phase for K clients, on the CPU; S is the largest client's number of steps.
 
-    ``rows`` [S, K, B] int64 rows of the train images, or ``PADDING``; ``crops`` [S, K, B, 3] int64 (down, across, flip)
-    and ``temperatures`` [S, K, B, 2] (T_i, scale_i), or None; ``active`` [S]: clients 0..active-1 have a step there.
+    ``rows`` [S, K, B] int64 rows of the train images, or ``PADDING``; ``positions`` [S, K, B] of the same among their
+    client's images (0 for padding), or None where the objective is cross-entropy; ``crops`` [S, K, B, 3] int64 (down,
+    across, flip) and ``temperatures`` [S, K, B, 2] (T_i, scale_i), or None; ``active`` [S]: clients 0..active-1 have a
+    step there.
     """
 
     trains: str
     rows: Tensor
+    positions: Tensor | None
     crops: Tensor | None
     temperatures: Tensor | None
     active: list[int]
@@ -54,7 +60,7 @@ class PhasePlan:
 
 def structure_of(request: LocalTraining) -> Structure:
     """The structure of one client's training: a function of that client alone."""
-    recipe = request.recipe
+    recipe, options = request.recipe, tempered(request.objective)
     whole = max(FULL_BATCH, 1 << max(len(request.rows) - 1, 0).bit_length())
     return Structure(
         room=min(recipe.batch, whole),
@@ -64,9 +70,10 @@ def structure_of(request: LocalTraining) -> Structure:
         decay_biases=recipe.decay_biases,
         proximal=recipe.proximal != 0,
         control=request.control is not None,
-        temperatures=recipe.hard_temperature is not None,
+        temperatures=options is not None and options.hard_temperature is not None,
         augment=recipe.augment,
         frozen_statistics=recipe.frozen_statistics,
+        objective=None if options is not None else f"{request.objective.name} {request.objective.settings}",
     )
 
 
@@ -91,12 +98,13 @@ def plan_chunk(structure: Structure, chunk: list[LocalTraining], temperatures: l
     clients = [_client(structure, *pair) for pair in zip(chunk, per_client, strict=True)]
     phases = []
     for number, trains in enumerate(structure.trains):
-        rows, crops, per_sample = zip(*(client[number] for client in clients), strict=True)
+        rows, positions, crops, per_sample = zip(*(client[number] for client in clients), strict=True)
         counts = torch.tensor([len(each) for each in rows])
         last = [int((counts > step).nonzero().max()) + 1 for step in range(int(counts.max()))]
+        places = _stacked(positions, 0) if structure.objective is not None else None
         crops = _stacked(crops, 0) if structure.augment != "none" else None
         per_sample = _stacked(per_sample, 1) if temperatures else None
-        phases.append(PhasePlan(trains, _stacked(rows, PADDING), crops, per_sample, last))
+        phases.append(PhasePlan(trains, _stacked(rows, PADDING), places, crops, per_sample, last))
     return phases
 
 
@@ -113,8 +121,8 @@ def _rank(request: LocalTraining) -> tuple[int, int, int, int]:
 
 def _client(
     structure: Structure, request: LocalTraining, temperatures: Tensor | None
-) -> list[tuple[Tensor, Tensor | None, Tensor | None]]:
-    """For each phase: rows [S, B], crops [S, B, 3] and temperatures [S, B, 2] of one client."""
+) -> list[tuple[Tensor | None, ...]]:
+    """For each phase: rows and positions [S, B], crops [S, B, 3] and temperatures [S, B, 2] of one client."""
     draws = local.epochs(request, structure.augment)
     phases = []
     for phase in _phases(request):
@@ -129,12 +137,13 @@ def _phases(request: LocalTraining) -> list[Phase]:
 
 def _epoch(
     room: int, request: LocalTraining, temperatures: Tensor | None, epoch: local.Epoch
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     crops = None
     if epoch.shifts is not None and epoch.flips is not None:
         crops = _batches(torch.cat([epoch.shifts, epoch.flips[:, None].long()], 1), room, 0)
     batched = None if temperatures is None else _batches(temperatures[epoch.order], room, 1)
-    return _batches(request.rows[epoch.order], room, PADDING), crops, batched
+    rows = _batches(request.rows[epoch.order], room, PADDING)
+    return rows, _batches(epoch.order, room, 0), crops, batched
 
 
 def _batches(values: Tensor, room: int, fill: float) -> Tensor:

@@ -7,11 +7,14 @@ import contextlib
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.utils.rnn import pad_sequence
 
-from knot_runner.engine.federated import flat, local
-from knot_runner.engine.federated.cohort import Blueprint, ImageData, LocalTraining
+from knot_runner.engine.examples import ImageData, augmented_images, normalised
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.federated.stacked_plan import PADDING, PhasePlan, Structure, width
-from knot_runner.models.images import build_image_model
+from knot_runner.engine.objectives import LossRows, SampleLoss, tempered
+from knot_runner.models.network import Network, build_network
 from knot_runner.models.norms import BatchNorm
 
 #: Runs on a side stream before a graph is captured, so that lazily made handles and workspaces exist (PyTorch's notes
@@ -28,14 +31,15 @@ class Program:
     """
 
     def __init__(
-        self, blueprint: Blueprint, data: ImageData, structure: Structure, clients: int, dtype: torch.dtype,
+        self, network: Network, data: ImageData, structure: Structure, clients: int, dtype: torch.dtype,
         autocast: bool, shrinks: bool,
     ) -> None:  # fmt: skip
-        self.model, self.data, self.structure = _trained_model(blueprint, structure), data, structure
+        self.model, self.data, self.structure = _trained_model(network, structure), data, structure
         self.clients, self.shrinks, self.dtype, self.autocast = clients, shrinks, dtype, autocast
         self.device = data.labels.device
-        self.captures = self.device.type == "cuda"
-        self.layout = layout = flat.layout_of(blueprint)
+        # an objective other than cross-entropy may do what no graph can hold, such as iterating until it converges
+        self.captures = self.device.type == "cuda" and structure.objective is None
+        self.layout = layout = flat.layout_of(network)
         self.weights = self._zeros(layout.size)
         self.buffers = self._zeros(layout.buffer_size)
         self.start = self._zeros(layout.size) if structure.proximal else None
@@ -49,11 +53,15 @@ class Program:
         self.crops = self.rows.new_zeros(*self.rows.shape, 3) if structure.augment != "none" else None
         scaled = torch.ones(*self.rows.shape, 2, dtype=dtype, device=self.device) if structure.temperatures else None
         self.temperatures = scaled  # (T_i, scale_i)
+        self.positions = torch.zeros_like(self.rows) if structure.objective is not None else None
+        self.loss: SampleLoss | None = None  # of another objective, with its rows [K, n, ...]
+        self.loss_rows: LossRows = {}
         self.masks = [f"{name}.mask" for name, module in self.model.named_modules() if isinstance(module, BatchNorm)]
         self.graphs: dict[tuple[int, str], torch.cuda.CUDAGraph] = {}
 
-    def load(self, chunk: list[LocalTraining]) -> None:
-        """Start the clients of ``chunk``; positions beyond them keep their values and are never trained."""
+    def load(self, chunk: list[LocalTraining], losses: list[tuple[LossRows, SampleLoss]] | None = None) -> None:
+        """Start the clients of ``chunk``; positions beyond them keep their values and are never trained. ``losses``:
+        the rows and the loss of each client's objective, unless that is cross-entropy."""
         k = len(chunk)
         self.weights[:k] = torch.stack([request.weights for request in chunk]).to(self.device, self.dtype)
         self.buffers[:k] = torch.stack([request.buffers for request in chunk]).to(self.device, self.dtype)
@@ -65,9 +73,19 @@ class Program:
         for velocity in self.velocity.values():
             velocity.zero_()
         for name, values in self.numbers.items():
-            chosen = [getattr(request.recipe, name) for request in chunk]
+            chosen = [_number(request, name) for request in chunk]
             values[:k, 0] = torch.tensor(chosen, dtype=self.dtype, device=self.device)
         self.total.zero_()
+        if losses is not None:
+            self._load_losses(losses)
+
+    def _load_losses(self, losses: list[tuple[LossRows, SampleLoss]]) -> None:
+        """Rows padded to those of the longest client, and of clients that are not there."""
+        self.loss, self.loss_rows = losses[0][1], {}
+        for name in losses[0][0]:
+            padded = pad_sequence([rows[name] for rows, _ in losses], batch_first=True).to(self.device)
+            places = torch.arange(self.clients, device=self.device).clamp_max(len(losses) - 1)
+            self.loss_rows[name] = padded[places]
 
     @property
     def state(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -77,7 +95,12 @@ class Program:
     def run(self, phase: PhasePlan) -> None:
         """All steps of a phase, each for as many clients as still have one."""
         self.rows.fill_(PADDING)  # places beyond the chunk stay padding
-        pairs = [(self.rows, phase.rows), (self.crops, phase.crops), (self.temperatures, phase.temperatures)]
+        pairs = [
+            (self.rows, phase.rows),
+            (self.positions, phase.positions),
+            (self.crops, phase.crops),
+            (self.temperatures, phase.temperatures),
+        ]
         moved = [(place, values.to(self.device)) for place, values in pairs if place is not None and values is not None]
         for step, active in enumerate(phase.active):
             for place, values in moved:
@@ -132,24 +155,33 @@ class Program:
         return flat.views(self.weights[:k], self.layout.parameters)
 
     def _losses(self, k: int, leaves: dict[str, Tensor], real: Tensor) -> Tensor:
-        """[k] mean_i scale_i * CE(z_i / T_i, y_i) over each client's real rows (FLex&Chill, algorithm 1)."""
+        """[k] mean loss over each client's real rows."""
         rows = self.rows[:k].clamp_min(0)
-        images = local.normalised(self.data, rows.flatten(), self.dtype)
+        images = normalised(self.data, rows.flatten(), self.dtype)
         if self.crops is not None:
             crops = self.crops[:k].flatten(0, 1)
-            images = local.augmented_images(images, crops[:, :2], crops[:, 2].bool())
+            images = augmented_images(images, crops[:, :2], crops[:, 2].bool())
         images = images.contiguous().unflatten(0, rows.shape)  # group_norm has no rule for other strides in vmap
         buffers = flat.views(self.buffers[:k], self.layout.buffers)
         with self._autocast():
             logits = vmap(self._forward)(leaves, buffers, images, real).to(self.dtype)
+        losses = self._cross_entropies(k, logits, rows) if self.loss is None else self._own_losses(k, logits)
+        return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
+
+    def _cross_entropies(self, k: int, logits: Tensor, rows: Tensor) -> Tensor:
+        """[k, B] scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1)."""
         # the truth picked by a mask, not by index: nll_loss and gather have atomics in their CUDA gradients
         others = self.data.labels[rows][..., None] != torch.arange(logits.shape[-1], device=self.device)
         per_sample = self.temperatures
         temperature = self.numbers["temperature"][:k, None] if per_sample is None else per_sample[:k, :, :1]
         losses = -torch.log_softmax(logits / temperature, -1).masked_fill(others, 0).sum(-1)
-        if per_sample is not None:
-            losses = losses * per_sample[:k, :, 1]
-        return losses.masked_fill(~real, 0).sum(1) / real.sum(1).clamp_min(1)
+        return losses if per_sample is None else losses * per_sample[:k, :, 1]
+
+    def _own_losses(self, k: int, logits: Tensor) -> Tensor:
+        """[k, B] of an objective that is not cross-entropy."""
+        clients = torch.arange(k, device=self.device)[:, None]
+        rows = {name: values[clients, self.positions[:k]].flatten(0, 1) for name, values in self.loss_rows.items()}
+        return self.loss(logits.flatten(0, 1), rows).view(logits.shape[:2])
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
         """bfloat16 where autocast has it; without its cache: a cast made outside a graph must not be read inside it."""
@@ -180,10 +212,18 @@ class Program:
         return torch.zeros(self.clients, size, dtype=self.dtype, device=self.device)
 
 
-def _trained_model(blueprint: Blueprint, structure: Structure) -> nn.Module:
+def _number(request: LocalTraining, name: str) -> float:
+    """A number of the recipe, or the constant temperature of a cross-entropy (1 without one)."""
+    if name != "temperature":
+        return getattr(request.recipe, name)
+    options = tempered(request.objective)
+    return 1.0 if options is None else options.temperature
+
+
+def _trained_model(network: Network, structure: Structure) -> nn.Module:
     """The module in training mode, without memory: every step brings its own parameters and buffers."""
     with torch.device("meta"):
-        model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes).train()
+        model = build_network(network).train()
     for module in model.modules():
         if isinstance(module, BatchNorm):
             module.frozen = structure.frozen_statistics

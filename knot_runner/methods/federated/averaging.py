@@ -8,7 +8,7 @@ from __future__ import annotations
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.federated import server
-from knot_runner.methods.federated.chilling import recipe
+from knot_runner.methods.federated.chilling import objective, recipe
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 
 
@@ -28,14 +28,15 @@ def fold(
     hp: FederatedSettings,
     state: FederatedState,
     population: Population,
+    round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> FederatedState:
+) -> tuple[FederatedState, dict[str, float]]:
     """The mean of what was trained; clients keep their own running statistics with ``batchnorm=local``."""
     state = server.server_step(hp, state, requests, trained)
     if hp.batchnorm == "local":
         state |= {f"buffers/{result.client}": result.buffers for result in trained}
-    return state
+    return state, {}
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
@@ -57,4 +58,5 @@ def request(
         rows=population.train[client],
         test_rows=population.test[client],
         recipe=recipe(hp, population, round, client),
+        objective=objective(hp, population, round, client),
     )

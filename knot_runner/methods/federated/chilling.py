@@ -6,11 +6,13 @@ Constant is the paper's experiment; per round, per client and per sample are wha
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import torch
 
 from knot_runner.config.settings import FederatedSettings, Schedule
 from knot_runner.engine.federated.cohort import Phase, Recipe
+from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federated.population import Population
 
@@ -37,29 +39,44 @@ def stragglers(hp: FederatedSettings, population: Population) -> set[int]:
 
 
 def recipe(hp: FederatedSettings, population: Population, round: int, client: int) -> Recipe:
-    """How ``client`` trains in ``round``, all parameters together.
-
-    With ``lr_control`` the temperature goes into the rate: the gradient of CE(z / T) at the logits is (p_T - y) / T
-    (eq. 2), so T=1 at rate lr / T has its scale and not its shape.
-    """
+    """How ``client`` trains in ``round``, all parameters together."""
     training = population.training
-    heat, epochs = scheduled(hp.temperature, hp.schedule, round), training.epochs
-    if hp.stragglers and client in stragglers(hp, population):
-        heat, epochs = hp.stragglers.temperature, hp.stragglers.epochs or epochs
-    per_sample = hp.hard_temperature is not None
-    in_rate = hp.lr_control and not per_sample
+    heat, epochs = temperature_and_epochs(hp, population, round, client)
     return Recipe(
         phases=(Phase(epochs),),
         batch=training.batch,
         drop_last=training.drop_last,
-        lr=training.lr / heat if in_rate else training.lr,
+        lr=training.lr / heat if _in_rate(hp) else training.lr,
         momentum=training.momentum,
         weight_decay=training.weight_decay,
         decay_biases=training.decay_biases,
-        temperature=1.0 if in_rate else heat,
-        hard_temperature=hp.hard_temperature,
-        per_sample_rate=hp.lr_control and per_sample,
         proximal=hp.mu or 0.0,
         frozen_statistics=hp.batchnorm == "frozen",
         augment=population.augment,
     )
+
+
+def objective(hp: FederatedSettings, population: Population, round: int, client: int) -> Objective:
+    """What ``client`` minimises in ``round``: CE(z / T, y) (eq. 1).
+
+    With ``lr_control`` the temperature goes into the rate: the gradient of CE(z / T) at the logits is (p_T - y) / T
+    (eq. 2), so T=1 at rate lr / T has its scale and not its shape.
+    """
+    temperature, _ = temperature_and_epochs(hp, population, round, client)
+    options = CrossEntropy(
+        temperature=1.0 if _in_rate(hp) else temperature,
+        hard_temperature=hp.hard_temperature,
+        per_sample_rate=hp.lr_control and hp.hard_temperature is not None,
+    )
+    return Objective(cross_entropy, asdict(options))
+
+
+def temperature_and_epochs(hp: FederatedSettings, population: Population, round: int, client: int) -> tuple[float, int]:
+    """T and epochs of ``client`` in ``round``: stragglers have their own."""
+    if hp.stragglers and client in stragglers(hp, population):
+        return hp.stragglers.temperature, hp.stragglers.epochs or population.training.epochs
+    return scheduled(hp.temperature, hp.schedule, round), population.training.epochs
+
+
+def _in_rate(hp: FederatedSettings) -> bool:
+    return hp.lr_control and hp.hard_temperature is None

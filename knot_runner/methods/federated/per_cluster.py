@@ -6,18 +6,18 @@ import functools
 from typing import Any
 
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
-from knot_runner.methods.federated import FederatedMethod
+from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 
 
-def per_cluster(method: FederatedMethod, clusters: list[Population]) -> FederatedMethod:
+def per_cluster(method: Method, clusters: list[Population]) -> Method:
     """``method`` on each of ``clusters`` (disjoint), all in one state, so that a round trains one cohort of all.
 
     State: ``cluster/<number>/<name>`` is ``<name>`` of that cluster's state. What a cluster learns depends on its
     members alone.
     """
     bound = functools.partial
-    return FederatedMethod(
+    return Method(
         bound(_init, method, clusters),
         bound(_plan, method, clusters),
         bound(_fold, method, clusters),
@@ -37,32 +37,33 @@ def joint_state(states: list[FederatedState]) -> FederatedState:
     return {f"cluster/{number}/{name}": value for number, own in enumerate(states) for name, value in own.items()}
 
 
-def _init(method: FederatedMethod, clusters: list[Population], hp: Any, _: Population) -> FederatedState:
+def _init(method: Method, clusters: list[Population], hp: Any, _: Population) -> FederatedState:
     return joint_state([method.init(hp, cluster) for cluster in clusters])
 
 
 def _plan(
-    method: FederatedMethod, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int
+    method: Method, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int
 ) -> list[LocalTraining]:
     plans = [method.plan(hp, cluster_state(state, number), cluster, round) for number, cluster in enumerate(clusters)]
     return [request for plan in plans for request in plan]
 
 
 def _fold(
-    method: FederatedMethod,
+    method: Method,
     clusters: list[Population],
     hp: Any,
     state: FederatedState,
     _: Population,
+    round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> FederatedState:
+) -> tuple[FederatedState, dict[str, float]]:
     folded = []
     for number, cluster in enumerate(clusters):
         own = cluster_state(state, number)
         asked, came = cluster_work(cluster, requests, trained)
-        folded.append(method.fold(hp, own, cluster, asked, came) if asked else own)
-    return joint_state(folded)
+        folded.append(method.fold(hp, own, cluster, round, asked, came)[0] if asked else own)
+    return joint_state(folded), {}
 
 
 def cluster_work(
@@ -75,7 +76,7 @@ def cluster_work(
 
 
 def _deployed(
-    method: FederatedMethod, clusters: list[Population], hp: Any, state: FederatedState, _: Population, client: int
+    method: Method, clusters: list[Population], hp: Any, state: FederatedState, _: Population, client: int
 ) -> ClientModel:
     number = next(number for number, cluster in enumerate(clusters) if client in cluster.clients)
     return method.deployed(hp, cluster_state(state, number), clusters[number], client)

@@ -45,14 +45,16 @@ def fold(
     hp: FederatedSettings,
     state: FederatedState,
     population: Population,
+    round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> FederatedState:
+) -> tuple[FederatedState, dict[str, float]]:
     """Average the models and keep each client's head; a round of heads alone leaves the global model as it is."""
     heads_alone = all(phase.trains == "head" for request in requests for phase in request.recipe.phases)
-    state = dict(state) if heads_alone else averaging.fold(hp, state, population, requests, trained)
+    if not heads_alone:
+        state, _ = averaging.fold(hp, state, population, round, requests, trained)
     head = population.layout.mask("head")
-    return state | {f"head/{result.client}": result.weights[head] for result in trained}
+    return state | {f"head/{result.client}": result.weights[head] for result in trained}, {}
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:

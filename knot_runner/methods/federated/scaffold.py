@@ -38,11 +38,12 @@ def fold(
     hp: FederatedSettings,
     state: FederatedState,
     population: Population,
+    round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> FederatedState:
+) -> tuple[FederatedState, dict[str, float]]:
     """FedAvg's fold, and c_k+ = c_k - c + (w - w_k) / (K lr) (line 12), c + sum (c_k+ - c_k) / N (line 17)."""
-    after = averaging.fold(hp, state, population, requests, trained)
+    after, _ = averaging.fold(hp, state, population, round, requests, trained)
     server = _control(state, "control")
     total = torch.zeros(server.shape, dtype=torch.float64)
     for request, result in zip(requests, trained, strict=True):
@@ -51,7 +52,7 @@ def fold(
         after[f"control/{request.client}"] = (own.double() + change).to(own.dtype)
         total += change
     after["control"] = (server.double() + total / len(population)).to(server.dtype)
-    return after
+    return after, {}
 
 
 def _control(state: FederatedState, name: str) -> Tensor:

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import ProbeSettings, Settings
-from knot_runner.engine.federated.cohort import Blueprint, ImageData
+from knot_runner.engine.examples import ImageData
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.temperature_probe.boundary import boundary_arrays
 from knot_runner.methods.temperature_probe.gradients import gradient_arrays
 from knot_runner.methods.temperature_probe.probed import Probed, ProbeProgress, start_probe
+from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
 __all__ = ["probe_arrays"]
@@ -26,7 +27,7 @@ def probe_arrays(
     settings: Settings,
     data: ImageData,
     test: ImageData,
-    blueprint: Blueprint,
+    network: Network,
     device: torch.device,
     watch: ProbeProgress,
     say: Callable[[str], None],
@@ -39,8 +40,8 @@ def probe_arrays(
     int64 [1]; ``softmax.probabilities`` float32 [K, C], ``softmax.label`` and ``softmax.row`` int64 [1].
     Raises :class:`UserError` when the central training diverges, or for a ``shown_class`` that is not there.
     """
-    of_class = _shown_rows(hp, data, blueprint)
-    probed = Probed(start_probe(hp, settings, data, test, blueprint, device, watch), data, device)
+    of_class = _shown_rows(hp, data, network)
+    probed = Probed(start_probe(hp, settings, data, test, network, device, watch), data, device)
     rows = {key: _draw(settings.seed, key, getattr(hp, key), data, say) for key in ("images", "boundary_images")}
     return {
         "temperatures": torch.tensor(hp.temperatures, dtype=torch.float64),
@@ -58,9 +59,9 @@ def _draw(seed: int, key: str, most: int, data: ImageData, say: Callable[[str], 
     return torch.randperm(there, generator=generator(seed, "probe", key))[:most].sort().values
 
 
-def _shown_rows(hp: ProbeSettings, data: ImageData, blueprint: Blueprint) -> Tensor:
+def _shown_rows(hp: ProbeSettings, data: ImageData, network: Network) -> Tensor:
     """Rows of the training images of ``shown_class``, ascending."""
-    last = blueprint.classes - 1
+    last = network.classes - 1
     if hp.shown_class > last:
         raise UserError(f"method.shown_class: there is no class {hp.shown_class}; 0 to {last} would be right")
     rows = (data.labels.cpu() == hp.shown_class).nonzero()[:, 0]

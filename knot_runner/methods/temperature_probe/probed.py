@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner.config.settings import ProbeSettings, Settings
-from knot_runner.engine.federated import flat, local
-from knot_runner.engine.federated.cohort import Blueprint, ImageData, LocalTraining, Phase, Recipe
+from knot_runner.engine.examples import ImageData, normalised
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.models.images import build_image_model
+from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 
 #: Called with (stage, done, total, text); ``text="done"`` ends a stage.
@@ -32,7 +33,7 @@ class Probed:
     def batches(self, rows: Tensor, size: int = _ROWS) -> Iterator[tuple[Tensor, Tensor]]:
         """Normalised images [n, C, H, W] float32 and labels [n] of ``rows``, on the device, ``size`` at a time."""
         for part in rows.to(self.data.labels.device).split(size):
-            images = local.normalised(self.data, part, torch.float32)
+            images = normalised(self.data, part, torch.float32)
             yield images.to(self.device), self.data.labels[part].to(self.device)
 
 
@@ -41,25 +42,25 @@ def start_probe(
     settings: Settings,
     data: ImageData,
     test: ImageData,
-    blueprint: Blueprint,
+    network: Network,
     device: torch.device,
     watch: ProbeProgress,
 ) -> nn.Module:
     """The model of :class:`Probed`: fresh, or after ``warm_epochs`` of central training at T=1 (the paper says no more
     than "an initial neural network")."""
-    weights, buffers = flat.initial(blueprint, settings.seed)
+    weights, buffers = flat.initial(network, settings.seed)
     if hp.warm_epochs:
         everything = torch.arange(len(data.labels))
         recipe = _central(hp, settings)
         request = LocalTraining(0, 0, settings.seed, weights, buffers, everything, everything[:0], recipe)
         watch("central training", 0, 1, f"{hp.warm_epochs} epochs")
-        trained = Loop(blueprint, data, test, device, torch.float32).train_client(request)
+        trained = Loop(network, data, test, device, torch.float32).train_client(request)
         watch("central training", 1, 1, "done")
         weights, buffers = trained.weights, trained.buffers
         if not (weights.isfinite().all() and buffers.isfinite().all()):
             raise UserError(f"training.lr: central training at {recipe.lr} diverged; a smaller rate would be right")
-    model = build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
-    flat.load_flat(model, flat.layout_of(blueprint), weights, buffers)
+    model = build_network(network)
+    flat.load_flat(model, flat.layout_of(network), weights, buffers)
     return model.to(device).eval().requires_grad_(False)
 
 

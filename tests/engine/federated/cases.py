@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
 from knot_runner.config.settings import CnnSettings, MlpSettings, ResnetSettings
 from knot_runner.config.settings.networks import ConvSettings
+from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import Blueprint, ImageData, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
+from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
+from knot_runner.models.network import Network
 
 CLASSES = 5
 #: images a client: several batches, a ragged one, less than a batch, one image
@@ -19,16 +22,16 @@ GREY, COLOUR = (1, 8, 8), (3, 8, 8)
 
 def _cnn(output):
     convs = [ConvSettings(4, 3, 1), ConvSettings(6, 3, 1)]
-    return Blueprint(CnnSettings("cnn", "cnn", convs, [12], output), COLOUR, CLASSES)
+    return Network(CnnSettings("cnn", "cnn", convs, [12], output), COLOUR, CLASSES)
 
 
 def _resnet(norm):
-    return Blueprint(ResnetSettings("resnet", "resnet", [1, 1], 8, "cifar", norm, 4), COLOUR, CLASSES)
+    return Network(ResnetSettings("resnet", "resnet", [1, 1], 8, "cifar", norm, 4), COLOUR, CLASSES)
 
 
 MODELS = {
-    "mlp": Blueprint(MlpSettings("mlp", "mlp", [16, 12], "logits"), GREY, CLASSES),
-    "mlp_softmax": Blueprint(MlpSettings("mlp", "mlp", [16, 12], "softmax"), GREY, CLASSES),
+    "mlp": Network(MlpSettings("mlp", "mlp", [16, 12], "logits"), GREY, CLASSES),
+    "mlp_softmax": Network(MlpSettings("mlp", "mlp", [16, 12], "softmax"), GREY, CLASSES),
     "cnn": _cnn("logits"),
     "cnn_softmax": _cnn("softmax"),
     "resnet_batch": _resnet("batch"),
@@ -36,28 +39,33 @@ MODELS = {
 }
 
 #: without a body: only for recipes that train all of it
-LINEAR = Blueprint(MlpSettings("mlp", "mlp", [], "logits"), GREY, CLASSES)
+LINEAR = Network(MlpSettings("mlp", "mlp", [], "logits"), GREY, CLASSES)
 
 PLAIN = Recipe(phases=(Phase(2),), batch=8, drop_last=False, lr=0.1)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe, and whether every client has a control variate."""
+    """A recipe, whether every client has a control variate, and the options of the cross-entropy."""
 
     recipe: Recipe
     control: bool = False
+    options: CrossEntropy = CrossEntropy()
+
+    @property
+    def objective(self):
+        return Objective(cross_entropy, asdict(self.options))
 
 
-def _case(control=False, **changes):
-    return Case(replace(PLAIN, **changes), control)
+def _case(control=False, options=None, **changes):
+    return Case(replace(PLAIN, **changes), control, CrossEntropy(**(options or {})))
 
 
 RECIPES = {
     "plain": _case(),
-    "cold": _case(temperature=0.25),
-    "hard": _case(temperature=2.0, hard_temperature=0.5),
-    "hard_rate": _case(temperature=2.0, hard_temperature=0.5, per_sample_rate=True),
+    "cold": _case(options={"temperature": 0.25}),
+    "hard": _case(options={"temperature": 2.0, "hard_temperature": 0.5}),
+    "hard_rate": _case(options={"temperature": 2.0, "hard_temperature": 0.5, "per_sample_rate": True}),
     "proximal": _case(proximal=0.3),
     "control": _case(control=True),
     "momentum": _case(momentum=0.9),
@@ -69,8 +77,9 @@ RECIPES = {
     "augment": _case(augment="crop_flip"),
     "frozen": _case(frozen_statistics=True),
     "everything": _case(
-        control=True, temperature=2.0, hard_temperature=0.5, proximal=0.3, momentum=0.9, weight_decay=0.1,
-        decay_biases=False, augment="crop_flip", phases=(Phase(1, "head"), Phase(1, "body"), Phase(1, "all")),
+        control=True, options={"temperature": 2.0, "hard_temperature": 0.5}, proximal=0.3, momentum=0.9,
+        weight_decay=0.1, decay_biases=False, augment="crop_flip",
+        phases=(Phase(1, "head"), Phase(1, "body"), Phase(1, "all")),
     ),
 }  # fmt: skip
 
@@ -84,16 +93,15 @@ def images(shape, count=80, seed=0, kind=torch.uint8):
     return ImageData(pixels, labels, torch.linspace(0.4, 0.6, shape[0]), torch.linspace(0.2, 0.3, shape[0]))
 
 
-def cohort(blueprint, case, dtype=torch.float64, sizes=SIZES, seed=3, shared=True):
+def cohort(network, case, dtype=torch.float64, sizes=SIZES, seed=3, shared=True):
     """Requests of clients with ``sizes`` images, from one start or (``shared=False``) each from its own."""
-    layout, draws = flat.layout_of(blueprint), torch.Generator().manual_seed(seed)
-    common, requests = flat.initial(blueprint, seed), []
+    layout, draws = flat.layout_of(network), torch.Generator().manual_seed(seed)
+    common, requests = flat.initial(network, seed), []
     for client, size in enumerate(sizes):
-        weights, buffers = common if shared else flat.initial(blueprint, seed + client + 1)
+        weights, buffers = common if shared else flat.initial(network, seed + client + 1)
         rows = torch.randperm(80, generator=draws)[:size].sort().values
         tests = torch.randperm(40, generator=draws)[: 3 * client]
         control = torch.randn(layout.size, generator=draws, dtype=dtype) / 20 if case.control else None
-        requests.append(
-            LocalTraining(client, 2, seed, weights.to(dtype), buffers.to(dtype), rows, tests, case.recipe, control)
-        )
+        start = weights.to(dtype), buffers.to(dtype)
+        requests.append(LocalTraining(client, 2, seed, *start, rows, tests, case.recipe, control, case.objective))
     return requests

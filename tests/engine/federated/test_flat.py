@@ -5,13 +5,13 @@ import torch
 from torch import nn
 
 from knot_runner.engine.federated import flat
-from knot_runner.models.images import build_image_model
+from knot_runner.models.network import build_network
 from tests.engine.federated.cases import MODELS
 
 
-def built(blueprint, seed=1):
+def built(network, seed=1):
     torch.manual_seed(seed)
-    return build_image_model(blueprint.spec, blueprint.shape, blueprint.classes)
+    return build_network(network)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -72,7 +72,7 @@ def test_biases_by_hand():
 
 
 def test_fresh_weights_come_from_the_seed_alone():
-    blueprint = MODELS["resnet_group"]
-    first, again, other = flat.initial(blueprint, 3), flat.initial(blueprint, 3), flat.initial(blueprint, 4)
+    network = MODELS["resnet_group"]
+    first, again, other = flat.initial(network, 3), flat.initial(network, 3), flat.initial(network, 4)
     assert torch.equal(first[0], again[0]) and not torch.equal(first[0], other[0])
     assert first[0].dtype == torch.float32 and len(first[1]) == 0

@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def made(model, workers, dtype=torch.float32):
-    blueprint = MODELS[model]
-    return Lean(blueprint, images(blueprint.shape), images(blueprint.shape, 40, 1), dtype, workers, threads=1)
+    network = MODELS[model]
+    return Lean(network, images(network.inputs), images(network.inputs, 40, 1), dtype, workers, threads=1)
 
 
 @pytest.fixture(scope="module", params=["mlp", "resnet_batch"])
@@ -183,9 +183,9 @@ SCRIPT = """
     from tests.engine.federated.cases import MODELS, RECIPES, cohort, images
 
     if __name__ == "__main__":
-        blueprint = MODELS["mlp"]
-        engine = Lean(blueprint, images(blueprint.shape), images(blueprint.shape, 40, 1), torch.float32, 2, 1)
-        engine.train(cohort(blueprint, RECIPES["plain"], torch.float32))
+        network = MODELS["mlp"]
+        engine = Lean(network, images(network.inputs), images(network.inputs, 40, 1), torch.float32, 2, 1)
+        engine.train(cohort(network, RECIPES["plain"], torch.float32))
         print(*(process.pid for process in multiprocessing.active_children()), flush=True)
         time.sleep(600)
 """

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS
-from knot_runner.engine.federated.lean_memory import SharedImages
+from knot_runner.engine.federated.lean_memory import SharedData
 from knot_runner.engine.federated.lean_pool import SlotAllocator
 from knot_runner.engine.federated.lean_worker import Slots
 from knot_runner.util.processes import ALIGNED
@@ -16,8 +16,8 @@ from tests.engine.federated.cases import CLASSES, GREY, MODELS, images
 @pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
 def test_images_come_back_as_they_were_and_aligned(kind):
     given_ones = images(GREY, 7, kind=kind), images(GREY, 3, 1, kind=kind)
-    shared = SharedImages(*given_ones)
-    for data, found in zip(given_ones, shared.images(), strict=True):
+    shared = SharedData(*given_ones)
+    for data, found in zip(given_ones, shared.views(), strict=True):
         for name in ("pixels", "labels", "mean", "std"):
             tensor = getattr(found, name)
             assert torch.equal(tensor, getattr(data, name)) and tensor.dtype == getattr(data, name).dtype

@@ -8,8 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from knot_runner.engine.examples import augmented_images, normalised
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import Phase
+from knot_runner.engine.objectives import CrossEntropy, sample_temperatures
 from tests.engine.federated.cases import MODELS, PLAIN, Case, cohort, images
 
 
@@ -66,7 +68,7 @@ def test_augmentation_against_a_loop_over_pixels(shape):
     draws = torch.Generator().manual_seed(2)
     pictures = torch.rand(12, *shape, generator=draws)
     shifts, flips = torch.randint(0, 9, (12, 2), generator=draws), torch.arange(12) % 2 == 0
-    found = local.augmented_images(pictures, shifts, flips)
+    found = augmented_images(pictures, shifts, flips)
     channels, height, width = shape
     for n in range(12):
         for i in range(height):
@@ -75,34 +77,32 @@ def test_augmentation_against_a_loop_over_pixels(shape):
                 y = reflected(int(shifts[n, 0]) + i - 4, height)
                 x = reflected(int(shifts[n, 1]) + column - 4, width)
                 assert torch.equal(found[n, :, i, j], pictures[n, :, y, x])
-    assert local.augmented_images(pictures, None, None) is pictures
+    assert augmented_images(pictures, None, None) is pictures
 
 
 def test_bytes_and_fractions_are_normalised_alike():
     whole, parts = images((3, 8, 8)), images((3, 8, 8), kind=torch.float64)
     rows = torch.tensor([3, 0, 79, 3])
-    found = local.normalised(whole, rows, torch.float64)
-    assert torch.allclose(found, local.normalised(parts, rows, torch.float64), rtol=0, atol=1e-6)
+    found = normalised(whole, rows, torch.float64)
+    assert torch.allclose(found, normalised(parts, rows, torch.float64), rtol=0, atol=1e-6)
     by_hand = (whole.pixels[0, 2, 4, 5].item() / 255 - whole.mean[2].item()) / whole.std[2].item()
     assert found[1, 2, 4, 5].item() == pytest.approx(by_hand, abs=1e-6)
 
 
 def test_temperatures_run_from_easy_to_hard():
     logits, labels = torch.tensor([[60.0, 0.0], [0.0, 60.0], [0.0, 0.0]]), torch.tensor([0, 0, 0])
-    recipe = replace(PLAIN, temperature=4.0, hard_temperature=0.5)
-    values, scales = local.sample_temperatures(recipe, logits, labels)
+    options = CrossEntropy(4.0, 0.5)
+    values, scales = sample_temperatures(options, logits, labels)
     assert values.tolist() == pytest.approx([4.0, 0.5, 2.25]) and scales.tolist() == [1.0, 1.0, 1.0]
-    values, scales = local.sample_temperatures(replace(recipe, per_sample_rate=True), logits, labels)
+    values, scales = sample_temperatures(replace(options, per_sample_rate=True), logits, labels)
     assert values.tolist() == [1.0, 1.0, 1.0] and scales.tolist() == pytest.approx([0.25, 2.0, 1 / 2.25])
-    assert local.sample_temperatures(PLAIN, logits, labels) is None
 
 
 @given(st.floats(0.05, 8), st.floats(0.05, 8), st.integers(0, 1000))
 def test_temperatures_by_formula(easy, hard, seed):
     draws = np.random.default_rng(seed)
     logits, labels = draws.normal(size=(7, 4)), draws.integers(4, size=7)
-    recipe = replace(PLAIN, temperature=easy, hard_temperature=hard)
-    values, _ = local.sample_temperatures(recipe, torch.tensor(logits), torch.tensor(labels))
+    values, _ = sample_temperatures(CrossEntropy(easy, hard), torch.tensor(logits), torch.tensor(labels))
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     expected = [easy + (hard - easy) * (1 - shares[i, y]) for i, y in enumerate(labels)]
     np.testing.assert_allclose(values.numpy(), expected, rtol=1e-12)

@@ -12,6 +12,7 @@ from knot_runner.engine.federated.cohort import Inference, Phase
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked import Stacked
+from knot_runner.engine.objectives import CrossEntropy
 from tests.engine.federated.cases import CLASSES, LINEAR, MODELS, PLAIN, RECIPES, Case, cohort, images
 
 CPU = torch.device("cpu")
@@ -19,12 +20,12 @@ CPU = torch.device("cpu")
 FLOAT32_BAND = 2e-6
 
 
-def _stacked(blueprint, data, test, dtype):
-    return Stacked(blueprint, data, test, CPU, dtype, stack=0, autocast="none", tf32=False)
+def _stacked(network, data, test, dtype):
+    return Stacked(network, data, test, CPU, dtype, stack=0, autocast="none", tf32=False)
 
 
-def _lean(blueprint, data, test, dtype):
-    return Lean(blueprint, data, test, dtype, workers=1, threads=1)
+def _lean(network, data, test, dtype):
+    return Lean(network, data, test, dtype, workers=1, threads=1)
 
 
 ENGINES = {"stacked": _stacked, "lean": _lean}
@@ -38,17 +39,17 @@ def one_thread():
 @cache
 def loop_result(model, recipe, dtype=torch.float64):
     """The cohort of a case and what the loop makes of it."""
-    blueprint = MODELS[model]
-    requests = cohort(blueprint, RECIPES[recipe], dtype)
-    return requests, Loop(blueprint, *split(blueprint), CPU, dtype).train(requests)
+    network = MODELS[model]
+    requests = cohort(network, RECIPES[recipe], dtype)
+    return requests, Loop(network, *split(network), CPU, dtype).train(requests)
 
 
-def split(blueprint):
-    return images(blueprint.shape), images(blueprint.shape, 40, 1)
+def split(network):
+    return images(network.inputs), images(network.inputs, 40, 1)
 
 
-def made(engine, blueprint, dtype=torch.float64):
-    return ENGINES[engine](blueprint, *split(blueprint), dtype)
+def made(engine, network, dtype=torch.float64):
+    return ENGINES[engine](network, *split(network), dtype)
 
 
 def apart(a, b):
@@ -90,10 +91,10 @@ def test_order_of_requests_changes_no_bit(engine, model):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_requests_with_starts_of_their_own(engine):
-    blueprint = MODELS["resnet_batch"]
-    requests = cohort(blueprint, RECIPES["proximal"], shared=False)
-    expected = Loop(blueprint, *split(blueprint), CPU, torch.float64).train(requests)
-    for found, wanted in zip(made(engine, blueprint).train(requests), expected, strict=True):
+    network = MODELS["resnet_batch"]
+    requests = cohort(network, RECIPES["proximal"], shared=False)
+    expected = Loop(network, *split(network), CPU, torch.float64).train(requests)
+    for found, wanted in zip(made(engine, network).train(requests), expected, strict=True):
         assert apart(found.weights, wanted.weights) < 1e-12
 
 
@@ -101,12 +102,12 @@ def test_requests_with_starts_of_their_own(engine):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_same_logits_as_the_loop(engine, model, part):
-    blueprint = MODELS[model]
-    weights, buffers = (each.double() for each in flat.initial(blueprint, 5))
+    network = MODELS[model]
+    weights, buffers = (each.double() for each in flat.initial(network, 5))
     rows = torch.randint(40, (600,), generator=torch.Generator().manual_seed(1))  # more than one chunk
     requests = [Inference(weights, buffers, rows, part), Inference(weights * 2, buffers, rows[:3], part)]
-    expected = Loop(blueprint, *split(blueprint), CPU, torch.float64).logits(requests)
-    for found, wanted in zip(made(engine, blueprint).logits(requests), expected, strict=True):
+    expected = Loop(network, *split(network), CPU, torch.float64).logits(requests)
+    for found, wanted in zip(made(engine, network).logits(requests), expected, strict=True):
         assert found.shape == wanted.shape and apart(found, wanted) < 1e-12
 
 
@@ -117,8 +118,8 @@ def test_who_has_weights_that_are_not_finite_says_so(engine, model):
     requests = cohort(MODELS[model], RECIPES["plain"], shared=False)
     requests[0].weights[-1] = float("nan")
     requests[2] = replace(requests[2], recipe=replace(PLAIN, lr=float("inf")))
-    blueprint = MODELS[model]
-    trainer = Loop(blueprint, *split(blueprint), CPU, torch.float64) if engine == "loop" else made(engine, blueprint)
+    network = MODELS[model]
+    trainer = Loop(network, *split(network), CPU, torch.float64) if engine == "loop" else made(engine, network)
     trained = trainer.train(requests)
     assert [each.finite for each in trained] == [False, True, False, True]
     assert [bool(each.weights.isfinite().all()) for each in trained] == [each.finite for each in trained]
@@ -150,11 +151,12 @@ def by_formulas(request, data):
     decay = np.full_like(start, recipe.weight_decay)
     if not recipe.decay_biases:
         decay[:, -1] = 0.0
-    t, s = np.full(len(x), recipe.temperature), np.ones(len(x))
-    if recipe.hard_temperature is not None:
+    options = CrossEntropy(**request.objective.settings)
+    t, s = np.full(len(x), options.temperature), np.ones(len(x))
+    if options.hard_temperature is not None:
         hardness = 1 - (softmax(x @ start.T) * truth).sum(1)
-        t = recipe.temperature + (recipe.hard_temperature - recipe.temperature) * hardness
-        if recipe.per_sample_rate:
+        t = options.temperature + (options.hard_temperature - options.temperature) * hardness
+        if options.per_sample_rate:
             t, s = np.ones(len(x)), 1 / t
     w, v, losses = start.copy(), np.zeros_like(start), []
     for epoch in local.epochs(request, recipe.augment):
@@ -173,8 +175,8 @@ def by_formulas(request, data):
 ON_PAPER = {name: case for name, case in RECIPES.items() if name in (
     "plain", "cold", "hard", "hard_rate", "proximal", "control", "momentum", "decay", "decay_weights", "drop_last",
 )} | {
-    "all": Case(replace(PLAIN, phases=(Phase(3),), temperature=2.0, hard_temperature=0.5, proximal=0.3, momentum=0.9,
-                        weight_decay=0.1, decay_biases=False), control=True),
+    "all": Case(replace(PLAIN, phases=(Phase(3),), proximal=0.3, momentum=0.9, weight_decay=0.1, decay_biases=False),
+                control=True, options=CrossEntropy(2.0, 0.5)),
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from knot_runner.engine.federated.cohort import Inference, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.shared import EnginePool
+from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import Ended
 from tests.engine.federated.cases import GREY, MODELS, RECIPES, cohort, images
@@ -43,8 +44,11 @@ PLANS = [Plan(0), Plan(1, "proximal", 0.25, 0.05), Plan(2, "control", 0.05, 0.00
 
 def requests(plan, round, weights, dtype=torch.float32):
     for request in cohort(MODEL, RECIPES[plan.case], dtype, sizes=SIZES, seed=plan.seed):
-        recipe = replace(request.recipe, temperature=plan.temperature, lr=plan.lr)
-        yield replace(request, round=round, weights=weights, recipe=recipe)
+        recipe, objective = (
+            replace(request.recipe, lr=plan.lr),
+            Objective(cross_entropy, {"temperature": plan.temperature}),
+        )
+        yield replace(request, round=round, weights=weights, recipe=recipe, objective=objective)
 
 
 def played(engine, plan, rounds=3, dtype=torch.float32):
@@ -244,5 +248,5 @@ def test_an_engine_draws_nothing_from_the_generator_that_all_share():
     before = torch.get_rng_state()
     pool = EnginePool(lambda text: None)
     for name in ("loop", "stacked"):
-        pool.engine(hardware(name), MODELS["resnet_batch"], images(MODELS["resnet_batch"].shape), TEST).close()
+        pool.engine(hardware(name), MODELS["resnet_batch"], images(MODELS["resnet_batch"].inputs), TEST).close()
     assert torch.equal(torch.get_rng_state(), before)

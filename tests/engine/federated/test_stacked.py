@@ -9,6 +9,7 @@ from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked import Stacked
 from knot_runner.engine.federated.stacked_plan import chunks, structure_of
+from knot_runner.engine.objectives import Objective, cross_entropy
 from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import MODELS, PLAIN, RECIPES, Case, cohort, images
 
@@ -21,9 +22,9 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def stacked(blueprint, dtype=torch.float64, stack=0, autocast="none", tf32=False, device=CPU):
-    data, test = images(blueprint.shape), images(blueprint.shape, 40, 1)
-    return Stacked(blueprint, data, test, device, dtype, stack, autocast, tf32)
+def stacked(network, dtype=torch.float64, stack=0, autocast="none", tf32=False, device=CPU):
+    data, test = images(network.inputs), images(network.inputs, 40, 1)
+    return Stacked(network, data, test, device, dtype, stack, autocast, tf32)
 
 
 def same_bits(a, b):
@@ -50,44 +51,48 @@ def test_neighbours_change_no_bit_in_float32_at_a_fixed_stack(model):
 
 
 def test_a_second_round_on_the_same_tensors_is_a_first_one():
-    blueprint = MODELS["resnet_batch"]
-    engine, requests = stacked(blueprint), cohort(blueprint, RECIPES["everything"], sizes=SIZES)
+    network = MODELS["resnet_batch"]
+    engine, requests = stacked(network), cohort(network, RECIPES["everything"], sizes=SIZES)
     first = engine.train(requests)
-    engine.train(cohort(blueprint, RECIPES["everything"], sizes=SIZES[:3], seed=9))
+    engine.train(cohort(network, RECIPES["everything"], sizes=SIZES[:3], seed=9))
     for a, b in zip(engine.train(requests), first, strict=True):
         assert same_bits(a, b)
 
 
 def test_recipes_that_differ_in_numbers_are_one_program():
-    blueprint, requests = MODELS["mlp"], cohort(MODELS["mlp"], RECIPES["proximal"])
+    network, requests = MODELS["mlp"], cohort(MODELS["mlp"], RECIPES["proximal"])
     mixed = [
-        replace(request, recipe=replace(request.recipe, lr=0.05 * (k + 1), temperature=2.0**-k, proximal=0.1 + k))
+        replace(
+            request,
+            recipe=replace(request.recipe, lr=0.05 * (k + 1), proximal=0.1 + k),
+            objective=Objective(cross_entropy, {"temperature": 2.0**-k}),
+        )
         for k, request in enumerate(requests)
     ]
-    engine = stacked(blueprint)
+    engine = stacked(network)
     assert len(list(chunks(mixed, 0))) == 1
     for request, found in zip(mixed, engine.train(mixed), strict=True):
         assert same_bits(found, engine.train([request])[0])
 
 
 def test_recipes_that_differ_in_structure_train_group_by_group():
-    blueprint = MODELS["mlp"]
+    network = MODELS["mlp"]
     names = ["plain", "head_body", "momentum", "control"]
-    mixed = [cohort(blueprint, RECIPES[name])[k] for k, name in enumerate(names)]
+    mixed = [cohort(network, RECIPES[name])[k] for k, name in enumerate(names)]
     assert len(list(chunks(mixed, 0))) == 4
-    data, test = images(blueprint.shape), images(blueprint.shape, 40, 1)
-    expected = Loop(blueprint, data, test, CPU, torch.float64).train(mixed)
-    for found, wanted in zip(stacked(blueprint).train(mixed), expected, strict=True):
+    data, test = images(network.inputs), images(network.inputs, 40, 1)
+    expected = Loop(network, data, test, CPU, torch.float64).train(mixed)
+    for found, wanted in zip(stacked(network).train(mixed), expected, strict=True):
         assert found.client == wanted.client and torch.allclose(found.weights, wanted.weights, rtol=0, atol=1e-13)
 
 
 def test_clients_with_fewer_epochs_train_beside_the_others():
-    blueprint, requests = MODELS["cnn"], cohort(MODELS["cnn"], RECIPES["momentum"])
+    network, requests = MODELS["cnn"], cohort(MODELS["cnn"], RECIPES["momentum"])
     mixed = [replace(r, recipe=replace(r.recipe, phases=(Phase(1 + 2 * (r.client % 2)),))) for r in requests]
     assert len(list(chunks(mixed, 0))) == 1
-    data, test = images(blueprint.shape), images(blueprint.shape, 40, 1)
-    expected = Loop(blueprint, data, test, CPU, torch.float64).train(mixed)
-    for found, wanted in zip(stacked(blueprint).train(mixed), expected, strict=True):
+    data, test = images(network.inputs), images(network.inputs, 40, 1)
+    expected = Loop(network, data, test, CPU, torch.float64).train(mixed)
+    for found, wanted in zip(stacked(network).train(mixed), expected, strict=True):
         assert found.steps == wanted.steps and torch.allclose(found.weights, wanted.weights, rtol=0, atol=1e-13)
 
 
@@ -126,10 +131,10 @@ def test_tf32_on_a_cpu_is_refused():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
 @pytest.mark.parametrize("model", MODELS)
 def test_graphs_on_a_gpu_train_as_the_loop_on_a_cpu(model):
-    blueprint, requests = MODELS[model], cohort(MODELS[model], RECIPES["everything"], sizes=SIZES)
-    data, test = images(blueprint.shape), images(blueprint.shape, 40, 1)
-    expected = Loop(blueprint, data, test, CPU, torch.float64).train(requests)
-    engine = stacked(blueprint, device=torch.device("cuda"))
+    network, requests = MODELS[model], cohort(MODELS[model], RECIPES["everything"], sizes=SIZES)
+    data, test = images(network.inputs), images(network.inputs, 40, 1)
+    expected = Loop(network, data, test, CPU, torch.float64).train(requests)
+    engine = stacked(network, device=torch.device("cuda"))
     for _ in range(2):  # captured, then replayed
         for found, wanted in zip(engine.train(requests), expected, strict=True):
             assert torch.allclose(found.weights, wanted.weights, rtol=0, atol=1e-10)

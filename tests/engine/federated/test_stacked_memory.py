@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.federated import stacked
-from knot_runner.engine.federated.cohort import Blueprint
 from knot_runner.engine.federated.stacked import Stacked
 from knot_runner.engine.federated.stacked_memory import available, client_bytes, free_bytes, narrowed, out_of_memory
 from knot_runner.engine.federated.stacked_plan import structure_of, width
 from knot_runner.engine.federated.stacked_program import Program
+from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import CLASSES, MODELS, RECIPES, cohort, images
 
@@ -28,16 +28,16 @@ def one_thread():
 
 
 def engine(stack=0, say=lambda text: None):
-    blueprint = MODELS["mlp"]
-    data, test = images(blueprint.shape), images(blueprint.shape, 40, 1)
-    return Stacked(blueprint, data, test, CPU, torch.float64, stack, "none", False, say)
+    network = MODELS["mlp"]
+    data, test = images(network.inputs), images(network.inputs, 40, 1)
+    return Stacked(network, data, test, CPU, torch.float64, stack, "none", False, say)
 
 
-def allocated(blueprint, structure, clients, steps):
+def allocated(network, structure, clients, steps):
     """The most bytes that torch's own profiler sees allocated at once by a program and its steps."""
     gc.collect()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        program = Program(blueprint, images(blueprint.shape), structure, clients, torch.float32, False, True)
+        program = Program(network, images(network.inputs), structure, clients, torch.float32, False, True)
         for trains in steps:
             program.step(clients, trains)
         del program
@@ -54,18 +54,18 @@ def allocated(blueprint, structure, clients, steps):
     [("mlp", "everything"), ("cnn", "plain"), ("resnet_batch", "momentum"), ("resnet_group", "proximal")],
 )
 def test_the_estimate_is_what_is_allocated(model, recipe):
-    blueprint = MODELS[model]
-    structure = structure_of(cohort(blueprint, RECIPES[recipe], sizes=(23,))[0])
-    few, many = (allocated(blueprint, structure, clients, structure.trains) for clients in (4, 12))
-    estimate = client_bytes(blueprint, images(blueprint.shape), structure, torch.float32)
+    network = MODELS[model]
+    structure = structure_of(cohort(network, RECIPES[recipe], sizes=(23,))[0])
+    few, many = (allocated(network, structure, clients, structure.trains) for clients in (4, 12))
+    estimate = client_bytes(network, images(network.inputs), structure, torch.float32)
     assert 0.95 < estimate / ((many - few) / 8) < 1.3
 
 
 def test_a_large_linear_layer_takes_five_vectors_by_plain_sgd():
-    blueprint = Blueprint(MlpSettings("mlp", "mlp", [1000], "logits"), (1, 8, 8), CLASSES)
-    structure = structure_of(cohort(blueprint, RECIPES["plain"], sizes=(8,))[0])
+    network = Network(MlpSettings("mlp", "mlp", [1000], "logits"), (1, 8, 8), CLASSES)
+    structure = structure_of(cohort(network, RECIPES["plain"], sizes=(8,))[0])
     weights = (64 * 1000 + 1000 + 1000 * CLASSES + CLASSES) * 8
-    found = client_bytes(blueprint, images((1, 8, 8)), structure, torch.float64)
+    found = client_bytes(network, images((1, 8, 8)), structure, torch.float64)
     # weights, gradient, its product with the rate, the new weights, and their choice; some activations besides
     assert 5 * weights < found < 6 * weights
 

@@ -20,10 +20,10 @@ def one_thread():
 @pytest.mark.parametrize("model", ["mlp", "resnet_batch"])
 def test_a_step_of_padding_changes_nothing(model):
     """What the warm-up of a CUDA graph and finished clients rely on."""
-    blueprint = MODELS[model]
-    requests = cohort(blueprint, RECIPES["everything"])
+    network = MODELS[model]
+    requests = cohort(network, RECIPES["everything"])
     structure = structure_of(requests[0])
-    program = Program(blueprint, images(blueprint.shape), structure, 4, torch.float64, False, shrinks=True)
+    program = Program(network, images(network.inputs), structure, 4, torch.float64, False, shrinks=True)
     temperatures = [torch.ones(len(request.rows), 2, dtype=torch.float64) for request in requests]
     program.load(requests)
     for phase in plan_chunk(structure, requests, temperatures):
@@ -64,9 +64,9 @@ class Operations(TorchDispatchMode):
 @pytest.mark.parametrize("recipe", ["plain", "everything", "frozen"])
 @pytest.mark.parametrize("model", MODELS)
 def test_a_step_holds_nothing_that_a_graph_cannot(model, recipe):
-    blueprint, requests = MODELS[model], cohort(MODELS[model], RECIPES[recipe])
+    network, requests = MODELS[model], cohort(MODELS[model], RECIPES[recipe])
     structure = structure_of(requests[0])
-    program = Program(blueprint, images(blueprint.shape), structure, 4, torch.float64, False, shrinks=True)
+    program = Program(network, images(network.inputs), structure, 4, torch.float64, False, shrinks=True)
     program.load(requests)
     with Operations() as operations:
         for trains in structure.trains:
@@ -113,13 +113,13 @@ def tapes(monkeypatch):
 
 @pytest.mark.parametrize("model", ["mlp", "resnet_batch"])
 def test_capturing_changes_nothing_and_a_graph_serves_all_rounds(model, tapes):
-    blueprint, recipe = MODELS[model], RECIPES["everything"]
-    requests = cohort(blueprint, recipe)
+    network, recipe = MODELS[model], RECIPES["everything"]
+    requests = cohort(network, recipe)
     structure = structure_of(requests[0])
     temperatures = [torch.ones(len(request.rows), 2, dtype=torch.float64) for request in requests]
     phases, found = plan_chunk(structure, requests, temperatures), []
     for captures in (False, True):
-        program = Program(blueprint, images(blueprint.shape), structure, 4, torch.float64, False, shrinks=True)
+        program = Program(network, images(network.inputs), structure, 4, torch.float64, False, shrinks=True)
         program.captures = captures
         for _ in range(2):
             program.load(requests)

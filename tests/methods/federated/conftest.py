@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from knot_runner.config.settings import FederatedSettings, FederatedTraining, MlpSettings, ServerSettings
+from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import Blueprint, ImageData
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.federated.population import ClientModel, Population
+from knot_runner.models.network import Network
 
 SIZES = (8, 12, 16, 20, 24)
 CLASSES = 3
@@ -66,17 +67,17 @@ def make_world(hidden: list[int]) -> World:
     pixels = torch.rand(total, *SHAPE, generator=draws, dtype=torch.float64)
     labels = torch.randint(0, CLASSES, (total,), generator=draws)
     data = ImageData(pixels, labels, torch.zeros(1), torch.ones(1))
-    blueprint = Blueprint(MlpSettings("mlp", "t", hidden, "logits"), SHAPE, CLASSES)
-    weights, buffers = flat.initial(blueprint, 0)
+    network = Network(MlpSettings("mlp", "t", hidden, "logits"), SHAPE, CLASSES)
+    weights, buffers = flat.initial(network, 0)
     rows = list(torch.arange(total).split(SIZES))
     population = Population(
         names=[f"c{i}" for i in range(len(SIZES))],
         train=rows,
         test=[r[:4] for r in rows],
-        layout=flat.layout_of(blueprint),
+        layout=flat.layout_of(network),
         start=ClientModel(weights.double(), buffers.double()),
         training=TRAINING,
         augment="none",
         seed=3,
     )
-    return World(population, Loop(blueprint, data, data, torch.device("cpu"), torch.float64))
+    return World(population, Loop(network, data, data, torch.device("cpu"), torch.float64))

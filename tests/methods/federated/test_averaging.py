@@ -6,17 +6,17 @@ import torch
 
 from knot_runner.config.settings import ServerSettings
 from knot_runner.engine.federated.cohort import Trained
-from knot_runner.methods.federated import FEDERATED
+from knot_runner.methods.federated import METHODS
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import SIZES, settings
 
 
 def one_round(world, hp, state=None, round=0):
-    method = FEDERATED[hp.algorithm]
+    method = METHODS[hp.algorithm]
     state = method.init(hp, world.population) if state is None else state
     requests = method.plan(hp, state, world.population, round)
     trained = world.engine.train(requests)
-    return requests, trained, state, method.fold(hp, state, world.population, requests, trained)
+    return requests, trained, state, method.fold(hp, state, world.population, round, requests, trained)[0]
 
 
 @pytest.mark.parametrize("aggregation", ["weighted", "uniform"])
@@ -33,9 +33,9 @@ def test_fedavg_is_the_mean_of_the_participants(world, aggregation):
 
 def test_a_method_is_through_after_its_rounds(world):
     hp = settings()
-    state = FEDERATED["fedavg"].init(hp, world.population)
-    assert FEDERATED["fedavg"].plan(hp, state, world.population, 3)
-    assert FEDERATED["fedavg"].plan(hp, state, world.population, 4) == []
+    state = METHODS["fedavg"].init(hp, world.population)
+    assert METHODS["fedavg"].plan(hp, state, world.population, 3)
+    assert METHODS["fedavg"].plan(hp, state, world.population, 4) == []
 
 
 def test_participants_are_drawn_by_seed_and_round(world):
@@ -64,14 +64,14 @@ def test_everybody_may_take_part_and_a_client_of_one_batch_is_not_small(world):
 
 
 def test_a_request_is_the_clients_own_work(world):
-    for request in FEDERATED["fedavg"].plan(settings(), first_state(world), world.population, 2):
+    for request in METHODS["fedavg"].plan(settings(), first_state(world), world.population, 2):
         assert (request.round, request.seed) == (2, world.population.seed)
         assert torch.equal(request.rows, world.population.train[request.client])
         assert torch.equal(request.test_rows, world.population.test[request.client])
 
 
 def first_state(world):
-    return FEDERATED["fedavg"].init(settings(), world.population)
+    return METHODS["fedavg"].init(settings(), world.population)
 
 
 @pytest.mark.parametrize("optimiser", ["none", "momentum", "adam"])
@@ -79,10 +79,10 @@ def test_server_optimisers_follow_their_formulas(world, optimiser):
     hp = settings(server=ServerSettings(optimiser, 0.5, 0.9, 0.99, 1e-2), aggregation="uniform")
     w = world.population.start.weights
     vectors = [w + 0.1, w - 0.3 * w]
-    state = FEDERATED["fedavg"].init(hp, world.population)
+    state = METHODS["fedavg"].init(hp, world.population)
     velocity = first = second = torch.zeros_like(w)
     for _ in range(3):
-        requests = FEDERATED["fedavg"].plan(hp, state, world.population, 0)[:2]
+        requests = METHODS["fedavg"].plan(hp, state, world.population, 0)[:2]
         pairs = zip(requests, vectors, strict=True)
         trained = [Trained(r.client, v, w.new_empty(0), 1, 0.0, 0, 0, finite=True) for r, v in pairs]
         delta = (vectors[0] + vectors[1]) / 2 - state["weights"]
@@ -94,7 +94,7 @@ def test_server_optimisers_follow_their_formulas(world, optimiser):
         else:
             first, second = 0.9 * first + 0.1 * delta, 0.99 * second + 0.01 * delta**2
             expected = state["weights"] + 0.5 * first / (second.sqrt() + 1e-2)
-        state = FEDERATED["fedavg"].fold(hp, state, world.population, requests, trained)
+        state, _ = METHODS["fedavg"].fold(hp, state, world.population, 0, requests, trained)
         torch.testing.assert_close(state["weights"], expected, rtol=1e-13, atol=1e-15)
 
 

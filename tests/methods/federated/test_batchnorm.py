@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from knot_runner.config.settings import ResnetSettings
+from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import Blueprint, ImageData
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.methods.federated import FEDERATED
+from knot_runner.methods.federated import METHODS
 from knot_runner.methods.federated.population import ClientModel
+from knot_runner.models.network import Network
 from tests.methods.federated.conftest import World, settings
 
 
@@ -20,16 +21,16 @@ def normed(world):
     shape = (1, 8, 8)
     pixels = torch.rand(80, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     data = ImageData(pixels, world.engine.data.labels, torch.zeros(1), torch.ones(1))
-    blueprint = Blueprint(ResnetSettings("resnet", "r", [1, 1], 4, "cifar", "batch", 1), shape, 3)
-    start = ClientModel(*(vector.double() for vector in flat.initial(blueprint, 0)))
-    layout = flat.layout_of(blueprint)
+    network = Network(ResnetSettings("resnet", "r", [1, 1], 4, "cifar", "batch", 1), shape, 3)
+    start = ClientModel(*(vector.double() for vector in flat.initial(network, 0)))
+    layout = flat.layout_of(network)
     population = dataclasses.replace(world.population, start=start, layout=layout)
-    return World(population, Loop(blueprint, data, data, torch.device("cpu"), torch.float64))
+    return World(population, Loop(network, data, data, torch.device("cpu"), torch.float64))
 
 
 @pytest.mark.parametrize("how", ["averaged", "local", "frozen"])
 def test_where_the_statistics_go(normed, how):
-    hp, method, population = settings(batchnorm=how), FEDERATED["fedavg"], normed.population
+    hp, method, population = settings(batchnorm=how), METHODS["fedavg"], normed.population
     start = state = method.init(hp, population)
     for round in range(2):
         requests = method.plan(hp, state, population, round)
@@ -37,7 +38,7 @@ def test_where_the_statistics_go(normed, how):
             own = state.get(f"buffers/{request.client}")
             assert torch.equal(request.buffers, state["buffers"] if own is None else own)
         trained = normed.engine.train(requests)
-        before, state = state, method.fold(hp, state, population, requests, trained)
+        before, (state, _) = state, method.fold(hp, state, population, round, requests, trained)
     mean = sum(len(r.rows) * t.buffers for r, t in zip(requests, trained, strict=True))
     mean = mean / sum(len(r.rows) for r in requests)
     torch.testing.assert_close(state["buffers"], mean, rtol=1e-13, atol=1e-15)

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.config.settings import Schedule, Stragglers
-from knot_runner.methods.federated import FEDERATED
-from knot_runner.methods.federated.chilling import recipe, scheduled, stragglers
+from knot_runner.engine.objectives import CrossEntropy, tempered
+from knot_runner.methods.federated import METHODS
+from knot_runner.methods.federated.chilling import objective, recipe, scheduled, stragglers
 from tests.methods.federated.conftest import settings
 
 
@@ -36,14 +37,14 @@ def test_a_schedule_stays_between_its_ends_and_gets_there(shape, start, end, rou
 
 
 def test_rate_control_moves_the_temperature_into_the_rate(world):
-    chilled = recipe(settings(temperature=0.05), world.population, 0, 0)
-    control = recipe(settings(temperature=0.05, lr_control=True), world.population, 0, 0)
-    assert (chilled.temperature, chilled.lr) == (0.05, 0.1)
-    assert (control.temperature, control.lr) == (1.0, pytest.approx(2.0))
-    sampled = recipe(settings(hard_temperature=0.05, lr_control=True), world.population, 0, 0)
-    assert (sampled.lr, sampled.hard_temperature, sampled.per_sample_rate) == (0.1, 0.05, True)
-    assert not recipe(settings(hard_temperature=0.05), world.population, 0, 0).per_sample_rate
-    assert not control.per_sample_rate and not chilled.per_sample_rate
+    def made(**chilling):
+        hp = settings(**chilling)
+        return recipe(hp, world.population, 0, 0).lr, tempered(objective(hp, world.population, 0, 0))
+
+    assert made(temperature=0.05) == (0.1, CrossEntropy(0.05))
+    assert made(temperature=0.05, lr_control=True) == (pytest.approx(2.0), CrossEntropy(1.0))
+    assert made(hard_temperature=0.05) == (0.1, CrossEntropy(1.0, 0.05, per_sample_rate=False))
+    assert made(hard_temperature=0.05, lr_control=True) == (0.1, CrossEntropy(1.0, 0.05, per_sample_rate=True))
 
 
 def test_a_recipe_holds_what_the_settings_say(world):
@@ -66,7 +67,8 @@ def test_stragglers_are_a_fixed_share_and_train_colder_and_shorter(world):
     assert len(slow) == 2 and slow == stragglers(hp, world.population)
     for client in range(5):
         made = recipe(hp, world.population, 2, client)
-        assert (made.temperature, made.phases[0].epochs) == ((0.05, 1) if client in slow else (1.0, 2))
+        heat = tempered(objective(hp, world.population, 2, client)).temperature
+        assert (heat, made.phases[0].epochs) == ((0.05, 1) if client in slow else (1.0, 2))
 
 
 def test_chilling_is_exactly_the_gradient_of_the_tempered_loss(linear):
@@ -75,7 +77,7 @@ def test_chilling_is_exactly_the_gradient_of_the_tempered_loss(linear):
     population = small.population
     for heat in (4.0, 0.25, 0.05):
         hp = settings(temperature=heat)
-        request = FEDERATED["fedavg"].plan(hp, FEDERATED["fedavg"].init(hp, population), population, 0)[0]
+        request = METHODS["fedavg"].plan(hp, METHODS["fedavg"].init(hp, population), population, 0)[0]
         result = small.engine.train([request])[0]
         x = small.engine.data.pixels[request.rows].flatten(1)
         y = torch.nn.functional.one_hot(small.engine.data.labels[request.rows], 3).double()
@@ -87,11 +89,11 @@ def test_chilling_is_exactly_the_gradient_of_the_tempered_loss(linear):
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "fedrep", "fedper"])
 def test_every_method_takes_a_temperature(deep, algorithm):
-    method, ends = FEDERATED[algorithm], {}
+    method, ends = METHODS[algorithm], {}
     for heat in (1.0, 0.25):
         hp = settings(algorithm, temperature=heat)
         state = method.init(hp, deep.population)
         requests = method.plan(hp, state, deep.population, 0)
-        state = method.fold(hp, state, deep.population, requests, deep.engine.train(requests))
+        state, _ = method.fold(hp, state, deep.population, 0, requests, deep.engine.train(requests))
         ends[heat] = state["weights"]
     assert not torch.allclose(ends[1.0], ends[0.25])

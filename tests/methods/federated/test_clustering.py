@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from knot_runner.config.settings import Stragglers
 from knot_runner.config.settings.transport import ClusteringSettings, FedwadSettings, OtddSettings
-from knot_runner.methods.federated import FEDERATED, clustering
+from knot_runner.methods.federated import METHODS, clustering
 from knot_runner.methods.federated.per_cluster import cluster_state, joint_state, per_cluster
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import SIZES, settings
@@ -167,14 +167,14 @@ def all_rounds(method, hp, population, engine, name=lambda client: client):
     while requests := method.plan(hp, state, population, round):
         trained = engine.train([dataclasses.replace(r, client=name(r.client)) for r in requests])
         came = [dataclasses.replace(t, client=r.client) for t, r in zip(trained, requests, strict=True)]
-        state, round = method.fold(hp, state, population, requests, came), round + 1
+        (state, _), round = method.fold(hp, state, population, round, requests, came), round + 1
     return state
 
 
 @pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")
 def test_clusters_learn_as_populations_of_their_own(deep, hp):
     """Bit for bit in float64: each cluster against a population that holds its clients alone."""
-    method, everyone = FEDERATED[hp.algorithm], deep.population
+    method, everyone = METHODS[hp.algorithm], deep.population
     both = per_cluster(method, [everyone.cluster(members) for members in CLUSTERS])
     state = all_rounds(both, hp, everyone, deep.engine)
     for number, members in enumerate(CLUSTERS):
@@ -199,7 +199,7 @@ def _renamed(key: str, members: list[int]) -> str:
 
 @pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")
 def test_one_cluster_of_all_is_the_method_itself(deep, hp):
-    method, everyone = FEDERATED[hp.algorithm], deep.population
+    method, everyone = METHODS[hp.algorithm], deep.population
     both = per_cluster(method, [everyone.cluster(range(len(SIZES)))])
     found = cluster_state(all_rounds(both, hp, everyone, deep.engine), 0)
     expected = all_rounds(method, hp, everyone, deep.engine)

@@ -3,19 +3,19 @@
 import pytest
 import torch
 
-from knot_runner.methods.federated import FEDERATED
+from knot_runner.methods.federated import METHODS
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import settings
 
 
 def play(world, hp, rounds):
-    method, state = FEDERATED[hp.algorithm], FEDERATED[hp.algorithm].init(hp, world.population)
+    method, state = METHODS[hp.algorithm], METHODS[hp.algorithm].init(hp, world.population)
     seen = []
     for round in range(rounds):
         requests = method.plan(hp, state, world.population, round)
         trained = world.engine.train(requests)
         seen.append((state, requests, trained))
-        state = method.fold(hp, state, world.population, requests, trained)
+        state, _ = method.fold(hp, state, world.population, round, requests, trained)
     return state, seen
 
 
@@ -29,7 +29,7 @@ def test_clients_keep_their_heads_and_share_the_body(deep, algorithm):
         newest |= {result.client: result.weights[head] for result in trained}
     assert set(newest) == {int(key.split("/")[1]) for key in state if key.startswith("head/")}
     for client in range(len(population)):
-        model = FEDERATED[algorithm].deployed(hp, state, population, client).weights
+        model = METHODS[algorithm].deployed(hp, state, population, client).weights
         assert torch.equal(model[~head], state["weights"][~head])
         assert torch.equal(model[head], newest.get(client, state["weights"][head]))
     mean = sum(result.weights for result in seen[-1][2]) / 3
@@ -53,26 +53,26 @@ def test_a_client_goes_on_from_its_own_head_and_the_shared_body(deep, algorithm)
 
 def test_fedper_trains_both_parts_together(deep):
     hp, population = settings("fedper"), deep.population
-    (request, *_) = FEDERATED["fedper"].plan(hp, FEDERATED["fedper"].init(hp, population), population, 0)
+    (request, *_) = METHODS["fedper"].plan(hp, METHODS["fedper"].init(hp, population), population, 0)
     assert [(phase.trains, phase.epochs) for phase in request.recipe.phases] == [("all", 2)]
-    assert FEDERATED["fedper"].plan(hp, FEDERATED["fedper"].init(hp, population), population, 4) == []
+    assert METHODS["fedper"].plan(hp, METHODS["fedper"].init(hp, population), population, 4) == []
 
 
 def test_fedrep_trains_the_head_then_the_body(deep):
     hp, population = settings("fedrep", head_epochs=1), deep.with_training(epochs=3).population
-    requests = FEDERATED["fedrep"].plan(hp, FEDERATED["fedrep"].init(hp, population), population, 0)
+    requests = METHODS["fedrep"].plan(hp, METHODS["fedrep"].init(hp, population), population, 0)
     assert [(p.trains, p.epochs) for p in requests[0].recipe.phases] == [("head", 1), ("body", 2)]
 
 
 def test_fedrep_needs_an_epoch_for_the_body(deep):
     with pytest.raises(UserError, match=r"method.head_epochs: 2 of training.epochs=2 leaves none for the body"):
-        FEDERATED["fedrep"].init(settings("fedrep", head_epochs=2), deep.population)
+        METHODS["fedrep"].init(settings("fedrep", head_epochs=2), deep.population)
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
 def test_a_model_that_is_a_head_alone_has_no_body_to_share(linear, algorithm):
     with pytest.raises(UserError, match="model.hidden: .* at least one hidden layer"):
-        FEDERATED[algorithm].init(settings(algorithm), linear.population)
+        METHODS[algorithm].init(settings(algorithm), linear.population)
 
 
 def test_the_last_round_trains_all_heads_alone(deep):
@@ -86,4 +86,4 @@ def test_the_last_round_trains_all_heads_alone(deep):
         assert torch.equal(result.weights[~head], request.weights[~head])
         assert not torch.equal(result.weights[head], request.weights[head])
         assert torch.equal(state[f"head/{result.client}"], result.weights[head])
-    assert FEDERATED["fedper"].plan(hp, state, population, 5) == []
+    assert METHODS["fedper"].plan(hp, state, population, 5) == []

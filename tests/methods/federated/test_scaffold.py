@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from knot_runner.methods.federated import FEDERATED
+from knot_runner.methods.federated import METHODS
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import settings
 
 
 def test_three_rounds_follow_algorithm_1_option_2(world):
-    hp, method, population = settings("scaffold", aggregation="uniform"), FEDERATED["scaffold"], world.population
+    hp, method, population = settings("scaffold", aggregation="uniform"), METHODS["scaffold"], world.population
     state = method.init(hp, population)
     control = torch.zeros_like(state["weights"])
     own = {k: torch.zeros_like(control) for k in range(len(population))}
@@ -19,7 +19,7 @@ def test_three_rounds_follow_algorithm_1_option_2(world):
             torch.testing.assert_close(request.control, control - own[request.client], rtol=1e-13, atol=1e-15)
         trained = world.engine.train(requests)
         start = state["weights"]
-        state = method.fold(hp, state, population, requests, trained)
+        state, _ = method.fold(hp, state, population, round, requests, trained)
         changes = []
         for request, result in zip(requests, trained, strict=True):
             new = own[request.client] - control + (start - result.weights) / (result.steps * 0.1)
@@ -34,13 +34,13 @@ def test_three_rounds_follow_algorithm_1_option_2(world):
 def test_a_client_control_is_its_mean_corrected_gradient(world):
     """With one step a client, (w - w_k) / lr is the corrected gradient itself, so c_k becomes its plain gradient."""
     small = world.with_training(epochs=1, batch=24, small_clients="allow", participants=5)
-    hp, method, population = settings("scaffold"), FEDERATED["scaffold"], small.population
+    hp, method, population = settings("scaffold"), METHODS["scaffold"], small.population
     state = method.init(hp, population)
     for round in range(2):
         start = state["weights"]
         requests = method.plan(hp, state, population, round)
-        state = method.fold(hp, state, population, requests, small.engine.train(requests))
-        plain = FEDERATED["fedavg"].plan(settings(), {**state, "weights": start}, population, round)
+        state, _ = method.fold(hp, state, population, round, requests, small.engine.train(requests))
+        plain = METHODS["fedavg"].plan(settings(), {**state, "weights": start}, population, round)
         for result in small.engine.train(plain):
             gradient = (start - result.weights) / 0.1
             torch.testing.assert_close(state[f"control/{result.client}"], gradient, rtol=1e-9, atol=1e-12)
@@ -48,4 +48,4 @@ def test_a_client_control_is_its_mean_corrected_gradient(world):
 
 def test_momentum_is_refused(world):
     with pytest.raises(UserError, match="training.momentum: 0.5 does not go with scaffold"):
-        FEDERATED["scaffold"].init(settings("scaffold"), world.with_training(momentum=0.5).population)
+        METHODS["scaffold"].init(settings("scaffold"), world.with_training(momentum=0.5).population)

@@ -1,0 +1,215 @@
+"""Labelled examples as engines hold them, images or texts, and batches of them as a network reads them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from knot_runner.models.tokens import Encoded, batches
+
+#: (positions [B] among the examples, what the network's ``forward`` takes by name)
+InputBatch = tuple[Tensor, dict[str, Tensor]]
+Augment = Literal["none", "crop_flip"]
+#: Pixels of reflected border from which augment=crop_flip crops.
+BORDER = 4
+
+
+class ClientExamples(Protocol):
+    """ClientExamples of one client (or one part of a data set), in a fixed order; ``labels`` [n], on the device."""
+
+    labels: Tensor
+
+    def __len__(self) -> int: ...
+
+    def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
+        """Every example once, in batches of ``size``, in an order sampled from ``draws``."""
+        ...
+
+    def in_turn(self, size: int) -> Iterator[InputBatch]:
+        """Every example once, in batches of at most ``size``, in an order that depends on the examples alone."""
+        ...
+
+
+class ClientData(Protocol):
+    """All clients' examples, in memory or on a device; ``labels`` [N]."""
+
+    labels: Tensor
+
+    def to(self, device: torch.device) -> ClientData:
+        """The same on ``device``."""
+        ...
+
+    def select(self, rows: Tensor, dtype: torch.dtype) -> ClientExamples:
+        """The examples at ``rows`` [n]; floating inputs in ``dtype``."""
+        ...
+
+    def tensors(self) -> list[Tensor]:
+        """All that it holds."""
+        ...
+
+    @classmethod
+    def of(cls, tensors: list[Tensor]) -> ClientData:
+        """What has these :meth:`tensors`."""
+        ...
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """The images of all clients.
+
+    ``pixels`` [N, C, H, W] uint8 (units of 1/255) or floating; normalised by (value - mean) / std, ``mean`` and ``std``
+    [C]. ``labels`` [N] int64.
+    """
+
+    pixels: Tensor
+    labels: Tensor
+    mean: Tensor
+    std: Tensor
+
+    def to(self, device: torch.device) -> ImageData:
+        """See :class:`ClientData`."""
+        return ImageData(*(tensor.to(device) for tensor in self.tensors()))
+
+    def select(self, rows: Tensor, dtype: torch.dtype) -> ImageExamples:
+        """See :class:`ClientData`."""
+        return ImageExamples(self, rows.to(self.labels.device), dtype)
+
+    def tensors(self) -> list[Tensor]:
+        """See :class:`ClientData`."""
+        return [self.pixels, self.labels, self.mean, self.std]
+
+    @classmethod
+    def of(cls, tensors: list[Tensor]) -> ImageData:
+        """See :class:`ClientData`."""
+        return cls(*tensors)
+
+
+@dataclass(frozen=True)
+class TextData:
+    """The texts of all clients as token ids; ``labels`` [N] int64, on the device that trains. Batches are padded on
+    the CPU, where the ids stay, and moved."""
+
+    texts: Encoded
+    labels: Tensor
+
+    def to(self, device: torch.device) -> TextData:
+        """See :class:`ClientData`."""
+        return TextData(self.texts, self.labels.to(device))
+
+    def select(self, rows: Tensor, dtype: torch.dtype) -> TextExamples:
+        """See :class:`ClientData`."""
+        return TextExamples(self, rows.cpu())
+
+    def tensors(self) -> list[Tensor]:
+        """See :class:`ClientData`."""
+        return [self.texts.ids, self.texts.offsets, self.texts.second, self.labels]
+
+    @classmethod
+    def of(cls, tensors: list[Tensor]) -> TextData:
+        """See :class:`ClientData`."""
+        return cls(Encoded(*tensors[:3]), tensors[3])
+
+
+class ImageExamples:
+    """Images of a client; see :class:`ClientExamples`. Normalised once for all epochs."""
+
+    def __init__(self, data: ImageData, rows: Tensor, dtype: torch.dtype) -> None:
+        self.data, self.rows, self.dtype, self.labels = data, rows, dtype, data.labels[rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def images(self) -> Tensor:
+        """All of them, normalised, [n, C, H, W]."""
+        return normalised(self.data, self.rows, self.dtype)
+
+    def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
+        """See :class:`ClientExamples`."""
+        order, shifts, flips = sample_epoch(len(self), size, draws, drop_last, augment)
+        if not len(order):
+            return
+        order = order.to(self.rows.device)
+        images = augmented_images(self.images[order], shifts, flips)
+        for positions, x in zip(order.split(size), images.split(size), strict=True):
+            yield positions, {"x": x}
+
+    def in_turn(self, size: int) -> Iterator[InputBatch]:
+        """See :class:`ClientExamples`; in their own order."""
+        for positions in torch.arange(len(self)).split(size):
+            yield positions, {"x": normalised(self.data, self.rows[positions], self.dtype)}
+
+
+class TextExamples:
+    """Texts of a client; see :class:`ClientExamples`. Batches are of texts of similar length."""
+
+    def __init__(self, data: TextData, rows: Tensor) -> None:
+        self.texts, self.rows, self.labels = data.texts, rows, data.labels[rows.to(data.labels.device)]
+        self.lengths = self.texts.lengths[rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def epoch(self, size: int, draws: torch.Generator, drop_last: bool, augment: Augment) -> Iterator[InputBatch]:
+        """See :class:`ClientExamples`. ``drop_last`` leaves out the batches smaller than ``size``."""
+        if augment != "none":
+            raise ValueError(f"augment={augment} is of images")
+        for positions in batches(self.lengths, size, draws):
+            if len(positions) == size or not drop_last:
+                yield positions, self._inputs(positions)
+
+    def in_turn(self, size: int) -> Iterator[InputBatch]:
+        """See :class:`ClientExamples`; longest first."""
+        for positions in batches(self.lengths, size, None):
+            yield positions, self._inputs(positions)
+
+    def _inputs(self, positions: Tensor) -> dict[str, Tensor]:
+        inputs = self.texts.batch(self.rows[positions])
+        return {name: tensor.to(self.labels.device, non_blocking=True) for name, tensor in inputs.items()}
+
+
+def sample_epoch(
+    count: int, size: int, draws: torch.Generator, drop_last: bool, augment: Augment
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """An epoch over ``count`` images: their order [n'] (n' < n with ``drop_last``), and of each the shifts [n', 2] and
+    flips [n'] of its augmentation, or None."""
+    kept = count // size * size if drop_last else count
+    order = torch.randperm(count, generator=draws)[:kept]
+    if augment == "none":
+        return order, None, None
+    shifts = torch.randint(0, 2 * BORDER + 1, (kept, 2), generator=draws)
+    return order, shifts, torch.randint(0, 2, (kept,), generator=draws, dtype=torch.bool)
+
+
+def normalised(data: ImageData, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Images ``rows`` [n, C, H, W] as the model sees them, in ``dtype``."""
+    pixels = data.pixels[rows]
+    unit = 255.0 if data.pixels.dtype == torch.uint8 else 1.0
+    mean, std = (value.to(pixels.device, dtype)[:, None, None] for value in (data.mean * unit, data.std * unit))
+    return (pixels.to(dtype) - mean) / std
+
+
+def augmented_images(images: Tensor, shifts: Tensor | None, flips: Tensor | None) -> Tensor:
+    """``images`` [n, C, H, W] with a reflected border of 4, cropped at ``shifts`` and flipped where ``flips``."""
+    if shifts is None or flips is None:
+        return images
+    height, width = images.shape[2:]
+    wide = F.pad(images, (BORDER,) * 4, mode="reflect")
+    shifts, flips = shifts.to(images.device), flips.to(images.device)
+    down = shifts[:, :1] + torch.arange(height, device=images.device)
+    across = torch.arange(width, device=images.device).expand(len(images), width)
+    across = shifts[:, 1:] + torch.where(flips[:, None], width - 1 - across, across)
+    items = torch.arange(len(images), device=images.device)[:, None, None]
+    return wide.permute(0, 2, 3, 1)[items, down[:, :, None], across[:, None, :]].permute(0, 3, 1, 2)
+
+
+def batch_count(count: int, size: int, drop_last: bool) -> int:
+    """Batches of an epoch over ``count`` examples."""
+    return count // size if drop_last else math.ceil(count / size)

@@ -1,0 +1,99 @@
+"""Training objectives: the loss of each sample, decided at the logits, for texts and images and in every engine.
+
+An objective is a function ``make(settings, inputs)`` that is called for the examples one request trains on. It returns
+tensors with a row per example, which are cut to batches, and the loss as a function of a batch's logits and rows; what
+differs between clients is in the rows alone. A request names it: ``Objective(make, settings)``. Worker processes find
+``make`` by its module and name, so it stands at the top of a module of the package or of a plug-in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+#: A row per example: name -> tensor [n, ...].
+LossRows = dict[str, Tensor]
+#: (logits [B, C], the batch's rows) -> loss per sample [B]
+SampleLoss = Callable[[Tensor, LossRows], Tensor]
+
+
+@dataclass(frozen=True)
+class ObjectiveInputs:
+    """What an objective is made from: ``labels`` [n] (-1 = unlabelled), the request's ``tensors`` ([n, ...], such as
+    the logits of a teacher), and ``start_logits()`` [n, C], those of the weights that training starts from."""
+
+    labels: Tensor
+    tensors: dict[str, Tensor]
+    start_logits: Callable[[], Tensor]
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """scale_i CE(z_i / T_i, y_i) (FLex&Chill, algorithm 1 lines 15 and 16).
+
+    T_i is ``temperature``, or lies between it and ``hard_temperature`` by the sample's hardness at the start, see
+    :func:`sample_temperatures`; scale_i is 1, or 1 / T_i with T_i = 1 in the softmax when ``per_sample_rate`` (the
+    control of a per-sample temperature; a constant one is controlled by the rate).
+    """
+
+    temperature: float = 1.0
+    hard_temperature: float | None = None
+    per_sample_rate: bool = False
+
+
+def cross_entropy(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
+    """Cross-entropy with the true labels, chilled or not (:class:`CrossEntropy`)."""
+    options = CrossEntropy(**settings)
+    if options.hard_temperature is None:
+
+        def plain(logits: Tensor, rows: LossRows) -> Tensor:
+            return F.cross_entropy(logits / options.temperature, rows["labels"], reduction="none")
+
+        return {"labels": inputs.labels}, plain
+
+    def per_sample(logits: Tensor, rows: LossRows) -> Tensor:
+        losses = F.cross_entropy(logits / rows["temperatures"][:, None], rows["labels"], reduction="none")
+        return rows["scales"] * losses
+
+    values, scales = sample_temperatures(options, inputs.start_logits(), inputs.labels)
+    return {"labels": inputs.labels, "temperatures": values, "scales": scales}, per_sample
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a request minimises. ``settings``: plain data, so that a request can be hashed and sent."""
+
+    make: Callable[[dict[str, Any], ObjectiveInputs], tuple[LossRows, SampleLoss]] = cross_entropy
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Of its function."""
+        return self.make.__qualname__
+
+
+def make_loss(objective: Objective, inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
+    """The rows and the loss of ``objective`` on these inputs."""
+    return objective.make(objective.settings, inputs)
+
+
+def tempered(objective: Objective) -> CrossEntropy | None:
+    """The options of a cross-entropy, whose gradient engines have in closed form; None for any other objective."""
+    return CrossEntropy(**objective.settings) if objective.make is cross_entropy else None
+
+
+def sample_temperatures(options: CrossEntropy, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """(T_i, scale_i), each [n], from the logits [n, C] of a client's examples under its starting weights.
+
+    Hardness is 1 - p_i(truth), so T_i runs from ``temperature`` (surely right) to ``hard_temperature`` (surely wrong):
+    the paper's discussion of per-sample temperatures, which leaves the measure open (ours).
+    """
+    hardness = 1 - torch.softmax(logits, 1).gather(1, labels[:, None])[:, 0]
+    values = options.temperature + (options.hard_temperature - options.temperature) * hardness
+    ones = torch.ones_like(values)
+    return (ones, 1 / values) if options.per_sample_rate else (values, ones)

@@ -1,0 +1,28 @@
+"""What a method is: pure functions between rounds of requests; and the one table of all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Method:
+    """``init(hp, federation) -> state``, a flat dict that a checkpoint can hold;
+    ``plan(hp, state, federation, round) -> requests``, none when the method is through;
+    ``fold(hp, state, federation, round, requests, outcomes) -> (state, row)``, the row being what the method itself has
+    to say of the round, by name;
+    ``deployed(hp, state, federation, client) -> model`` that a client uses, ``one_model``: the same for all. Methods
+    whose models are artefacts name those in their state and have no ``deployed``.
+    """
+
+    init: Callable[..., dict[str, Any]]
+    plan: Callable[..., list[Any]]
+    fold: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+    deployed: Callable[..., Any] | None = None
+    one_model: bool = True
+
+
+#: ``method.algorithm`` -> its functions. Each family's module adds its own, and so does a plug-in.
+METHODS: dict[str, Method] = {}

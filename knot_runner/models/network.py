@@ -1,0 +1,44 @@
+"""An architecture as plain data, and the module it describes: one type for models of texts and of images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from knot_runner.config.settings import ImageModel, ModelSettings
+from knot_runner.models.images import Shape, build_image_model
+
+
+@dataclass(frozen=True)
+class Network:
+    """Settings of a model (of one party), what it reads, and the number of classes.
+
+    ``inputs``: (channels, height, width) of images, or the size of a text model's vocabulary.
+    """
+
+    spec: ModelSettings | ImageModel
+    inputs: Shape | int
+    classes: int
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether it is a model of texts."""
+        return isinstance(self.spec, ModelSettings)
+
+    @property
+    def head(self) -> str:
+        """What the names of the last linear layer's parameters begin with."""
+        return "classifier." if self.reads_texts else "head."
+
+
+def build_network(network: Network) -> nn.Module:
+    """The module, randomly initialised from torch's current seed: ``module(**batch)`` -> logits [B, classes].
+
+    A batch is ``x`` [B, C, H, W] of images; ``ids``, ``mask`` and ``types`` [B, L] of texts.
+    """
+    if network.reads_texts:
+        from knot_runner.models.bert import TextClassifier  # transformers, which models of images do without
+
+        return TextClassifier(network.spec, network.inputs, network.classes)
+    return build_image_model(network.spec, network.inputs, network.classes)
