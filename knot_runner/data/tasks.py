@@ -138,6 +138,10 @@ class ImageTask:
     notes: list[str] = field(default_factory=list)
     #: files read below ``paths.data``; empty for other sources
     files: list[Opened] = field(default_factory=list)
+    #: ``partition.by`` -> what a client is called, singular and plural
+    called: dict[str, tuple[str, str]] = field(
+        default_factory=lambda: {"user": ("writer", "writers"), "file": ("file", "files")}
+    )
 
     @property
     def shape(self) -> tuple[int, int, int]:

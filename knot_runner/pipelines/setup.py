@@ -1,39 +1,46 @@
-"""What a federated run stands on: images read and dealt to clients, and the model they start from."""
+"""What a federated run stands on: examples read and dealt to clients, and the model they start from."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from knot_runner.config.settings import Centralised
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
-from knot_runner.engine.examples import ImageData
+from knot_runner.data.pools import TextPool, pool_texts
+from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import DTYPES
+from knot_runner.engine.seeds import seeded
 from knot_runner.methods.federated.population import ClientModel, Population
-from knot_runner.models.network import Network
+from knot_runner.models.bert import party_model
+from knot_runner.models.network import Network, build_network
+from knot_runner.models.pretrained import load_pretrained
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.text_federation import encoded_pool, load_vocabulary, model_files, weights_notes
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run stands on: images, their partition, the clients, the model."""
+    """What a run stands on: examples, their partition, the clients, the model."""
 
-    task: ImageTask
+    task: ImageTask | TextPool
     partition: Partition
     population: Population
     network: Network
-    data: ImageData
-    test: ImageData
+    data: ClientData
+    test: ClientData
 
     @property
     def counts(self) -> Counts:
-        """Images of each class that every client has."""
+        """Examples of each class that every client has."""
         return of_images(self.task, self.partition)
 
     @property
@@ -43,12 +50,16 @@ class Setup:
 
 
 def make_setup(context: RunContext) -> Setup:
-    """Read the images, deal them out, describe the model. Raises :class:`UserError`."""
+    """Read the examples, deal them out, describe the model. Raises :class:`UserError`."""
     settings = context.settings
-    task = context.services.images(settings.task, context.data_root)
+    if settings.on_images:
+        task = context.services.images(settings.task, context.data_root)
+        data, test = resident(task, task.train), resident(task, task.test)
+        network = Network(settings.model, task.shape, len(task.classes))
+    else:
+        task, network, data, test = read_texts(context)
     partition = make_partition(settings.partition, task, settings.seed)
-    network = Network(settings.model, task.shape, len(task.classes))
-    weights, buffers = flat.initial(network, settings.seed)
+    weights, buffers = first_model(network, settings.seed, context.data_root)
     dtype = DTYPES[settings.hardware.precision]
     training = settings.training
     if isinstance(settings.partition, Centralised):
@@ -63,10 +74,10 @@ def make_setup(context: RunContext) -> Setup:
         layout=flat.layout_of(network),
         start=ClientModel(weights.to(dtype), buffers.to(dtype)),
         training=training,
-        augment=settings.task.augment,
+        augment=settings.task.augment if settings.on_images else "none",
         seed=settings.seed,
     )
-    return Setup(task, partition, population, network, resident(task, task.train), resident(task, task.test))
+    return Setup(task, partition, population, network, data, test)
 
 
 def resident(task: ImageTask, images: Images) -> ImageData:
@@ -75,8 +86,31 @@ def resident(task: ImageTask, images: Images) -> ImageData:
     return ImageData(torch.from_numpy(images.pixels), torch.from_numpy(images.labels), mean, std)
 
 
+def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextData]:
+    """The labelled texts of a task in one pool, its model, and the texts as engines hold them."""
+    settings, root = context.settings, context.data_root
+    task = context.services.texts(settings.task, root)
+    vocabulary = load_vocabulary(settings.model, task, root)
+    pool = pool_texts(task)
+    notes = [*pool.notes, *weights_notes(settings.model, task, root)]
+    pool = dataclasses.replace(pool, notes=notes, files=[*pool.files, *model_files(settings.model, root)])
+    data = [encoded_pool(part.examples, vocabulary, settings, context.store) for part in (pool.train, pool.test)]
+    return pool, Network(party_model(settings.model, ""), len(vocabulary), len(pool.classes)), *data
+
+
+def first_model(network: Network, seed: int, data_root: Path | None) -> tuple[Tensor, Tensor]:
+    """(weights [P], buffers [Q]) that all clients start from: initialised by the seed, a text model's encoder perhaps
+    pre-trained."""
+    if not network.reads_texts or network.spec.weights == "scratch":
+        return flat.initial(network, seed)
+    with seeded(seed, "init"):
+        model = build_network(network)
+    load_pretrained(model, network.spec, data_root)
+    return flat.flat_vectors(model)
+
+
 def client_counts(setup: Setup) -> dict[str, Any]:
-    """Images per client and class, for the record."""
+    """Examples per client and class, for the record."""
     labels, classes = setup.task.train.labels, len(setup.task.classes)
     return {
         "clients": setup.partition.names,

@@ -12,6 +12,7 @@ from knot_runner.config.settings import BiasSettings, ModelSettings, Settings
 from knot_runner.config.strict import digest
 from knot_runner.data import Examples, TextTask
 from knot_runner.data.checksums import DataFolder
+from knot_runner.engine.examples import TextData
 from knot_runner.engine.requests import REQUEST_FORMAT, Ref
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
@@ -157,6 +158,13 @@ def save_texts(examples: Examples, tokenizer: object, key: str, store: Store) ->
             tensors = encoded.tensors() | {"labels": torch.from_numpy(examples.labels)}
             store.put("tokens", key, tensors, {"texts": len(encoded), "tokens": len(encoded.ids)})
     return ("tokens", key)
+
+
+def encoded_pool(examples: Examples, vocabulary: list[str], settings: Settings, store: Store) -> TextData:
+    """The texts of all clients as engines hold them; kept in the store."""
+    tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
+    tensors = store.get(*_encoded(examples, tokenizer, digest(vocabulary), settings.task.max_length, store)).tensors()
+    return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
 
 
 def _encoded(examples: Examples, tokenizer: object, words: str, max_length: int, store: Store) -> Ref:

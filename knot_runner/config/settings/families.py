@@ -41,6 +41,8 @@ class Family:
     summary: str
     #: whether ``model`` and ``training`` change its numbers
     trains: bool = True
+    #: what ``training`` describes: rounds over clients, which a partition makes, or the stages of a distillation
+    training: str = "rounds"
     #: whether its jobs may be threads of one process that share data, engine and stages (``hydra/launcher=fused``)
     fusable: bool = False
     #: what a job's process imports before it is forked
@@ -92,6 +94,7 @@ register(
         run="knot_runner.pipelines.distillation:run_distillation",
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
         summary="knot_runner.report.records.run_summary:distillation_summary",
+        training="stages",
         fusable=True,
         preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
     )
@@ -100,7 +103,7 @@ register(
     Family(
         "federated",
         dict.fromkeys(FEDERATED_ALGORITHMS, FederatedSettings),
-        ("images",),
+        ("images", "texts"),
         run="knot_runner.pipelines.federated:run_federated",
         inspect="knot_runner.pipelines.federated:inspect_federated",
         summary="knot_runner.report.records.run_summary:federated_summary",

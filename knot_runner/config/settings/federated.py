@@ -14,11 +14,11 @@ FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedrep", "fedper")
 
 @dataclass
 class FederatedTraining:
-    """Rounds and local training (McMahan et al. 2017: C, E, B, eta), plain SGD."""
+    """Rounds and local training (McMahan et al. 2017: C, E, B, eta)."""
 
     name: str
     rounds: Steps
-    #: clients a round: a number, or a share of all clients below 1 (at least one client)
+    #: clients a round: a number, or a share of all clients up to 1.0 (at least one client)
     participants: Parties | float
     epochs: Steps
     batch: Items
@@ -37,15 +37,18 @@ class FederatedTraining:
     stop_at_target: bool
     #: measure every so many rounds, and always in the last
     evaluate_every: Steps
+    #: of local training, fresh in every round; adamw (decoupled weight decay) has no momentum
+    optimiser: Literal["sgd", "adamw"] = "sgd"
 
     def __post_init__(self) -> None:
         for key in ("rounds", "epochs", "batch", "evaluate_every"):
             require(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
         share = self.participants
-        right = share >= 1 if isinstance(share, int) else 0 < share < 1
-        require(right, "participants", f"{share} is neither a number of clients nor a share between 0 and 1")
+        right = share >= 1 if isinstance(share, int) else 0 < share <= 1
+        require(right, "participants", f"{share} is neither a number of clients nor a share of them, up to 1.0")
         require(self.lr > 0, "lr", f"{self.lr} is not above 0")
         require(0 <= self.momentum < 1, "momentum", f"{self.momentum} is not in [0, 1)")
+        require(self.optimiser == "sgd" or not self.momentum, "momentum", f"{self.momentum} is of sgd; adamw has none")
         require(self.weight_decay >= 0, "weight_decay", f"{self.weight_decay} is negative")
         require(self.target is None or 0 < self.target <= 1, "target", f"{self.target} is not in (0, 1]")
         require(not self.stop_at_target or self.target is not None, "target", "is not set, but stop_at_target needs it")

@@ -61,7 +61,7 @@ class Settings:
     #: null where nothing is trained
     model: ModelSettings | ImageModel | None = None
     training: TrainingSettings | FederatedTraining | None = None
-    #: how images are dealt to clients, one of ``PARTITION_SETTINGS``; null for texts
+    #: how examples are dealt to clients, one of ``PARTITION_SETTINGS``; null where parties are distilled
     partition: Any = None
     #: a preset's grid, and how ``table`` and ``plot`` show it; neither is part of a run
     sweep: dict[str, Any] | None = None
@@ -136,18 +136,21 @@ def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
         return
     for group in ("model", "training"):
         _require(config, group)
-    on_images = task_kind == "images"
+    on_images, rounds = task_kind == "images", family_of(method).training == "rounds"
     if on_images != (str(config["model"].get("kind")) in NETWORK_SETTINGS):
         fits = "femnist_dnn" if on_images else "bert_tiny"
         raise Misfit(f"model={config['model'].get('name')}: does not read task={name}; model={fits} would fit")
-    if on_images != ("rounds" in config["training"]):
-        fits = "chill" if on_images else "small"
+    if rounds != ("rounds" in config["training"]):
+        fits = ("chill" if on_images else "texts") if rounds else "small"
         raise Misfit(
             f"training={config['training'].get('name')}: is not for method={method_name}; training={fits} would fit"
         )
-    if on_images != (config.get("partition") is not None):
-        what = "needs clients; partition=dirichlet would fit" if on_images else "has texts; without one is right"
-        raise Misfit(f"partition: task={name} {what}")
+    if rounds != (config.get("partition") is not None):
+        fits = "dirichlet" if on_images else "natural (a client is a data set)"
+        what = f"needs clients; partition={fits} would fit" if rounds else "has parties of its own; null is right"
+        raise Misfit(f"partition: method={method_name} on task={name} {what}")
+    if not on_images and config["method"].get("clustering") is not None:
+        raise Misfit(f"method.clustering: distances are between images, and task={name} has texts; null is right")
 
 
 def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
@@ -155,29 +158,26 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
     _check_formats(config, config["task"], TEXT_FORMATS if task_kind == "texts" else IMAGE_FORMATS, "task")
     if task_kind in UNTRAINED_TASKS:
         return {"task": build(UNTRAINED_TASKS[task_kind], config["task"], "task")}
-    return _image_parts(config) if task_kind == "images" else _text_parts(config)
-
-
-def _text_parts(config: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "task": build(TaskSettings, config["task"], "task"),
-        "model": build(ModelSettings, config["model"], "model"),
-        "training": build(TrainingSettings, config["training"], "training"),
+    on_images = task_kind == "images"
+    model = NETWORK_SETTINGS[config["model"]["kind"]] if on_images else ModelSettings
+    training = FederatedTraining if "rounds" in config["training"] else TrainingSettings
+    parts = {
+        "task": build(ImageTaskSettings if on_images else TaskSettings, config["task"], "task"),
+        "model": build(model, config["model"], "model"),
+        "training": build(training, config["training"], "training"),
     }
+    if config.get("partition") is not None:
+        parts["partition"] = _partition(config)
+    return parts
 
 
-def _image_parts(config: dict[str, Any]) -> dict[str, Any]:
+def _partition(config: dict[str, Any]) -> Any:
     kind = config["partition"].get("kind") if isinstance(config["partition"], dict) else config["partition"]
     if isinstance(kind, str) and kind not in PARTITION_SETTINGS:
         _load_plugins(config)  # a partition of one's own brings its settings
     if not isinstance(kind, str) or kind not in PARTITION_SETTINGS:
         raise UserError(f"partition.kind: no partition {kind!r}{nearest(str(kind), PARTITION_SETTINGS)}")
-    return {
-        "task": build(ImageTaskSettings, config["task"], "task"),
-        "model": build(NETWORK_SETTINGS[config["model"]["kind"]], config["model"], "model"),
-        "training": build(FederatedTraining, config["training"], "training"),
-        "partition": build(PARTITION_SETTINGS[kind], config["partition"], "partition"),
-    }
+    return build(PARTITION_SETTINGS[kind], config["partition"], "partition")
 
 
 def _check_formats(config: dict[str, Any], group: dict[str, Any], known: tuple[str, ...], where: str) -> None:
@@ -198,6 +198,8 @@ def _load_plugins(config: dict[str, Any]) -> bool:
 
 
 def _check_parties(settings: Settings) -> None:
+    if settings.model.per_party and isinstance(settings.training, FederatedTraining):
+        raise UserError("model.per_party: averaging needs one model for all clients; {} is right")
     common = {**dataclasses.asdict(settings.model), "per_party": {}}
     for party, changes in settings.model.per_party.items():
         if party not in settings.task.datasets:

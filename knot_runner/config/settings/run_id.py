@@ -38,6 +38,12 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         kept = {key: value for key, value in counted.items() if key not in ("model", "training")}
         method = _used_distances(method)
         return {**kept, "task": task, "method": method}
+    return {**counted, "task": task, **_used_of_rounds(config, counted)}
+
+
+def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
+    """What counts of method, training and hardware where clients train in rounds."""
+    method = dict(counted["method"])
     chilled = any(method.get(key) is not None for key in ("schedule", "stragglers", "hard_temperature"))
     if not chilled and method.get("temperature") == 1:
         method["lr_control"] = False
@@ -46,7 +52,8 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
     if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
         hardware["stack"] = config["hardware"]["stack"]
-    return {**counted, "task": task, "method": method, "hardware": hardware}
+    training = {key: value for key, value in counted["training"].items() if (key, value) != ("optimiser", "sgd")}
+    return {"method": method, "training": training, "hardware": hardware}
 
 
 def _used_distances(method: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +98,7 @@ def _used_of_gaussians(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, 
     return {**counted, "method": method}
 
 
-def _used_of_texts(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
+def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
     task = {key: value for key, value in counted["task"].items() if key != "optional"}
     unused = {"embedded", "local", "hub"} - {task["source"]}
     task["datasets"] = {
@@ -105,6 +112,8 @@ def _used_of_texts(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]
         del model["hub_id"], model["revision"]
     if model["vocab"] != "train":
         del model["vocab_size"]
+    if family_of_algorithm(counted["method"]["algorithm"]).training == "rounds":
+        return {**counted, "task": task, "model": model, **_used_of_rounds(config, counted)}
     training = {
         name: used_of_stage(stage) if isinstance(stage, dict) else stage for name, stage in counted["training"].items()
     }

@@ -13,8 +13,6 @@ from knot_runner.util.errors import UserError
 
 #: owner of an image that no client has
 NOBODY = -1
-#: ``partition.by`` -> what a client is called, singular and plural
-CALLED = {"user": ("writer", "writers"), "file": ("file", "files")}
 
 
 def apportion(exact: np.ndarray) -> np.ndarray:
@@ -80,7 +78,7 @@ def natural(
     Clients with fewer than ``least`` training images are left out, with a note. Raises :class:`UserError` where no
     client is left, with without_users=stop, and where there are fewer than ``clients``.
     """
-    many = CALLED[settings.by][1]
+    many = task.called[settings.by][1]
     if _numbers(settings, task.train) is not None:
         return _select(settings, _by_source(settings, task, rng), many, rng)
     if settings.without_users == "stop":
@@ -101,7 +99,7 @@ def _numbers(settings: Natural, images: Images) -> np.ndarray | None:
 
 
 def _by_source(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Partition:
-    one, many = CALLED[settings.by]
+    one, many = task.called[settings.by]
     clients, owner = np.unique(_numbers(settings, task.train), return_inverse=True)
     test, notes = _numbers(settings, task.test), []
     if test is None:

@@ -29,7 +29,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a client trains: SGD on mean_i loss_i + (proximal / 2) || w - w_start ||^2, by its objective's loss."""
+    """How a client trains: ``optimiser`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2, by its objective."""
 
     phases: tuple[Phase, ...]
     batch: int
@@ -41,6 +41,7 @@ class Recipe:
     proximal: float = 0.0
     frozen_statistics: bool = False
     augment: Augment = "none"
+    optimiser: Literal["sgd", "adamw"] = "sgd"
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,9 @@ class Loop:
 
         rows, loss = make_loss(request.objective, ObjectiveInputs(examples.labels, inputs, start_logits))
         penalty, control = _Proximal(model, recipe), _Control(model, self.layout, request, self.dtype)
-        optimisers = {phase.trains: _sgd(model, self.layout.head, recipe, phase.trains) for phase in recipe.phases}
+        optimisers = {
+            phase.trains: _optimiser(model, self.layout.head, recipe, phase.trains) for phase in recipe.phases
+        }
         draws = local.local_draws(request)
         _train_mode(model, recipe)
         total, steps = torch.zeros((), dtype=torch.float64, device=self.device), 0
@@ -152,7 +154,7 @@ def _train_mode(model: nn.Module, recipe: Recipe) -> None:
             module.frozen = recipe.frozen_statistics
 
 
-def _sgd(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torch.optim.SGD:
+def _optimiser(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torch.optim.Optimizer:
     """The optimiser of one kind of phase; parameters that it does not train get no gradient in that phase."""
     chosen = [
         (n, p) for n, p in model.named_parameters() if trains == "all" or n.startswith(head) == (trains == "head")
@@ -160,4 +162,7 @@ def _sgd(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torch.opti
     decayed = [p for n, p in chosen if recipe.decay_biases or not n.endswith("bias")]
     others = [p for n, p in chosen if not (recipe.decay_biases or not n.endswith("bias"))]
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.SGD([g for g in groups if g["params"]], lr=recipe.lr, momentum=recipe.momentum)
+    groups = [group for group in groups if group["params"]]
+    if recipe.optimiser == "adamw":
+        return torch.optim.AdamW(groups, lr=recipe.lr, fused=True)
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)

@@ -62,6 +62,8 @@ class Stacked:
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`. Raises :class:`UserError` when memory runs out with one client at a time."""
+        if any(request.recipe.optimiser != "sgd" for request in cohort):
+            raise UserError("hardware.engine: stacked trains with SGD alone; lean or loop would fit training.optimiser")
         found: dict[int, Trained] = {}
         for structure, positions in chunks(cohort, 0):
             trained = self._train_alike(structure, [cohort[position] for position in positions])

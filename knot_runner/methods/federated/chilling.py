@@ -53,6 +53,7 @@ def recipe(hp: FederatedSettings, population: Population, round: int, client: in
         proximal=hp.mu or 0.0,
         frozen_statistics=hp.batchnorm == "frozen",
         augment=population.augment,
+        optimiser=training.optimiser,
     )
 
 

@@ -18,7 +18,9 @@ from knot_runner.util.errors import UserError
 
 
 def init(hp: FederatedSettings, population: Population) -> FederatedState:
-    """The first global model; all controls are 0. Raises :class:`UserError` for momentum."""
+    """The first global model; all controls are 0. Raises :class:`UserError` for anything but plain SGD."""
+    if population.training.optimiser != "sgd":
+        raise UserError("training.optimiser: scaffold's control variates are defined for plain SGD; sgd is right")
     if population.training.momentum:
         raise UserError(
             f"training.momentum: {population.training.momentum:g} does not go with scaffold, whose control variates "

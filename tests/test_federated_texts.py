@@ -1,0 +1,201 @@
+"""Federated learning on texts: the same methods, engines, commits and records as on images."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from sklearn.metrics import accuracy_score, f1_score, log_loss
+
+from knot_runner.cli.main import main
+from knot_runner.config.settings import ModelSettings
+from knot_runner.engine.examples import TextData
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.stacked import Stacked
+from knot_runner.engine.objectives import Objective, cross_entropy
+from knot_runner.engine.seeds import generator, keyed
+from knot_runner.models.network import Network, build_network
+from knot_runner.models.tokens import Encoded, batches
+from knot_runner.util.errors import UserError
+
+SPEC = ModelSettings(
+    kind="bert", name="tiny", head="plain", weights="scratch", vocab="train", vocab_size=100, hub_id="", revision="",
+    hidden=16, layers=1, heads=2, intermediate=32, dropout=0.1,
+)  # fmt: skip
+NETWORK, CPU = Network(SPEC, 60, 3), torch.device("cpu")
+TINY = [
+    "task=erc", "training=texts", "partition=natural", "task.limit=60", "model.hidden=16", "model.layers=1",
+    "model.intermediate=32", "model.vocab_size=600", "training.rounds=2", "hardware.workers=1",
+]  # fmt: skip
+SGD = ["training.optimiser=sgd", "training.lr=0.05", "training.weight_decay=0"]
+METHODS = {
+    "fedavg": [],
+    "fedavg_chill": ["method.temperature=0.25"],
+    "fedprox": [],
+    "scaffold": SGD,
+    "fedrep": ["training.epochs=2", "method.head_epochs=1"],
+    "fedper": [],
+}
+
+
+def texts(count, seed):
+    draws = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(3, 12, (count,), generator=draws)
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    ids = torch.randint(5, 60, (int(offsets[-1]),), generator=draws, dtype=torch.int32)
+    return TextData(Encoded(ids, offsets, lengths.clone()), torch.randint(3, (count,), generator=draws))
+
+
+def request(client=0, **recipe):
+    weights, buffers = flat.initial(NETWORK, 4)
+    recipe = Recipe(**{"phases": (Phase(2),), "batch": 8, "drop_last": False, "lr": 0.01, **recipe})
+    rows = torch.arange(client * 20, client * 20 + 20)
+    objective = Objective(cross_entropy, {"temperature": 0.5})
+    return LocalTraining(client, 1, 7, weights, buffers, rows, torch.arange(5), recipe, objective=objective)
+
+
+def plain_training(asked, data):
+    """A textbook loop in the engine's batch order, with dropout; the final weights and the mean loss."""
+    model = build_network(NETWORK).double()
+    flat.load_flat(model, flat.layout_of(NETWORK), asked.weights, asked.buffers)
+    kind = torch.optim.AdamW if asked.recipe.optimiser == "adamw" else torch.optim.SGD
+    optimiser = kind(model.parameters(), lr=asked.recipe.lr, weight_decay=asked.recipe.weight_decay)
+    draws, losses = generator(7, "local", 1, asked.client), []
+    torch.manual_seed(keyed(7, "dropout", 1, asked.client))
+    for _ in range(2):
+        for part in batches(data.texts.lengths[asked.rows], 8, draws):
+            logits = model.train()(**data.texts.batch(asked.rows[part]))
+            loss = F.cross_entropy(logits / 0.5, data.labels[asked.rows[part]])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(float(loss))
+    return flat.flat_vectors(model)[0], np.mean(losses)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+def test_a_client_trains_as_a_textbook_loop(optimiser):
+    torch.set_num_threads(1)
+    data, asked = texts(60, 0), request(1, optimiser=optimiser, weight_decay=0.1)
+    asked = replace(asked, weights=asked.weights.double())
+    (found,) = Loop(NETWORK, data, texts(10, 1), CPU, torch.float64).train([asked])
+    weights, loss = plain_training(asked, data)
+    assert float((found.weights - weights).abs().max()) < 1e-9
+    assert found.loss == pytest.approx(loss, rel=1e-12) and found.steps == 6
+
+
+def test_workers_change_no_bit_and_draw_nothing_of_ours():
+    data, cohort = (texts(60, 0), texts(10, 1)), [request(client, optimiser="adamw") for client in range(3)]
+    wanted = Loop(NETWORK, *data, CPU, torch.float32).train(cohort)
+    before = torch.get_rng_state()
+    for workers in (1, 2):
+        engine = Lean(NETWORK, *data, torch.float32, workers, threads=1)
+        for found, one in zip(engine.train(cohort[::-1])[::-1], wanted, strict=True):
+            assert torch.equal(found.weights, one.weights) and found.loss == one.loss
+        engine.close()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_phase_of_the_head_trains_the_classifier_alone():
+    layout, asked = flat.layout_of(NETWORK), request(phases=(Phase(1, "head"),))
+    (found,) = Loop(NETWORK, texts(60, 0), texts(10, 1), CPU, torch.float32).train([asked])
+    moved = (found.weights != asked.weights).nonzero()[:, 0]
+    head = [field for field in layout.parameters if field.name.startswith("classifier.")]
+    assert moved.min() >= head[0].start and len(moved) == head[-1].stop - head[0].start
+
+
+def test_image_engines_say_what_would_fit(tmp_path, capsys):
+    with pytest.raises(UserError, match="stacked trains with SGD alone"):
+        images = request(optimiser="adamw")
+        Stacked.train(None, [images])
+    assert main([*TINY, "method=fedavg", "hardware.engine=stacked", f"paths.out={tmp_path}"]) == 2
+    assert "hardware.engine: stacked trains image models; lean (CPU) or loop would fit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("overrides", "message"), [
+    (["method=clustered_fedavg"], "method.clustering: distances are between images, and task=erc has texts"),
+    (["method=fedavg", "+model.per_party.MELD.hidden=32"], "model.per_party: averaging needs one model"),
+    (["method=scaffold"], "training.optimiser: scaffold's control variates are defined for plain SGD"),
+    (["method=sinkhorn_e"], "training=texts: is not for method=sinkhorn_e; training=small would fit"),
+    (["method=fedavg", "training.momentum=0.9"], "training.momentum: 0.9 is of sgd; adamw has none"),
+    (["method=fedavg", "partition.by=file", "partition.without_users=stop"], "erc (embedded) knows no files"),
+])  # fmt: skip
+def test_what_does_not_fit_is_named(tmp_path, capsys, overrides, message):
+    assert main([*TINY, *overrides, f"paths.out={tmp_path}"]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("*/*/*/result.json"))
+
+
+@pytest.mark.parametrize(("missing", "message"), [
+    ("training=texts", "training=small: is not for method=fedavg; training=texts would fit"),
+    ("partition=natural", "partition: method=fedavg on task=erc needs clients; partition=natural"),
+])  # fmt: skip
+def test_what_is_missing_is_named(tmp_path, capsys, missing, message):
+    given = [word for word in TINY if word != missing and not (missing in word or word == "training.rounds=2")]
+    assert main([*given, "method=fedavg", f"paths.out={tmp_path}"]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_and_its_measures_are_those_of_its_predictions(tmp_path, capsys, method):
+    run = [*TINY, f"method={method}", *METHODS[method], f"paths.out={tmp_path}"]
+    assert main(run) == 0, capsys.readouterr().err
+    (folder,) = tmp_path.glob(f"erc/{method}/*/")
+    result = json.loads((folder / "result.json").read_text())
+    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    stored = load_file(folder / "predictions.safetensors")
+    p, y = stored["test.probabilities"].numpy(), stored["test.labels"].numpy()
+    assert len(rows) == 2 and result["clients"] == 5 and len(y) == 300
+    assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(accuracy_score(y, p.argmax(1)))
+    assert result["metrics"]["f1"]["ALL"] == pytest.approx(f1_score(y, p.argmax(1), average="macro"))
+    assert rows[-1]["loss"] == pytest.approx(log_loss(y, p.astype(float), labels=range(5)), rel=1e-4)
+    points = np.array(result["labels"]["coordinates"])
+    away = np.linalg.norm(p @ points - points[y], axis=1)
+    assert result["metrics"]["sd"]["ALL"] == pytest.approx(np.mean([away[y == k].mean() for k in range(5)]), rel=1e-5)
+    assert json.loads((folder / "partition.json").read_text())["clients"] == [
+        "MELD",
+        "IEMOCAP",
+        "DyDa0",
+        "DyDa1",
+        "DyDa2",
+    ]
+
+
+def test_partitions_of_images_deal_texts_too(tmp_path, capsys):
+    for partition in ("iid", "dirichlet", "shards", "centralised"):
+        extra = {"dirichlet": ["partition.clients=4", "partition.floor=0", "partition.alpha=5"], "centralised": []}
+        few = extra.get(partition, ["partition.clients=4"])
+        run = [word for word in TINY if word != "partition=natural"]
+        command = [*run, "method=fedavg", f"partition={partition}", *few, "training.rounds=1", f"paths.out={tmp_path}"]
+        assert main(command) == 0, capsys.readouterr().err
+    counts = [json.loads(path.read_text()) for path in tmp_path.glob("erc/fedavg/*/partition.json")]
+    assert sorted(len(one["clients"]) for one in counts) == [1, 4, 4, 4]
+    assert {sum(map(sum, one["train"])) for one in counts} == {300}
+
+
+def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path, capsys, monkeypatch):
+    run = [*TINY, "method=fedper", "training.rounds=3"]
+    run = [word for word in run if word != "training.rounds=2"]
+    assert main([*run, f"paths.out={tmp_path / 'whole'}"]) == 0
+    original = Loop.train_client
+
+    def interrupted(self, request, *more):
+        if request.round == 2:
+            raise OSError(5, "the disk is gone")
+        return original(self, request, *more)
+
+    monkeypatch.setattr("knot_runner.pipelines.commits.COMMIT_SHARE", 1e9)  # a commit a round
+    monkeypatch.setattr(Loop, "train_client", interrupted)
+    assert main([*run, f"paths.out={tmp_path / 'cut'}"]) != 0
+    monkeypatch.setattr(Loop, "train_client", original)
+    assert main([*run, f"paths.out={tmp_path / 'cut'}"]) == 0, capsys.readouterr().err
+    whole, cut = ({p.name: p for p in tmp_path.glob(f"{name}/erc/fedper/*/*")} for name in ("whole", "cut"))
+    for name in ("model.safetensors", "predictions.safetensors", "partition.json"):
+        assert whole[name].read_bytes() == cut[name].read_bytes()
+    assert not (whole["result.json"].parent / "commit.json").exists()
