@@ -18,6 +18,7 @@ _PLACES = {
         "knot_runner.cli.python",
     ),
     **dict.fromkeys(("Family", "register"), "knot_runner.config.settings.families"),
+    "Objective": "knot_runner.engine.objectives",
     **dict.fromkeys(("METRICS", "Metric", "TestSet"), "knot_runner.metrics"),
     **dict.fromkeys(("LOSSES", "Loss"), "knot_runner.methods.losses"),
     "WEIGHTINGS": "knot_runner.methods.weighting",
@@ -30,6 +31,7 @@ _PLACES = {
 if TYPE_CHECKING:
     from knot_runner.cli.python import FinishedRun, RunSelection, claims, compare, compose, run, runs, sweep, table
     from knot_runner.config.settings.families import Family, register
+    from knot_runner.engine.objectives import Objective
     from knot_runner.methods.contract import METHODS, Method
     from knot_runner.methods.losses import LOSSES, Loss
     from knot_runner.methods.weighting import WEIGHTINGS
@@ -51,6 +53,7 @@ __all__ = [
     "Loss",
     "Measure",
     "Metric",
+    "Objective",
     "RunSelection",
     "TestSet",
     "UserError",

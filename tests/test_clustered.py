@@ -283,7 +283,7 @@ def population(sizes: list[int]) -> Population:
     nothing = ClientModel(torch.zeros(0), torch.zeros(0))
     training = FederatedTraining("t", 1, 1, 1, 4, 0.1, 0.0, 0.0, True, False, "allow", None, False, 1)
     return Population(
-        [f"c{k}" for k in range(len(sizes))], tests, tests, FlatLayout((), ()), nothing, training, "none", 0
+        [f"c{k}" for k in range(len(sizes))], tests, tests, FlatLayout((), (), "head."), nothing, training, "none", 0
     )
 
 

@@ -17,7 +17,7 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss
 from knot_runner.cli.main import main
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Trained
-from knot_runner.pipelines.rounds import check_outcomes
+from knot_runner.pipelines.client_rounds import check_outcomes
 from tests.forked import Forked, committed, reached
 from tests.tiny import TINY_IMAGES
 
@@ -155,7 +155,7 @@ BAD = [
     (["task.cut_seed=-1"], "task.cut_seed: -1 is not in 0..4294967295"),
     (["hardware.threads=0"], "hardware.threads: 0 is not in 1..1024"),
     (["+method.temprature=3"], "method.temprature: there is no such setting (did you mean 'temperature'?)"),
-    (["task=sa", "method=fedavg"], "method=fedavg: task=sa has texts; method=sinkhorn_e would fit"),
+    (["task=sa", "method=fedavg"], "training=small: is not for method=fedavg; training=texts would fit"),
     (["model=cnn_mcmahan", "task.shape=[1,2,2]"], "model.convs: 2 convolutions leave nothing of 2x2"),
 ]
 

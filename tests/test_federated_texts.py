@@ -23,16 +23,13 @@ from knot_runner.engine.seeds import generator, keyed
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.tokens import Encoded, batches
 from knot_runner.util.errors import UserError
+from tests.tiny import TINY_TEXTS
 
 SPEC = ModelSettings(
     kind="bert", name="tiny", head="plain", weights="scratch", vocab="train", vocab_size=100, hub_id="", revision="",
     hidden=16, layers=1, heads=2, intermediate=32, dropout=0.1,
 )  # fmt: skip
 NETWORK, CPU = Network(SPEC, 60, 3), torch.device("cpu")
-TINY = [
-    "task=erc", "training=texts", "partition=natural", "task.limit=60", "model.hidden=16", "model.layers=1",
-    "model.intermediate=32", "model.vocab_size=600", "training.rounds=2", "hardware.workers=1",
-]  # fmt: skip
 SGD = ["training.optimiser=sgd", "training.lr=0.05", "training.weight_decay=0"]
 METHODS = {
     "fedavg": [],
@@ -114,7 +111,7 @@ def test_image_engines_say_what_would_fit(tmp_path, capsys):
     with pytest.raises(UserError, match="stacked trains with SGD alone"):
         images = request(optimiser="adamw")
         Stacked.train(None, [images])
-    assert main([*TINY, "method=fedavg", "hardware.engine=stacked", f"paths.out={tmp_path}"]) == 2
+    assert main([*TINY_TEXTS, "method=fedavg", "hardware.engine=stacked", f"paths.out={tmp_path}"]) == 2
     assert "hardware.engine: stacked trains image models; lean (CPU) or loop would fit" in capsys.readouterr().err
 
 
@@ -127,24 +124,24 @@ def test_image_engines_say_what_would_fit(tmp_path, capsys):
     (["method=fedavg", "partition.by=file", "partition.without_users=stop"], "erc (embedded) knows no files"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_named(tmp_path, capsys, overrides, message):
-    assert main([*TINY, *overrides, f"paths.out={tmp_path}"]) == 2
+    assert main([*TINY_TEXTS, *overrides, f"paths.out={tmp_path}"]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.glob("*/*/*/result.json"))
 
 
 @pytest.mark.parametrize(("missing", "message"), [
     ("training=texts", "training=small: is not for method=fedavg; training=texts would fit"),
-    ("partition=natural", "partition: method=fedavg on task=erc needs clients; partition=natural"),
+    ("partition=natural", "partition: task=erc needs clients; partition=natural (a client is a data set) would fit"),
 ])  # fmt: skip
 def test_what_is_missing_is_named(tmp_path, capsys, missing, message):
-    given = [word for word in TINY if word != missing and not (missing in word or word == "training.rounds=2")]
+    given = [word for word in TINY_TEXTS if word != missing and not (missing in word or word == "training.rounds=2")]
     assert main([*given, "method=fedavg", f"paths.out={tmp_path}"]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_and_its_measures_are_those_of_its_predictions(tmp_path, capsys, method):
-    run = [*TINY, f"method={method}", *METHODS[method], f"paths.out={tmp_path}"]
+    run = [*TINY_TEXTS, f"method={method}", *METHODS[method], f"paths.out={tmp_path}"]
     assert main(run) == 0, capsys.readouterr().err
     (folder,) = tmp_path.glob(f"erc/{method}/*/")
     result = json.loads((folder / "result.json").read_text())
@@ -171,7 +168,7 @@ def test_partitions_of_images_deal_texts_too(tmp_path, capsys):
     for partition in ("iid", "dirichlet", "shards", "centralised"):
         extra = {"dirichlet": ["partition.clients=4", "partition.floor=0", "partition.alpha=5"], "centralised": []}
         few = extra.get(partition, ["partition.clients=4"])
-        run = [word for word in TINY if word != "partition=natural"]
+        run = [word for word in TINY_TEXTS if word != "partition=natural"]
         command = [*run, "method=fedavg", f"partition={partition}", *few, "training.rounds=1", f"paths.out={tmp_path}"]
         assert main(command) == 0, capsys.readouterr().err
     counts = [json.loads(path.read_text()) for path in tmp_path.glob("erc/fedavg/*/partition.json")]
@@ -180,7 +177,7 @@ def test_partitions_of_images_deal_texts_too(tmp_path, capsys):
 
 
 def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path, capsys, monkeypatch):
-    run = [*TINY, "method=fedper", "training.rounds=3"]
+    run = [*TINY_TEXTS, "method=fedper", "training.rounds=3"]
     run = [word for word in run if word != "training.rounds=2"]
     assert main([*run, f"paths.out={tmp_path / 'whole'}"]) == 0
     original = Loop.train_client

@@ -13,10 +13,12 @@ from sklearn.metrics import balanced_accuracy_score
 from knot_runner import metrics
 from knot_runner.cli.main import main
 from knot_runner.config.settings import families
-from tests.tiny import TINY_IMAGES
+from knot_runner.methods import federated, knot  # noqa: F401  with their methods in the table
+from knot_runner.methods.contract import METHODS
+from tests.tiny import TINY_IMAGES, TINY_TEXTS
 
 EXAMPLES = Path(__file__).parent / "plugins"
-TABLES = (metrics.METRICS, families.FAMILIES, families.METHOD_SETTINGS)
+TABLES = (metrics.METRICS, families.FAMILIES, families.METHOD_SETTINGS, METHODS)
 
 
 @pytest.fixture(autouse=True)
@@ -68,10 +70,33 @@ def test_a_family_of_ones_own_runs_is_shown_and_found_again(tmp_path, capsys):
     assert main([*own, "model.hidden=[9]"]) == 0 and path.stat().st_mtime_ns == before  # it reads no model
 
 
+@pytest.mark.parametrize("run", [TINY_IMAGES, TINY_TEXTS], ids=["images", "texts"])
+def test_a_local_loss_of_ones_own_trains_in_every_engine(run, tmp_path, capsys):
+    """FedNTD: at beta=0 it is FedAvg; otherwise it is not, and all engines agree."""
+    own = [f"--config-dir={EXAMPLES / 'conf'}", *run, f"plugins=[{EXAMPLES / 'own_objective.py'}]"]
+    engines = ["lean", "loop"] if run is TINY_TEXTS else ["lean", "loop", "stacked"]
+    runs = {engine: ["method=fedntd", f"hardware.engine={engine}"] for engine in engines}
+    runs["workers"] = ["method=fedntd", "hardware.workers=2"]
+    runs["none"] = ["method=fedntd", "method.options.beta=0.0"]
+    runs["fedavg"] = ["method=fedavg"]
+    losses = {}
+    for name, overrides in runs.items():
+        command = [word for word in own if not (name == "workers" and word == "hardware.workers=1")]
+        assert main([*command, *overrides, f"paths.out={tmp_path / name}"]) == 0, capsys.readouterr().err
+        (log,) = (tmp_path / name).glob("*/*/*/rounds.jsonl")
+        losses[name] = [json.loads(line)["loss"] for line in log.read_text().splitlines()]
+    assert losses["workers"] == losses["lean"]
+    for engine in engines:
+        assert losses[engine] == pytest.approx(losses["lean"], rel=1e-4)
+    assert losses["none"] == pytest.approx(losses["fedavg"], rel=1e-5)
+    assert losses["lean"] != pytest.approx(losses["fedavg"], rel=1e-4)
+
+
 def test_ls_lists_what_the_examples_bring(capsys):
-    names = ["own_metric", "own_family", "own_figure", "own_partition", "own_reader"]
+    names = ["own_metric", "own_family", "own_figure", "own_partition", "own_reader", "own_objective"]
     assert main(["ls", f"plugins=[{','.join(str(EXAMPLES / f'{name}.py') for name in names)}]"]) == 0
     shown = capsys.readouterr().out.partition("from plugins")[2].split()
-    assert "metric=balanced_accuracy" in shown and "method.algorithm=majority" in shown
+    assert "metric=balanced_accuracy" in shown
+    assert {"method.algorithm=majority", "method.algorithm=fedntd"} <= set(shown)
     for key in ("report.kind", "partition.kind", "local.format"):
         assert any(word.startswith(f"{key}=") for word in shown), key

@@ -14,7 +14,7 @@ EDGES = {
     "training.epochs": ([1], [0]),
     "training.batch": ([1], [0]),
     "training.evaluate_every": ([1], [0]),
-    "training.participants": ([1, 0.01, 0.99], [0, 0.0, 1.0, -1]),
+    "training.participants": ([1, 0.01, 0.99, 1.0], [0, 0.0, 1.01, -1]),
     "training.lr": ([1e-9], [0.0]),
     "training.momentum": ([0.0, 0.999], [1.0, -0.1]),
     "training.weight_decay": ([0.0], [-1e-9]),

@@ -13,6 +13,12 @@ TINY_IMAGES = [
     "training.lr=0.01", "hardware.workers=1",
 ]  # fmt: skip
 
+#: The smallest federated run of a text model: five data sets are five clients.
+TINY_TEXTS = [
+    "task=erc", "training=texts", "partition=natural", "task.limit=60", "model.hidden=16", "model.layers=1",
+    "model.intermediate=32", "model.vocab_size=600", "training.rounds=2", "hardware.workers=1",
+]  # fmt: skip
+
 
 def replaced(small: list[str], *overrides: str) -> list[str]:
     """``small`` with ``overrides``, each key once: a key that is given twice is said on the command line."""

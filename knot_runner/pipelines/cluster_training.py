@@ -23,8 +23,9 @@ from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines import cluster_rows, scores
+from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.rounds import LogRow, RoundLog, RoundLoop
+from knot_runner.pipelines.rounds import LogRow, run_rounds
 from knot_runner.pipelines.setup import Setup
 
 CLUSTERS_STAGE = "clusters"
@@ -110,8 +111,8 @@ def _train_missing(work: ClusterWork, missing: dict[str, Population]) -> None:
     method = per_cluster(work.method, clusters)
     everyone = work.setup.population.cluster([client for cluster in clusters for client in cluster.clients])
 
-    def observe(
-        state: FederatedState, requests: list[LocalTraining], trained: list[Trained], round: int, measured: bool
+    def measure(
+        round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained], measured: bool
     ) -> LogRow:
         parts = [cluster_rows.local_row(cluster, requests, trained) for cluster in clusters]
         if not measured:
@@ -123,11 +124,11 @@ def _train_missing(work: ClusterWork, missing: dict[str, Population]) -> None:
             row |= cluster_rows.measured_row(found, everyone, cluster, temperature, points)
         return {"parts": parts, "accuracy": cluster_rows.clusters_accuracy(parts)}
 
-    loop = RoundLoop(method, everyone, digest(list(missing)), work.folder, observe)
-    rounds = RoundLog(work.context, work.engine, loop)
-    state = rounds.run(method.init(hp, everyone))
+    data = digest(list(missing))
+    loop = client_rounds(work.context, method, everyone, data, work.folder, work.engine, measure)
+    state, rows = run_rounds(loop)
     for number, (key, cluster) in enumerate(missing.items()):
-        _write(work.store, key, cluster, cluster_state(state, number), _rows_of(rounds.rows, number))
+        _write(work.store, key, cluster, cluster_state(state, number), _rows_of(rows, number))
 
 
 def _rows_of(rows: list[LogRow], number: int) -> list[LogRow]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from knot_runner.provenance import code_changes, made_by
 COMMIT_SHARE = 0.1
 #: ... but never more than so many seconds of work.
 MAX_UNCOMMITTED = 60.0
+#: (values, tensors) of a commit -> whether it can be gone on from
+Usable = Callable[[dict[str, Any], dict[str, Tensor]], bool]
 #: What is said where the data of a commit are not those of now.
 OTHER_DATA = "the data changed since this run was interrupted; it begins afresh"
 
@@ -32,34 +34,43 @@ def stands(commit: Commit, code: str | None, say: Callable[[str], None]) -> bool
 class Commits:
     """Commits in ``folder`` of work on ``data`` (a digest of all that the steps depend on). Use under a lock.
 
-    ``code``: with it, what other code committed is not gone on from.
+    ``code``: with it, what other code committed is not gone on from; ``plugins``: are part of that code.
+    ``step``: that was committed last, -1 before any.
     """
 
-    def __init__(self, folder: Path, data: str, say: Callable[[str], None], code: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, data: str, say: Callable[[str], None], code: str | None = None, plugins: Sequence[str] = ()
+    ) -> None:
         self._checkpoint, self._data, self._say, self._code = Checkpoint(folder), data, say, code
-        self._step, self._cost, self._since = -1, 0.0, time.monotonic()
+        self._plugins = list(plugins)
+        self.step, self._cost, self._since = -1, 0.0, time.monotonic()
 
-    def resume(self) -> tuple[Commit, list[dict[str, Any]]]:
-        """The last commit (step -1: none) and the log up to it; work on other data is dropped, and that is said."""
+    def resume(self, usable: Usable = lambda *_: True) -> tuple[Commit, list[dict[str, Any]]]:
+        """The last commit (step -1: none) and the log up to it; work on other data is dropped, and that is said, as is
+        what is no longer ``usable``."""
         commit = self._checkpoint.load()
         if commit.problem:
             self._say(commit.problem)
         other_data = commit.step >= 0 and commit.values.get("data") != self._data
         if other_data:
             self._say(OTHER_DATA)
-        if other_data or not stands(commit, self._code, self._say):
+        complete = commit.step < 0 or other_data or usable(commit.values, commit.tensors)
+        if other_data or not complete or not stands(commit, self._code, self._say):
             self._checkpoint.clear()
             commit = self._checkpoint.load()
-        self._step, self._since = commit.step, time.monotonic()
+        self.step, self._since = commit.step, time.monotonic()
         return commit, self._checkpoint.log()
 
     def due(self) -> bool:
         """Whether a commit now would be its share of the time."""
         return time.monotonic() - self._since > min(self._cost / COMMIT_SHARE, MAX_UNCOMMITTED)
 
-    def save(self, step: int, state: dict[str, Tensor], rows: list[dict[str, Any]]) -> None:
-        """Commit ``state`` after ``step``; ``rows``: the whole log, one row per step."""
+    def save(
+        self, step: int, state: dict[str, Tensor], rows: list[dict[str, Any]], values: dict[str, Any] | None = None
+    ) -> None:
+        """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step."""
         began = time.monotonic()
-        self._checkpoint.save(step, state, {"data": self._data, **made_by(())}, rows[self._step - step :])
-        self._step, self._since = step, time.monotonic()
+        about = {"data": self._data, **(values or {}), **made_by(self._plugins)}
+        self._checkpoint.save(step, state, about, rows[self.step - step :])
+        self.step, self._since = step, time.monotonic()
         self._cost = self._since - began

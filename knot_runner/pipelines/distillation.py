@@ -12,19 +12,19 @@ from typing import Any
 from knot_runner.config.settings import KnotSettings
 from knot_runner.data import TextTask
 from knot_runner.data.counts import Counts, of_texts
-from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
-from knot_runner.engine.store import Store
+from knot_runner.engine.requests import TextRequest
+from knot_runner.engine.store import Artefact, Store
 from knot_runner.methods import knot  # noqa: F401  with its methods in the table
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
-from knot_runner.pipelines.commits import OTHER_DATA, stands
+from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.rounds import LogRow, RoundLoop, State, run_rounds
 from knot_runner.pipelines.text_evaluation import evaluate
 from knot_runner.pipelines.text_federation import make_federation, model_files, weights_notes
-from knot_runner.provenance import made_by
 from knot_runner.util.files import refused, write_atomic
 
 
@@ -49,7 +49,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         head = _describe(context, task, counts, executor)
         write_atomic(folder / "config.yaml", context.config_yaml)
         try:
-            state = advance_stages(context, federation, executor)
+            state = advance_stages(context, federation, executor, store)
         except DivergedError as problem:
             say(str(problem))
             return {**head, "status": "diverged", "metrics": {}, "notes": [*notes, str(problem)]}
@@ -81,38 +81,30 @@ def _notes(context: RunContext, task: TextTask, counts: Counts, weights: list[st
     return [*task.notes, *counts.warnings(context.settings.training.local.batch), *weights]
 
 
-def advance_stages(context: RunContext, federation: Federation, executor: Executor) -> dict[str, Any]:
-    """Plan, execute, fold and commit, round by round, until the method plans nothing more. Returns its state."""
-    hp, method = context.hp, METHODS[context.settings.method["algorithm"]]
-    checkpoint = Checkpoint(context.folder)
-    commit = checkpoint.load()
-    if commit.problem:
-        context.note(commit.problem)
-    data = federation.data
-    same_data = commit.step < 0 or commit.values.get("data") == data
-    if not same_data:
-        context.note(OTHER_DATA)
-    complete = same_data and _all_there(commit.values, executor.place.store)
-    if not (complete and stands(commit, context.code, context.note)):
-        checkpoint.clear()  # the data changed, or artefacts were deleted: what was committed no longer stands
-        commit = checkpoint.load()
-    state = commit.values["state"] if commit.step >= 0 else method.init(hp, federation)
-    round = commit.step + 1
-    while requests := method.plan(hp, state, federation, round):
-        artefacts = executor(requests)
-        state, diagnostics = method.fold(hp, state, federation, round, requests, artefacts)
-        row = {"round": round, **diagnostics}
-        checkpoint.save(round, {}, {"data": data, "state": state, **made_by(context.settings.plugins)}, [row])
-        context.log(row)
+def advance_stages(context: RunContext, federation: Federation, executor: Executor, store: Store) -> dict[str, Any]:
+    """Every round of the method; its final state."""
+
+    def execute(_: int, requests: list[TextRequest]) -> list[Artefact]:
+        return executor(requests)
+
+    def observe(_: int, state: State, requests: list[TextRequest], artefacts: list[Artefact]) -> LogRow:
         for artefact in artefacts:
             for epoch in artefact.info.get("epochs", []):
                 context.log({artefact.info["title"]: epoch})
-        round += 1
-    return state
+        return {}
+
+    settings = context.settings
+    commits = Commits(context.folder, federation.data, context.note, context.code, settings.plugins)
+    loop = RoundLoop(
+        METHODS[settings.method["algorithm"]], context.hp, federation, commits, execute, observe,
+        usable=lambda state: _all_there(state, store), log=context.log, timed=False,
+    )  # fmt: skip
+    return run_rounds(loop)[0]
 
 
-def _all_there(values: dict[str, Any], store: Store) -> bool:
-    names = [value for value in values.get("state", {}).values() if isinstance(value, str)]
+def _all_there(state: State, store: Store) -> bool:
+    """Whether every artefact that the state names is still in the store."""
+    names = [value for value in state.values() if isinstance(value, str)]
     return all(store.find(*name.split("/")) is not None for name in names)
 
 

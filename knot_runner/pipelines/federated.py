@@ -6,6 +6,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,8 +21,9 @@ from knot_runner.methods import federated  # noqa: F401  with its methods in the
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines import scores
+from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.rounds import LogRow, RoundLog, RoundLoop, TrainingResult
+from knot_runner.pipelines.rounds import LogRow, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.setup import Setup, client_counts, make_setup
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic, write_json
@@ -83,6 +85,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
             return {**head, "status": "diverged", **facts}
         summary = summarise(outcome.rows, settings.training.target)
         _keep(context, setup, outcome, engine)
+    context.progress("rounds", 1, 1, "done")
     seconds = {"rounds": round(sum(row["seconds"] for row in outcome.rows), 2), **outcome.seconds}
     return {**head, "status": "done", **summary, **outcome.facts, "notes": notes, "seconds": seconds}
 
@@ -90,9 +93,9 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
 def _learn(start: FederatedState, context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
     """All clients together: one global model."""
     observe = functools.partial(_observe, context, setup, method, engine)
-    loop = RoundLoop(method, setup.population, setup.task.digest, context.folder, observe, context.log)
-    rounds = RoundLog(context, engine, loop)
-    return TrainingResult(method, rounds.run(start), rounds.rows)
+    loop = client_rounds(context, method, setup.population, setup.task.digest, context.folder, engine, observe)
+    loop = replace(loop, log=lambda row: context.log(scalars(row)))
+    return TrainingResult(method, *run_rounds(loop, start))
 
 
 def _observe(
@@ -100,10 +103,10 @@ def _observe(
     setup: Setup,
     method: Method,
     engine: Engine,
+    round: int,
     state: FederatedState,
     requests: list[LocalTraining],
     trained: list[Trained],
-    round: int,
     measured: bool,
 ) -> LogRow:
     row = scores.local_facts(requests, trained)

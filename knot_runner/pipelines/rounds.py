@@ -1,38 +1,46 @@
-"""Rounds of a federated method: plan, train, fold, observe, and commit often enough that a kill costs little."""
+"""The one loop of all methods: plan, execute, fold, observe, and commit often enough that a kill costs little."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from knot_runner.engine.diverged import DivergedError
-from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from torch import Tensor
+
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines.commits import Commits
-from knot_runner.pipelines.context import RunContext
 
 #: One row of a round's log.
 LogRow = dict[str, Any]
-#: (state, requests, trained, round, whether to measure) -> the round's row, without its number and seconds
-Observe = Callable[[FederatedState, list[LocalTraining], list[Trained], int, bool], LogRow]
+#: What a method carries from round to round: tensors, and plain values such as the names of artefacts.
+State = dict[str, Any]
+#: (round, requests) -> their outcomes, in order
+Execute = Callable[[int, list[Any]], list[Any]]
+#: (round, state after it, requests, outcomes) -> what there is to say of the round beyond the method's own words
+Observe = Callable[[int, State, list[Any], list[Any]], LogRow]
 
 
 @dataclass(frozen=True)
 class RoundLoop:
-    """What goes through rounds. ``data``: what a commit must have been made with to be gone on from (a digest);
-    ``folder``: where commits and the log lie; ``log``: is given the numbers of every row."""
+    """What goes through rounds: ``method`` with its settings ``hp`` over ``federation``.
+
+    ``commits``: where the state is kept; ``stops``: whether a log of rows is complete before the method is through;
+    ``usable``: whether a committed state can be gone on from; ``log``: is given every row.
+    """
 
     method: Method
-    population: Population
-    data: str
-    folder: Path
-    observe: Observe
-    log: Callable[[LogRow], None] | None = None
+    hp: Any
+    federation: Any
+    commits: Commits
+    execute: Execute
+    observe: Observe = lambda *_: {}
+    stops: Callable[[list[LogRow]], bool] = lambda _: False
+    usable: Callable[[State], bool] = lambda _: True
+    log: Callable[[LogRow], None] = lambda _: None
+    #: whether rows hold the seconds of their round; artefacts hold their own
+    timed: bool = True
 
 
 @dataclass(frozen=True)
@@ -43,55 +51,37 @@ class TrainingResult:
     """
 
     method: Method
-    state: FederatedState
+    state: State
     rows: list[LogRow]
     facts: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-class RoundLog:
-    """The rounds of one course: their log (``rows``) and when to commit."""
+def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list[LogRow]]:
+    """All rounds from the last commit on, until the method plans nothing more: the final state, and a row of each.
 
-    def __init__(self, context: RunContext, engine: Engine, course: RoundLoop) -> None:
-        self.context, self.engine, self.course = context, engine, course
-        self.commits = Commits(course.folder, course.data, context.note, context.code)
-        self.rows: list[LogRow] = []
-
-    def run(self, start: FederatedState) -> FederatedState:
-        """All rounds from the last commit on; ``start`` is the state before round 0. Raises :class:`DivergedError`."""
-        hp, training = self.context.hp, self.context.settings.training
-        method, population = self.course.method, self.course.population
-        commit, self.rows = self.commits.resume()
-        state, round = (commit.tensors if commit.step >= 0 else start), commit.step + 1
-        while not self._stops() and (requests := method.plan(hp, state, population, round)):
-            began = time.monotonic()
-            trained = self.engine.train(requests)
-            check_outcomes(round, trained, population)
-            state, said = method.fold(hp, state, population, round, requests, trained)
-            last = round + 1 >= training.rounds
-            measured = last or (round + 1) % training.evaluate_every == 0
-            row = {"round": round, **said, **self.course.observe(state, requests, trained, round, measured)}
-            self.rows.append(row | {"seconds": time.monotonic() - began})
-            if self.course.log is not None:
-                self.course.log(scalars(row))
-            self._show(round)
-            if last or self._stops() or self.commits.due():
-                self.commits.save(round, state, self.rows)
-            round += 1
-        self.context.progress("rounds", 1, 1, "done")
-        return state
-
-    def _stops(self) -> bool:
-        """Whether the last round reached the target of a run that ends there."""
-        training = self.context.settings.training
-        if not training.stop_at_target or not self.rows or "accuracy" not in self.rows[-1]:
-            return False
-        return self.rows[-1]["accuracy"] >= training.target
-
-    def _show(self, round: int) -> None:
-        accuracy = next((row["accuracy"] for row in reversed(self.rows) if "accuracy" in row), None)
-        text = "" if accuracy is None else f"accuracy {accuracy:.3f}"
-        self.context.progress("rounds", round + 1, self.context.settings.training.rounds, text)
+    ``start``: the state before round 0, made by the method if None. Raises :class:`DivergedError`.
+    """
+    method, hp, federation = loop.method, loop.hp, loop.federation
+    commit, rows = loop.commits.resume(lambda values, tensors: loop.usable(_joined(values, tensors)))
+    if commit.step >= 0:
+        state = _joined(commit.values, commit.tensors)
+    else:
+        state = method.init(hp, federation) if start is None else start
+    round = commit.step + 1
+    while not loop.stops(rows) and (requests := method.plan(hp, state, federation, round)):
+        began = time.monotonic()
+        outcomes = loop.execute(round, requests)
+        state, said = method.fold(hp, state, federation, round, requests, outcomes)
+        row = {"round": round, **said, **loop.observe(round, state, requests, outcomes)}
+        rows.append(row | {"seconds": time.monotonic() - began} if loop.timed else row)
+        loop.log(row)
+        if loop.commits.due():
+            _commit(loop.commits, round, state, rows)
+        round += 1
+    if loop.commits.step < round - 1:
+        _commit(loop.commits, round - 1, state, rows)
+    return state, rows
 
 
 def scalars(row: LogRow) -> LogRow:
@@ -99,14 +89,11 @@ def scalars(row: LogRow) -> LogRow:
     return {key: value for key, value in row.items() if isinstance(value, int | float)}
 
 
-def check_outcomes(round: int, trained: list[Trained], population: Population) -> None:
-    """Raises :class:`DivergedError` naming round and client for a loss or weight that is not finite."""
-    for result in trained:
-        if not (math.isfinite(result.loss) and result.finite):
-            name = population.names[result.client]
-            raise DivergedError(
-                f"diverged in round {round} at {name}: its weights are not finite; a smaller training.lr, or a "
-                "higher method.temperature, would be the first to try",
-                round=round,
-                client=name,
-            )
+def _joined(values: dict[str, Any], tensors: dict[str, Tensor]) -> State:
+    return {**values.get("state", {}), **tensors}
+
+
+def _commit(commits: Commits, round: int, state: State, rows: list[LogRow]) -> None:
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    plain = {name: value for name, value in state.items() if name not in tensors}
+    commits.save(round, tensors, rows, {"state": plain} if plain else {})

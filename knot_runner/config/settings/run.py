@@ -88,7 +88,7 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
     for group in ("task", "method"):
         _require(config, group)
     task_kind = kind_of(config["task"])
-    kind = _method_settings(config, task_kind == "images")
+    kind = _method_settings(config, task_kind)
     _fit_together(config, kind, task_kind)
     for group in ("task", "method"):  # these names are folders below paths.out
         name = config[group].get("name")
@@ -106,14 +106,14 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
     return settings, method
 
 
-def _method_settings(config: dict[str, Any], on_images: bool) -> type:
+def _method_settings(config: dict[str, Any], task_kind: str) -> type:
     algorithm = config["method"].get("algorithm")
     if isinstance(algorithm, str) and algorithm in METHOD_SETTINGS:
         return METHOD_SETTINGS[algorithm]
     plugins = config.get("plugins")
     if isinstance(algorithm, str) and isinstance(plugins, list) and plugins:
         load_plugins([str(plugin) for plugin in plugins])  # a family of one's own brings its settings
-        if algorithm in METHOD_SETTINGS or on_images:
+        if algorithm in METHOD_SETTINGS or task_kind in family_of(FederatedSettings).tasks:
             return METHOD_SETTINGS.get(algorithm, FederatedSettings)
     raise UserError(f"method.algorithm: no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}")
 
@@ -147,8 +147,10 @@ def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
         )
     if rounds != (config.get("partition") is not None):
         fits = "dirichlet" if on_images else "natural (a client is a data set)"
-        what = f"needs clients; partition={fits} would fit" if rounds else "has parties of its own; null is right"
-        raise Misfit(f"partition: method={method_name} on task={name} {what}")
+        what = f"needs clients; partition={fits} would fit"
+        if not rounds:
+            what = "has texts, whose data sets are the parties of a distillation; null is right"
+        raise Misfit(f"partition: task={name} {what}")
     if not on_images and config["method"].get("clustering") is not None:
         raise Misfit(f"method.clustering: distances are between images, and task={name} has texts; null is right")
 

@@ -1,0 +1,70 @@
+"""Rounds in which clients train: executed by an engine, checked, measured every so often, ended at a target."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from knot_runner.config.settings import FederatedTraining
+from knot_runner.engine.diverged import DivergedError
+from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.pipelines.commits import Commits
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.rounds import LogRow, RoundLoop
+
+#: (round, state after it, requests, trained, whether to measure) -> the round's row
+MeasureRound = Callable[[int, FederatedState, list[LocalTraining], list[Trained], bool], LogRow]
+
+
+def client_rounds(
+    context: RunContext, method: Method, population: Population, data: str, folder: Path, engine: Engine,
+    measure: MeasureRound,
+) -> RoundLoop:  # fmt: skip
+    """Rounds of local training by the clients of ``population``, committed in ``folder``.
+
+    ``data``: digest of what a commit must have been made with; ``measure``: what is said of a round, with its measures
+    every ``training.evaluate_every`` rounds and in the last.
+    """
+    training = context.settings.training
+
+    def execute(round: int, requests: list[LocalTraining]) -> list[Trained]:
+        trained = engine.train(requests)
+        check_outcomes(round, trained, population)
+        return trained
+
+    def observe(round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
+        last = round + 1 >= training.rounds
+        row = measure(round, state, requests, trained, last or (round + 1) % training.evaluate_every == 0)
+        if "accuracy" in row:
+            shown["accuracy"] = f"accuracy {row['accuracy']:.3f}"
+        context.progress("rounds", round + 1, training.rounds, shown.get("accuracy", ""))
+        return row
+
+    shown: dict[str, str] = {}
+    commits = Commits(folder, data, context.note, context.code, context.settings.plugins)
+    stops = functools.partial(reached_target, training)
+    return RoundLoop(method, context.hp, population, commits, execute, observe, stops)
+
+
+def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
+    """Whether the last round reached the target of a run that ends there."""
+    if not training.stop_at_target or not rows or "accuracy" not in rows[-1]:
+        return False
+    return rows[-1]["accuracy"] >= training.target
+
+
+def check_outcomes(round: int, trained: list[Trained], population: Population) -> None:
+    """Raises :class:`DivergedError` naming round and client for a loss or weight that is not finite."""
+    for result in trained:
+        if not (math.isfinite(result.loss) and result.finite):
+            name = population.names[result.client]
+            raise DivergedError(
+                f"diverged in round {round} at {name}: its weights are not finite; a smaller training.lr, or a "
+                "higher method.temperature, would be the first to try",
+                round=round,
+                client=name,
+            )

@@ -1,0 +1,32 @@
+"""A local loss of one's own: FedNTD (Lee et al. 2022), FedAvg that also distils the not-true classes of the start."""
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+
+import knot_runner as kr
+from knot_runner.methods.federated import averaging
+
+
+def not_true_distillation(settings, inputs):
+    """CE + beta tau^2 KL(start || model) over the classes that are not the truth, at temperature tau (eq. 5 and 6)."""
+    beta, tau = settings["beta"], settings["tau"]
+
+    def others(logits, labels):
+        truth = F.one_hot(labels, logits.shape[1]).bool()
+        return torch.log_softmax((logits / tau)[~truth].view(len(logits), -1), 1)
+
+    def loss(logits, rows):
+        kept = F.kl_div(others(logits, rows["labels"]), rows["start"], reduction="none", log_target=True).sum(1)
+        return F.cross_entropy(logits, rows["labels"], reduction="none") + beta * tau**2 * kept
+
+    return {"labels": inputs.labels, "start": others(inputs.start_logits(), inputs.labels)}, loss
+
+
+def plan(hp, state, federation, round):
+    objective = kr.Objective(not_true_distillation, hp.options)
+    return [replace(request, objective=objective) for request in averaging.plan(hp, state, federation, round)]
+
+
+kr.METHODS["fedntd"] = kr.Method(averaging.init, plan, averaging.fold, averaging.deployed)
