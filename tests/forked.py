@@ -73,6 +73,15 @@ class Forked:
     def send(self, number: int) -> None:
         os.kill(self._process.pid, number)
 
+    def kill(self) -> None:
+        """``kill -9`` of the command and of all that it has begun, until none of them lives."""
+        while processes := self.processes:
+            for number in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            time.sleep(0.01)
+        self.wait()
+
     def wait(self, seconds: float = 120) -> int:
         """Its exit code, minus the signal's number where one ended it."""
         self._process.join(seconds)
