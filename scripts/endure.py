@@ -11,7 +11,6 @@ job again and leave nothing half-written. Everything is written below a temporar
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import random
 import shutil
@@ -20,7 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -96,23 +97,49 @@ def endured(out: Path, overrides: tuple[str, ...], at: int, way: str, wanted: ob
     return same
 
 
-def killed_sweep(grid: list[str], out: Path, kills: int, alone: float, draw: random.Random) -> None:
-    """Kill the sweep (its whole session) ``kills`` times, each at a random moment after it has begun a job, then let it
-    finish. ``alone``: seconds that it takes undisturbed."""
+class Session:
+    """The sweep as the user's command, at the head of a session of its own."""
+
+    def __init__(self, out: Path, *grid: str) -> None:
+        quiet = subprocess.DEVNULL
+        self._process = subprocess.Popen(command(out, *grid), start_new_session=True, stdout=quiet, stderr=quiet)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has, by itself or not."""
+        return self._process.poll() is not None
+
+    def wait(self) -> int:
+        """Its exit code."""
+        return self._process.wait()
+
+    def kill(self) -> None:
+        """``kill -9`` of all its processes, and wait for it."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def killed_sweep(
+    grid: list[str], out: Path, kills: int, alone: float, draw: random.Random, begin: Callable[..., Any] = Session
+) -> int:
+    """Kill the sweep ``kills`` times, each at a random moment after it has begun a job, then let it finish; how often
+    it was killed before its end. ``alone``: seconds that it takes undisturbed; ``begin``: as :class:`Session`."""
+    killed = 0
     for _ in range(kills):
         before = sum(begun(out).values())
-        process = subprocess.Popen(
-            command(out, *grid), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        while process.poll() is None and sum(begun(out).values()) == before:
+        sweep = begin(out, *grid)
+        while not sweep.ended and sum(begun(out).values()) == before:
             time.sleep(0.01)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(draw.random() * alone / kills)
-        if process.poll() is not None:
+        moment = time.monotonic() + draw.random() * alone / kills
+        while not sweep.ended and time.monotonic() < moment:
+            time.sleep(0.01)
+        if sweep.ended:
             break  # it was done before
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    subprocess.run(command(out, *grid), check=True, capture_output=True)
+        sweep.kill()
+        killed += 1
+    code = begin(out, *grid).wait()
+    assert code == 0, f"the sweep that was to finish ended with exit code {code}"
+    return killed
 
 
 def leftovers(out: Path) -> list[Path]:

@@ -1,5 +1,6 @@
 """Command lines in processes of their own, to be killed: forked from a server that has imported torch once."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 
 from knot_runner.config.settings.families import FAMILIES
@@ -32,6 +34,17 @@ def reached(out: Path, step: int) -> bool:
     return committed(out) >= step
 
 
+def forked_processes() -> set[int]:
+    """Processes that the server of this test process has forked and that live: commands, jobs and their workers."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == forkserver._forkserver._forkserver_pid and state != "Z":
+                found.add(int(stat.parent.name))
+    return found
+
+
 class Forked:
     """``python -m knot_runner ARGUMENTS`` at the head of a process group of its own; its words go to a file.
 
@@ -42,6 +55,7 @@ class Forked:
     def __init__(self, *arguments: str, until: Callable[[], bool] | None = None) -> None:
         with tempfile.NamedTemporaryFile(delete=False) as file:
             self._said = Path(file.name)
+        self._others = forked_processes()
         self._process = prepared(PRELOADED).Process(
             target=_run, args=(arguments, str(self._said), dict(os.environ), until)
         )
@@ -59,6 +73,15 @@ class Forked:
     def send(self, number: int) -> None:
         os.kill(self._process.pid, number)
 
+    def kill(self) -> None:
+        """``kill -9`` of the command and of all that it has begun, until none of them lives."""
+        while processes := self.processes:
+            for number in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            time.sleep(0.01)
+        self.wait()
+
     def wait(self, seconds: float = 120) -> int:
         """Its exit code, minus the signal's number where one ended it."""
         self._process.join(seconds)
@@ -66,12 +89,9 @@ class Forked:
         return self._process.exitcode
 
     @property
-    def group_lives(self) -> bool:
-        try:
-            os.killpg(self._process.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
+    def processes(self) -> set[int]:
+        """Those that live of the command's own process and of all that it has begun."""
+        return forked_processes() - self._others
 
 
 def _run(arguments: tuple[str, ...], said: str, environment: dict[str, str], until: Callable | None) -> None:
@@ -91,5 +111,5 @@ def _run(arguments: tuple[str, ...], said: str, environment: dict[str, str], unt
 
 def _killed(until: Callable[[], bool]) -> None:
     while not until():
-        time.sleep(0.001)
+        time.sleep(0.004)
     os.killpg(os.getpid(), signal.SIGKILL)

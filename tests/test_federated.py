@@ -110,11 +110,12 @@ def test_sigterm_ends_it_at_once_and_workers_die_too(tmp_path):
     while committed(tmp_path) < 2:
         assert not process.ended, process.said
         time.sleep(0.02)
+    assert len(process.processes) == 3  # and its workers
     process.send(signal.SIGTERM)
     assert process.wait(30) == 143
     assert "Traceback" not in process.said
     for _ in range(200):
-        if not process.group_lives:
+        if not process.processes:
             return
         time.sleep(0.05)
     raise AssertionError("a worker outlived its parent")

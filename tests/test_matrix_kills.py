@@ -5,40 +5,39 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from knot_runner.cli.main import main
 from knot_runner.pipelines import matrix, pair_log
 from knot_runner.pipelines.pair_log import PairLog
+from knot_runner.util.processes import prepared
 from tests.distances import CLIENTS, result_of
+from tests.forked import PRELOADED
 
-#: SIGKILL as soon as the pair log has three entries, each of which is written at once.
-KILLED = """
-import os, signal, sys
-from knot_runner.cli.main import main
-from knot_runner.pipelines import pair_log
-pair_log.SYNC_SECONDS = 0.0
-append, calls = pair_log.append_synced, []
-def counted(path, line):
-    append(path, line)
-    calls.append(path)
-    if len(calls) == 3:
-        with path.open("ab") as file:
-            file.write(b'{"pairs": [[0,')
-        os.kill(os.getpid(), signal.SIGKILL)
-pair_log.append_synced = counted
-main(sys.argv[1:])
-"""
+
+def killed(arguments):
+    """In a process of its own: SIGKILL as soon as the pair log has three entries, each of which is written at once."""
+    append, calls = pair_log.append_synced, []
+
+    def counted(path, line):
+        append(path, line)
+        calls.append(path)
+        if len(calls) == 3:
+            with path.open("ab") as file:
+                file.write(b'{"pairs": [[0,')
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    pair_log.SYNC_SECONDS, pair_log.append_synced = 0.0, counted
+    main(arguments)
 
 
 def test_kill_9_and_the_same_command_again(tmp_path, monkeypatch):
     assert main([*CLIENTS, f"paths.out={tmp_path / 'alone'}"]) == 0
-    command = [sys.executable, "-c", KILLED, *CLIENTS, f"paths.out={tmp_path / 'killed'}"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    process = prepared(PRELOADED).Process(target=killed, args=([*CLIENTS, f"paths.out={tmp_path / 'killed'}"],))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
     (log,) = tmp_path.glob("killed/artefacts/distances/*/pairs.jsonl")
     logged = {tuple(pair) for line in log.read_text().splitlines()[:3] for pair in json.loads(line)["pairs"]}
     assert 3 <= len(logged) < 66

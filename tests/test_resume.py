@@ -71,10 +71,11 @@ def test_signals_end_it_at_once_and_without_a_traceback(tmp_path, number, code):
 def test_worker_processes_die_with_a_killed_parent(tmp_path):
     process = start(tmp_path, "hardware.workers=2", *ENDLESS)
     wait_for(tmp_path, "artefacts/local/*/commit.json", process)
+    assert len(process.processes) == 3  # and its workers
     process.send(signal.SIGKILL)  # the parent alone, not its group
     process.wait(30)
     for _ in range(200):
-        if not process.group_lives:
+        if not process.processes:
             return
         time.sleep(0.05)
     raise AssertionError("a worker outlived its parent")

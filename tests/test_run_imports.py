@@ -1,39 +1,41 @@
 """What a run imports: its own process says so, since this one has imported everything."""
 
+import json
 import multiprocessing
 import subprocess
 import sys
 
 import joblib  # noqa: F401  registers the start method loky
 import numpy as np
-import pytest
 
 from knot_runner.util.processes import prepared
 from tests.data.images.conftest import write_leaf
 
 SCRIPT = """
-import sys
+import json, sys
 from knot_runner.cli.main import main
-code = main(sys.argv[1:])
 heavy = {"sklearn", "scipy", "pandas", "matplotlib", "transformers", "datasets"}
-print(code, sorted(heavy & set(sys.modules)))
+for run in sys.argv[1:]:
+    code = main(json.loads(run))
+    print("imports:", code, sorted(heavy & set(sys.modules)))
 """
 
 
-@pytest.mark.parametrize("source", ["local", "embedded"])
-def test_a_federated_run_imports_nothing_that_it_does_not_use(source, tmp_path):
+def test_a_federated_run_imports_nothing_that_it_does_not_use(tmp_path):
     """scikit-learn, scipy and pandas took half of a short run's time, for one way to cut images in two, and for the
     file of digits that comes with scikit-learn."""
     draws = np.random.default_rng(0)
     writers = {name: (draws.random((12, 64)).tolist(), draws.integers(0, 10, 12).tolist()) for name in "abc"}
     write_leaf(tmp_path / "train" / "a.json", writers)
-    where = [f"paths.data={tmp_path}", "task.local.train=[train]", "task.local.test=[]"] if source == "local" else []
-    run = ["task=femnist", f"task.source={source}", *where, "task.shape=[1,8,8]", "model.hidden=[4]",
-           "training.rounds=1", "training.batch=8", "training.participants=2", "partition.count=3",
-           "hardware.workers=1", f"paths.out={tmp_path / 'out'}"]  # fmt: skip
-    found = subprocess.run([sys.executable, "-c", SCRIPT, *run], capture_output=True, text=True)
-    assert found.stdout.splitlines()[-1] == "0 []", found.stdout + found.stderr
-    assert len(list(tmp_path.glob("out/*/*/*/result.json"))) == 1
+    small = ["task=femnist", "task.shape=[1,8,8]", "model.hidden=[4]", "training.rounds=1", "training.batch=8",
+             "partition.count=3",
+             "training.participants=2", "hardware.workers=1", f"paths.out={tmp_path / 'out'}"]  # fmt: skip
+    local = ["task.source=local", f"paths.data={tmp_path}", "task.local.train=[train]", "task.local.test=[]"]
+    runs = [json.dumps([*small, *source]) for source in (local, ["task.source=embedded"])]
+    found = subprocess.run([sys.executable, "-c", SCRIPT, *runs], capture_output=True, text=True)
+    said = [line for line in found.stdout.splitlines() if line.startswith("imports:")]
+    assert said == ["imports: 0 []"] * 2, found.stdout + found.stderr
+    assert len(list(tmp_path.glob("out/*/*/*/result.json"))) == 2
 
 
 def test_processes_under_joblib_need_not_know_joblib():

@@ -1,5 +1,6 @@
 """A worker process: its replies and errors, and that a dead one leaves nothing behind and is replaced."""
 
+import json
 import os
 import signal
 import threading
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 from knot_runner.util.errors import DiskFullError, UserError
+from knot_runner.util.processes import prepared
 from knot_runner.util.workers import SharedArrays, WorkerDied, WorkerProcess
+from tests.forked import PRELOADED
 
 
 def prepare(send, arrays):
@@ -97,6 +100,36 @@ def test_a_dead_worker_leaves_nothing_behind_and_the_next_request_has_another(wo
 
 def count_descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def surroundings(send):
+    def handle(request):
+        os.write(2, b"a word of the worker")
+        return os.getppid(), os.environ.get(request)
+
+    return handle
+
+
+def in_forked_process(preloaded, report, log):
+    """What a job of a sweep does: it has its own log and environment, and a worker."""
+    os.dup2(os.open(log, os.O_CREAT | os.O_WRONLY), 2)
+    os.environ["OF_THE_JOB"] = "its own"
+    worker = WorkerProcess(preloaded, surroundings)
+    worker.send("OF_THE_JOB")
+    _, (parent, told) = worker.receive()
+    Path(report).write_text(json.dumps([os.getppid(), parent, told]))
+
+
+@pytest.mark.parametrize(("preloaded", "same"), [(["knot_runner.util.workers"], True), (["wave"], False)])
+def test_a_worker_of_a_forked_process_has_its_server_if_that_will_do_and_its_surroundings(tmp_path, preloaded, same):
+    """A server of its own would import torch again."""
+    arguments = (preloaded, str(tmp_path / "report"), str(tmp_path / "log"))
+    process = prepared(PRELOADED).Process(target=in_forked_process, args=arguments)
+    process.start()
+    process.join(60)
+    server, parent, told = json.loads((tmp_path / "report").read_text())
+    assert (parent == server) == same
+    assert told == "its own" and (tmp_path / "log").read_text() == "a word of the worker"
 
 
 def test_ctrl_c_is_left_to_the_parent(worker):

@@ -7,6 +7,8 @@ begins. Refusals are one line that names the key.
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -68,11 +70,12 @@ def _is_folder(name: str) -> bool:
 
 def parse_overrides(arguments: Sequence[str]) -> list[Override]:
     """Hydra's overrides. Raises :class:`UserError` for one that cannot be read or is never right, naming its key."""
+    return [_checked(copy.copy(_parsed(argument))) for argument in arguments]
+
+
+@functools.lru_cache(maxsize=1000)  # a command parses each of its overrides several times, which is slow
+def _parsed(argument: str) -> Override:
     parser = OverridesParser.create()
-    return [_checked(_parsed(parser, argument)) for argument in arguments]
-
-
-def _parsed(parser: OverridesParser, argument: str) -> Override:
     key, equals, value = argument.partition("=")
     if len(key) > MAX_IN_KEY:
         raise UserError(f"{message_text(key)}: a key of {len(key)} characters; no setting has a name so long")

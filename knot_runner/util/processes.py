@@ -9,12 +9,15 @@ import multiprocessing.connection
 import multiprocessing.context
 import os
 import signal
+import sys
 import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from multiprocessing import reduction
+from multiprocessing import forkserver, reduction
 from typing import Any
+
+from knot_runner.util.streams import is_open
 
 #: Arrays in shared memory begin at multiples of so many bytes, as torch's and numpy's own do.
 ALIGNED = 64
@@ -102,7 +105,63 @@ def prepared(preloaded: list[str]) -> multiprocessing.context.BaseContext:
     if method == "spawn":
         return context
     context.set_forkserver_preload(preloaded)
+    _go_on_with_server(preloaded)
     return context
+
+
+#: What this process had imported when it was forked.
+_born_with: frozenset[str] = frozenset()
+
+
+def _note_imports() -> None:
+    global _born_with
+    _born_with = frozenset(sys.modules)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_imports)
+
+
+def _go_on_with_server(preloaded: list[str]) -> None:
+    """A process that a server forked has its own processes forked by that server, too, if it imported ``preloaded``.
+
+    multiprocessing means to do so, but a forked process does not know that its server runs, and starts another, which
+    imports torch again: seconds for each job of a sweep that has workers.
+    """
+    server: Any = forkserver._forkserver
+    forked = server.get_inherited_fds() is not None and server._forkserver_pid is None
+    usable = getattr(server, "_forkserver_authkey", b"") is not None  # of Python 3.14: a server to be asked with a key
+    if forked and usable and _born_with.issuperset(preloaded):
+        server.ensure_running = lambda: None
+
+
+class Surroundings:
+    """The environment and the standard streams of the process that makes it; a process that a server forked has those
+    of whoever started the server. To be sent among the arguments of a process that is started."""
+
+    def __init__(self) -> None:
+        self._environment = dict(os.environ)
+        self._streams: dict[int, Any] = {}
+
+    def __reduce__(self) -> tuple[Callable[..., Surroundings], tuple[Any, ...]]:
+        streams = {stream: reduction.DupFd(stream) for stream in (1, 2) if is_open(stream)}
+        return _sent, (self._environment, streams)
+
+    def adopt(self) -> None:
+        """In the started process: make them its own."""
+        os.environ.clear()
+        os.environ.update(self._environment)
+        for stream, sent in self._streams.items():
+            descriptor = sent.detach()
+            if descriptor != stream:
+                os.dup2(descriptor, stream)
+                os.close(descriptor)
+
+
+def _sent(environment: dict[str, str], streams: dict[int, Any]) -> Surroundings:
+    surroundings = Surroundings.__new__(Surroundings)
+    surroundings._environment, surroundings._streams = environment, streams
+    return surroundings
 
 
 #: Warning filters belong to the whole process, and runs may be threads of one.

@@ -72,6 +72,15 @@ def _encodable(text: str, encoding: str | None) -> str:
         return text.translate(PLAIN_CHARACTERS).encode(encoding or "utf-8", "replace").decode(encoding or "utf-8")
 
 
+def is_open(descriptor: int) -> bool:
+    """Whether a file descriptor leads anywhere."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def lasting() -> Iterator[Stream]:
     """Within, ``sys.stdout`` (which is given) and ``sys.stderr`` are :class:`Stream`; afterwards what they were.
@@ -80,9 +89,7 @@ def lasting() -> Iterator[Stream]:
     written to by whoever prints.
     """
     for number in (0, 1, 2):
-        try:
-            os.fstat(number)
-        except OSError:
+        if not is_open(number):
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
     with contextlib.ExitStack() as stack:
         before = sys.stdout, sys.stderr

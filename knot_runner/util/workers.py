@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import Memory, aligned, die_with_parent, prepared
+from knot_runner.util.processes import Memory, Surroundings, aligned, die_with_parent, prepared
 
 #: Sends a message (progress) to the parent before the reply.
 Send = Callable[[Any], None]
@@ -53,7 +53,7 @@ class WorkerProcess:
                 raise WorkerDied
             context = prepared(self._preloaded)
             self.pipe, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(theirs, *self._arguments), daemon=True)
+            process = context.Process(target=_begin, args=(Surroundings(), theirs, *self._arguments), daemon=True)
             process.start()
             theirs.close()  # so that the worker's death ends our end
             self._process = process
@@ -93,6 +93,12 @@ class WorkerProcess:
             self._stopped = True
             if self._process is not None:
                 self._process.kill()
+
+
+def _begin(surroundings: Surroundings, pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) -> None:
+    """The life of a worker process."""
+    surroundings.adopt()
+    serve(pipe, prepare, *arguments)
 
 
 def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) -> None:

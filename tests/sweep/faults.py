@@ -52,7 +52,7 @@ FAULTS = {
     "leave": lambda: os._exit(9),
     "unheard": _unheard,
     "wait": _wait,
-    "pause": lambda: time.sleep(5),
+    "pause": lambda: time.sleep(3),
 }
 
 

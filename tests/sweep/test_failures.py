@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -11,7 +10,8 @@ import pytest
 import yaml
 
 from knot_runner.composing.commands import compose_all
-from tests.sweep.grids import LAUNCHERS, begun, command, faulty, results, sweep, sweep_apart
+from tests.forked import Forked
+from tests.sweep.grids import LAUNCHERS, begun, faulty, results, small, sweep, sweep_apart
 from tests.tiny import TINY_IMAGES
 
 #: What happens -> what failed.json calls it, and words of its cause.
@@ -91,18 +91,17 @@ def test_a_run_that_diverges_is_no_failure_of_the_others(tmp_path):
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_sweep_takes_its_jobs_along(number, code, tmp_path):
-    arguments = command(tmp_path, *faulty("wait", "none"))
-    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    sweeping = Forked(*small(tmp_path, *faulty("wait", "none")))
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("*/*/*/progress.json")):
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline and not sweeping.ended, sweeping.said
         time.sleep(0.05)
-    time.sleep(1)
-    process.send_signal(number)
-    said = process.communicate(timeout=30)[1]
-    assert process.returncode == code, said
-    assert "interrupted; the same command goes on" in said
-    assert not _alive(tmp_path)
+    time.sleep(0.3)
+    assert len(sweeping.processes) == 2  # and the job, which waits in its second round
+    sweeping.send(number)
+    assert sweeping.wait(30) == code, sweeping.said
+    assert "interrupted; the same command goes on" in sweeping.said
+    assert not sweeping.processes and not _alive(tmp_path)
 
 
 def _alive(out):
