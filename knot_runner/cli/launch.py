@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 
 import hydra
+from omegaconf import DictConfig
 from rich.console import Console
 
 from knot_runner import provenance
@@ -25,7 +26,7 @@ from knot_runner.report.output import output
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.sweeps import leftovers
 from knot_runner.sweeps.board import Board
-from knot_runner.sweeps.plan import Plan, PlannedJob, new_plan, read_outcomes, write_plan
+from knot_runner.sweeps.plan import Plan, new_plan, read_outcomes, write_plan
 from knot_runner.sweeps.state import clear_failure, status
 from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR, sweep_summary
 from knot_runner.sweeps.task import Outcome
@@ -136,34 +137,28 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
     states = {job.run_id: status(job.folder) for job in unlike}
     to_do = [job for job in unlike if states[job.run_id] is None]
     there = [job for job in unlike if states[job.run_id] is not None]
-    planned = [_planned(job) for job in to_do]
     outcomes: list[Outcome] = []
     for out in dict.fromkeys(job.settings.paths.out for job in unlike if states[job.run_id] is None):
         require_writable(Path(out), "paths.out")
-    if planned:
-        plan = new_plan(Path(jobs[0].settings.paths.out), planned, jobs[0].settings.fail_fast, code)
+    if to_do:
+        plan = new_plan(Path(jobs[0].settings.paths.out), jobs[0].settings.fail_fast, code)
         with locked(lock_of_sweep(plan.folder)):
             write_plan(plan, {job.run_id: own_config(job.config) for job in to_do})
-            with Board(planned, len(unlike) - len(planned), console):
-                outcomes = _launched(plan, command, console)
-    diverged = [_planned(job) for job in there if states[job.run_id] == "diverged"]
-    lines, exit_code = sweep_summary(planned + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
+            with Board(to_do, len(there), console):
+                outcomes = _launched(plan, to_do, command.hydra, console)
+    diverged = [job for job in there if states[job.run_id] == "diverged"]
+    lines, exit_code = sweep_summary(to_do + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
     for line in lines:
         print(line, file=sys.stderr)
     return exit_code
 
 
-def _planned(job: ComposedJob) -> PlannedJob:
-    own = [override for override in job.overrides if not override.startswith(("hydra.", "hydra/"))]
-    return PlannedJob(own, job.run_id, str(job.folder), job.title)
-
-
-def _launched(plan: Plan, command: Command, console: Console) -> list[Outcome]:
+def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig, console: Console) -> list[Outcome]:
     """What the launcher returned; none where it broke, which is said: the records then tell the rest."""
     from knot_runner.sweeps.launching import launch
 
     try:
-        return launch(plan, command.hydra)
+        return launch(plan, jobs, launcher)
     except Exception as problem:  # a launcher's own settings, its queue, its workers
         cause = " ".join(str(problem).split())
         console.print(f"the launcher ended early: {type(problem).__name__}: {cause}", highlight=False, soft_wrap=True)

@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from knot_runner.composing.catalog import GROUPS, config_folder
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
 from knot_runner.composing.interpolations import check_growth, plain_config
-from knot_runner.composing.job import ComposedJob
+from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.composing.override_errors import bad_override, message_text, missing_config, one_line
 from knot_runner.composing.overrides import (
     check_count,
@@ -30,7 +30,7 @@ from knot_runner.composing.overrides import (
 )
 from knot_runner.composing.own_yaml import in_a_loop, search_path
 from knot_runner.composing.swept import Base
-from knot_runner.config.settings import Misfit, build_run
+from knot_runner.config.settings import Misfit
 from knot_runner.util.errors import UserError
 
 
@@ -167,13 +167,12 @@ class _Grid:
         if claims is not None:
             config = {**config, "report": {**config["report"], "claims": claims}}
         try:
-            settings, method = build_run(config)
+            return job_of(config, picked, ", ".join(o for o in picked if _key(o) in self.apart))
         except Misfit as problem:
             if not chosen:
                 raise
             self.misfit, self.left_out = str(problem), self.left_out + 1
             return None
-        return ComposedJob(picked, config, settings, method, ", ".join(o for o in picked if _key(o) in self.apart))
 
     def _override(self, text: str) -> Override:
         if text not in self._parsed:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from knot_runner.config.settings import Settings, run_id
+from knot_runner.config.settings import Settings, build_run, run_id
 
 #: Settings that a job's title says in words of its own (:func:`job_variant`).
 TOLD = ("method.temperature", "method.lr_control", "method.clustering.graph", "method.fedwad.support")
@@ -16,22 +18,28 @@ TOLD = ("method.temperature", "method.lr_control", "method.clustering.graph", "m
 
 @dataclass(frozen=True)
 class ComposedJob:
-    """One job: its overrides, composed config (plain, resolved), settings, and the method's own settings."""
+    """One job, from composing to reporting: its composed config (plain, resolved), settings, the method's own settings.
 
-    overrides: list[str]
+    A launcher sends the config alone, of which :func:`job_of` makes the job again.
+    """
+
     config: dict[str, Any]
     settings: Settings
     method: Any
+    #: as they were typed
+    overrides: list[str] = field(default_factory=list)
     #: what sets it apart from the preset's other jobs, beyond method and seed
-    label: str
+    label: str = ""
 
-    @property
+    @functools.cached_property
     def run_id(self) -> str:
         return run_id(self.config)
 
     @property
     def folder(self) -> Path:
-        return run_folder(self.settings, self.run_id)
+        """``<out>/<task>/<method>/<run id>``."""
+        settings = self.settings
+        return Path(settings.paths.out) / settings.task.name / settings.method["name"] / self.run_id
 
     @property
     def title(self) -> str:
@@ -42,6 +50,12 @@ class ComposedJob:
         return " ".join([name, *others])
 
 
+def job_of(config: dict[str, Any], overrides: Sequence[str] = (), label: str = "") -> ComposedJob:
+    """The job of a composed, plain ``config``. Raises :class:`UserError`."""
+    settings, method = build_run(config)
+    return ComposedJob(config, settings, method, list(overrides), label)
+
+
 def as_yaml(config: dict[str, Any]) -> str:
     """A composed, plain config as ``config.yaml`` has it: less a preset's grid and how it is shown."""
     return OmegaConf.to_yaml(OmegaConf.create(own_config(config)))
@@ -50,11 +64,6 @@ def as_yaml(config: dict[str, Any]) -> str:
 def own_config(config: dict[str, Any]) -> dict[str, Any]:
     """A composed, plain config less a preset's grid and how it is shown: what a run reads."""
     return {key: value for key, value in config.items() if key not in ("sweep", "report")}
-
-
-def run_folder(settings: Settings, name: str) -> Path:
-    """``<out>/<task>/<method>/<run id>``."""
-    return Path(settings.paths.out) / settings.task.name / settings.method["name"] / name
 
 
 def job_variant(method: dict[str, Any]) -> str:

@@ -8,13 +8,11 @@ coresets, probes) run one per process, as under the basic launcher.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +20,12 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from knot_runner.composing.job import run_folder
-from knot_runner.config.settings import Settings, build_run, run_id
+from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings.families import family_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import read_failure
-from knot_runner.sweeps.task import Outcome, cause_of, end, outcome, run_in_process, server
-from knot_runner.util.processes import on_sigterm
+from knot_runner.sweeps.task import Outcome, cause_of, outcome, run_in_process, server
+from knot_runner.util.processes import ended_along, start_process
 
 #: Deaths of a driver that a job may have been under way in before it runs by itself.
 MAX_DEATHS = 2
@@ -49,20 +46,20 @@ class Fused(Launcher):
         """The outcome of every job, in their order."""
         assert self.config is not None
         plan = read_plan(Path(self.config.plan))
-        names = [name for (name,) in job_overrides]
-        found = fuse([plan.config(name) for name in names], plan, self.together)
-        return [found[name] for name in names]
+        jobs = [job_of(plan.config(name)) for (name,) in job_overrides]
+        found = fuse(jobs, plan, self.together)
+        return [found[job.run_id] for job in jobs]
 
 
-def fuse(configs: Sequence[dict[str, Any]], plan: Plan, together: int) -> dict[str, Outcome]:
-    """Outcome by run id of every job of ``configs`` (plain)."""
-    left = {run_id(config): config for config in configs}
-    alone = {name for name, config in left.items() if not family_of(build_run(config)[1]).fusable}
-    threads = next((config["hardware"]["threads"] for name, config in left.items() if name not in alone), None)
-    alone |= {name for name, config in left.items() if config["hardware"]["threads"] != threads}  # a process has one
+def fuse(jobs: Sequence[ComposedJob], plan: Plan, together: int) -> dict[str, Outcome]:
+    """Outcome by run id of every job."""
+    left = {job.run_id: job for job in jobs}
+    threads = {name: job.settings.hardware.threads for name, job in left.items() if family_of(job.method).fusable}
+    first = next(iter(threads.values()), None)
+    alone = {name for name in left if name not in threads or threads[name] != first}  # a process has one number of them
     found: dict[str, Outcome] = {}
     deaths: Counter[str] = Counter()
-    while fusable := [config for name, config in left.items() if name not in alone and name not in found]:
+    while fusable := [job for name, job in left.items() if name not in alone and name not in found]:
         driver = _Driver(fusable, plan, together)
         found |= driver.outcomes()
         deaths.update(driver.under_way)
@@ -77,18 +74,15 @@ def fuse(configs: Sequence[dict[str, Any]], plan: Plan, together: int) -> dict[s
 class _Driver:
     """A driver's process, seen from the launcher: what its jobs' threads report."""
 
-    def __init__(self, configs: list[dict[str, Any]], plan: Plan, together: int) -> None:
-        settings: Settings = build_run(configs[0])[0]
-        context = server(settings)
+    def __init__(self, jobs: list[ComposedJob], plan: Plan, together: int) -> None:
         self._plan = plan
-        self._folders = {run_id(config): run_folder(settings, run_id(config)) for config in configs}
-        self._pipe, theirs = context.Pipe(duplex=False)
-        arguments = (configs, str(plan.path), together, dict(os.environ), theirs)
-        self._process = context.Process(target=in_driver, args=arguments)
+        self._folders = {job.run_id: job.folder for job in jobs}
         self._started = time.time()
-        self._process.start()
-        theirs.close()  # so that the driver's death ends our end
-        self._began = {run_id(config): time.monotonic() for config in configs}
+        configs = [job.config for job in jobs]
+        self._process, self._pipe = start_process(
+            server(jobs[0]), in_driver, configs, str(plan.path), together, dict(os.environ)
+        )
+        self._began = dict.fromkeys(self._folders, time.monotonic())
         self.under_way: set[str] = set()
         self._resumed: set[str] = set()
         self.ended: dict[str, Outcome] = {}
@@ -96,13 +90,9 @@ class _Driver:
 
     def outcomes(self) -> dict[str, Outcome]:
         """Those of all jobs that ended, once the driver has."""
-        try:
-            with on_sigterm(functools.partial(end, self._process)):
-                self._listen()
-                self._process.join()
-        except BaseException:  # an interrupted sweep takes its jobs along
-            end(self._process)
-            raise
+        with ended_along(self._process):  # an interrupted sweep takes its jobs along
+            self._listen()
+            self._process.join()
         code = self._process.exitcode or 0
         self.died = code != 0
         if self.died:
@@ -135,8 +125,8 @@ class _Driver:
                 self.ended[name] = outcome(name, state, resumed, self._began[name])
 
 
-def in_driver(configs: list[dict[str, Any]], plan: str, together: int, env: dict[str, str], pipe: Connection) -> None:
+def in_driver(*arguments: Any) -> None:
     """Imported in the driver's process only: torch is not for the launcher."""
     from knot_runner.sweeps.driver import drive
 
-    drive(configs, plan, together, env, pipe)
+    drive(*arguments)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import multiprocessing.context
 import os
 import signal
 import time
-from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from knot_runner.composing.job import run_folder
-from knot_runner.config.settings import Settings, build_run, run_id
-from knot_runner.config.settings.families import family_of_algorithm
+from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.config.settings.families import family_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import EXIT, Kind, clear_failure, status, write_failure
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import on_sigterm, prepared
+from knot_runner.util.processes import ended_along, prepared, start_process
 
-#: Seconds a job has to end by itself when its sweep is interrupted; its last commit is whole in any case.
-GRACE = 5.0
 #: What launchers return of a job: its run id, what became of it, whether it went on from a commit, seconds.
 Outcome = dict[str, Any]
 
@@ -33,25 +29,23 @@ def run_task(config: Any, plan_path: str) -> Outcome:
     However that process ends (an exception, ``SystemExit``, a signal, out of memory), it takes no other job with it.
     """
     plan = read_plan(Path(plan_path))
-    return run_in_process(plan.config(config.run_id), plan)
+    return run_in_process(job_of(plan.config(config.run_id)), plan)
 
 
-def run_in_process(config: dict[str, Any], plan: Plan) -> Outcome:
-    """:func:`run_task` of a composed, plain config."""
-    settings, _ = build_run(config)
-    name = run_id(config)
-    folder, began = run_folder(settings, name), time.monotonic()
-    resumed = (folder / "commit.json").exists()
+def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
+    """:func:`run_task` of a composed job."""
+    began, resumed = time.monotonic(), (job.folder / "commit.json").exists()
     if plan.stopped:
-        return outcome(name, "skipped", False, began)
+        return outcome(job.run_id, "skipped", False, began)
     try:
-        code = _ended(start_job(in_job, (config, str(plan.path), dict(os.environ)), settings))
-        state = _STATES.get(code) or _died(folder, code)
+        process, _ = start_process(server(job), in_job, job.config, str(plan.path), dict(os.environ))
+        code = _exit_code(process)
+        state = _STATES.get(code) or _died(job.folder, code)
     except OSError as problem:  # no process can be had
-        state = _failed(folder, "error", f"its process could not be started: {problem}")
+        state = _failed(job.folder, "error", f"its process could not be started: {problem}")
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
-    return outcome(name, state, resumed, began)
+    return outcome(job.run_id, state, resumed, began)
 
 
 def outcome(run_id: str, state: str, resumed: bool, began: float) -> Outcome:
@@ -93,43 +87,22 @@ def cause_of(code: int) -> tuple[Kind, str]:
 # ------------------------------------------------------------------------------------------------- the process itself
 
 
-def server(settings: Settings) -> multiprocessing.context.BaseContext:
-    """Where jobs' processes are forked from; it has imported what the first job (of ``settings``) needs."""
-    family = family_of_algorithm(settings.method["algorithm"])
-    return prepared(["knot_runner.sweeps.job", *family.preload])
+def server(job: ComposedJob) -> BaseContext:
+    """Where jobs' processes are forked from; it has imported what the first ``job`` needs."""
+    return prepared(["knot_runner.sweeps.job", *family_of(job.method).preload])
 
 
-def start_job(target: Callable[..., None], arguments: tuple[Any, ...], settings: Settings) -> BaseProcess:
-    """A process of the server's, begun."""
-    process = server(settings).Process(target=target, args=arguments)
-    process.start()
-    return process
-
-
-def in_job(*arguments: Any) -> None:
+def in_job(pipe: Connection, *arguments: Any) -> None:
     """Imported in the job's process only: torch is not for the launcher."""
     from knot_runner.sweeps.job import in_own_process
 
     in_own_process(*arguments)
 
 
-def _ended(process: BaseProcess) -> int:
-    """Its exit code; an interrupted sweep takes its job along."""
-    try:
-        with on_sigterm(functools.partial(end, process)):
-            process.join()
-    except BaseException:
-        end(process)
-        raise
+def _exit_code(process: BaseProcess) -> int:
+    """Of a job's process, once it has ended; an interrupted sweep takes its job along."""
+    with ended_along(process):
+        process.join()
     code = process.exitcode
     process.close()
     return code if code is not None else 1
-
-
-def end(process: BaseProcess) -> None:
-    """Ask it to end, and see to it."""
-    process.terminate()
-    process.join(GRACE)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
