@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from knot_runner.config.settings.sizes import ImageSide, Seed, Spread
+from knot_runner.config.settings.sizes import Fraction, ImageSide, Seed, Spread
 from knot_runner.config.strict import require
 
 #: formats of image files that are read without plug-ins
@@ -65,7 +65,7 @@ class ImageTaskSettings:
     #: images of the train set, at most (seeded, stratified; the test set shrinks alike); null = all
     limit: int | None
     #: share of the images held out where the source has no test set
-    holdout: float
+    holdout: Fraction
     #: seed of ``limit`` and ``holdout``
     cut_seed: Seed = 2021
 
@@ -81,7 +81,6 @@ class ImageTaskSettings:
         require(min(self.std) > 0, "std", f"{self.std} has a value that is not above 0")
         require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} images are too few; 10 is the least")
         require(0 <= self.cut_seed < 2**32, "cut_seed", f"{self.cut_seed} is not in 0..4294967295")
-        require(0 < self.holdout < 1, "holdout", f"{self.holdout} is not between 0 and 1")
         if self.coordinates is not None:
             fits = len(self.coordinates) == len(self.classes) and len({len(p) for p in self.coordinates}) == 1
             require(fits, "coordinates", f"needs one point of equal length for each of {len(self.classes)} classes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.families import METHOD_SETTINGS, family_of
@@ -24,9 +24,9 @@ from knot_runner.config.settings.networks import NETWORK_SETTINGS, ImageModel
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
-from knot_runner.config.settings.sizes import Seed
+from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
 from knot_runner.config.settings.task import TEXT_FORMATS, TaskSettings
-from knot_runner.config.strict import build, require, shorten
+from knot_runner.config.strict import build, shorten
 from knot_runner.util.errors import UserError, nearest
 
 #: Kind of task -> a method that would fit it.
@@ -50,7 +50,7 @@ class Misfit(UserError):
 class Settings:
     """One run, whole."""
 
-    seed: Seed
+    seed: Annotated[Seed, NOT_NEGATIVE]
     task: TaskSettings | ImageTaskSettings | GaussiansSettings | ImageSetsSettings
     method: dict[str, Any]
     hardware: HardwareSettings
@@ -68,9 +68,6 @@ class Settings:
     #: a sweep begins no more jobs after one has failed
     fail_fast: bool = False
     report: dict[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        require(self.seed >= 0, "seed", f"{self.seed} is negative")
 
     @property
     def on_images(self) -> bool:
