@@ -68,6 +68,32 @@ def test_a_family_of_ones_own_runs_is_shown_and_found_again(tmp_path, capsys):
     assert main([*own, "model.hidden=[9]"]) == 0 and path.stat().st_mtime_ns == before  # it reads no model
 
 
+def test_a_yaml_names_plug_ins_beside_it_from_wherever_it_is_used(tmp_path, capsys, monkeypatch):
+    """And the run is the same one, whatever folder the study lies in."""
+    names = set()
+    for study in (tmp_path / "here", tmp_path / "there"):
+        (study / "experiment").mkdir(parents=True)
+        (study / "experiment" / "measured.yaml").write_text("# @package _global_\nplugins: [../own_metric.py]\n")
+        (study / "own_metric.py").write_text((EXAMPLES / "own_metric.py").read_text())
+        monkeypatch.chdir(tmp_path if study.name == "here" else study)
+        sys.modules.pop("own_metric", None)
+        folder = tmp_path / "out" / study.name
+        own = [f"--config-dir={study}", *TINY_IMAGES, "experiment=measured", f"paths.out={folder}"]
+        assert main(own) == 0, capsys.readouterr().err
+        names |= {path.name for path in folder.glob("femnist/fedavg/*")}
+        capsys.readouterr()
+    assert len(names) == 1
+    (tmp_path / "there" / "own_metric.py").unlink()
+    sys.modules.pop("own_metric", None)
+    assert main([*own, "seed=9"]) == 2
+    where = tmp_path / "there" / "own_metric.py"
+    assert f"plugins: ../own_metric.py: is not there; it was looked for as {where}" in capsys.readouterr().err
+    assert main([*TINY_IMAGES, "plugins=[none.py]", f"paths.out={tmp_path}"]) == 2
+    assert f"plugins: none.py: is not there; it was looked for as {tmp_path / 'there' / 'none.py'}" in (
+        capsys.readouterr().err
+    )
+
+
 def test_ls_lists_what_the_examples_bring(capsys):
     names = ["own_metric", "own_family", "own_figure", "own_partition", "own_reader"]
     assert main(["ls", f"plugins=[{','.join(str(EXAMPLES / f'{name}.py') for name in names)}]"]) == 0

@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, check_launcher_class, is_hydras
 from knot_runner.composing.override_errors import message_text
+from knot_runner.config.plugins import found_from
 from knot_runner.util.errors import UserError
 
 #: Bytes of a file, and values in it once its aliases are written out.
@@ -62,6 +63,9 @@ class OwnYaml(FileConfigSource):
             config = OmegaConf.create(text)
         except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as problem:
             raise UserError(_said(path, problem)) from None
+        plugins = config.get("plugins") if OmegaConf.is_dict(config) else None
+        if OmegaConf.is_list(plugins):
+            config.plugins = [found_from(path.parent, one) if isinstance(one, str) else one for one in plugins]
         header = ConfigSource._get_header_dict(text[:512])
         return ConfigResult(provider=self.provider, path=f"{self.scheme()}://{self.path}", config=config, header=header)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from knot_runner.config.plugins import as_written
 from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.strict import digest
 
@@ -23,6 +24,8 @@ def run_id(config: dict[str, Any]) -> str:
     control of a run at T=1. Nor does ``task.optional``: what was read is in the digest of the data.
     """
     counted = {key: value for key, value in config.items() if key not in NOT_IN_RUN_ID}
+    if "plugins" in counted:
+        counted["plugins"] = [as_written(plugin) for plugin in counted["plugins"]]
     return digest(USED[kind_of(config["task"])](config, counted), 12)
 
 
