@@ -32,6 +32,7 @@ from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR, sweep_summa
 from knot_runner.sweeps.task import Outcome
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import locked, require_writable
+from knot_runner.util.messages import LOGGER, messages_to
 
 #: Hydra's flags that show something instead of running.
 HYDRA_ONLY = ("--hydra-help", "--cfg", "--resolve", "--package", "--info")
@@ -49,8 +50,8 @@ def run_jobs(arguments: list[str]) -> int:
         return _shown_by_hydra(arguments)
     stale_runs, arguments = _stale_flag(arguments)
     jobs, commands = compose_all(arguments)
+    _look_for_stale(jobs, stale_runs)
     console = Console(stderr=True)
-    _look_for_stale(jobs, stale_runs, console)
     leftovers.clear(Path(jobs[0].settings.paths.out))
     codes = [_carried_out(command, stale_runs, console, alone=len(commands) == 1) for command in commands]
     failed = [exit_code for exit_code in codes if exit_code]
@@ -67,7 +68,7 @@ def _carried_out(command: Command, stale_runs: str, console: Console, alone: boo
     except UserError as problem:
         if alone:
             raise
-        print(f"knot-runner: experiment={command.preset}: {problem}", file=sys.stderr)
+        LOGGER.warning("experiment=%s: %s", command.preset, problem)
         return EXIT_USER_ERROR
     return exit_code
 
@@ -100,11 +101,11 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
         from knot_runner.pipelines.context import RunContext, Services  # torch: only now, and not for a mistyped key
         from knot_runner.pipelines.single_run import complete_run
 
-        with Live(console) as live:
-            text = as_yaml(job.config)
+        text, note = as_yaml(job.config), LOGGER.info
+        with Live(console) as live, messages_to(live.say):
             complete_run(
                 RunContext(
-                    job.settings, job.method, job.folder, text, job.run_id, live.watch, live.say, Services(), code, keep
+                    job.settings, job.method, job.folder, text, job.run_id, live.watch, note, Services(), code, keep
                 )
             )
     except UserError:
@@ -114,12 +115,12 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
             job.folder.mkdir(parents=True, exist_ok=True)
             with (job.folder / "log.txt").open("a", encoding="utf-8") as log:
                 traceback.print_exc(file=log)
-        print(f"knot-runner: {type(problem).__name__}: {problem} (see {job.folder}/log.txt)", file=sys.stderr)
+        LOGGER.error("%s: %s (see %s/log.txt)", type(problem).__name__, problem, job.folder)
         return EXIT_FAILED
     clear_failure(job.folder)
     result = read_result(job.folder)
     if result["status"] != "done":
-        print(f"knot-runner: {result['status']}", file=sys.stderr)
+        LOGGER.error("%s", result["status"])
         return EXIT_FAILED
     output().print(summary_table(result))
     print(job.folder)
@@ -144,16 +145,16 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
         plan = new_plan(Path(jobs[0].settings.paths.out), jobs[0].settings.fail_fast, code)
         with locked(lock_of_sweep(plan.folder)):
             write_plan(plan, {job.run_id: own_config(job.config) for job in to_do})
-            with Board(to_do, len(there), console):
-                outcomes = _launched(plan, to_do, command.hydra, console)
+            with Board(to_do, len(there), console) as board, messages_to(board.say):
+                outcomes = _launched(plan, to_do, command.hydra)
     diverged = [job for job in there if states[job.run_id] == "diverged"]
     lines, exit_code = sweep_summary(to_do + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
     for line in lines:
-        print(line, file=sys.stderr)
+        LOGGER.info("%s", line)
     return exit_code
 
 
-def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig, console: Console) -> list[Outcome]:
+def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list[Outcome]:
     """What the launcher returned; none where it broke, which is said: the records then tell the rest."""
     from knot_runner.sweeps.launching import launch
 
@@ -161,7 +162,7 @@ def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig, console
         return launch(plan, jobs, launcher)
     except Exception as problem:  # a launcher's own settings, its queue, its workers
         cause = " ".join(str(problem).split())
-        console.print(f"the launcher ended early: {type(problem).__name__}: {cause}", highlight=False, soft_wrap=True)
+        LOGGER.info("the launcher ended early: %s: %s", type(problem).__name__, cause)
         return read_outcomes(plan)
 
 
@@ -178,7 +179,7 @@ def _stale_flag(arguments: list[str]) -> tuple[str, list[str]]:
     return asked, [a for a in arguments if a not in given]
 
 
-def _look_for_stale(jobs: list[ComposedJob], asked: str, console: Console) -> None:
+def _look_for_stale(jobs: list[ComposedJob], asked: str) -> None:
     """Say which finished runs were made with other code or data; with ``asked`` "rerun" set them aside, to be made
     anew. Raises :class:`UserError` on other data where nothing is asked: their numbers are not those of this data."""
     now = provenance.Now()
@@ -195,7 +196,7 @@ def _look_for_stale(jobs: list[ComposedJob], asked: str, console: Console) -> No
                 provenance.set_aside(job.folder)
     lines = [f"{len(found)} finished runs are set aside (.stale) and made anew"] if rerun and found else []
     for line in lines or provenance.staleness_line([(job.title, reasons) for job, reasons in found]):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        LOGGER.info("%s", line)
 
 
 def _reasons(job: ComposedJob, now: provenance.Now) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +31,7 @@ from knot_runner.composing.own_yaml import in_a_loop, search_path
 from knot_runner.composing.swept import Base
 from knot_runner.config.settings import Misfit
 from knot_runner.util.errors import UserError
+from knot_runner.util.messages import LOGGER
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Command:
 def compose_all(arguments: list[str]) -> tuple[list[ComposedJob], list[Command]]:
     """(All jobs, and they once more by preset: each has its own grid.) Raises :class:`UserError`.
 
-    A key that is given twice is said on stderr.
+    A key that is given twice is logged.
     """
     flags, words = split_flags(arguments)
     config_dir = config_dir_of(flags)
     overrides, notes = last_counts(parse_overrides(words))
     for note in notes:
-        print(f"knot-runner: {note}", file=sys.stderr)
+        LOGGER.warning("%s", note)
     commands = [_command(flags, own, config_dir) for own in _by_preset(overrides, config_dir)]
     return [job for command in commands for job in command.jobs], commands
 
@@ -118,7 +118,7 @@ def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[Compos
         globs = " ".join(message_text(o.input_line) for o in swept if "glob(" in o.input_line)
         if not jobs:
             raise UserError(f"{globs}: none fits; {grid.misfit}")
-        print(f"knot-runner: {globs}: {grid.left_out} that do not fit are left out ({grid.misfit})", file=sys.stderr)
+        LOGGER.warning("%s: %d that do not fit are left out (%s)", globs, grid.left_out, grid.misfit)
     return jobs, grid.hydra
 
 

@@ -69,13 +69,13 @@ class Board:
             if ended is not None:
                 del self._waiting[name]
                 self._at_work.pop(name, None)
-                self._say(f"{job.title}: {ended}")
+                self._tell(f"{job.title}: {ended}")
                 continue
             progress = read_progress(job.folder)
             if progress is None:
                 self._at_work.pop(name, None)
             elif name not in self._at_work and not self._live:
-                self._say(f"{job.title}: begins  ->  {job.folder}")
+                self._tell(f"{job.title}: begins  ->  {job.folder}")
             if progress is not None:
                 self._at_work[name] = progress
 
@@ -90,10 +90,13 @@ class Board:
             return "failed likewise" if known else f"failed: {failure.cause}"  # one mistake of a grid is said once
         return None
 
-    def _say(self, text: str) -> None:
+    def _tell(self, text: str) -> None:
         done = len(self._jobs) - len(self._waiting)
-        line = f"[{self._there + done}/{self._there + len(self._jobs)}] {text}"
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.say(f"[{self._there + done}/{self._there + len(self._jobs)}] {text}")
+
+    def say(self, text: str) -> None:
+        """One line that stays above the live view."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def view(self) -> Group:
         """The live view: how far the sweep is, and each job at work."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import logging
 import os
 import queue
 import sys
@@ -23,6 +24,7 @@ from knot_runner.pipelines.context import Services
 from knot_runner.sweeps.job import attempt
 from knot_runner.sweeps.plan import Plan, read_plan
 from knot_runner.util.errors import UserError
+from knot_runner.util.messages import LOGGER
 from knot_runner.util.processes import begin_child, ended_by_sigterm, redirect_output
 
 #: Jobs under way at once on a GPU, at most: each merges into the others' stacks, and holds its own state.
@@ -38,6 +40,7 @@ def drive(pipe: Connection, configs: list[dict[str, Any]], plan_path: str, toget
         with (plan.folder / "driver.txt").open("a", encoding="utf-8", errors="replace") as log:
             redirect_output(log)
             faulthandler.enable(log)
+            logging.basicConfig(stream=log, level="INFO", format="%(message)s")
             _all(jobs, plan, together or window(jobs[0].settings), pipe)
     sys.stdout.flush()
     os._exit(0)
@@ -67,7 +70,7 @@ def _all(jobs: list[ComposedJob], plan: Plan, together: int, pipe: Connection) -
     waiting: queue.SimpleQueue[ComposedJob] = queue.SimpleQueue()
     for job in jobs:
         waiting.put(job)
-    engines, executors, tasks = EnginePool(_say), ExecutorPool(), SharedTasks()
+    engines, executors, tasks = EnginePool(LOGGER.info), ExecutorPool(), SharedTasks()
     means = Services(tasks.images, tasks.texts, engines.engine, executors.executor, beside=min(together, len(jobs)) - 1)
     tell = _teller(pipe)
 
@@ -104,7 +107,3 @@ def _teller(pipe: Connection) -> Callable[[str, str, bool], None]:
             pipe.send((name, state, resumed))
 
     return tell
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)

@@ -9,7 +9,6 @@ coresets, probes) run one per process, as under the basic launcher.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from knot_runner.config.settings.families import family_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
 from knot_runner.sweeps.state import read_failure
 from knot_runner.sweeps.task import Outcome, cause_of, outcome, run_in_process, server
+from knot_runner.util.messages import LOGGER
 from knot_runner.util.processes import ended_along, start_process
 
 #: Deaths of a driver that a job may have been under way in before it runs by itself.
@@ -97,7 +97,7 @@ class _Driver:
         self.died = code != 0
         if self.died:
             self._hear_of_failures()
-            print(f"fused: {cause_of(code)[1]}; its jobs go on from their last commits", file=sys.stderr)
+            LOGGER.info("fused: %s; its jobs go on from their last commits", cause_of(code)[1])
         return self.ended
 
     def _hear_of_failures(self) -> None:
