@@ -21,6 +21,7 @@ from typing import Any
 
 from knot_runner.config.settings import Settings, TrackerSettings
 from knot_runner.util.errors import UserError
+from knot_runner.util.memory import read_kilobytes
 from knot_runner.util.processes import begin_child, redirect_output, start_process
 
 #: (moment, *what was told); moments are of ``time.monotonic``, which all processes of a machine share
@@ -171,13 +172,8 @@ def sample(pid: int) -> Sample:
     family = [pid] if pid in stats else []
     for member in family:  # grows while it is gone through
         family += [child for child, (parent, _) in stats.items() if parent == member]
-    memory = sum(_field(PROC / str(one) / "smaps_rollup", "Pss:") or 0 for one in family)
+    memory = sum(read_kilobytes(PROC / str(one) / "smaps_rollup", "Pss:") or 0 for one in family)
     return Sample(time.monotonic(), memory, sum(stats[one][1] for one in family) / os.sysconf("SC_CLK_TCK"))
-
-
-def free_memory() -> int | None:
-    """Bytes that new processes may use; None where the system does not say."""
-    return _field(PROC / "meminfo", "MemAvailable:")
 
 
 def _stats() -> dict[int, tuple[int, int]]:
@@ -191,11 +187,3 @@ def _stats() -> dict[int, tuple[int, int]]:
         fields = text.rpartition(")")[2].split()  # names may hold blanks and brackets
         found[int(folder.name)] = (int(fields[1]), int(fields[11]) + int(fields[12]))
     return found
-
-
-def _field(path: Path, name: str) -> int | None:
-    try:
-        line = next(line for line in path.read_text(encoding="ascii").splitlines() if line.startswith(name))
-    except (OSError, StopIteration):
-        return None
-    return int(line.split()[1]) * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from knot_runner.config.settings.images import ImageTaskSettings
+from knot_runner.config.settings.images import ImageTaskSettings, check_pixels
 from knot_runner.config.settings.sizes import (
     ABOVE_ZERO,
     Deviation,
@@ -40,56 +40,47 @@ class DatasetDistanceSettings:
     otdd: OtddSettings
 
 
-@dataclass
-class CoresetSettings:
-    """A Wasserstein coreset of all clients' data, by gradients of the distance (FedWaD 4, D.2)."""
+@dataclass(kw_only=True)
+class _Coreset:
+    """What coresets have in common."""
 
     name: str
-    algorithm: Literal["coreset"]
     #: federated: FedWaD between coreset and client; exact: network simplex
     distance: Literal["federated", "exact"]
-    #: points of the coreset
+    #: points of the coreset, or of each client's
     points: Items
     epochs: Steps
-    #: clients drawn per epoch
-    participants: Parties
     #: a client's samples per epoch, at most (a seeded draw); null = all
     samples: Items | None
+    optimiser: Literal["sgd", "adam"]
+    lr: Positive
+    #: standard deviation of the first points, N(0, start_scale^2 I)
+    start_scale: Deviation
+    fedwad: FedwadSettings
+    encoder: EncoderSettings | None = None
+
+    def __post_init__(self) -> None:
+        require(self.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
+
+
+@dataclass(kw_only=True)
+class CoresetSettings(_Coreset):
+    """A Wasserstein coreset of all clients' data, by gradients of the distance (FedWaD 4, D.2)."""
+
+    algorithm: Literal["coreset"]
+    #: clients drawn per epoch
+    participants: Parties
     #: of the participants' gradients
     aggregation: Literal["mean", "sum"]
-    optimiser: Literal["sgd", "adam"]
-    lr: Positive
-    #: standard deviation of the first points, N(0, start_scale^2 I)
-    start_scale: Deviation
-    fedwad: FedwadSettings
-    encoder: EncoderSettings | None = None
-
-    def __post_init__(self) -> None:
-        require(self.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
 
 
-@dataclass
-class CoresetKnnSettings:
+@dataclass(kw_only=True)
+class CoresetKnnSettings(_Coreset):
     """One coreset per client, of its own data; all coresets together classify by the nearest neighbour (Fig. 5, 12)."""
 
-    name: str
     algorithm: Literal["coreset_knn"]
-    distance: Literal["federated", "exact"]
-    #: points of each client's coreset
-    points: Items
-    epochs: Steps
-    samples: Items | None
-    optimiser: Literal["sgd", "adam"]
-    lr: Positive
-    #: standard deviation of the first points, N(0, start_scale^2 I)
-    start_scale: Deviation
-    fedwad: FedwadSettings
-    encoder: EncoderSettings | None = None
     #: share of the training images that the encoder is trained on, and clients do not get (paper: .5)
     encoder_share: FractionOrNone = 0.5
-
-    def __post_init__(self) -> None:
-        require(self.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
 
 
 # --------------------------------------------------------------------------------------------------------------- tasks
@@ -138,13 +129,7 @@ class ImageSetsSettings:
     optional: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        require(
-            len(self.shape) == 3 and min(self.shape) >= 1, "shape", f"{self.shape} is not [channels, height, width]"
-        )
-        for key in ("mean", "std"):
-            values = getattr(self, key)
-            require(len(values) == self.shape[0], key, f"{len(values)} values for {self.shape[0]} channels")
-        require(min(self.std) > 0, "std", f"{self.std} has a value that is not above 0")
+        check_pixels(self.shape, self.mean, self.std)
         require(len(self.sets) >= 2, "sets", "needs at least two data sets")
         for name, one in self.sets.items():
             channels = one.shape[0]

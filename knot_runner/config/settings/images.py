@@ -42,6 +42,14 @@ class ImageHub:
     config: str | None = None
 
 
+def check_pixels(shape: list[int], mean: list[float], std: list[float]) -> None:
+    """Whether images have a shape, and all their channels a mean and a standard deviation."""
+    require(len(shape) == 3 and min(shape) >= 1, "shape", f"{shape} is not [channels, height, width]")
+    for key, values in (("mean", mean), ("std", std)):
+        require(len(values) == shape[0], key, f"{len(values)} values for {shape[0]} channels")
+    require(min(std) > 0, "std", f"{std} has a value that is not above 0")
+
+
 @dataclass
 class ImageTaskSettings:
     """What is learnt from images. ``embedded``: scikit-learn's handwritten digits, scaled to ``shape``."""
@@ -72,13 +80,7 @@ class ImageTaskSettings:
     def __post_init__(self) -> None:
         require(len(self.classes) >= 2, "classes", "needs at least two classes")
         require(len(set(self.classes)) == len(self.classes), "classes", "names repeat")
-        require(
-            len(self.shape) == 3 and min(self.shape) >= 1, "shape", f"{self.shape} is not [channels, height, width]"
-        )
-        for key in ("mean", "std"):
-            values = getattr(self, key)
-            require(len(values) == self.shape[0], key, f"{len(values)} values for {self.shape[0]} channels")
-        require(min(self.std) > 0, "std", f"{self.std} has a value that is not above 0")
+        check_pixels(self.shape, self.mean, self.std)
         require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} images are too few; 10 is the least")
         require(0 <= self.cut_seed < 2**32, "cut_seed", f"{self.cut_seed} is not in 0..4294967295")
         if self.coordinates is not None:

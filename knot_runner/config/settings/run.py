@@ -105,12 +105,10 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
 
 def _method_settings(config: dict[str, Any], on_images: bool) -> type:
     algorithm = config["method"].get("algorithm")
-    if isinstance(algorithm, str) and algorithm in METHOD_SETTINGS:
-        return METHOD_SETTINGS[algorithm]
-    plugins = config.get("plugins")
-    if isinstance(algorithm, str) and isinstance(plugins, list) and plugins:
-        load_plugins([str(plugin) for plugin in plugins])  # a family of one's own brings its settings
-        if algorithm in METHOD_SETTINGS or on_images:
+    if isinstance(algorithm, str):
+        if algorithm in METHOD_SETTINGS:
+            return METHOD_SETTINGS[algorithm]
+        if _load_plugins(config) and (algorithm in METHOD_SETTINGS or on_images):  # a family of one's own
             return METHOD_SETTINGS.get(algorithm, FederatedSettings)
     raise UserError(f"method.algorithm: no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}")
 
@@ -190,8 +188,9 @@ def _check_formats(config: dict[str, Any], group: dict[str, Any], known: tuple[s
 def _load_plugins(config: dict[str, Any]) -> bool:
     """Import the plug-ins; whether there are any."""
     plugins = config.get("plugins")
-    load_plugins([str(plugin) for plugin in plugins] if isinstance(plugins, list) else [])
-    return bool(plugins)
+    names = [str(plugin) for plugin in plugins] if isinstance(plugins, list) else []
+    load_plugins(names)
+    return bool(names)
 
 
 def _check_parties(settings: Settings) -> None:
