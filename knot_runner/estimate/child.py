@@ -19,7 +19,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.settings import Settings, TrackerSettings
+from knot_runner.composing.job import ComposedJob
+from knot_runner.config.settings import TrackerSettings
 from knot_runner.util.errors import UserError
 from knot_runner.util.memory import read_kilobytes
 from knot_runner.util.processes import begin_child, redirect_output, start_process
@@ -127,15 +128,16 @@ def _end(process: BaseProcess) -> None:
 # ------------------------------------------------------------------------------------------------- in that process
 
 
-def run_apart(step: str, settings: Settings, hp: Any, folder: Path, report: Callable[..., None], means: Any) -> Any:
-    """``run`` or ``inspect`` (the ``step``) of the pipeline of ``settings``, with ``folder`` for ``paths.out``."""
+def run_apart(step: str, job: ComposedJob, folder: Path, report: Callable[..., None], **services: Any) -> Any:
+    """``run`` or ``inspect`` (the ``step``) of the pipeline of ``job``, with ``folder`` for ``paths.out``."""
     from knot_runner.pipelines.context import RunContext, Services
     from knot_runner.pipelines.single_run import pipeline_function
 
-    paths = dataclasses.replace(settings.paths, out=str(folder))
-    own = dataclasses.replace(settings, paths=paths, tracker=TrackerSettings("none"))
-    context = RunContext(own, hp, folder / "run", "", "apart", report, lambda text: None, means or Services())
-    return pipeline_function(step, hp)(context)
+    paths = dataclasses.replace(job.settings.paths, out=str(folder))
+    own = dataclasses.replace(job.settings, paths=paths, tracker=TrackerSettings("none"))
+    means = Services(**services)
+    context = RunContext(own, job.method, folder / "run", "", "apart", report, lambda text: None, means)
+    return pipeline_function(step, job.method)(context)
 
 
 def _serve(connection: Connection, work: Callable[..., None], arguments: tuple[Any, ...], folder: str) -> None:

@@ -7,10 +7,9 @@ import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from knot_runner.composing.job import ComposedJob
-from knot_runner.config.settings import Settings
+from knot_runner.config.plugins import load_plugins
 from knot_runner.config.strict import digest
 from knot_runner.estimate.child import Tell, run_apart, watch
 from knot_runner.estimate.pieces import on_texts
@@ -38,8 +37,7 @@ class Foreseen:
 def preview_notes(jobs: list[ComposedJob], seconds: float) -> Foreseen:
     """What ``jobs`` would say, in at most about ``seconds``. Jobs that read and deal alike are looked at once."""
     groups = grouped(jobs)
-    first = [(group[0].settings, group[0].method) for group in groups]
-    seen = watch(inspect_job, (first,), seconds)
+    seen = watch(inspect_jobs, ([group[0] for group in groups],), seconds)
     looks = [(notes, counts) for _, _, notes, counts in seen.told("look")]
     why = seen.broken or f"they were not read in {seconds:.0f} s"
     return dataclasses.replace(gathered(groups, looks), why=why, problem=seen.problem)
@@ -94,15 +92,12 @@ def _alike(job: ComposedJob) -> str:
 # ------------------------------------------------------------------------------------------------- in its own process
 
 
-def inspect_job(tell: Tell, folder: Path, jobs: list[tuple[Settings, Any]]) -> None:
+def inspect_jobs(tell: Tell, folder: Path, jobs: list[ComposedJob]) -> None:
     """Tell what the runs of ``jobs`` would say."""
-    from knot_runner.config.plugins import load_plugins
     from knot_runner.data.shared import SharedTasks
-    from knot_runner.pipelines.context import Services
 
     tasks = SharedTasks()
-    means = Services(images=tasks.images, texts=tasks.texts)
-    for settings, hp in jobs:
-        load_plugins(settings.plugins)
-        seen = run_apart("inspect", settings, hp, folder, lambda *_: None, means)
+    for job in jobs:
+        load_plugins(job.settings.plugins)
+        seen = run_apart("inspect", job, folder, lambda *_: None, images=tasks.images, texts=tasks.texts)
         tell("look", seen.notes, seen.counts.lines() if seen.counts else [])
