@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from knot_runner.config.settings import Settings, build_run, run_id
+from knot_runner.config.strict import without
 
 #: Settings that a job's title says in words of its own (:func:`job_variant`).
 TOLD = ("method.temperature", "method.lr_control", "method.clustering.graph", "method.fedwad.support")
@@ -63,7 +64,7 @@ def as_yaml(config: dict[str, Any]) -> str:
 
 def own_config(config: dict[str, Any]) -> dict[str, Any]:
     """A composed, plain config less a preset's grid and how it is shown: what a run reads."""
-    return {key: value for key, value in config.items() if key not in ("sweep", "report")}
+    return without(config, "sweep", "report")
 
 
 def job_variant(method: dict[str, Any]) -> str:

@@ -210,6 +210,11 @@ def digest(value: Any, length: int = 16) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
+def without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """A copy of ``values`` less ``keys``."""
+    return {key: value for key, value in values.items() if key not in keys}
+
+
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return dataclasses.asdict(value)

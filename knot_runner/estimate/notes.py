@@ -10,7 +10,7 @@ from pathlib import Path
 
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.strict import digest
+from knot_runner.config.strict import digest, without
 from knot_runner.estimate.child import Tell, run_apart, watch
 from knot_runner.estimate.pieces import on_texts
 
@@ -80,10 +80,9 @@ def _alike(job: ComposedJob) -> str:
     """Jobs of one such digest read the same data, deal them alike and say the same of them; temperature, loss and rate
     do not count."""
     config = job.config
-    method = {key: value for key, value in config["method"].items() if key not in ("name", "temperature", "loss")}
-    training = {key: value for key, value in (config.get("training") or {}).items() if key not in ("lr", "rounds")}
+    training = without(config.get("training") or {}, "lr", "rounds")
+    used = None if on_texts(job) else without(config["method"], "name", "temperature", "loss")
     seed = None if on_texts(job) else job.settings.seed
-    used = method if not on_texts(job) else None
     return digest(
         [config["task"], config.get("partition"), config["paths"]["data"], config.get("model"), training, seed, used]
     )
