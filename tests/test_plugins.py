@@ -68,6 +68,17 @@ def test_a_family_of_ones_own_runs_is_shown_and_found_again(tmp_path, capsys):
     assert main([*own, "model.hidden=[9]"]) == 0 and path.stat().st_mtime_ns == before  # it reads no model
 
 
+def test_a_family_of_ones_own_is_timed_before_it_runs(tmp_path, capfd):
+    """By a process that gets plain data: only there, the plug-in is what can read its settings."""
+    own = [
+        f"--config-dir={EXAMPLES / 'conf'}", *TINY_IMAGES, "method=majority",
+        f"plugins=[{EXAMPLES / 'own_family.py'}]", f"paths.out={tmp_path}", "--seconds=120",
+    ]  # fmt: skip
+    assert main(["check", *own]) == 0
+    shown = capfd.readouterr()
+    assert "femnist majority" in shown.out and "not timed" not in shown.out and "Traceback" not in shown.err
+
+
 def test_a_yaml_names_plug_ins_beside_it_from_wherever_it_is_used(tmp_path, capsys, monkeypatch):
     """And the run is the same one, whatever folder the study lies in."""
     names = set()

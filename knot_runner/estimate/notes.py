@@ -7,8 +7,9 @@ import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from knot_runner.composing.job import ComposedJob
+from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.strict import digest, without
 from knot_runner.estimate.child import Tell, run_apart, watch
@@ -37,7 +38,7 @@ class Foreseen:
 def preview_notes(jobs: list[ComposedJob], seconds: float) -> Foreseen:
     """What ``jobs`` would say, in at most about ``seconds``. Jobs that read and deal alike are looked at once."""
     groups = grouped(jobs)
-    seen = watch(inspect_jobs, ([group[0] for group in groups],), seconds)
+    seen = watch(inspect_jobs, ([group[0].config for group in groups],), seconds)
     looks = [(notes, counts) for _, _, notes, counts in seen.told("look")]
     why = seen.broken or f"they were not read in {seconds:.0f} s"
     return dataclasses.replace(gathered(groups, looks), why=why, problem=seen.problem)
@@ -91,12 +92,13 @@ def _alike(job: ComposedJob) -> str:
 # ------------------------------------------------------------------------------------------------- in its own process
 
 
-def inspect_jobs(tell: Tell, folder: Path, jobs: list[ComposedJob]) -> None:
-    """Tell what the runs of ``jobs`` would say."""
+def inspect_jobs(tell: Tell, folder: Path, configs: list[dict[str, Any]]) -> None:
+    """Tell what the runs of ``configs`` would say."""
     from knot_runner.data.shared import SharedTasks
 
     tasks = SharedTasks()
-    for job in jobs:
+    for config in configs:
+        job = job_of(config)
         load_plugins(job.settings.plugins)
         seen = run_apart("inspect", job, folder, lambda *_: None, images=tasks.images, texts=tasks.texts)
         tell("look", seen.notes, seen.counts.lines() if seen.counts else [])

@@ -8,8 +8,9 @@ import statistics
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from knot_runner.composing.job import ComposedJob
+from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.families import family_of
 from knot_runner.estimate.child import ChildMessage, Seen, Tell, run_apart, watch
@@ -42,7 +43,6 @@ def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost 
     """
     main = "distances" if stage == DISTANCE_MATRICES else family_of(job.method).stage
     in_rounds = main == "rounds"
-    timed = _with_measures_between(job) if in_rounds else job
 
     def enough(seen: Seen) -> bool:
         steps = seen.told("step", main)
@@ -50,13 +50,13 @@ def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost 
             return len(steps) >= 3
         return len(steps) > ENOUGH_ROUNDS[0] and time.monotonic() - steps[0][0] >= ENOUGH_ROUNDS[1]
 
-    seen = watch(_carry_out, (timed, main), most, enough, lambda folder: run_space(folder / "run"))
+    seen = watch(_carry_out, (job.config, main), most, enough, lambda folder: run_space(folder / "run"))
     if seen.problem:
         raise UserError(seen.problem)
     if seen.broken:
         return seen.broken
-    every = [one.settings.training.evaluate_every for one in (timed, job)] if in_rounds else []
-    cost = cost_of(seen, main, *every)
+    every = job.settings.training.evaluate_every if in_rounds else 1
+    cost = cost_of(seen, main, min(every, MAX_BETWEEN_MEASURES), every)
     if cost is not None:
         return dataclasses.replace(cost, unit=cost.unit * _side_by_side(job)) if in_rounds else cost
     reached = f"its {main} were not reached" if main else "it was not through, and has no steps to go by"
@@ -158,8 +158,9 @@ def costs_of(now: dict[str, KindTime], before: dict[str, KindTime], rows: dict[s
 # ------------------------------------------------------------------------------------------------- in its own process
 
 
-def _carry_out(tell: Tell, folder: Path, job: ComposedJob, main: str) -> None:
-    """The run of ``job``, whole, in ``folder``; every step of stage ``main`` is told."""
+def _carry_out(tell: Tell, folder: Path, config: dict[str, Any], main: str) -> None:
+    """The run of ``config``, whole, in ``folder``; every step of stage ``main`` is told."""
+    job = job_of(config)
     last = 0.0
 
     def report(title: str, done: int, total: int, text: str) -> None:
@@ -171,5 +172,5 @@ def _carry_out(tell: Tell, folder: Path, job: ComposedJob, main: str) -> None:
 
     load_plugins(job.settings.plugins)
     tell("ready")
-    run_apart("run", job, folder, report)
+    run_apart("run", _with_measures_between(job) if main == "rounds" else job, folder, report)
     tell("through")
