@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from knot_runner.composing.commands import compose_all
-from knot_runner.composing.job import as_yaml
 from knot_runner.data.shared import SharedTasks
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.pipelines.context import RunContext, Services
@@ -31,7 +30,7 @@ STRIDE = 5
 @functools.cache
 def composed(overrides):
     (job,), _ = compose_all([*TINY_IMAGES, "hardware.engine=loop", *overrides])
-    return job, as_yaml(job.config)
+    return job, job.config_yaml
 
 
 def once(out, overrides=("training.rounds=2", "training.epochs=1"), disk=None):

@@ -18,7 +18,7 @@ from knot_runner.cli.progress import Live
 from knot_runner.cli.show import show
 from knot_runner.composing.catalog import config_folder
 from knot_runner.composing.commands import Command, compose_all
-from knot_runner.composing.job import ComposedJob, as_yaml, own_config
+from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.overrides import config_dir_of, split_flags
 from knot_runner.composing.own_yaml import search_path
 from knot_runner.records import lock_of, lock_of_sweep, read_result
@@ -98,16 +98,11 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        from knot_runner.pipelines.context import RunContext, Services  # torch: only now, and not for a mistyped key
-        from knot_runner.pipelines.single_run import complete_run
+        from knot_runner.pipelines.single_run import complete_run  # torch: only now, and not for a mistyped key
+        from knot_runner.sweeps.job import run_context
 
-        text, note = as_yaml(job.config), LOGGER.info
         with Live(console) as live, messages_to(live.say):
-            complete_run(
-                RunContext(
-                    job.settings, job.method, job.folder, text, job.run_id, live.watch, note, Services(), code, keep
-                )
-            )
+            complete_run(run_context(job, live.watch, LOGGER.info, code=code, keep=keep))
     except UserError:
         raise
     except Exception as problem:  # a bug or a broken machine: on record
@@ -144,7 +139,7 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
     if to_do:
         plan = new_plan(Path(jobs[0].settings.paths.out), jobs[0].settings.fail_fast, code)
         with locked(lock_of_sweep(plan.folder)):
-            write_plan(plan, {job.run_id: own_config(job.config) for job in to_do})
+            write_plan(plan, {job.run_id: job.own_config for job in to_do})
             with Board(to_do, len(there), console) as board, messages_to(board.say):
                 outcomes = _launched(plan, to_do, command.hydra)
     diverged = [job for job in there if states[job.run_id] == "diverged"]

@@ -73,9 +73,9 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
 
     ``overrides``: or a job of :func:`compose`. Raises :class:`UserError`, also where they ask for several runs.
     """
-    from knot_runner.composing.job import ComposedJob, as_yaml
-    from knot_runner.pipelines.context import RunContext
+    from knot_runner.composing.job import ComposedJob
     from knot_runner.pipelines.single_run import complete_run
+    from knot_runner.sweeps.job import run_context
     from knot_runner.util.files import require_writable
 
     jobs = [overrides] if isinstance(overrides, ComposedJob) else compose(overrides)
@@ -87,7 +87,7 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
     def progress(title: str, done: int, total: int, text: str) -> None:
         LOGGER.debug("%s %d/%d %s", title, done, total, text)
 
-    context = RunContext(job.settings, job.method, job.folder, as_yaml(job.config), job.run_id, progress, LOGGER.info)
+    context = run_context(job, progress, LOGGER.info)
     with _main_left_alone():
         return FinishedRun(job.folder, complete_run(context))
 

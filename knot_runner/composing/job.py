@@ -43,6 +43,16 @@ class ComposedJob:
         return Path(settings.paths.out) / settings.task.name / settings.method["name"] / self.run_id
 
     @property
+    def own_config(self) -> dict[str, Any]:
+        """What a run reads of the config: all but a preset's grid and how it is shown."""
+        return without(self.config, "sweep", "report")
+
+    @functools.cached_property
+    def config_yaml(self) -> str:
+        """The content of the run's ``config.yaml``."""
+        return OmegaConf.to_yaml(OmegaConf.create(self.own_config))
+
+    @property
     def title(self) -> str:
         """Its name for a person: task, method, seed, and whatever else sets it apart from the others of its grid."""
         settings = self.settings
@@ -55,16 +65,6 @@ def job_of(config: dict[str, Any], overrides: Sequence[str] = (), label: str = "
     """The job of a composed, plain ``config``. Raises :class:`UserError`."""
     settings, method = build_run(config)
     return ComposedJob(config, settings, method, list(overrides), label)
-
-
-def as_yaml(config: dict[str, Any]) -> str:
-    """A composed, plain config as ``config.yaml`` has it: less a preset's grid and how it is shown."""
-    return OmegaConf.to_yaml(OmegaConf.create(own_config(config)))
-
-
-def own_config(config: dict[str, Any]) -> dict[str, Any]:
-    """A composed, plain config less a preset's grid and how it is shown: what a run reads."""
-    return without(config, "sweep", "report")
 
 
 def job_variant(method: dict[str, Any]) -> str:

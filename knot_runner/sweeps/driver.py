@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import faulthandler
-import logging
+import functools
 import os
-import queue
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,17 +19,17 @@ from knot_runner.engine.federated.shared import EnginePool
 from knot_runner.engine.hardware import choose_device
 from knot_runner.engine.shared_executor import ExecutorPool
 from knot_runner.pipelines.context import Services
-from knot_runner.sweeps.job import attempt
+from knot_runner.sweeps.job import carry_out
 from knot_runner.sweeps.plan import Plan, read_plan
 from knot_runner.util.errors import UserError
-from knot_runner.util.messages import LOGGER
+from knot_runner.util.messages import LOGGER, messages_to
 from knot_runner.util.processes import begin_child, ended_by_sigterm, redirect_output
 
 #: Jobs under way at once on a GPU, at most: each merges into the others' stacks, and holds its own state.
 MAX_TOGETHER = 256
 
 
-def drive(pipe: Connection, configs: list[dict[str, Any]], plan_path: str, together: int, env: dict[str, str]) -> None:
+def drive(pipe: Connection, configs: list[dict[str, Any]], plan_path: str, env: dict[str, str], together: int) -> None:
     """The driver's life: all jobs of ``configs``, ``together`` at a time; every begin and end is told on ``pipe``."""
     begin_child(env)
     with ended_by_sigterm():
@@ -40,8 +38,8 @@ def drive(pipe: Connection, configs: list[dict[str, Any]], plan_path: str, toget
         with (plan.folder / "driver.txt").open("a", encoding="utf-8", errors="replace") as log:
             redirect_output(log)
             faulthandler.enable(log)
-            logging.basicConfig(stream=log, level="INFO", format="%(message)s")
-            _all(jobs, plan, together or window(jobs[0].settings), pipe)
+            with messages_to(functools.partial(print, flush=True)):
+                _all(jobs, plan, together or window(jobs[0].settings), pipe)
     sys.stdout.flush()
     os._exit(0)
 
@@ -67,20 +65,22 @@ def window(settings: Settings) -> int:
 
 def _all(jobs: list[ComposedJob], plan: Plan, together: int, pipe: Connection) -> None:
     """Threads take one job after another until none is left; daemons, so that nothing outlives the main thread."""
-    waiting: queue.SimpleQueue[ComposedJob] = queue.SimpleQueue()
-    for job in jobs:
-        waiting.put(job)
+    waiting, lock = iter(jobs), threading.Lock()
     engines, executors, tasks = EnginePool(LOGGER.info), ExecutorPool(), SharedTasks()
-    means = Services(tasks.images, tasks.texts, engines.engine, executors.executor, beside=min(together, len(jobs)) - 1)
-    tell = _teller(pipe)
+    beside = min(together, len(jobs)) - 1
+    services = Services(tasks.images, tasks.texts, engines.engine, executors.executor, beside)
+
+    def announce(message: tuple[str, str, bool]) -> None:
+        with lock:
+            pipe.send(message)
 
     def worker() -> None:
         while True:
-            try:
-                job = waiting.get_nowait()
-            except queue.Empty:
+            with lock:
+                job = next(waiting, None)
+            if job is None:
                 return
-            _one(job, plan, means, tell)
+            carry_out(job, plan, announce, services)
 
     threads = [threading.Thread(target=worker, daemon=True) for _ in range(min(together, len(jobs)))]
     try:
@@ -91,19 +91,3 @@ def _all(jobs: list[ComposedJob], plan: Plan, together: int, pipe: Connection) -
     finally:
         engines.close()
         executors.close()
-
-
-def _one(job: ComposedJob, plan: Plan, means: Services, tell: Callable[[str, str, bool], None]) -> None:
-    resumed = (job.folder / "commit.json").exists()
-    tell(job.run_id, "begun", resumed)
-    tell(job.run_id, attempt(job, plan, means), resumed)
-
-
-def _teller(pipe: Connection) -> Callable[[str, str, bool], None]:
-    lock = threading.Lock()
-
-    def tell(name: str, state: str, resumed: bool) -> None:
-        with lock:
-            pipe.send((name, state, resumed))
-
-    return tell

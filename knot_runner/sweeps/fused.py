@@ -8,8 +8,6 @@ coresets, probes) run one per process, as under the basic launcher.
 
 from __future__ import annotations
 
-import os
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,11 +19,9 @@ from omegaconf import DictConfig
 
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings.families import family_of
-from knot_runner.sweeps.plan import STOP, Plan, read_plan
-from knot_runner.sweeps.state import read_failure
-from knot_runner.sweeps.task import Outcome, cause_of, outcome, run_in_process, server
+from knot_runner.sweeps.plan import Plan, read_plan
+from knot_runner.sweeps.task import JobsProcess, Outcome, cause_of, run_in_process
 from knot_runner.util.messages import LOGGER
-from knot_runner.util.processes import ended_along, start_process
 
 #: Deaths of a driver that a job may have been under way in before it runs by itself.
 MAX_DEATHS = 2
@@ -60,69 +56,24 @@ def fuse(jobs: Sequence[ComposedJob], plan: Plan, together: int) -> dict[str, Ou
     found: dict[str, Outcome] = {}
     deaths: Counter[str] = Counter()
     while fusable := [job for name, job in left.items() if name not in alone and name not in found]:
-        driver = _Driver(fusable, plan, together)
-        found |= driver.outcomes()
+        driver = _drive(fusable, plan, together)
+        found |= driver.ended
         deaths.update(driver.under_way)
         alone |= {name for name, count in deaths.items() if count >= MAX_DEATHS}
-        if not driver.died:
+        if not driver.code:
             break
         if not driver.under_way and not driver.ended:  # it does not even begin
             alone |= set(left) - set(found)
     return found | {name: run_in_process(left[name], plan) for name in left if name not in found}
 
 
-class _Driver:
-    """A driver's process, seen from the launcher: what its jobs' threads report."""
-
-    def __init__(self, jobs: list[ComposedJob], plan: Plan, together: int) -> None:
-        self._plan = plan
-        self._folders = {job.run_id: job.folder for job in jobs}
-        self._started = time.time()
-        configs = [job.config for job in jobs]
-        self._process, self._pipe = start_process(
-            server(jobs[0]), in_driver, configs, str(plan.path), together, dict(os.environ)
-        )
-        self._began = dict.fromkeys(self._folders, time.monotonic())
-        self.under_way: set[str] = set()
-        self._resumed: set[str] = set()
-        self.ended: dict[str, Outcome] = {}
-        self.died = False
-
-    def outcomes(self) -> dict[str, Outcome]:
-        """Those of all jobs that ended, once the driver has."""
-        with ended_along(self._process):  # an interrupted sweep takes its jobs along
-            self._listen()
-            self._process.join()
-        code = self._process.exitcode or 0
-        self.died = code != 0
-        if self.died:
-            self._hear_of_failures()
-            LOGGER.info("fused: %s; its jobs go on from their last commits", cause_of(code)[1])
-        return self.ended
-
-    def _hear_of_failures(self) -> None:
-        """Jobs whose failure is on record, but whose word was lost with the driver, have ended."""
-        for name in sorted(self.under_way):
-            failure = read_failure(self._folders[name])
-            if failure is not None and failure.at >= self._started:
-                self.under_way.discard(name)
-                self.ended[name] = outcome(name, "failed", name in self._resumed, self._began[name])
-                if self._plan.fail_fast:
-                    self._plan.mark(STOP)
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                name, state, resumed = self._pipe.recv()
-            except EOFError:
-                return
-            if state == "begun":
-                self.under_way.add(name)
-                self._resumed |= {name} if resumed else set()
-                self._began[name] = time.monotonic()
-            else:
-                self.under_way.discard(name)
-                self.ended[name] = outcome(name, state, resumed, self._began[name])
+def _drive(jobs: list[ComposedJob], plan: Plan, together: int) -> JobsProcess:
+    """A driver that has ended."""
+    driver = JobsProcess(in_driver, jobs, plan, together)
+    driver.outcomes()
+    if driver.code:
+        LOGGER.info("fused: %s; its jobs go on from their last commits", cause_of(driver.code)[1])
+    return driver
 
 
 def in_driver(*arguments: Any) -> None:

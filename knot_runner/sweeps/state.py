@@ -26,8 +26,6 @@ from knot_runner.util.processes import on_sigterm
 Kind = Literal["user", "disk", "error", "memory", "killed", "exit"]
 #: What became of an attempt; busy: another process is at the same run; skipped: the sweep had ended.
 SweepState = Literal["done", "diverged", "failed", "busy", "skipped"]
-#: Exit codes of a job's process; the launcher's side records any other one as a failure.
-EXIT: dict[SweepState, int] = {"done": 0, "diverged": 0, "failed": 70, "busy": 75, "skipped": 76}
 PROGRESS, FAILED, JOB_LOG = "progress.json", "failed.json", "log.txt"
 #: Seconds between two progress files of one run, and after how many one is no longer believed.
 HEARTBEAT_SECONDS, FRESH_SECONDS = 1.0, 60.0

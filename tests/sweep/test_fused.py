@@ -50,7 +50,7 @@ def test_as_many_jobs_at_once_as_suit_the_hardware(tmp_path, monkeypatch):
 
 
 class Drivers:
-    """Stands for ``fused._Driver``: each has one job under way and dies, until ``deaths`` are used up. ``first``: a job
+    """Stands for ``fused._drive``: each has one job under way and dies, until ``deaths`` are used up. ``first``: a job
     that the first of them ends before; ``silent``: one that is never heard of."""
 
     def __init__(self, *deaths, begins=True, first=None, silent=None):
@@ -66,12 +66,12 @@ class Drivers:
             self.deaths.pop(0)
         ended = [self.first] * (len(self.began) == 1 and self.first is not None) if died else names
         done = {name: task.outcome(name, "done", False, 0.0) for name in ended if name != self.silent}
-        return SimpleNamespace(outcomes=lambda: done, under_way=guilty, ended=done, died=died)
+        return SimpleNamespace(under_way=guilty, ended=done, code=-9 if died else 0)
 
 
 def fused_sweep(monkeypatch, tmp_path, jobs, drivers, together=3):
     alone = []
-    monkeypatch.setattr(fused, "_Driver", drivers)
+    monkeypatch.setattr(fused, "_drive", drivers)
     monkeypatch.setattr(
         fused, "run_in_process",
         lambda one, plan: alone.append(one.run_id) or task.outcome(one.run_id, "failed", False, 0.0),
@@ -119,11 +119,11 @@ def test_a_driver_tells_what_is_under_way_and_what_ended():
         ("b", "failed", True),
         ("c", "begun", 0),
     ]
-    seen = fused._Driver.__new__(fused._Driver)
-    seen.under_way, seen._resumed, seen.ended, seen._began = set(), set(), {}, {}
+    seen = task.JobsProcess.__new__(task.JobsProcess)
+    seen.under_way, seen.resumed, seen.ended, seen._began = set(), set(), {}, {}
     seen._pipe = SimpleNamespace(recv=lambda: heard.pop(0) if heard else _end())
     seen._listen()
-    assert seen.under_way == {"c"} and seen._resumed == {"b"}
+    assert seen.under_way == {"c"} and seen.resumed == {"b"}
     assert {name: (one["state"], one["resumed"]) for name, one in seen.ended.items()} == {
         "a": ("done", False), "b": ("failed", True)
     }  # fmt: skip
@@ -139,8 +139,8 @@ def test_a_driver_says_whether_a_job_went_on_from_a_commit(tmp_path, monkeypatch
     work.folder.mkdir(parents=True)
     if resumed:
         (work.folder / "commit.json").write_text("{}")
-    monkeypatch.setattr(driver, "attempt", lambda *_: "done")
-    driver._one(work, planned(tmp_path, [work]), None, lambda *words: told.append(words))
+    monkeypatch.setattr(job, "attempt", lambda *_: "done")
+    job.carry_out(work, planned(tmp_path, [work]), told.append)
     assert told == [(work.run_id, "begun", resumed), (work.run_id, "done", resumed)]
 
 

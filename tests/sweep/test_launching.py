@@ -81,7 +81,7 @@ def test_what_kept_a_job_from_returning_is_raised(tmp_path, monkeypatch, hydra):
 
 def test_nothing_begins_once_a_sweep_that_fails_fast_has_failed(tmp_path, monkeypatch):
     (one,) = composed(tmp_path)
-    monkeypatch.setattr(task, "start_process", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr(task, "JobsProcess", lambda *_: pytest.fail("a process was started"))
     plan = planned(tmp_path, [one], fail_fast=True)
     plan.mark(STOP)
     assert task.run_in_process(one, plan)["state"] == "skipped"
@@ -92,20 +92,20 @@ def test_nothing_begins_once_a_sweep_that_fails_fast_has_failed(tmp_path, monkey
 def test_only_a_sweep_that_fails_fast_stops_at_a_failure(tmp_path, monkeypatch, fail_fast):
     (one,) = composed(tmp_path)
     plan = planned(tmp_path, [one], fail_fast)
-    monkeypatch.setattr(task, "start_process", lambda *_: (None, None))
-    monkeypatch.setattr(task, "_exit_code", lambda _: 9)
+    silent = SimpleNamespace(outcomes=dict, code=9, resumed=set())
+    monkeypatch.setattr(task, "JobsProcess", lambda *_: silent)
     found = task.run_in_process(one, plan)
     assert found["state"] == "failed" and plan.stopped == fail_fast
     failure = read_failure(one.folder)
     assert (failure.kind, failure.attempts) == ("exit", 1) and "exit code 9" in failure.cause
 
 
-@pytest.mark.parametrize(("code", "state"), [(70, "failed"), (75, "busy"), (76, "skipped")])
-def test_a_job_that_says_how_it_ended_is_believed(tmp_path, monkeypatch, code, state):
+@pytest.mark.parametrize("state", ["failed", "busy", "skipped"])
+def test_a_job_that_says_how_it_ended_is_believed(tmp_path, monkeypatch, state):
     """And what it put on record itself is not counted twice."""
     (one,) = composed(tmp_path)
-    monkeypatch.setattr(task, "start_process", lambda *_: (None, None))
-    monkeypatch.setattr(task, "_exit_code", lambda _: code)
+    heard = SimpleNamespace(outcomes=lambda: {one.run_id: ended(one.run_id, state)}, code=9, resumed=set())
+    monkeypatch.setattr(task, "JobsProcess", lambda *_: heard)
     write_failure(one.folder, "error", "its own")
     assert task.run_in_process(one, planned(tmp_path, [one]))["state"] == state
     assert read_failure(one.folder).attempts == 1
