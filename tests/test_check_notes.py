@@ -32,7 +32,7 @@ def look(arguments: list[str], out: Path) -> notes.Foreseen:
     """:func:`notes.foresee` in this process, whose time is short."""
     groups = notes.grouped(compose_all([*arguments, f"paths.out={out}"])[0])
     told = []
-    notes.inspect_job(lambda *what: told.append(what[1:]), out / "look", [(g[0].settings, g[0].method) for g in groups])
+    notes.inspect_jobs(lambda *what: told.append(what[1:]), out / "look", [group[0].config for group in groups])
     return notes.gathered(groups, told)
 
 

@@ -96,29 +96,29 @@ def test_a_verb_names_its_preset_once(capsys):
 # --------------------------------------------------------------------------------------------------------- given twice
 
 
-def test_of_a_key_given_twice_the_last_counts_and_is_said(capsys):
+def test_of_a_key_given_twice_the_last_counts_and_is_said(caplog):
     jobs, _ = compose_all(["task=femnist", "seed=0,1", "training.lr=1", "seed=7", "training.lr=0.1,0.2"])
     assert [job.settings.seed for job in jobs] == [7, 7]
     assert [job.label for job in jobs] == ["training.lr=0.1", "training.lr=0.2"]
     assert not any("seed=0" in override for job in jobs for override in job.overrides)
-    assert capsys.readouterr().err.splitlines() == [
-        "knot-runner: seed: is given twice, 0,1 and 7; the last one, 7, counts",
-        "knot-runner: training.lr: is given twice, 1 and 0.1,0.2; the last one, 0.1,0.2, counts",
+    assert caplog.messages == [
+        "seed: is given twice, 0,1 and 7; the last one, 7, counts",
+        "training.lr: is given twice, 1 and 0.1,0.2; the last one, 0.1,0.2, counts",
     ]
 
 
-def test_a_key_that_is_added_and_then_changed_is_added_with_the_last_value(capsys):
+def test_a_key_that_is_added_and_then_changed_is_added_with_the_last_value(caplog):
     (job,), _ = compose_all(["+model.per_party.Cell.layers=1", "model.per_party.Cell.layers=2"])
     assert job.settings.model.per_party["Cell"]["layers"] == 2
-    assert "is given twice, 1 and 2" in capsys.readouterr().err
+    assert "is given twice, 1 and 2" in caplog.text
 
 
-def test_mappings_are_merged_and_what_is_deleted_and_added_was_meant(capsys):
+def test_mappings_are_merged_and_what_is_deleted_and_added_was_meant(caplog):
     (job,) = compose_all(["task=erc", "training.distil={epochs:1}", "training.distil={lr:0.5}"])[0]
     assert (job.settings.training.distil.epochs, job.settings.training.distil.lr) == (1, 0.5)
     (job,) = compose_all(["task=erc", "~training.local.batch", "+training.local.batch=7"])[0]
     assert job.settings.training.local.batch == 7
-    assert capsys.readouterr().err == ""
+    assert caplog.text == ""
 
 
 def test_a_method_given_twice_is_no_grid_of_both():
@@ -129,11 +129,11 @@ def test_a_method_given_twice_is_no_grid_of_both():
 # ------------------------------------------------------------------------------------------------------ names, values
 
 
-def test_glob_is_a_job_for_every_name_that_fits(capsys):
+def test_glob_is_a_job_for_every_name_that_fits(caplog):
     jobs, _ = compose_all(["task=femnist", "method=glob(fed*)"])
     names = [job.settings.method["name"] for job in jobs]
     assert names == ["fedavg", "fedavg_chill", "fedper", "fedper_final", "fedprox", "fedrep", "fedrep_final"]
-    assert "method=glob(fed*): 1 that do not fit are left out (method=federated_distance: " in capsys.readouterr().err
+    assert "method=glob(fed*): 1 that do not fit are left out (method=federated_distance: " in caplog.text
 
 
 def test_glob_of_names_that_do_not_fit_is_refused():

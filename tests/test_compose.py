@@ -9,7 +9,6 @@ from omegaconf import OmegaConf
 
 from knot_runner.composing.catalog import GROUPS, config_folder, describe_yaml
 from knot_runner.composing.commands import compose_all, compose_jobs, expand_preset
-from knot_runner.composing.job import as_yaml, own_config
 from knot_runner.util.errors import UserError
 
 
@@ -56,7 +55,7 @@ def test_values_put_in_give_what_hydra_composes(overrides):
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
             expected = OmegaConf.to_container(compose("config", overrides=job.overrides), resolve=True)
         assert job.config == expected
-        assert as_yaml(job.config) == OmegaConf.to_yaml(OmegaConf.create(own_config(expected)))
+        assert job.config_yaml == OmegaConf.to_yaml(OmegaConf.create(job.own_config))
     assert len({id(job.config) for job in jobs}) == len(jobs)
 
 

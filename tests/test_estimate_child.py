@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.estimate.child import free_memory, sample, watch
+from knot_runner.estimate.child import sample, watch
 from knot_runner.util.errors import UserError
+from knot_runner.util.memory import free_memory
 
 
 def busy_work(tell, folder, megabytes, seconds):

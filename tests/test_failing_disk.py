@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from knot_runner.composing.commands import compose_all
-from knot_runner.composing.job import as_yaml, run_folder
 from knot_runner.data.shared import SharedTasks
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.pipelines.context import RunContext, Services
@@ -31,16 +30,15 @@ STRIDE = 5
 @functools.cache
 def composed(overrides):
     (job,), _ = compose_all([*TINY_IMAGES, "hardware.engine=loop", *overrides])
-    return job, as_yaml(job.config)
+    return job, job.config_yaml
 
 
 def once(out, overrides=("training.rounds=2", "training.epochs=1"), disk=None):
     """One tiny federated run in this process; its problem, if it was one of the disk's."""
     job, text = composed(overrides)
-    settings = replace(job.settings, paths=replace(job.settings.paths, out=str(out)))
-    folder = run_folder(settings, job.run_id)
+    job = replace(job, settings=replace(job.settings, paths=replace(job.settings.paths, out=str(out))))
     context = RunContext(
-        settings, job.method, folder, text, job.run_id, lambda *_: None, lambda _: None, Services(IMAGES)
+        job.settings, job.method, job.folder, text, job.run_id, lambda *_: None, lambda _: None, Services(IMAGES)
     )
     try:
         with disk or Disk(out):

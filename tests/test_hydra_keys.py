@@ -59,8 +59,8 @@ def test_a_yaml_edited_under_a_sweep_changes_no_later_job(tmp_path, monkeypatch)
     mine.write_text("defaults:\n  - fedprox\n  - _self_\nname: mine\nmu: 0.5\n")
     found = []
 
-    def run(config, plan):
-        found.append((config["seed"], config["method"]["mu"], plan.folder.parent.parent))
+    def run(job, plan):
+        found.append((job.settings.seed, job.method.mu, plan.folder.parent.parent))
         mine.write_text("defaults: [\n")
         return task.outcome("none", "failed", False, 0.0)
 
@@ -72,7 +72,7 @@ def test_a_yaml_edited_under_a_sweep_changes_no_later_job(tmp_path, monkeypatch)
 
 def test_the_plan_keeps_configs_exactly(tmp_path):
     config = {"labels": {1: "low", 2.5: "x", "3": None, False: [1, 1e-3, {"a": {5: "b"}}]}, "seed": 0, "text": "ü\n"}
-    plan = new_plan(tmp_path, [], False, None)
+    plan = new_plan(tmp_path, False, None)
     write_plan(plan, {"abc": config})
     assert read_plan(plan.path).config("abc") == config
     assert json.loads((plan.folder / "jobs" / "abc.json").read_text())

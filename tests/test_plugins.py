@@ -92,6 +92,43 @@ def test_a_local_loss_of_ones_own_trains_in_every_engine(run, tmp_path, capsys):
     assert losses["lean"] != pytest.approx(losses["fedavg"], rel=1e-4)
 
 
+def test_a_family_of_ones_own_is_timed_before_it_runs(tmp_path, capfd):
+    """By a process that gets plain data: only there, the plug-in is what can read its settings."""
+    own = [
+        f"--config-dir={EXAMPLES / 'conf'}", *TINY_IMAGES, "method=majority",
+        f"plugins=[{EXAMPLES / 'own_family.py'}]", f"paths.out={tmp_path}", "--seconds=120",
+    ]  # fmt: skip
+    assert main(["check", *own]) == 0
+    shown = capfd.readouterr()
+    assert "femnist majority" in shown.out and "not timed" not in shown.out and "Traceback" not in shown.err
+
+
+def test_a_yaml_names_plug_ins_beside_it_from_wherever_it_is_used(tmp_path, capsys, monkeypatch):
+    """And the run is the same one, whatever folder the study lies in."""
+    names = set()
+    for study in (tmp_path / "here", tmp_path / "there"):
+        (study / "experiment").mkdir(parents=True)
+        (study / "experiment" / "measured.yaml").write_text("# @package _global_\nplugins: [../own_metric.py]\n")
+        (study / "own_metric.py").write_text((EXAMPLES / "own_metric.py").read_text())
+        monkeypatch.chdir(tmp_path if study.name == "here" else study)
+        sys.modules.pop("own_metric", None)
+        folder = tmp_path / "out" / study.name
+        own = [f"--config-dir={study}", *TINY_IMAGES, "experiment=measured", f"paths.out={folder}"]
+        assert main(own) == 0, capsys.readouterr().err
+        names |= {path.name for path in folder.glob("femnist/fedavg/*")}
+        capsys.readouterr()
+    assert len(names) == 1
+    (tmp_path / "there" / "own_metric.py").unlink()
+    sys.modules.pop("own_metric", None)
+    assert main([*own, "seed=9"]) == 2
+    where = tmp_path / "there" / "own_metric.py"
+    assert f"plugins: ../own_metric.py: is not there; it was looked for as {where}" in capsys.readouterr().err
+    assert main([*TINY_IMAGES, "plugins=[none.py]", f"paths.out={tmp_path}"]) == 2
+    assert f"plugins: none.py: is not there; it was looked for as {tmp_path / 'there' / 'none.py'}" in (
+        capsys.readouterr().err
+    )
+
+
 def test_ls_lists_what_the_examples_bring(capsys):
     names = ["own_metric", "own_family", "own_figure", "own_partition", "own_reader", "own_objective"]
     assert main(["ls", f"plugins=[{','.join(str(EXAMPLES / f'{name}.py') for name in names)}]"]) == 0

@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 
 import hydra
+from omegaconf import DictConfig
 from rich.console import Console
 
 from knot_runner import provenance
@@ -17,7 +18,7 @@ from knot_runner.cli.progress import Live
 from knot_runner.cli.show import show
 from knot_runner.composing.catalog import config_folder
 from knot_runner.composing.commands import Command, compose_all
-from knot_runner.composing.job import ComposedJob, as_yaml, own_config
+from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.overrides import config_dir_of, split_flags
 from knot_runner.composing.own_yaml import search_path
 from knot_runner.records import lock_of, lock_of_sweep, read_result
@@ -25,12 +26,13 @@ from knot_runner.report.output import output
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.sweeps import leftovers
 from knot_runner.sweeps.board import Board
-from knot_runner.sweeps.plan import Plan, PlannedJob, new_plan, read_outcomes, write_plan
+from knot_runner.sweeps.plan import Plan, new_plan, read_outcomes, write_plan
 from knot_runner.sweeps.state import clear_failure, status
 from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR, sweep_summary
 from knot_runner.sweeps.task import Outcome
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import locked, require_writable
+from knot_runner.util.messages import LOGGER, messages_to
 
 #: Hydra's flags that show something instead of running.
 HYDRA_ONLY = ("--hydra-help", "--cfg", "--resolve", "--package", "--info")
@@ -48,8 +50,8 @@ def run_jobs(arguments: list[str]) -> int:
         return _shown_by_hydra(arguments)
     stale_runs, arguments = _stale_flag(arguments)
     jobs, commands = compose_all(arguments)
+    _look_for_stale(jobs, stale_runs)
     console = Console(stderr=True)
-    _look_for_stale(jobs, stale_runs, console)
     leftovers.clear(Path(jobs[0].settings.paths.out))
     codes = [_carried_out(command, stale_runs, console, alone=len(commands) == 1) for command in commands]
     failed = [exit_code for exit_code in codes if exit_code]
@@ -66,7 +68,7 @@ def _carried_out(command: Command, stale_runs: str, console: Console, alone: boo
     except UserError as problem:
         if alone:
             raise
-        print(f"knot-runner: experiment={command.preset}: {problem}", file=sys.stderr)
+        LOGGER.warning("experiment=%s: %s", command.preset, problem)
         return EXIT_USER_ERROR
     return exit_code
 
@@ -96,16 +98,11 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        from knot_runner.pipelines.context import RunContext, Services  # torch: only now, and not for a mistyped key
-        from knot_runner.pipelines.single_run import complete_run
+        from knot_runner.pipelines.single_run import complete_run  # torch: only now, and not for a mistyped key
+        from knot_runner.sweeps.job import run_context
 
-        with Live(console) as live:
-            text = as_yaml(job.config)
-            complete_run(
-                RunContext(
-                    job.settings, job.method, job.folder, text, job.run_id, live.watch, live.say, Services(), code, keep
-                )
-            )
+        with Live(console) as live, messages_to(live.say):
+            complete_run(run_context(job, live.watch, LOGGER.info, code=code, keep=keep))
     except UserError:
         raise
     except Exception as problem:  # a bug or a broken machine: on record
@@ -113,12 +110,12 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
             job.folder.mkdir(parents=True, exist_ok=True)
             with (job.folder / "log.txt").open("a", encoding="utf-8") as log:
                 traceback.print_exc(file=log)
-        print(f"knot-runner: {type(problem).__name__}: {problem} (see {job.folder}/log.txt)", file=sys.stderr)
+        LOGGER.error("%s: %s (see %s/log.txt)", type(problem).__name__, problem, job.folder)
         return EXIT_FAILED
     clear_failure(job.folder)
     result = read_result(job.folder)
     if result["status"] != "done":
-        print(f"knot-runner: {result['status']}", file=sys.stderr)
+        LOGGER.error("%s", result["status"])
         return EXIT_FAILED
     output().print(summary_table(result))
     print(job.folder)
@@ -136,37 +133,31 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
     states = {job.run_id: status(job.folder) for job in unlike}
     to_do = [job for job in unlike if states[job.run_id] is None]
     there = [job for job in unlike if states[job.run_id] is not None]
-    planned = [_planned(job) for job in to_do]
     outcomes: list[Outcome] = []
     for out in dict.fromkeys(job.settings.paths.out for job in unlike if states[job.run_id] is None):
         require_writable(Path(out), "paths.out")
-    if planned:
-        plan = new_plan(Path(jobs[0].settings.paths.out), planned, jobs[0].settings.fail_fast, code)
+    if to_do:
+        plan = new_plan(Path(jobs[0].settings.paths.out), jobs[0].settings.fail_fast, code)
         with locked(lock_of_sweep(plan.folder)):
-            write_plan(plan, {job.run_id: own_config(job.config) for job in to_do})
-            with Board(planned, len(unlike) - len(planned), console):
-                outcomes = _launched(plan, command, console)
-    diverged = [_planned(job) for job in there if states[job.run_id] == "diverged"]
-    lines, exit_code = sweep_summary(planned + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
+            write_plan(plan, {job.run_id: job.own_config for job in to_do})
+            with Board(to_do, len(there), console) as board, messages_to(board.say):
+                outcomes = _launched(plan, to_do, command.hydra)
+    diverged = [job for job in there if states[job.run_id] == "diverged"]
+    lines, exit_code = sweep_summary(to_do + diverged, len(there) - len(diverged), outcomes, len(jobs) - len(unlike))
     for line in lines:
-        print(line, file=sys.stderr)
+        LOGGER.info("%s", line)
     return exit_code
 
 
-def _planned(job: ComposedJob) -> PlannedJob:
-    own = [override for override in job.overrides if not override.startswith(("hydra.", "hydra/"))]
-    return PlannedJob(own, job.run_id, str(job.folder), job.title)
-
-
-def _launched(plan: Plan, command: Command, console: Console) -> list[Outcome]:
+def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list[Outcome]:
     """What the launcher returned; none where it broke, which is said: the records then tell the rest."""
     from knot_runner.sweeps.launching import launch
 
     try:
-        return launch(plan, command.hydra)
+        return launch(plan, jobs, launcher)
     except Exception as problem:  # a launcher's own settings, its queue, its workers
         cause = " ".join(str(problem).split())
-        console.print(f"the launcher ended early: {type(problem).__name__}: {cause}", highlight=False, soft_wrap=True)
+        LOGGER.info("the launcher ended early: %s: %s", type(problem).__name__, cause)
         return read_outcomes(plan)
 
 
@@ -183,7 +174,7 @@ def _stale_flag(arguments: list[str]) -> tuple[str, list[str]]:
     return asked, [a for a in arguments if a not in given]
 
 
-def _look_for_stale(jobs: list[ComposedJob], asked: str, console: Console) -> None:
+def _look_for_stale(jobs: list[ComposedJob], asked: str) -> None:
     """Say which finished runs were made with other code or data; with ``asked`` "rerun" set them aside, to be made
     anew. Raises :class:`UserError` on other data where nothing is asked: their numbers are not those of this data."""
     now = provenance.Now()
@@ -200,7 +191,7 @@ def _look_for_stale(jobs: list[ComposedJob], asked: str, console: Console) -> No
                 provenance.set_aside(job.folder)
     lines = [f"{len(found)} finished runs are set aside (.stale) and made anew"] if rerun and found else []
     for line in lines or provenance.staleness_line([(job.title, reasons) for job, reasons in found]):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        LOGGER.info("%s", line)
 
 
 def _reasons(job: ComposedJob, now: provenance.Now) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import sys
 
 from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
 from knot_runner.util.processes import ended_by_sigterm, on_sigterm
 from knot_runner.util.streams import lasting, print_safely
 
@@ -49,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     Leaves signals and standard streams as they were, so that a test or a notebook may call it.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    with lasting() as out, ended_by_sigterm(), on_sigterm(_say_interrupted):
+    with lasting() as out, messages_to(print_on_stderr), ended_by_sigterm(), on_sigterm(_say_interrupted):
         return print_safely(out, _exit_code(arguments))
 
 
@@ -58,12 +59,12 @@ def _exit_code(arguments: list[str]) -> int:
         _check_place()
         return _carry_out(arguments)
     except UserError as problem:
-        print(f"knot-runner: {problem}", file=sys.stderr)
+        LOGGER.error("%s", problem)
         return problem.exit_code  # launch.py has the other exit codes
     except OSError as problem:  # a folder that is gone, a disk that fails
         if problem.filename is None:
             raise
-        print(f"knot-runner: {problem.filename}: {problem.strerror}", file=sys.stderr)
+        LOGGER.error("%s: %s", problem.filename, problem.strerror)
         return 1
     except KeyboardInterrupt:
         _say_interrupted()

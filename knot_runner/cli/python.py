@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import spawn
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.util.errors import UserError
+from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,21 +73,21 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
 
     ``overrides``: or a job of :func:`compose`. Raises :class:`UserError`, also where they ask for several runs.
     """
-    from knot_runner.composing.job import ComposedJob, as_yaml
-    from knot_runner.pipelines.context import RunContext
+    from knot_runner.composing.job import ComposedJob
     from knot_runner.pipelines.single_run import complete_run
+    from knot_runner.sweeps.job import run_context
     from knot_runner.util.files import require_writable
 
     jobs = [overrides] if isinstance(overrides, ComposedJob) else compose(overrides)
     if len(jobs) != 1:
         raise UserError(f"{len(jobs)} runs are asked for; kr.sweep runs a grid, kr.run one of kr.compose(...)")
-    job, logger = jobs[0], logging.getLogger("knot_runner")
+    job = jobs[0]
     require_writable(Path(job.settings.paths.out), "paths.out")
 
     def progress(title: str, done: int, total: int, text: str) -> None:
-        logger.debug("%s %d/%d %s", title, done, total, text)
+        LOGGER.debug("%s %d/%d %s", title, done, total, text)
 
-    context = RunContext(job.settings, job.method, job.folder, as_yaml(job.config), job.run_id, progress, logger.info)
+    context = run_context(job, progress, LOGGER.info)
     with _main_left_alone():
         return FinishedRun(job.folder, complete_run(context))
 
@@ -118,7 +118,7 @@ def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
     from knot_runner.records import read_result
 
     jobs = compose(overrides)
-    with _main_left_alone():
+    with _main_left_alone(), messages_to(print_on_stderr):
         code = run_jobs(list(overrides))
     results = [(job.folder, read_result(job.folder)) for job in jobs]
     missing = sum(result is None for _, result in results)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.build import preset_table
 from knot_runner.util.errors import ReadOnlyError, UserError
 from knot_runner.util.files import require_writable
+from knot_runner.util.messages import LOGGER
 
 
 def show_table(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
@@ -82,7 +82,7 @@ def folder_for(out: Path, name: str) -> Path:
     except ReadOnlyError:
         instead = Path(tempfile.mkdtemp(prefix="knot-runner-")) / name
         instead.mkdir()
-        print(f"{out} can only be read; files are written to {instead}", file=sys.stderr)
+        LOGGER.info("%s can only be read; files are written to %s", out, instead)
         return instead
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from knot_runner.composing.catalog import GROUPS, config_folder
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
 from knot_runner.composing.interpolations import check_growth, plain_config
-from knot_runner.composing.job import ComposedJob
+from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.composing.override_errors import bad_override, message_text, missing_config, one_line
 from knot_runner.composing.overrides import (
     check_count,
@@ -30,8 +29,9 @@ from knot_runner.composing.overrides import (
 )
 from knot_runner.composing.own_yaml import in_a_loop, search_path
 from knot_runner.composing.swept import Base
-from knot_runner.config.settings import Misfit, build_run
+from knot_runner.config.settings import Misfit
 from knot_runner.util.errors import UserError
+from knot_runner.util.messages import LOGGER
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Command:
 def compose_all(arguments: list[str]) -> tuple[list[ComposedJob], list[Command]]:
     """(All jobs, and they once more by preset: each has its own grid.) Raises :class:`UserError`.
 
-    A key that is given twice is said on stderr.
+    A key that is given twice is logged.
     """
     flags, words = split_flags(arguments)
     config_dir = config_dir_of(flags)
     overrides, notes = last_counts(parse_overrides(words))
     for note in notes:
-        print(f"knot-runner: {note}", file=sys.stderr)
+        LOGGER.warning("%s", note)
     commands = [_command(flags, own, config_dir) for own in _by_preset(overrides, config_dir)]
     return [job for command in commands for job in command.jobs], commands
 
@@ -118,7 +118,7 @@ def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[Compos
         globs = " ".join(message_text(o.input_line) for o in swept if "glob(" in o.input_line)
         if not jobs:
             raise UserError(f"{globs}: none fits; {grid.misfit}")
-        print(f"knot-runner: {globs}: {grid.left_out} that do not fit are left out ({grid.misfit})", file=sys.stderr)
+        LOGGER.warning("%s: %d that do not fit are left out (%s)", globs, grid.left_out, grid.misfit)
     return jobs, grid.hydra
 
 
@@ -167,13 +167,12 @@ class _Grid:
         if claims is not None:
             config = {**config, "report": {**config["report"], "claims": claims}}
         try:
-            settings, method = build_run(config)
+            return job_of(config, picked, ", ".join(o for o in picked if _key(o) in self.apart))
         except Misfit as problem:
             if not chosen:
                 raise
             self.misfit, self.left_out = str(problem), self.left_out + 1
             return None
-        return ComposedJob(picked, config, settings, method, ", ".join(o for o in picked if _key(o) in self.apart))
 
     def _override(self, text: str) -> Override:
         if text not in self._parsed:

@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 from omegaconf._utils import get_omega_conf_dumper
 
-from knot_runner.config.settings import Settings, run_id
+from knot_runner.config.settings import Settings, build_run, run_id
+from knot_runner.config.strict import without
 
 #: Settings that a job's title says in words of its own (:func:`job_variant`).
 TOLD = ("method.temperature", "method.lr_control", "method.clustering.graph", "method.fedwad.support")
-
-
-@dataclass(frozen=True)
-class ComposedJob:
-    """One job: its overrides, composed config (plain, resolved), settings, and the method's own settings."""
-
-    overrides: list[str]
-    config: dict[str, Any]
-    settings: Settings
-    method: Any
-    #: what sets it apart from the preset's other jobs, beyond method and seed
-    label: str
-
-    @property
-    def run_id(self) -> str:
-        return run_id(self.config)
-
-    @property
-    def folder(self) -> Path:
-        return run_folder(self.settings, self.run_id)
-
-    @property
-    def title(self) -> str:
-        """Its name for a person: task, method, seed, and whatever else sets it apart from the others of its grid."""
-        settings = self.settings
-        name = f"{settings.task.name} {settings.method['name']}{job_variant(settings.method)} seed {settings.seed}"
-        others = [part for part in self.label.split(", ") if part and part.split("=")[0] not in TOLD]
-        return " ".join([name, *others])
 
 
 class _Dumper(get_omega_conf_dumper()):
@@ -51,20 +26,55 @@ class _Dumper(get_omega_conf_dumper()):
         return True
 
 
-def as_yaml(config: dict[str, Any]) -> str:
-    """A composed, plain config as ``config.yaml`` has it: less a preset's grid and how it is shown."""
-    plain = own_config(config)
-    return yaml.dump(plain, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
+@dataclass(frozen=True)
+class ComposedJob:
+    """One job, from composing to reporting: its composed config (plain, resolved), settings, the method's own settings.
+
+    A launcher sends the config alone, of which :func:`job_of` makes the job again.
+    """
+
+    config: dict[str, Any]
+    settings: Settings
+    method: Any
+    #: as they were typed
+    overrides: list[str] = field(default_factory=list)
+    #: what sets it apart from the preset's other jobs, beyond method and seed
+    label: str = ""
+
+    @functools.cached_property
+    def run_id(self) -> str:
+        return run_id(self.config)
+
+    @property
+    def folder(self) -> Path:
+        """``<out>/<task>/<method>/<run id>``."""
+        settings = self.settings
+        return Path(settings.paths.out) / settings.task.name / settings.method["name"] / self.run_id
+
+    @property
+    def own_config(self) -> dict[str, Any]:
+        """What a run reads of the config: all but a preset's grid and how it is shown."""
+        return without(self.config, "sweep", "report")
+
+    @functools.cached_property
+    def config_yaml(self) -> str:
+        """The content of the run's ``config.yaml``."""
+        plain = self.own_config
+        return yaml.dump(plain, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
+
+    @property
+    def title(self) -> str:
+        """Its name for a person: task, method, seed, and whatever else sets it apart from the others of its grid."""
+        settings = self.settings
+        name = f"{settings.task.name} {settings.method['name']}{job_variant(settings.method)} seed {settings.seed}"
+        others = [part for part in self.label.split(", ") if part and part.split("=")[0] not in TOLD]
+        return " ".join([name, *others])
 
 
-def own_config(config: dict[str, Any]) -> dict[str, Any]:
-    """A composed, plain config less a preset's grid and how it is shown: what a run reads."""
-    return {key: value for key, value in config.items() if key not in ("sweep", "report")}
-
-
-def run_folder(settings: Settings, name: str) -> Path:
-    """``<out>/<task>/<method>/<run id>``."""
-    return Path(settings.paths.out) / settings.task.name / settings.method["name"] / name
+def job_of(config: dict[str, Any], overrides: Sequence[str] = (), label: str = "") -> ComposedJob:
+    """The job of a composed, plain ``config``. Raises :class:`UserError`."""
+    settings, method = build_run(config)
+    return ComposedJob(config, settings, method, list(overrides), label)
 
 
 def job_variant(method: dict[str, Any]) -> str:

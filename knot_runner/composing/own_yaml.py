@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, check_launcher_class, is_hydras
 from knot_runner.composing.override_errors import message_text
+from knot_runner.config.plugins import found_from
 from knot_runner.util.errors import UserError
 
 #: Bytes of a file, and values in it once its aliases are written out.
@@ -62,6 +63,9 @@ class OwnYaml(FileConfigSource):
             config = OmegaConf.create(text)
         except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as problem:
             raise UserError(_said(path, problem)) from None
+        plugins = config.get("plugins") if OmegaConf.is_dict(config) else None
+        if OmegaConf.is_list(plugins):
+            config.plugins = [found_from(path.parent, one) if isinstance(one, str) else one for one in plugins]
         header = ConfigSource._get_header_dict(text[:512])
         return ConfigResult(provider=self.provider, path=f"{self.scheme()}://{self.path}", config=config, header=header)
 
@@ -178,14 +182,11 @@ class _Check:
     def _defaults(self, node: yaml.Node) -> None:
         if not isinstance(node, yaml.SequenceNode):
             self._refuse(node, "defaults: is not a list; '- group: name' entries are right")
-        for entry in node.value:
-            pairs = list(_pairs(entry)) if isinstance(entry, yaml.MappingNode) else [(entry, entry)]
-            for key, _ in pairs:
-                group, _, package = re.sub(r"^(override|optional)\s+", "", str(key.value)).strip().partition("@")
-                if is_hydras(group.lstrip("/")) and not group.lstrip("/").startswith(f"{LAUNCHER_GROUP}/"):
-                    self._hydras(key, group.lstrip("/"))
-                if is_hydras(package):
-                    self._hydras(key, package)
+        for key, group, package, _ in _entries(node):
+            if is_hydras(group.lstrip("/")) and not group.lstrip("/").startswith(f"{LAUNCHER_GROUP}/"):
+                self._hydras(key, group.lstrip("/"))
+            if is_hydras(package):
+                self._hydras(key, package)
 
     def _hydra_node(self, key: yaml.Node, node: yaml.Node) -> None:
         parts = list(_pairs(node)) if isinstance(node, yaml.MappingNode) else []
@@ -212,6 +213,15 @@ def _pairs(node: yaml.Node) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
     yield from node.value
 
 
+def _entries(defaults: yaml.SequenceNode) -> Iterator[tuple[yaml.Node, str, str, str]]:
+    """(Key, group, package, name) of every entry; one that is no mapping has its name in the group."""
+    for entry in defaults.value:
+        for key, value in _pairs(entry) if isinstance(entry, yaml.MappingNode) else [(entry, None)]:
+            words = re.sub(r"^(override|optional)\s+", "", str(key.value)).strip()
+            group, _, package = words.partition("@")
+            yield key, group.strip(), package, str(value.value) if value is not None else ""
+
+
 def in_a_loop(config_dir: str | None) -> str | None:
     """``FILE:LINE`` of a defaults list in ``config_dir`` that leads back to its own file; None where there is none."""
     folder = Path(config_dir or ".").resolve()
@@ -232,16 +242,12 @@ def _links(path: Path, group: str) -> Iterator[tuple[str, int]]:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (yaml.YAMLError, OSError, ValueError, RecursionError):
         return
-    entries = [v.value for k, v in _pairs(root) if k.value == "defaults"] if isinstance(root, yaml.MappingNode) else []
-    for entry in entries[0] if entries and isinstance(entries[0], list) else []:
-        mapping = isinstance(entry, yaml.MappingNode)
-        for key, value in _pairs(entry) if mapping else [(entry, entry)]:
-            own = re.sub(r"^(override|optional)\s+", "", str(key.value)).partition("@")[0].strip()
-            full = f"{own}/{value.value}" if mapping else own
-            yield (
-                (full.lstrip("/") if full.startswith("/") or not group else f"{group}/{full}"),
-                key.start_mark.line + 1,
-            )
+    for key, value in _pairs(root) if isinstance(root, yaml.MappingNode) else []:
+        if key.value == "defaults" and isinstance(value, yaml.SequenceNode):
+            for entry, own, _, name in _entries(value):
+                full = f"{own}/{name}" if name else own
+                relative = group and not full.startswith("/")
+                yield f"{group}/{full}" if relative else full.lstrip("/"), entry.start_mark.line + 1
 
 
 def _reached(start: str, links: dict[str, list[tuple[str, int]]]) -> set[str]:

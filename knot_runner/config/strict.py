@@ -14,6 +14,7 @@ import json
 import math
 import types
 import typing
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from knot_runner.util.errors import UserError, nearest
@@ -33,6 +34,19 @@ class AtMost:
     """The largest magnitude of one setting: ``rounds: Annotated[int, AtMost(10**6)]``."""
 
     most: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Holds:
+    """What one setting must be: ``rounds: Annotated[int, Holds(lambda value: value >= 1, "is not at least 1")]``; of
+    another value ``text`` is said, after it."""
+
+    test: Callable[[Any], bool]
+    text: str
+
+
+class OutOfRangeError(UserError):
+    """A value of the right type that is not as its :class:`Holds` says."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +93,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if origin is Annotated and isinstance(args[1], Between):
         return _within(args[0], value, args[1], where)
     if origin is Annotated:
-        return _scalar(args[0], value, where, next(each.most for each in args[1:] if isinstance(each, AtMost)))
+        return _ruled(args[0], args[1:], value, where)
     if origin in (typing.Union, types.UnionType):
         return _convert_union(args, value, where)
     if origin is Literal:
@@ -112,6 +126,8 @@ def _convert_union(options: tuple, value: Any, where: str) -> Any:
             continue
         try:
             return _convert(option, value, where)
+        except OutOfRangeError:  # the type was right
+            raise
         except UserError as problem:
             problems.append(problem)
     raise problems[-1]
@@ -135,6 +151,14 @@ def _scalar(hint: type, value: Any, where: str, most: float | None = None) -> An
     if hint is float:
         _bounded(value, MAX_NUMBER if most is None else most, where)
     return value
+
+
+def _ruled(hint: type, rules: tuple[AtMost | Holds, ...], value: Any, where: str) -> Any:
+    made = _scalar(hint, value, where, next((rule.most for rule in rules if isinstance(rule, AtMost)), None))
+    for rule in rules:
+        if isinstance(rule, Holds) and not rule.test(made):
+            raise OutOfRangeError(f"{where}: {made} {rule.text}")
+    return made
 
 
 def _within(hint: type, value: Any, bounds: Between, where: str) -> Any:
@@ -184,6 +208,11 @@ def digest(value: Any, length: int = 16) -> str:
     """Hash of plain data (JSON with sorted keys), ``length`` hex digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """A copy of ``values`` less ``keys``."""
+    return {key: value for key, value in values.items() if key not in keys}
 
 
 def _plain(value: Any) -> Any:

@@ -5,22 +5,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import multiprocessing
-import multiprocessing.connection
 import os
 import shutil
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.settings import Settings, TrackerSettings
+from knot_runner.composing.job import ComposedJob
+from knot_runner.config.settings import TrackerSettings
 from knot_runner.util.errors import UserError
+from knot_runner.util.memory import read_kilobytes
+from knot_runner.util.processes import begin_child, redirect_output, start_process
 
 #: (moment, *what was told); moments are of ``time.monotonic``, which all processes of a machine share
 ChildMessage = tuple[Any, ...]
@@ -82,13 +85,10 @@ def watch(
     """Have ``work(tell, an empty folder, *arguments)`` done in a process of its own until it is through, ``enough`` is
     known, or ``seconds`` have passed. ``space`` looks at the folder before it is deleted."""
     with tempfile.TemporaryDirectory(prefix="knot-runner-check-", ignore_cleanup_errors=True) as folder:
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_serve, args=(work, arguments, folder, theirs))
         seen = Seen(time.monotonic())
+        # spawned, so that all of its memory is its own
+        process, ours = start_process(multiprocessing.get_context("spawn"), _serve, work, arguments, folder)
         try:
-            process.start()
-            theirs.close()
             _look(seen, ours, process.pid, seconds, enough)
         finally:
             _end(process)
@@ -117,10 +117,8 @@ def _look(seen: Seen, ours: Connection, pid: int, seconds: float, enough: Callab
         seen.messages.append(message)
 
 
-def _end(process: multiprocessing.process.BaseProcess) -> None:
+def _end(process: BaseProcess) -> None:
     """End the work and every process it has started: all are in a group of their own."""
-    if process.pid is None:
-        return
     for end in (lambda: os.killpg(process.pid, signal.SIGKILL), process.kill):
         with contextlib.suppress(OSError):
             end()
@@ -130,24 +128,23 @@ def _end(process: multiprocessing.process.BaseProcess) -> None:
 # ------------------------------------------------------------------------------------------------- in that process
 
 
-def run_apart(step: str, settings: Settings, hp: Any, folder: Path, report: Callable[..., None], means: Any) -> Any:
-    """``run`` or ``inspect`` (the ``step``) of the pipeline of ``settings``, with ``folder`` for ``paths.out``."""
+def run_apart(step: str, job: ComposedJob, folder: Path, report: Callable[..., None], **services: Any) -> Any:
+    """``run`` or ``inspect`` (the ``step``) of the pipeline of ``job``, with ``folder`` for ``paths.out``."""
     from knot_runner.pipelines.context import RunContext, Services
     from knot_runner.pipelines.single_run import pipeline_function
 
-    paths = dataclasses.replace(settings.paths, out=str(folder))
-    own = dataclasses.replace(settings, paths=paths, tracker=TrackerSettings("none"))
-    context = RunContext(own, hp, folder / "run", "", "apart", report, lambda text: None, means or Services())
-    return pipeline_function(step, hp)(context)
+    paths = dataclasses.replace(job.settings.paths, out=str(folder))
+    own = dataclasses.replace(job.settings, paths=paths, tracker=TrackerSettings("none"))
+    means = Services(**services)
+    context = RunContext(own, job.method, folder / "run", "", "apart", report, lambda text: None, means)
+    return pipeline_function(step, job.method)(context)
 
 
-def _serve(work: Callable[..., None], arguments: tuple[Any, ...], folder: str, connection: Connection) -> None:
+def _serve(connection: Connection, work: Callable[..., None], arguments: tuple[Any, ...], folder: str) -> None:
     os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever watches decides
-    _leave_with_parent(folder)
+    begin_child(cleanup=functools.partial(_leave_nothing, folder))
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123 (it is no file of anybody's)
-        for stream in (1, 2):
-            os.dup2(nowhere.fileno(), stream)
+        redirect_output(nowhere)
 
     def tell(*what: Any) -> None:
         connection.send((time.monotonic(), *what))
@@ -162,17 +159,10 @@ def _serve(work: Callable[..., None], arguments: tuple[Any, ...], folder: str, c
         tell("ended", False, None, text[:MAX_MESSAGE])
 
 
-def _leave_with_parent(folder: str) -> None:
-    """End this process, and take its folder along, when its parent has died, however it died."""
-
-    def wait() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            multiprocessing.connection.wait([parent.sentinel])
-            shutil.rmtree(folder, ignore_errors=True)
-            os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=wait, daemon=True).start()
+def _leave_nothing(folder: str) -> None:
+    """End this process and all that it has started, whose ``folder`` nobody deletes any more."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)
 
 
 # ----------------------------------------------------------------------- what it uses, as Linux tells it in /proc
@@ -184,13 +174,8 @@ def sample(pid: int) -> Sample:
     family = [pid] if pid in stats else []
     for member in family:  # grows while it is gone through
         family += [child for child, (parent, _) in stats.items() if parent == member]
-    memory = sum(_field(PROC / str(one) / "smaps_rollup", "Pss:") or 0 for one in family)
+    memory = sum(read_kilobytes(PROC / str(one) / "smaps_rollup", "Pss:") or 0 for one in family)
     return Sample(time.monotonic(), memory, sum(stats[one][1] for one in family) / os.sysconf("SC_CLK_TCK"))
-
-
-def free_memory() -> int | None:
-    """Bytes that new processes may use; None where the system does not say."""
-    return _field(PROC / "meminfo", "MemAvailable:")
 
 
 def _stats() -> dict[int, tuple[int, int]]:
@@ -204,11 +189,3 @@ def _stats() -> dict[int, tuple[int, int]]:
         fields = text.rpartition(")")[2].split()  # names may hold blanks and brackets
         found[int(folder.name)] = (int(fields[1]), int(fields[11]) + int(fields[12]))
     return found
-
-
-def _field(path: Path, name: str) -> int | None:
-    try:
-        line = next(line for line in path.read_text(encoding="ascii").splitlines() if line.startswith(name))
-    except (OSError, StopIteration):
-        return None
-    return int(line.split()[1]) * 1024

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from knot_runner.composing.job import ComposedJob
-from knot_runner.config.settings import Settings
-from knot_runner.config.strict import digest
+from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.config.plugins import load_plugins
+from knot_runner.config.strict import digest, without
 from knot_runner.estimate.child import Tell, run_apart, watch
 from knot_runner.estimate.pieces import on_texts
 
@@ -38,8 +38,7 @@ class Foreseen:
 def preview_notes(jobs: list[ComposedJob], seconds: float) -> Foreseen:
     """What ``jobs`` would say, in at most about ``seconds``. Jobs that read and deal alike are looked at once."""
     groups = grouped(jobs)
-    first = [(group[0].settings, group[0].method) for group in groups]
-    seen = watch(inspect_job, (first,), seconds)
+    seen = watch(inspect_jobs, ([group[0].config for group in groups],), seconds)
     looks = [(notes, counts) for _, _, notes, counts in seen.told("look")]
     why = seen.broken or f"they were not read in {seconds:.0f} s"
     return dataclasses.replace(gathered(groups, looks), why=why, problem=seen.problem)
@@ -82,10 +81,9 @@ def _alike(job: ComposedJob) -> str:
     """Jobs of one such digest read the same data, deal them alike and say the same of them; temperature, loss and rate
     do not count."""
     config = job.config
-    method = {key: value for key, value in config["method"].items() if key not in ("name", "temperature", "loss")}
-    training = {key: value for key, value in (config.get("training") or {}).items() if key not in ("lr", "rounds")}
+    training = without(config.get("training") or {}, "lr", "rounds")
+    used = None if on_texts(job) else without(config["method"], "name", "temperature", "loss")
     seed = None if on_texts(job) else job.settings.seed
-    used = method if not on_texts(job) else None
     return digest(
         [config["task"], config.get("partition"), config["paths"]["data"], config.get("model"), training, seed, used]
     )
@@ -94,15 +92,13 @@ def _alike(job: ComposedJob) -> str:
 # ------------------------------------------------------------------------------------------------- in its own process
 
 
-def inspect_job(tell: Tell, folder: Path, jobs: list[tuple[Settings, Any]]) -> None:
-    """Tell what the runs of ``jobs`` would say."""
-    from knot_runner.config.plugins import load_plugins
+def inspect_jobs(tell: Tell, folder: Path, configs: list[dict[str, Any]]) -> None:
+    """Tell what the runs of ``configs`` would say."""
     from knot_runner.data.shared import SharedTasks
-    from knot_runner.pipelines.context import Services
 
     tasks = SharedTasks()
-    means = Services(images=tasks.images, texts=tasks.texts)
-    for settings, hp in jobs:
-        load_plugins(settings.plugins)
-        seen = run_apart("inspect", settings, hp, folder, lambda *_: None, means)
+    for config in configs:
+        job = job_of(config)
+        load_plugins(job.settings.plugins)
+        seen = run_apart("inspect", job, folder, lambda *_: None, images=tasks.images, texts=tasks.texts)
         tell("look", seen.notes, seen.counts.lines() if seen.counts else [])

@@ -9,7 +9,7 @@ from typing import Any
 
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.settings import FederatedSettings, TaskSettings
-from knot_runner.config.strict import digest
+from knot_runner.config.strict import digest, without
 from knot_runner.records import read_sealed
 
 #: Of ``hardware``, what decides how long a piece takes.
@@ -114,7 +114,7 @@ def load_of(job: ComposedJob) -> Load:
     if spec and spec["graph"] != "none":  # the distances between clients, and their clusters: runs of a seed share them
         kind = distances_kind(job.config)
         between = digest([kind, job.settings.seed])
-        clusters = digest([between, {key: value for key, value in spec.items() if key != "otdd"}])
+        clusters = digest([between, without(spec, "otdd")])
         name = f"{task} distances, {job.config['partition']['kind']}"
         pieces.append(Piece(DISTANCE_MATRICES, name, between, kind))
         pieces.append(Piece(CLUSTERING_KIND, "clustering", clusters, None))
@@ -138,7 +138,7 @@ def round_kind(config: dict[str, Any]) -> str:
 
     Runs that are clustered are of a kind of their own, whichever way clusters were found.
     """
-    training = {key: value for key, value in config["training"].items() if key not in NOT_OF_A_ROUND}
+    training = without(config["training"], *NOT_OF_A_ROUND)
     method = {key: config["method"].get(key) for key in OF_A_ROUND}
     clustering = config["method"].get("clustering") or {}
     clusters = "one" if clustering.get("graph") == "none" else clustering.get("clusters")
@@ -152,8 +152,7 @@ def distances_kind(config: dict[str, Any]) -> str:
 
 def whole_kind(config: dict[str, Any]) -> str:
     """Runs that are known as a whole only: all settings but the seed."""
-    method = {key: value for key, value in config["method"].items() if key != "name"}
-    return digest(["whole", *_ground(config), config.get("training"), method])
+    return digest(["whole", *_ground(config), config.get("training"), without(config["method"], "name")])
 
 
 def in_family(config: dict[str, Any], kind: str) -> str:

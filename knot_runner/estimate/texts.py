@@ -30,7 +30,6 @@ from knot_runner.estimate.pieces import EVALUATION, START_KIND, WORKERS, Cost, P
 from knot_runner.estimate.timed import THROUGH, KindTime, ProgressEvent, costs_of, stage_seconds
 from knot_runner.methods import knot  # noqa: F401  with its methods in the table
 from knot_runner.methods.contract import METHODS
-from knot_runner.pipelines.context import Services
 from knot_runner.pipelines.text_federation import load_vocabulary, make_federation, stage_lengths
 from knot_runner.util.errors import UserError
 
@@ -220,10 +219,10 @@ def short_run(job: ComposedJob, part: TextTask, rows: int, out: Path, until: flo
     twice = {name: dataclasses.replace(stage, epochs=2) for name, stage in stages.items()}
     settings = dataclasses.replace(job.settings, hardware=hardware, training=dataclasses.replace(training, **twice))
     bias = dataclasses.replace(job.method.bias, texts=min(job.method.bias.texts, rows))
-    means = Services(texts=lambda *_: part, executor=_Announcing)
+    short = dataclasses.replace(job, settings=settings, method=dataclasses.replace(job.method, bias=bias))
     with contextlib.suppress(_TimeIsUpError, UserError):  # few texts may be too few: it is no mistake of the user's
         watch("", 0, 1, "")
-        result = run_apart("run", settings, dataclasses.replace(job.method, bias=bias), out, watch, means)
+        result = run_apart("run", short, out, watch, texts=lambda *_: part, executor=_Announcing)
         watch("", 1, 1, THROUGH if result["status"] == "done" else "")
     shutil.rmtree(out / "run", ignore_errors=True)  # of each job anew; stages below ``out`` are shared
     return events

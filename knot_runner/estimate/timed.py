@@ -10,19 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from knot_runner.composing.job import ComposedJob
-from knot_runner.config.settings import FederatedSettings, Settings
+from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.config.plugins import load_plugins
+from knot_runner.config.settings.families import family_of
 from knot_runner.estimate.child import ChildMessage, Seen, Tell, run_apart, watch
 from knot_runner.estimate.pieces import DISTANCE_MATRICES, Cost
 from knot_runner.estimate.recorded import run_space
 from knot_runner.util.errors import UserError
 
-#: What a pipeline reports of its main stage; runs of other methods must come to their end to be known.
-STAGES = {
-    "dataset_distance": "distances",
-    "coreset": "epochs",
-    "coreset_knn": "coresets",
-}
 #: So many steps in so many seconds are enough, whatever time there is.
 ENOUGH_ROUNDS = (12, 4.0)
 #: Seconds between two reports of other stages.
@@ -46,7 +41,8 @@ def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost 
     ``quota``: seconds after which two steps are enough; ``most``: seconds after which it is given up. A user's mistake
     is raised as :class:`UserError`.
     """
-    main, settings, hp = _as_timed(job, stage)
+    main = "distances" if stage == DISTANCE_MATRICES else family_of(job.method).stage
+    in_rounds = main == "rounds"
 
     def enough(seen: Seen) -> bool:
         steps = seen.told("step", main)
@@ -54,35 +50,27 @@ def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost 
             return len(steps) >= 3
         return len(steps) > ENOUGH_ROUNDS[0] and time.monotonic() - steps[0][0] >= ENOUGH_ROUNDS[1]
 
-    seen = watch(_carry_out, (settings, hp, main), most, enough, lambda folder: run_space(folder / "run"))
+    seen = watch(_carry_out, (job.config, main), most, enough, lambda folder: run_space(folder / "run"))
     if seen.problem:
         raise UserError(seen.problem)
     if seen.broken:
         return seen.broken
-    in_rounds = main == "rounds"
-    every = (settings.training.evaluate_every, job.settings.training.evaluate_every) if in_rounds else (1, 1)
-    cost = cost_of(seen, main, *every)
+    every = job.settings.training.evaluate_every if in_rounds else 1
+    cost = cost_of(seen, main, min(every, MAX_BETWEEN_MEASURES), every)
     if cost is not None:
         return dataclasses.replace(cost, unit=cost.unit * _side_by_side(job)) if in_rounds else cost
     reached = f"its {main} were not reached" if main else "it was not through, and has no steps to go by"
     return f"{reached if seen.told('ready') else 'its process had not begun'} in {most:.0f} s"
 
 
-def _as_timed(job: ComposedJob, stage: str) -> tuple[str, Settings, Any]:
-    """(What its pipeline calls the stage, the settings it is timed with.)
-
-    A federated run measures in some of the rounds, and has its clients in one cluster, which needs no distance.
-    """
-    settings, hp = job.settings, job.method
-    if stage == DISTANCE_MATRICES:
-        return "distances", settings, hp
-    if not isinstance(hp, FederatedSettings):
-        return STAGES.get(hp.algorithm, ""), settings, hp
-    every = min(settings.training.evaluate_every, MAX_BETWEEN_MEASURES)
-    training = dataclasses.replace(settings.training, evaluate_every=every, stop_at_target=False)
-    if hp.clustering is not None:
-        hp = dataclasses.replace(hp, clustering=dataclasses.replace(hp.clustering, graph="none"))
-    return "rounds", dataclasses.replace(settings, training=training), hp
+def _with_measures_between(job: ComposedJob) -> ComposedJob:
+    """A federated job that measures in some of its rounds, with all clients in one cluster, which needs no distance."""
+    training, method = job.settings.training, job.method
+    every = min(training.evaluate_every, MAX_BETWEEN_MEASURES)
+    training = dataclasses.replace(training, evaluate_every=every, stop_at_target=False)
+    if method.clustering is not None:
+        method = dataclasses.replace(method, clustering=dataclasses.replace(method.clustering, graph="none"))
+    return dataclasses.replace(job, settings=dataclasses.replace(job.settings, training=training), method=method)
 
 
 def _side_by_side(job: ComposedJob) -> int:
@@ -170,10 +158,9 @@ def costs_of(now: dict[str, KindTime], before: dict[str, KindTime], rows: dict[s
 # ------------------------------------------------------------------------------------------------- in its own process
 
 
-def _carry_out(tell: Tell, folder: Path, settings: Settings, hp: Any, main: str) -> None:
-    """The run of ``settings``, whole, in ``folder``; every step of stage ``main`` is told."""
-    from knot_runner.config.plugins import load_plugins
-
+def _carry_out(tell: Tell, folder: Path, config: dict[str, Any], main: str) -> None:
+    """The run of ``config``, whole, in ``folder``; every step of stage ``main`` is told."""
+    job = job_of(config)
     last = 0.0
 
     def report(title: str, done: int, total: int, text: str) -> None:
@@ -183,7 +170,7 @@ def _carry_out(tell: Tell, folder: Path, settings: Settings, hp: Any, main: str)
             tell("step", title, done, total)
             last = now
 
-    load_plugins(settings.plugins)
+    load_plugins(job.settings.plugins)
     tell("ready")
-    run_apart("run", settings, hp, folder, report, None)
+    run_apart("run", _with_measures_between(job) if main == "rounds" else job, folder, report)
     tell("through")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from knot_runner.composing.job import ComposedJob
+from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.strict import digest
 from knot_runner.estimate.child import Seen, Tell, watch
 from knot_runner.estimate.pieces import (
@@ -151,7 +151,7 @@ def _ask_family(
         return
     known = {kind.removeprefix(prefix): cost for kind, cost in recorded.items() if kind.startswith(prefix)}
     most, until = min(left, _GRACE_SECONDS * left / rest), time.monotonic() + TEXTS_SHARE * left / rest
-    seen = watch(_plan_and_time, (jobs, set(known), until), most)
+    seen = watch(_plan_and_time, ([job.config for job in jobs], set(known), until), most)
     if seen.problem:
         made.stops(seen.problem)
     workers = jobs[0].settings.hardware.workers or os.cpu_count() or 1
@@ -185,7 +185,7 @@ def _costs(seen: Seen, workers: int) -> dict[str, Cost]:
     return found
 
 
-def _plan_and_time(tell: Tell, folder: Path, *arguments: Any) -> None:
+def _plan_and_time(tell: Tell, folder: Path, configs: list[dict[str, Any]], known: set[str], until: float) -> None:
     from knot_runner.estimate.texts import plan_and_time  # torch: only in that process
 
-    plan_and_time(tell, folder, *arguments)
+    plan_and_time(tell, folder, [job_of(config) for config in configs], known, until)

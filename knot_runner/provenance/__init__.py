@@ -16,19 +16,3 @@ from knot_runner.provenance.staleness import (
     set_aside,
     staleness_line,
 )
-
-__all__ = [
-    "DATA_CHANGE",
-    "CurrentData",
-    "Now",
-    "Opened",
-    "code_changes",
-    "code_version",
-    "data_changes",
-    "made_by",
-    "on_data",
-    "reasons",
-    "refusal",
-    "set_aside",
-    "staleness_line",
-]

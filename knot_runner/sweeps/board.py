@@ -16,10 +16,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from knot_runner.composing.job import ComposedJob
 from knot_runner.metrics import METRICS
 from knot_runner.records import read_result
 from knot_runner.report.text import duration
-from knot_runner.sweeps.plan import PlannedJob
 from knot_runner.sweeps.state import JobProgress, read_failure, read_progress
 
 #: Seconds between two looks, and rows of jobs at work that are shown at most.
@@ -29,7 +29,7 @@ REFRESH_SECONDS, MAX_ROWS = 1.0, 12
 class Board:
     """Watches the ``jobs`` of a sweep, from a thread of its own, while it is entered."""
 
-    def __init__(self, jobs: Sequence[PlannedJob], there: int, console: Console) -> None:
+    def __init__(self, jobs: Sequence[ComposedJob], there: int, console: Console) -> None:
         self._jobs, self._there, self._console = list(jobs), there, console
         self._began = time.monotonic()
         self._since = time.time()
@@ -69,31 +69,34 @@ class Board:
             if ended is not None:
                 del self._waiting[name]
                 self._at_work.pop(name, None)
-                self._say(f"{job.title}: {ended}")
+                self._tell(f"{job.title}: {ended}")
                 continue
-            progress = read_progress(job.path)
+            progress = read_progress(job.folder)
             if progress is None:
                 self._at_work.pop(name, None)
             elif name not in self._at_work and not self._live:
-                self._say(f"{job.title}: begins  ->  {job.folder}")
+                self._tell(f"{job.title}: begins  ->  {job.folder}")
             if progress is not None:
                 self._at_work[name] = progress
 
-    def _ended(self, job: PlannedJob) -> str | None:
-        result = read_result(job.path)
+    def _ended(self, job: ComposedJob) -> str | None:
+        result = read_result(job.folder)
         if result is not None:
             return ended_line(result)
-        failure = read_failure(job.path)
+        failure = read_failure(job.folder)
         if failure is not None and failure.at >= self._since:
             self._failed += 1
             known, self._causes = failure.cause in self._causes, self._causes | {failure.cause}
             return "failed likewise" if known else f"failed: {failure.cause}"  # one mistake of a grid is said once
         return None
 
-    def _say(self, text: str) -> None:
+    def _tell(self, text: str) -> None:
         done = len(self._jobs) - len(self._waiting)
-        line = f"[{self._there + done}/{self._there + len(self._jobs)}] {text}"
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.say(f"[{self._there + done}/{self._there + len(self._jobs)}] {text}")
+
+    def say(self, text: str) -> None:
+        """One line that stays above the live view."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def view(self) -> Group:
         """The live view: how far the sweep is, and each job at work."""

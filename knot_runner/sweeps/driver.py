@@ -3,57 +3,54 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import os
-import queue
-import signal
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings import Settings
 from knot_runner.data.shared import SharedTasks
 from knot_runner.engine.federated.shared import EnginePool
 from knot_runner.engine.hardware import choose_device
 from knot_runner.engine.shared_executor import ExecutorPool
 from knot_runner.pipelines.context import Services
-from knot_runner.sweeps.job import JobWork, attempt, job_work
+from knot_runner.sweeps.job import carry_out
 from knot_runner.sweeps.plan import Plan, read_plan
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import die_with_parent, ended_by_sigterm
+from knot_runner.util.messages import LOGGER, messages_to
+from knot_runner.util.processes import begin_child, ended_by_sigterm, redirect_output
 
 #: Jobs under way at once on a GPU, at most: each merges into the others' stacks, and holds its own state.
 MAX_TOGETHER = 256
 
 
-def drive(configs: list[dict[str, Any]], plan_path: str, together: int, env: dict[str, str], pipe: Connection) -> None:
+def drive(pipe: Connection, configs: list[dict[str, Any]], plan_path: str, env: dict[str, str], together: int) -> None:
     """The driver's life: all jobs of ``configs``, ``together`` at a time; every begin and end is told on ``pipe``."""
-    os.environ.clear()
-    os.environ.update(env)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides
-    die_with_parent()
+    begin_child(env)
     with ended_by_sigterm():
         plan = read_plan(Path(plan_path))
-        works = [_on_its_device(job_work(config), turn) for turn, config in enumerate(configs)]
+        jobs = [_on_its_device(job_of(config), turn) for turn, config in enumerate(configs)]
         with (plan.folder / "driver.txt").open("a", encoding="utf-8", errors="replace") as log:
-            for stream in (1, 2):
-                os.dup2(log.fileno(), stream)
+            redirect_output(log)
             faulthandler.enable(log)
-            _all(works, plan, together or window(works[0].settings), pipe)
+            with messages_to(functools.partial(print, flush=True)):
+                _all(jobs, plan, together or window(jobs[0].settings), pipe)
     sys.stdout.flush()
     os._exit(0)
 
 
-def _on_its_device(work: JobWork, turn: int) -> JobWork:
+def _on_its_device(job: ComposedJob, turn: int) -> ComposedJob:
     """Jobs take ``hardware.devices`` in turn; those of one device share its stacks."""
-    hardware = work.settings.hardware
+    hardware = job.settings.hardware
     if not hardware.devices:
-        return work
+        return job
     device = hardware.devices[turn % len(hardware.devices)]
-    return replace(work, settings=replace(work.settings, hardware=replace(hardware, device=device)))
+    return replace(job, settings=replace(job.settings, hardware=replace(hardware, device=device)))
 
 
 def window(settings: Settings) -> int:
@@ -66,26 +63,26 @@ def window(settings: Settings) -> int:
     return workers + 2 if device.type == "cpu" else MAX_TOGETHER
 
 
-def _all(works: list[JobWork], plan: Plan, together: int, pipe: Connection) -> None:
+def _all(jobs: list[ComposedJob], plan: Plan, together: int, pipe: Connection) -> None:
     """Threads take one job after another until none is left; daemons, so that nothing outlives the main thread."""
-    waiting: queue.SimpleQueue[JobWork] = queue.SimpleQueue()
-    for work in works:
-        waiting.put(work)
-    engines, executors, tasks = EnginePool(_say), ExecutorPool(), SharedTasks()
-    means = Services(
-        tasks.images, tasks.texts, engines.engine, executors.executor, beside=min(together, len(works)) - 1
-    )
-    tell = _teller(pipe)
+    waiting, lock = iter(jobs), threading.Lock()
+    engines, executors, tasks = EnginePool(LOGGER.info), ExecutorPool(), SharedTasks()
+    beside = min(together, len(jobs)) - 1
+    services = Services(tasks.images, tasks.texts, engines.engine, executors.executor, beside)
+
+    def announce(message: tuple[str, str, bool]) -> None:
+        with lock:
+            pipe.send(message)
 
     def worker() -> None:
         while True:
-            try:
-                work = waiting.get_nowait()
-            except queue.Empty:
+            with lock:
+                job = next(waiting, None)
+            if job is None:
                 return
-            _one(work, plan, means, tell)
+            carry_out(job, plan, announce, services)
 
-    threads = [threading.Thread(target=worker, daemon=True) for _ in range(min(together, len(works)))]
+    threads = [threading.Thread(target=worker, daemon=True) for _ in range(min(together, len(jobs)))]
     try:
         for thread in threads:
             thread.start()
@@ -94,23 +91,3 @@ def _all(works: list[JobWork], plan: Plan, together: int, pipe: Connection) -> N
     finally:
         engines.close()
         executors.close()
-
-
-def _one(work: JobWork, plan: Plan, means: Services, tell: Callable[[str, str, bool], None]) -> None:
-    resumed = (work.folder / "commit.json").exists()
-    tell(work.run_id, "begun", resumed)
-    tell(work.run_id, attempt(work, plan, means), resumed)
-
-
-def _teller(pipe: Connection) -> Callable[[str, str, bool], None]:
-    lock = threading.Lock()
-
-    def tell(name: str, state: str, resumed: bool) -> None:
-        with lock:
-            pipe.send((name, state, resumed))
-
-    return tell
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)

@@ -5,62 +5,60 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TextIO
 
-from knot_runner.composing.job import as_yaml, run_folder
-from knot_runner.config.settings import Settings, build_run, run_id
-from knot_runner.pipelines.context import RunContext, Services
+from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.pipelines.context import Note, Progress, RunContext, Services
 from knot_runner.pipelines.single_run import finished_result, run_locked
 from knot_runner.records import lock_of
 from knot_runner.sweeps.devices import leased
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
-from knot_runner.sweeps.state import EXIT, JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
+from knot_runner.sweeps.state import JOB_LOG, Kind, ProgressFile, SweepState, clear_failure, write_failure
 from knot_runner.util.errors import DiskFullError, UserError
 from knot_runner.util.files import FULL, BusyError, locked, write_atomic
-from knot_runner.util.processes import Ended, die_with_parent, ended_by_sigterm
+from knot_runner.util.processes import Ended, begin_child, ended_by_sigterm, redirect_output
+
+#: Is given a run id, what became of the run ("begun" at first), and whether it goes on from a commit.
+Announce = Callable[[tuple[str, str, bool]], None]
 
 
-@dataclass(frozen=True)
-class JobWork:
-    """One job, composed: settings, the method's own, where it lies, and its settings as they were (plain)."""
-
-    config: dict[str, Any]
-    settings: Settings
-    hp: Any
-    run_id: str
-    folder: Path
-
-
-def job_work(config: dict[str, Any]) -> JobWork:
-    """The job of a composed, plain ``config``. Raises :class:`UserError`."""
-    settings, hp = build_run(config)
-    name = run_id(config)
-    return JobWork(config, settings, hp, name, run_folder(settings, name))
-
-
-def in_own_process(config: dict[str, Any], plan_path: str, environment: dict[str, str]) -> None:
-    """The life of a job's process; exits with one of :data:`EXIT`, or 143 on SIGTERM."""
-    os.environ.clear()  # that of whoever started the server that this process was forked from
-    os.environ.update(environment)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides, and ends its jobs itself
-    die_with_parent()
+def in_own_process(
+    pipe: Connection, configs: list[dict[str, Any]], plan_path: str, environment: dict[str, str]
+) -> None:
+    """The life of the process of one job, whose begin and end are told on ``pipe``; exits with 143 on SIGTERM."""
+    begin_child(environment)
     with ended_by_sigterm():
-        plan, work = read_plan(Path(plan_path)), job_work(config)
-        with leased(work.settings) as device:
-            hardware = replace(work.settings.hardware, device=device)
-            state = attempt(replace(work, settings=replace(work.settings, hardware=hardware)), plan, own_process=True)
+        plan, job = read_plan(Path(plan_path)), job_of(*configs)
+        with leased(job.settings) as device:
+            hardware = replace(job.settings.hardware, device=device)
+            job = replace(job, settings=replace(job.settings, hardware=hardware))
+            carry_out(job, plan, pipe.send, own_process=True)
     sys.stdout.flush()
-    os._exit(EXIT[state])  # a library's thread that lingers must not hold up the sweep
+    os._exit(0)  # a library's thread that lingers must not hold up the sweep
 
 
-def attempt(work: JobWork, plan: Plan, means: Services | None = None, own_process: bool = False) -> SweepState:
+def carry_out(
+    job: ComposedJob, plan: Plan, announce: Announce, services: Services | None = None, own_process: bool = False
+) -> None:
+    """:func:`attempt` the job, and announce that it begins and how it ended."""
+    resumed = (job.folder / "commit.json").exists()
+    announce((job.run_id, "begun", resumed))
+    announce((job.run_id, attempt(job, plan, services, own_process), resumed))
+
+
+def run_context(job: ComposedJob, progress: Progress, note: Note, **more: Any) -> RunContext:
+    """What the run of ``job`` is given; ``more``: other fields of :class:`RunContext`."""
+    return RunContext(job.settings, job.method, job.folder, job.config_yaml, job.run_id, progress, note, **more)
+
+
+def attempt(job: ComposedJob, plan: Plan, services: Services | None = None, own_process: bool = False) -> SweepState:
     """Carry out the job under its lock, or find that it need not be.
 
     What goes wrong is in ``failed.json`` and, with its traceback, in ``log.txt`` of its own folder; only what ends the
@@ -69,22 +67,21 @@ def attempt(work: JobWork, plan: Plan, means: Services | None = None, own_proces
     if plan.stopped:
         return "skipped"
     try:
-        with locked(lock_of(work.settings.paths.out, work.run_id), wait=plan.patient):
-            state = _finished(work) or _carried_out(work, plan, means, own_process)
+        with locked(lock_of(job.settings.paths.out, job.run_id), wait=plan.patient):
+            state = _finished(job) or _carried_out(job, plan, services, own_process)
     except BusyError:
         return "busy"
     except (OSError, UserError) as problem:  # its folder cannot be written: on record if that at least can be
-        state = _unwritten(work.folder, problem)
+        state = _unwritten(job.folder, problem)
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
     return state
 
 
-def _finished(work: JobWork) -> SweepState | None:
+def _finished(job: ComposedJob) -> SweepState | None:
     """What another command made of the job since this sweep began. Raises :class:`UserError` where that was from other
     data."""
-    context = RunContext(work.settings, work.hp, work.folder, "", work.run_id, lambda *_: None, lambda _: None)
-    result = finished_result(context)
+    result = finished_result(run_context(job, lambda *_: None, lambda _: None))
     return result["status"] if result else None
 
 
@@ -98,32 +95,32 @@ def _fault(problem: OSError | UserError) -> Kind:
     return "disk" if isinstance(problem, DiskFullError) or getattr(problem, "errno", None) in FULL else "user"
 
 
-def _carried_out(work: JobWork, plan: Plan, means: Services | None, own_process: bool) -> SweepState:
-    with _log(work.folder, own_process) as log, ProgressFile(work.folder) as progress:
-        return _logged(work, plan, means or Services(), log, progress)
+def _carried_out(job: ComposedJob, plan: Plan, services: Services | None, own_process: bool) -> SweepState:
+    with _log(job.folder, own_process) as log, ProgressFile(job.folder) as progress:
+        return _logged(job, plan, services or Services(), log, progress)
 
 
-def _logged(work: JobWork, plan: Plan, means: Services, log: TextIO, progress: ProgressFile) -> SweepState:
+def _logged(job: ComposedJob, plan: Plan, services: Services, log: TextIO, progress: ProgressFile) -> SweepState:
     def say(text: str) -> None:
         with contextlib.suppress(OSError):  # a full disk: the run itself will say so when it commits
             print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
 
-    text = as_yaml(work.config)
-    write_atomic(work.folder / "config.yaml", text)  # whatever becomes of the job, it is known which one it was
-    context = RunContext(work.settings, work.hp, work.folder, text, work.run_id, progress.watch, say, means, plan.code)
-    say(f"begin {work.run_id} on {work.settings.hardware.device}, process {os.getpid()}")
+    context = run_context(job, progress.watch, say, services=services, code=plan.code)
+    # whatever becomes of the job, it is known which one it was
+    write_atomic(job.folder / "config.yaml", context.config_yaml)
+    say(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")
     try:
         state: SweepState = run_locked(context)["status"]
     except UserError as problem:
-        return _failed(work.folder, _fault(problem), str(problem), log)
+        return _failed(job.folder, _fault(problem), str(problem), log)
     except SystemExit as stop:
-        return _failed(work.folder, "exit", f"SystemExit({stop.code!r}) was raised in the job", log)
+        return _failed(job.folder, "exit", f"SystemExit({stop.code!r}) was raised in the job", log)
     except Ended:  # the driver's end, which is no failure of this job
         return "skipped"
     except Exception as problem:  # a bug or a broken machine: on record, and the sweep goes on
         kind: Kind = "memory" if isinstance(problem, MemoryError) or _out_of_memory(problem) else "error"
-        return _failed(work.folder, kind, f"{type(problem).__name__}: {problem}", log)
-    clear_failure(work.folder)
+        return _failed(job.folder, kind, f"{type(problem).__name__}: {problem}", log)
+    clear_failure(job.folder)
     say(state)
     return state
 
@@ -147,7 +144,6 @@ def _log(folder: Path, own_process: bool) -> Iterator[TextIO]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / JOB_LOG).open("a", encoding="utf-8", errors="replace") as log:
         if own_process:
-            for stream in (1, 2):
-                os.dup2(log.fileno(), stream)
+            redirect_output(log)
             faulthandler.enable(log)
         yield log

@@ -19,8 +19,9 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from knot_runner.composing.job import ComposedJob
 from knot_runner.sweeps.fused import Fused
-from knot_runner.sweeps.plan import PATIENT, Plan, PlannedJob, write_outcomes
+from knot_runner.sweeps.plan import PATIENT, Plan, write_outcomes
 from knot_runner.sweeps.task import Outcome, run_task
 
 #: Hydra takes plug-ins of this package alone, which only an installed distribution could add to.
@@ -37,8 +38,8 @@ class PlannedConfigs:
         return config
 
 
-def launch(plan: Plan, hydra: DictConfig) -> list[Outcome]:
-    """The outcome of every job of the plan, written beside it, too. Jobs that another process is at come last.
+def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[Outcome]:
+    """The outcome of each of the plan's ``jobs``, written beside it, too. Jobs that another process is at come last.
 
     Raises whatever the launcher does.
     """
@@ -46,12 +47,12 @@ def launch(plan: Plan, hydra: DictConfig) -> list[Outcome]:
     size = hydra.sweeper.max_batch_size
     if size is None and type(launcher).__module__.endswith("submitit_launcher"):
         size = os.cpu_count()  # its local executor starts all jobs at once
-    outcomes = _launch(launcher, plan.jobs, 0, size)
+    outcomes = _launch(launcher, jobs, 0, size)
     busy = {outcome["run_id"] for outcome in outcomes if outcome["state"] == "busy"}
     if busy:
         plan.mark(PATIENT)
         outcomes = [outcome for outcome in outcomes if outcome["run_id"] not in busy]
-        outcomes += _launch(launcher, [job for job in plan.jobs if job.run_id in busy], len(plan.jobs), size)
+        outcomes += _launch(launcher, [job for job in jobs if job.run_id in busy], len(jobs), size)
     write_outcomes(plan, outcomes)
     return outcomes
 
@@ -72,7 +73,7 @@ def _launcher(plan: Plan, hydra: DictConfig) -> Launcher:
     return Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=master)
 
 
-def _launch(launcher: Launcher, jobs: Sequence[PlannedJob], first: int, size: int | None) -> list[Outcome]:
+def _launch(launcher: Launcher, jobs: Sequence[ComposedJob], first: int, size: int | None) -> list[Outcome]:
     size, found = size or len(jobs), []
     for at in range(0, len(jobs), size):
         batch = [[job.run_id] for job in jobs[at : at + size]]

@@ -4,9 +4,10 @@ each job's composed config lies, so that nothing is composed twice."""
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +23,10 @@ PAIRS_KEY = "\0pairs"
 
 
 @dataclass(frozen=True)
-class PlannedJob:
-    """One job to launch: its overrides, and its name for a person."""
-
-    overrides: list[str]
-    run_id: str
-    folder: str
-    title: str
-
-    @property
-    def path(self) -> Path:
-        """The run's folder."""
-        return Path(self.folder)
-
-
-@dataclass(frozen=True)
 class Plan:
-    """The jobs to launch. ``code``: with it, stages made by other code are made anew (``--stale=rerun``)."""
+    """How jobs are carried out. ``code``: with it, stages made by other code are made anew (``--stale=rerun``)."""
 
     folder: Path
-    jobs: list[PlannedJob]
     fail_fast: bool
     code: str | None
 
@@ -59,7 +44,7 @@ class Plan:
         path = self.folder / "jobs" / f"{run_id}.json"
         found = read_json(path)
         if not isinstance(found, dict):
-            raise UserError(f"{path}: is not there or damaged; the same knot-runner command again makes a new one")
+            raise _damaged(path)
         return _from_json(found)
 
     @property
@@ -77,10 +62,10 @@ class Plan:
         (self.folder / name).touch()
 
 
-def new_plan(out: Path, jobs: list[PlannedJob], fail_fast: bool, code: str | None) -> Plan:
+def new_plan(out: Path, fail_fast: bool, code: str | None) -> Plan:
     """A plan of a folder of its own; not written yet."""
-    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{digest([time.time_ns(), [job.run_id for job in jobs]], 6)}"
-    return Plan(out / ".sweeps" / name, jobs, fail_fast, code)
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{digest([time.time_ns(), os.getpid()], 6)}"
+    return Plan(out / ".sweeps" / name, fail_fast, code)
 
 
 def write_plan(plan: Plan, configs: Mapping[str, dict[str, Any]]) -> None:
@@ -88,7 +73,7 @@ def write_plan(plan: Plan, configs: Mapping[str, dict[str, Any]]) -> None:
 
     Raises :class:`UserError` where it cannot be written.
     """
-    write_json(plan.path, {**asdict(plan), "folder": str(plan.folder)})
+    write_json(plan.path, {"fail_fast": plan.fail_fast, "code": plan.code})
     (plan.folder / "jobs").mkdir(exist_ok=True)
     for name, config in configs.items():  # not synced: they are for this sweep alone, which no power loss outlives
         write_atomic(plan.folder / "jobs" / f"{name}.json", json.dumps(_to_json(config)), durable=False)
@@ -109,12 +94,13 @@ def read_plan(path: Path) -> Plan:
     """The plan in ``path``. Raises :class:`UserError` naming it when it is not there or damaged."""
     found: Any = read_json(path)
     try:
-        jobs = [PlannedJob(**job) for job in found["jobs"]]
-        return Plan(Path(found["folder"]), jobs, found["fail_fast"], found["code"])
+        return Plan(path.parent, found["fail_fast"], found["code"])
     except (TypeError, KeyError):
-        raise UserError(
-            f"{path}: is not there or damaged; the same knot-runner command again makes a new one"
-        ) from None
+        raise _damaged(path) from None
+
+
+def _damaged(path: Path) -> UserError:
+    return UserError(f"{path}: is not there or damaged; the same knot-runner command again makes a new one")
 
 
 def _to_json(value: Any) -> Any:

@@ -11,10 +11,11 @@ import json
 import os
 import socket
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from knot_runner.config.strict import build
 from knot_runner.records import read_result
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, write_atomic, write_json
@@ -25,13 +26,9 @@ from knot_runner.util.processes import on_sigterm
 Kind = Literal["user", "disk", "error", "memory", "killed", "exit"]
 #: What became of an attempt; busy: another process is at the same run; skipped: the sweep had ended.
 SweepState = Literal["done", "diverged", "failed", "busy", "skipped"]
-#: Exit codes of a job's process; the launcher's side records any other one as a failure.
-EXIT: dict[SweepState, int] = {"done": 0, "diverged": 0, "failed": 70, "busy": 75, "skipped": 76}
 PROGRESS, FAILED, JOB_LOG = "progress.json", "failed.json", "log.txt"
 #: Seconds between two progress files of one run, and after how many one is no longer believed.
 HEARTBEAT_SECONDS, FRESH_SECONDS = 1.0, 60.0
-#: Types of the files' fields, as annotated -> as JSON has them.
-TYPES: dict[Any, Any] = {"str": str, "Kind": str, "int": int, "float": (int, float)}
 
 
 @dataclass(frozen=True)
@@ -121,8 +118,7 @@ class ProgressFile:
 
 
 def _read(kind: type[Any], path: Path) -> Any | None:
-    found = read_json(path)
-    right = {spec.name: TYPES[spec.type] for spec in fields(kind)}
-    if not isinstance(found, dict) or found.keys() != right.keys():
-        return None  # damaged, or another version's
-    return kind(**found) if all(isinstance(found[name], right[name]) for name in right) else None
+    try:
+        return build(kind, read_json(path), path.name)
+    except UserError:  # not there, damaged, or another version's
+        return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from knot_runner.composing.job import ComposedJob
 from knot_runner.records import read_result
-from knot_runner.sweeps.plan import PlannedJob
 from knot_runner.sweeps.state import read_failure, status
 from knot_runner.sweeps.task import Outcome
 
@@ -14,7 +14,7 @@ EXIT_FAILED, EXIT_USER_ERROR = 1, 2
 
 
 def sweep_summary(
-    jobs: Sequence[PlannedJob], found_done: int, outcomes: Sequence[Outcome], alike: int = 0
+    jobs: Sequence[ComposedJob], found_done: int, outcomes: Sequence[Outcome], alike: int = 0
 ) -> tuple[list[str], int]:
     """(lines, exit code). ``jobs``: those that were launched; ``found_done``: how many were done before; ``alike``:
     how many more the grid has, whose runs are others' (a rate control at T=1 is the T=1 run itself).
@@ -23,7 +23,7 @@ def sweep_summary(
     """
     resumed = {one["run_id"] for one in outcomes if one["resumed"]}
     skipped = {one["run_id"] for one in outcomes if one["state"] == "skipped"}
-    states = {job.run_id: status(job.path) for job in jobs}
+    states = {job.run_id: status(job.folder) for job in jobs}
     done = [job for job in jobs if states[job.run_id] == "done"]
     diverged = [job for job in jobs if states[job.run_id] == "diverged"]
     left = [job for job in jobs if states[job.run_id] is None]
@@ -39,19 +39,19 @@ def sweep_summary(
     lines = [", ".join(parts) + (f" ({', '.join(told)})" if told else ""), *_grouped(causes)]
     if not failed and not diverged:
         return lines, 0
-    own = [failure for job in failed if (failure := read_failure(job.path)) and failure.kind == "user"]
+    own = [failure for job in failed if (failure := read_failure(job.folder)) and failure.kind == "user"]
     return lines, EXIT_USER_ERROR if failed and len(own) == len(failed) and not diverged else EXIT_FAILED
 
 
-def _divergence(job: PlannedJob) -> str:
+def _divergence(job: ComposedJob) -> str:
     """Where and with which client, as the run noted last."""
-    notes = (read_result(job.path) or {}).get("notes") or ["diverged"]
+    notes = (read_result(job.folder) or {}).get("notes") or ["diverged"]
     return notes[-1]
 
 
-def _cause(job: PlannedJob) -> str:
-    failure = read_failure(job.path)
-    if failure is None and not job.path.is_dir():
+def _cause(job: ComposedJob) -> str:
+    failure = read_failure(job.folder)
+    if failure is None and not job.folder.is_dir():
         return f"{job.folder}: this folder could not be made"
     if failure is None:
         return "ended without a result or a word; the same command goes on"

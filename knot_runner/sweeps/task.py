@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import multiprocessing.context
 import os
 import signal
 import time
 from collections.abc import Callable
-from multiprocessing.process import BaseProcess
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
-from knot_runner.composing.job import run_folder
-from knot_runner.config.settings import Settings, build_run, run_id
-from knot_runner.config.settings.families import family_of_algorithm
+from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.config.settings.families import family_of
 from knot_runner.sweeps.plan import STOP, Plan, read_plan
-from knot_runner.sweeps.state import EXIT, Kind, clear_failure, status, write_failure
+from knot_runner.sweeps.state import Kind, clear_failure, read_failure, status, write_failure
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import on_sigterm, prepared
+from knot_runner.util.processes import ended_along, prepared, start_process
 
-#: Seconds a job has to end by itself when its sweep is interrupted; its last commit is whole in any case.
-GRACE = 5.0
 #: What launchers return of a job: its run id, what became of it, whether it went on from a commit, seconds.
 Outcome = dict[str, Any]
 
@@ -33,34 +28,30 @@ def run_task(config: Any, plan_path: str) -> Outcome:
     However that process ends (an exception, ``SystemExit``, a signal, out of memory), it takes no other job with it.
     """
     plan = read_plan(Path(plan_path))
-    return run_in_process(plan.config(config.run_id), plan)
+    return run_in_process(job_of(plan.config(config.run_id)), plan)
 
 
-def run_in_process(config: dict[str, Any], plan: Plan) -> Outcome:
-    """:func:`run_task` of a composed, plain config."""
-    settings, _ = build_run(config)
-    name = run_id(config)
-    folder, began = run_folder(settings, name), time.monotonic()
-    resumed = (folder / "commit.json").exists()
+def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
+    """:func:`run_task` of a composed job."""
+    began, resumed = time.monotonic(), False
     if plan.stopped:
-        return outcome(name, "skipped", False, began)
+        return outcome(job.run_id, "skipped", False, began)
     try:
-        code = _ended(start_job(in_job, (config, str(plan.path), dict(os.environ)), settings))
-        state = _STATES.get(code) or _died(folder, code)
+        process = JobsProcess(in_job, [job], plan)
+        ended = process.outcomes()
+        if job.run_id in ended:
+            return ended[job.run_id]
+        state, resumed = _died(job.folder, process.code), job.run_id in process.resumed
     except OSError as problem:  # no process can be had
-        state = _failed(folder, "error", f"its process could not be started: {problem}")
+        state = _failed(job.folder, "error", f"its process could not be started: {problem}")
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
-    return outcome(name, state, resumed, began)
+    return outcome(job.run_id, state, resumed, began)
 
 
 def outcome(run_id: str, state: str, resumed: bool, began: float) -> Outcome:
     """As plain data, since launchers send it between processes. ``began``: ``time.monotonic()`` then."""
     return {"run_id": run_id, "state": state, "resumed": resumed, "seconds": time.monotonic() - began}
-
-
-#: Exit code of a job's process -> what became of the job; of a run that ended, its result says more.
-_STATES = {code: state for state, code in EXIT.items() if code}
 
 
 def _died(folder: Path, code: int) -> str:
@@ -93,17 +84,9 @@ def cause_of(code: int) -> tuple[Kind, str]:
 # ------------------------------------------------------------------------------------------------- the process itself
 
 
-def server(settings: Settings) -> multiprocessing.context.BaseContext:
-    """Where jobs' processes are forked from; it has imported what the first job (of ``settings``) needs."""
-    family = family_of_algorithm(settings.method["algorithm"])
-    return prepared(["knot_runner.sweeps.job", *family.preload])
-
-
-def start_job(target: Callable[..., None], arguments: tuple[Any, ...], settings: Settings) -> BaseProcess:
-    """A process of the server's, begun."""
-    process = server(settings).Process(target=target, args=arguments)
-    process.start()
-    return process
+def server(job: ComposedJob) -> BaseContext:
+    """Where jobs' processes are forked from; it has imported what the first ``job`` needs."""
+    return prepared(["knot_runner.sweeps.job", *family_of(job.method).preload])
 
 
 def in_job(*arguments: Any) -> None:
@@ -113,23 +96,56 @@ def in_job(*arguments: Any) -> None:
     in_own_process(*arguments)
 
 
-def _ended(process: BaseProcess) -> int:
-    """Its exit code; an interrupted sweep takes its job along."""
-    try:
-        with on_sigterm(functools.partial(end, process)):
-            process.join()
-    except BaseException:
-        end(process)
-        raise
-    code = process.exitcode
-    process.close()
-    return code if code is not None else 1
+class JobsProcess:
+    """A process that carries out ``jobs``, seen from the launcher: it reports the begin and the end of each.
 
+    ``under_way``, ``ended``, ``resumed``: what was heard of so far, by run id. ``code``: its exit code in the end.
+    Raises OSError where no process can be had.
+    """
 
-def end(process: BaseProcess) -> None:
-    """Ask it to end, and see to it."""
-    process.terminate()
-    process.join(GRACE)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
+    def __init__(self, target: Callable[..., None], jobs: list[ComposedJob], plan: Plan, *arguments: Any) -> None:
+        self._plan, self._folders = plan, {job.run_id: job.folder for job in jobs}
+        self._started = time.time()
+        self._process, self._pipe = start_process(
+            server(jobs[0]), target, [job.config for job in jobs], str(plan.path), dict(os.environ), *arguments
+        )
+        self._began = dict.fromkeys(self._folders, time.monotonic())
+        self.under_way: set[str] = set()
+        self.resumed: set[str] = set()
+        self.ended: dict[str, Outcome] = {}
+        self.code = 0
+
+    def outcomes(self) -> dict[str, Outcome]:
+        """Those of all jobs that ended, once the process has; an interrupted sweep takes it along."""
+        with ended_along(self._process):
+            self._listen()
+            self._process.join()
+        self.code = self._process.exitcode or 0
+        self._process.close()
+        if self.code:
+            self._hear_of_failures()
+        return self.ended
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                name, state, resumed = self._pipe.recv()
+            except (EOFError, OSError):
+                return
+            if state == "begun":
+                self.under_way.add(name)
+                self.resumed |= {name} if resumed else set()
+                self._began[name] = time.monotonic()
+            else:
+                self.under_way.discard(name)
+                self.ended[name] = outcome(name, state, resumed, self._began[name])
+
+    def _hear_of_failures(self) -> None:
+        """Jobs whose failure is on record, but whose word was lost with the process, have ended."""
+        for name in sorted(self.under_way):
+            failure = read_failure(self._folders[name])
+            if failure is not None and failure.at >= self._started:
+                self.under_way.discard(name)
+                self.ended[name] = outcome(name, "failed", name in self.resumed, self._began[name])
+                if self._plan.fail_fast:
+                    self._plan.mark(STOP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
 
@@ -18,7 +19,22 @@ def machine_memory() -> float:
 
     All of it and not what is free just now: the same command is refused or runs whatever else is at work.
     """
-    return min([_total(MEMINFO), *(_limit(path) for path in LIMITS)])
+    total = read_kilobytes(MEMINFO, "MemTotal:")
+    return min([math.inf if total is None else total, *(_limit(path) for path in LIMITS)])
+
+
+def free_memory() -> int | None:
+    """Bytes that new processes may use; None where the system does not say."""
+    return read_kilobytes(MEMINFO, "MemAvailable:")
+
+
+def read_kilobytes(path: Path, name: str) -> int | None:
+    """The bytes that line ``name`` of a file of ``/proc`` says; None where there is none."""
+    with contextlib.suppress(OSError):
+        for line in path.read_text(encoding="ascii").splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) * 1024
+    return None
 
 
 def require_memory(needed: float, key: str, what: str) -> None:
@@ -39,14 +55,6 @@ def size_text(size: float) -> str:
     while size >= 1000 and unit < len(UNITS) - 1:
         size, unit = size / 1000, unit + 1
     return f"{size:.0f} {UNITS[unit]}" if unit == 0 else f"{size:,.1f} {UNITS[unit]}"
-
-
-def _total(meminfo: Path) -> float:
-    try:
-        lines = meminfo.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return math.inf
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:")), math.inf)
 
 
 def _limit(path: Path) -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 import multiprocessing
 import multiprocessing.connection
-import multiprocessing.context
 import os
 import signal
 import sys
@@ -15,7 +15,10 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver, reduction
-from typing import Any
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import IO, Any
 
 from knot_runner.util.streams import is_open
 
@@ -23,9 +26,31 @@ from knot_runner.util.streams import is_open
 ALIGNED = 64
 
 
-def die_with_parent() -> None:
-    """End this process when its parent has died, however it died: a killed run leaves no worker behind."""
-    threading.Thread(target=_wait, daemon=True).start()
+def begin_child(environment: dict[str, str] | None = None, cleanup: Callable[[], object] = lambda: None) -> None:
+    """For the first line of a new process: Ctrl-C is left to its parent, and it dies with that, however it died, after
+    ``cleanup``: a killed run leaves no process behind.
+
+    ``environment``: the parent's, in place of that of whoever started the server that this process was forked from.
+    """
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            multiprocessing.connection.wait([parent.sentinel])
+            cleanup()
+            os._exit(1)
+
+    if environment is not None:
+        os.environ.clear()
+        os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def redirect_output(file: IO[Any]) -> None:
+    """Standard output and error of this process go to ``file`` from now on, also what native code prints."""
+    for stream in (1, 2):
+        os.dup2(file.fileno(), stream)
 
 
 class Ended(RuntimeError):
@@ -37,8 +62,8 @@ class Ended(RuntimeError):
 
 #: Exit code of a process that SIGTERM ended.
 TERMINATED = 143
-#: Seconds that the actions may take; a job that a sweep ends has GRACE (sweep/task.py) of them.
-_GRACE_SECONDS = 10.0
+#: Seconds that the actions may take, and that a process has to end by itself; its last commit is whole in any case.
+_ACTION_SECONDS, GRACE_SECONDS = 10.0, 5.0
 #: Called on SIGTERM, the newest first.
 _sigterm_actions: list[Callable[[], object]] = []
 
@@ -77,7 +102,8 @@ def ended_by_sigterm() -> Iterator[None]:
 
 def _leave(number: int, frame: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    late = threading.Timer(_GRACE_SECONDS, os._exit, (TERMINATED,))  # an action may wait for what the main thread holds
+    # an action may wait for what the main thread holds
+    late = threading.Timer(_ACTION_SECONDS, os._exit, (TERMINATED,))
     late.daemon = True
     late.start()
     for action in reversed(list(_sigterm_actions)):
@@ -86,14 +112,41 @@ def _leave(number: int, frame: object) -> None:
     os._exit(TERMINATED)
 
 
-def _wait() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
+def end_process(process: BaseProcess) -> None:
+    """Ask ``process`` to end, and see to it."""
+    process.terminate()
+    process.join(GRACE_SECONDS)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
 
 
-def prepared(preloaded: list[str]) -> multiprocessing.context.BaseContext:
+@contextlib.contextmanager
+def ended_along(process: BaseProcess) -> Iterator[None]:
+    """Inside the block, ``process`` is ended with whatever ends the block: an exception, Ctrl-C, SIGTERM."""
+    try:
+        with on_sigterm(functools.partial(end_process, process)):
+            yield
+    except BaseException:
+        end_process(process)
+        raise
+
+
+def start_process(
+    context: BaseContext, target: Callable[..., None], *arguments: Any, daemon: bool = False
+) -> tuple[BaseProcess, Connection]:
+    """A process that calls ``target(its end of a pipe, *arguments)``, begun, and our end, which ends with it.
+
+    Raises OSError when the system has no room for it.
+    """
+    pipe, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs, *arguments), daemon=daemon)
+    process.start()
+    theirs.close()
+    return process, pipe
+
+
+def prepared(preloaded: list[str]) -> BaseContext:
     """A multiprocessing context: the fork server, which imports ``preloaded`` (of the first call alone) and forks
     each process from its single thread, so that none imports torch for seconds; "spawn" where there is no server."""
     known = multiprocessing.get_all_start_methods()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 import traceback
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import Memory, Surroundings, aligned, die_with_parent, prepared
+from knot_runner.util.processes import Memory, Surroundings, aligned, begin_child, prepared, start_process
 
 #: Sends a message (progress) to the parent before the reply.
 Send = Callable[[Any], None]
@@ -52,11 +51,7 @@ class WorkerProcess:
             if self._stopped:
                 raise WorkerDied
             context = prepared(self._preloaded)
-            self.pipe, theirs = context.Pipe()
-            process = context.Process(target=_begin, args=(Surroundings(), theirs, *self._arguments), daemon=True)
-            process.start()
-            theirs.close()  # so that the worker's death ends our end
-            self._process = process
+            self._process, self.pipe = start_process(context, _begin, Surroundings(), *self._arguments, daemon=True)
 
     def send(self, request: Any) -> None:
         """Send a request. Raises what :meth:`start` and pickling raise, and WorkerDied."""
@@ -95,7 +90,7 @@ class WorkerProcess:
                 self._process.kill()
 
 
-def _begin(surroundings: Surroundings, pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) -> None:
+def _begin(pipe: Connection, surroundings: Surroundings, prepare: Callable[..., Handler], *arguments: Any) -> None:
     """The life of a worker process."""
     surroundings.adopt()
     serve(pipe, prepare, *arguments)
@@ -106,8 +101,7 @@ def serve(pipe: Connection, prepare: Callable[..., Handler], *arguments: Any) ->
 
     If ``prepare`` fails, its error answers every request, unread: without plug-ins a request may not even unpickle.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends its workers itself
-    die_with_parent()
+    begin_child()
     error, handler = _result(prepare, pipe.send, *arguments)
     with contextlib.suppress(EOFError):
         while error is not None:

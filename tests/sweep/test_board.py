@@ -9,24 +9,24 @@ from rich.console import Console
 
 from knot_runner.records import write_result
 from knot_runner.sweeps import board
-from knot_runner.sweeps.plan import PlannedJob
 from knot_runner.sweeps.state import JobProgress, write_failure
 from knot_runner.sweeps.summary import sweep_summary
+from tests.sweep.planned import pretended
 
 
 def jobs(folder, count=3):
-    return [PlannedJob([f"seed={i}"], str(i), str(folder / str(i)), f"femnist fedavg seed {i}") for i in range(count)]
+    return pretended(folder, count, "femnist fedavg seed {}")
 
 
 def at_work(job, done, text):
-    job.path.mkdir(exist_ok=True)
+    job.folder.mkdir(exist_ok=True)
     progress = JobProgress("rounds", done, 10, text, time.time(), "host", 1)
-    (job.path / "progress.json").write_text(json.dumps(asdict(progress)))
+    (job.folder / "progress.json").write_text(json.dumps(asdict(progress)))
 
 
 def finish(job, status="done"):
-    job.path.mkdir(exist_ok=True)
-    write_result(job.path, {"status": status, "metrics": {"accuracy": {"ALL": 0.5}}, "seconds": {"total": 75}})
+    job.folder.mkdir(exist_ok=True)
+    write_result(job.folder, {"status": status, "metrics": {"accuracy": {"ALL": 0.5}}, "seconds": {"total": 75}})
 
 
 def test_lines_when_piped(tmp_path, monkeypatch):
@@ -38,8 +38,8 @@ def test_lines_when_piped(tmp_path, monkeypatch):
         finish(all_jobs[0])
         finish(all_jobs[1], "diverged")
         shown._look()
-        all_jobs[2].path.mkdir()
-        write_failure(all_jobs[2].path, "killed", "ended by [bold]SIGKILL")
+        all_jobs[2].folder.mkdir()
+        write_failure(all_jobs[2].folder, "killed", "ended by [bold]SIGKILL")
     lines = out.getvalue().splitlines()
     assert lines[0] == f"[2/5] femnist fedavg seed 0: begins  ->  {all_jobs[0].folder}"
     assert "[3/5] femnist fedavg seed 0: done, accuracy 0.500, 1 min 15 s" in lines
@@ -64,8 +64,8 @@ def test_the_live_view_fits_a_narrow_terminal(tmp_path):
 
 def test_a_failure_from_before_the_sweep_is_not_told_again(tmp_path):
     job = jobs(tmp_path, 1)[0]
-    job.path.mkdir()
-    write_failure(job.path, "error", "of yesterday")
+    job.folder.mkdir()
+    write_failure(job.folder, "error", "of yesterday")
     time.sleep(0.01)
     shown = board.Board([job], 0, Console(file=io.StringIO()))
     shown._look()
@@ -76,8 +76,8 @@ def test_the_summary_says_a_cause_once_and_the_exit_code(tmp_path):
     all_jobs = jobs(tmp_path, 4)
     finish(all_jobs[0])
     for job in all_jobs[1:3]:
-        job.path.mkdir()
-        write_failure(job.path, "user", "training.batch: 99 is more than the 12 images")
+        job.folder.mkdir()
+        write_failure(job.folder, "user", "training.batch: 99 is more than the 12 images")
     outcomes = [{"run_id": str(i), "state": "done", "resumed": i == 0} for i in range(3)]
     lines, code = sweep_summary(all_jobs[:3], 5, outcomes)
     assert lines == [
@@ -86,7 +86,7 @@ def test_the_summary_says_a_cause_once_and_the_exit_code(tmp_path):
     ]
     assert code == 2
     assert "could not be made" in sweep_summary(all_jobs, 0, outcomes)[0][-1]
-    all_jobs[3].path.mkdir()
+    all_jobs[3].folder.mkdir()
     lines, code = sweep_summary(all_jobs, 0, outcomes)
     assert "ended without a result or a word" in lines[-1] and code == 1
     assert sweep_summary(all_jobs[:1], 0, [])[1] == 0

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from knot_runner.config.settings import run_id
 from knot_runner.records import lock_of
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.sweeps import driver, fused, job, task
@@ -28,17 +27,17 @@ def render(table):
 
 
 def test_a_fused_sweep_deals_its_jobs_over_the_devices(tmp_path):
-    configs = composed(tmp_path, "seed=range(0,5)", "hardware.devices=[cuda:0,cuda:1]")
-    works = [driver._on_its_device(job.job_work(config), turn) for turn, config in enumerate(configs)]
+    jobs = composed(tmp_path, "seed=range(0,5)", "hardware.devices=[cuda:0,cuda:1]")
+    works = [driver._on_its_device(one, turn) for turn, one in enumerate(jobs)]
     dealt = [work.settings.hardware.device for work in works]
     assert dealt == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cuda:0"]
-    (plain,) = (job.job_work(config) for config in composed(tmp_path))
+    (plain,) = composed(tmp_path)
     assert driver._on_its_device(plain, 1) is plain
 
 
 def test_as_many_jobs_at_once_as_suit_the_hardware(tmp_path, monkeypatch):
     def settings(**hardware):
-        one = job.job_work(composed(tmp_path)[0]).settings
+        one = composed(tmp_path)[0].settings
         for name, value in hardware.items():
             setattr(one.hardware, name, value)
         return one
@@ -51,15 +50,15 @@ def test_as_many_jobs_at_once_as_suit_the_hardware(tmp_path, monkeypatch):
 
 
 class Drivers:
-    """Stands for ``fused._Driver``: each has one job under way and dies, until ``deaths`` are used up. ``first``: a job
+    """Stands for ``fused._drive``: each has one job under way and dies, until ``deaths`` are used up. ``first``: a job
     that the first of them ends before; ``silent``: one that is never heard of."""
 
     def __init__(self, *deaths, begins=True, first=None, silent=None):
         self.deaths, self.began, self.begins = list(deaths), [], begins
         self.first, self.silent = first, silent
 
-    def __call__(self, configs, plan, together):
-        names = [run_id(config) for config in configs]
+    def __call__(self, jobs, plan, together):
+        names = [one.run_id for one in jobs]
         self.began.append((names, together))
         died = bool(self.deaths)
         guilty = {self.deaths.pop(0)} if died and self.begins else set()
@@ -67,49 +66,49 @@ class Drivers:
             self.deaths.pop(0)
         ended = [self.first] * (len(self.began) == 1 and self.first is not None) if died else names
         done = {name: task.outcome(name, "done", False, 0.0) for name in ended if name != self.silent}
-        return SimpleNamespace(outcomes=lambda: done, under_way=guilty, ended=done, died=died)
+        return SimpleNamespace(under_way=guilty, ended=done, code=-9 if died else 0)
 
 
-def fused_sweep(monkeypatch, tmp_path, configs, drivers, together=3):
+def fused_sweep(monkeypatch, tmp_path, jobs, drivers, together=3):
     alone = []
-    monkeypatch.setattr(fused, "_Driver", drivers)
+    monkeypatch.setattr(fused, "_drive", drivers)
     monkeypatch.setattr(
         fused, "run_in_process",
-        lambda config, plan: alone.append(run_id(config)) or task.outcome(run_id(config), "failed", False, 0.0),
+        lambda one, plan: alone.append(one.run_id) or task.outcome(one.run_id, "failed", False, 0.0),
     )  # fmt: skip
-    found = fused.fuse(configs, planned(tmp_path, configs), together)
-    assert list(found) and set(found) == {run_id(config) for config in configs}
+    found = fused.fuse(jobs, planned(tmp_path, jobs), together)
+    assert list(found) and set(found) == {one.run_id for one in jobs}
     return alone, found
 
 
 def test_a_job_under_way_in_two_deaths_of_the_driver_runs_by_itself(tmp_path, monkeypatch):
-    configs = composed(tmp_path, "seed=0,1,2")
-    names = [run_id(config) for config in configs]
+    jobs = composed(tmp_path, "seed=0,1,2")
+    names = [one.run_id for one in jobs]
     drivers = Drivers(names[1], names[1])
-    alone, found = fused_sweep(monkeypatch, tmp_path, configs, drivers)
+    alone, found = fused_sweep(monkeypatch, tmp_path, jobs, drivers)
     assert alone == [names[1]] and found[names[1]]["state"] == "failed"
     assert drivers.began == [(names, 3), (names, 3), ([names[0], names[2]], 3)]
 
 
 def test_jobs_under_way_in_one_death_each_stay_together(tmp_path, monkeypatch):
-    configs = composed(tmp_path, "seed=0,1,2")
-    names = [run_id(config) for config in configs]
-    alone, _ = fused_sweep(monkeypatch, tmp_path, configs, Drivers(names[0], names[1]))
+    jobs = composed(tmp_path, "seed=0,1,2")
+    names = [one.run_id for one in jobs]
+    alone, _ = fused_sweep(monkeypatch, tmp_path, jobs, Drivers(names[0], names[1]))
     assert alone == []
 
 
 def test_what_ended_before_the_driver_died_is_not_begun_again(tmp_path, monkeypatch):
-    configs = composed(tmp_path, "seed=0,1,2")
-    names = [run_id(config) for config in configs]
+    jobs = composed(tmp_path, "seed=0,1,2")
+    names = [one.run_id for one in jobs]
     drivers = Drivers(names[1], first=names[0])
-    alone, found = fused_sweep(monkeypatch, tmp_path, configs, drivers)
+    alone, found = fused_sweep(monkeypatch, tmp_path, jobs, drivers)
     assert drivers.began == [(names, 3), (names[1:], 3)] and alone == [] and found[names[0]]["state"] == "done"
 
 
 def test_a_job_that_is_never_heard_of_runs_by_itself(tmp_path, monkeypatch):
-    configs = composed(tmp_path, "seed=0,1")
-    alone, _ = fused_sweep(monkeypatch, tmp_path, configs, Drivers(silent=run_id(configs[1])))
-    assert alone == [run_id(configs[1])]
+    jobs = composed(tmp_path, "seed=0,1")
+    alone, _ = fused_sweep(monkeypatch, tmp_path, jobs, Drivers(silent=jobs[1].run_id))
+    assert alone == [jobs[1].run_id]
 
 
 def test_a_driver_tells_what_is_under_way_and_what_ended():
@@ -120,11 +119,11 @@ def test_a_driver_tells_what_is_under_way_and_what_ended():
         ("b", "failed", True),
         ("c", "begun", 0),
     ]
-    seen = fused._Driver.__new__(fused._Driver)
-    seen.under_way, seen._resumed, seen.ended, seen._began = set(), set(), {}, {}
+    seen = task.JobsProcess.__new__(task.JobsProcess)
+    seen.under_way, seen.resumed, seen.ended, seen._began = set(), set(), {}, {}
     seen._pipe = SimpleNamespace(recv=lambda: heard.pop(0) if heard else _end())
     seen._listen()
-    assert seen.under_way == {"c"} and seen._resumed == {"b"}
+    assert seen.under_way == {"c"} and seen.resumed == {"b"}
     assert {name: (one["state"], one["resumed"]) for name, one in seen.ended.items()} == {
         "a": ("done", False), "b": ("failed", True)
     }  # fmt: skip
@@ -136,40 +135,38 @@ def _end():
 
 @pytest.mark.parametrize("resumed", [True, False])
 def test_a_driver_says_whether_a_job_went_on_from_a_commit(tmp_path, monkeypatch, resumed):
-    (config,) = composed(tmp_path)
-    work, told = job.job_work(config), []
+    (work,), told = composed(tmp_path), []
     work.folder.mkdir(parents=True)
     if resumed:
         (work.folder / "commit.json").write_text("{}")
-    monkeypatch.setattr(driver, "attempt", lambda *_: "done")
-    driver._one(work, planned(tmp_path, [config]), None, lambda *words: told.append(words))
+    monkeypatch.setattr(job, "attempt", lambda *_: "done")
+    job.carry_out(work, planned(tmp_path, [work]), told.append)
     assert told == [(work.run_id, "begun", resumed), (work.run_id, "done", resumed)]
 
 
 def test_a_job_that_another_process_is_at_is_busy_and_no_failure(tmp_path):
-    (config,) = composed(tmp_path)
-    work = job.job_work(config)
+    (work,) = composed(tmp_path)
     with locked(lock_of(work.settings.paths.out, work.run_id)):
-        assert job.attempt(work, planned(tmp_path, [config])) == "busy"
+        assert job.attempt(work, planned(tmp_path, [work])) == "busy"
     assert not work.folder.exists()
 
 
 def test_a_driver_that_does_not_even_begin_is_not_begun_for_ever(tmp_path, monkeypatch):
-    configs = composed(tmp_path, "seed=0,1")
+    jobs = composed(tmp_path, "seed=0,1")
     drivers = Drivers(None, None, None, begins=False)
-    alone, _ = fused_sweep(monkeypatch, tmp_path, configs, drivers)
-    assert len(drivers.began) == 1 and alone == [run_id(config) for config in configs]
+    alone, _ = fused_sweep(monkeypatch, tmp_path, jobs, drivers)
+    assert len(drivers.began) == 1 and alone == [one.run_id for one in jobs]
 
 
 def test_other_threads_and_methods_with_workers_of_their_own_run_by_themselves(tmp_path, monkeypatch):
     texts = composed(tmp_path, "seed=0", "method=sinkhorn_e", base=TINY)
     odd = composed(tmp_path, "seed=1", "hardware.threads=2")
     toy = composed(tmp_path, "seed=0", base=["task=gaussians", "method=federated_distance"])
-    configs = [*composed(tmp_path, "seed=0"), *odd, *toy, *texts]
+    jobs = [*composed(tmp_path, "seed=0"), *odd, *toy, *texts]
     drivers = Drivers()
-    alone, _ = fused_sweep(monkeypatch, tmp_path, configs, drivers)
-    assert drivers.began == [([run_id(configs[0]), run_id(texts[0])], 3)]
-    assert alone == [run_id(odd[0]), run_id(toy[0])]
+    alone, _ = fused_sweep(monkeypatch, tmp_path, jobs, drivers)
+    assert drivers.began == [([jobs[0].run_id, texts[0].run_id], 3)]
+    assert alone == [odd[0].run_id, toy[0].run_id]
 
 
 def test_fused_one_at_a_time_stops_at_the_first_failure(tmp_path):

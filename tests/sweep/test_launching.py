@@ -4,13 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from knot_runner.config.settings import run_id
 from knot_runner.records import write_result
 from knot_runner.sweeps import job, launching, task
-from knot_runner.sweeps.plan import PATIENT, STOP, PlannedJob, read_outcomes
+from knot_runner.sweeps.plan import PATIENT, STOP, read_outcomes
 from knot_runner.sweeps.state import read_failure, write_failure
 from knot_runner.sweeps.summary import sweep_summary
-from tests.sweep.planned import composed, planned
+from tests.sweep.planned import composed, planned, pretended
 
 # ------------------------------------------------------------------------------------------------- Hydra's launchers
 
@@ -34,14 +33,14 @@ def hydra():
 
 
 def test_jobs_that_another_process_is_at_are_waited_for_at_the_end(tmp_path, monkeypatch, hydra):
-    configs = composed(tmp_path, "seed=0,1,2")
-    plan, names = planned(tmp_path, configs), [run_id(config) for config in configs]
+    jobs = composed(tmp_path, "seed=0,1,2")
+    plan, names = planned(tmp_path, jobs), [job.run_id for job in jobs]
     launched = Launched(["busy", "done", "busy"], ["done", "failed"])
     monkeypatch.setattr(launching, "_launcher", lambda *_: launched)
     seen = []
     launch = launched.launch
     launched.launch = lambda jobs, initial_job_idx: seen.append(plan.patient) or launch(jobs, initial_job_idx)
-    outcomes = launching.launch(plan, hydra)
+    outcomes = launching.launch(plan, jobs, hydra)
     assert launched.calls == [(names, 0), ([names[0], names[2]], 3)] and seen == [False, True]
     assert [(one["run_id"], one["state"]) for one in outcomes] == [
         (names[1], "done"), (names[0], "done"), (names[2], "failed")
@@ -50,16 +49,17 @@ def test_jobs_that_another_process_is_at_are_waited_for_at_the_end(tmp_path, mon
 
 
 def test_none_is_busy_none_is_launched_again(tmp_path, monkeypatch, hydra):
-    plan, launched = planned(tmp_path, composed(tmp_path, "seed=0,1")), Launched()
+    jobs, launched = composed(tmp_path, "seed=0,1"), Launched()
+    plan = planned(tmp_path, jobs)
     monkeypatch.setattr(launching, "_launcher", lambda *_: launched)
-    assert len(launching.launch(plan, hydra)) == 2 and len(launched.calls) == 1 and not plan.patient
+    assert len(launching.launch(plan, jobs, hydra)) == 2 and len(launched.calls) == 1 and not plan.patient
 
 
 def test_batches_are_of_the_size_asked_for_and_numbered_on(tmp_path, monkeypatch, hydra):
-    plan, launched = planned(tmp_path, composed(tmp_path, "seed=range(0,5)")), Launched()
+    jobs, launched = composed(tmp_path, "seed=range(0,5)"), Launched()
     monkeypatch.setattr(launching, "_launcher", lambda *_: launched)
     hydra.sweeper.max_batch_size = 2
-    assert len(launching.launch(plan, hydra)) == 5
+    assert len(launching.launch(planned(tmp_path, jobs), jobs, hydra)) == 5
     assert [(len(names), first) for names, first in launched.calls] == [(2, 0), (2, 2), (1, 4)]
 
 
@@ -71,53 +71,54 @@ def test_what_kept_a_job_from_returning_is_raised(tmp_path, monkeypatch, hydra):
 
     launched = SimpleNamespace(launch=lambda jobs, initial_job_idx: [Broken() for _ in jobs])
     monkeypatch.setattr(launching, "_launcher", lambda *_: launched)
+    jobs = composed(tmp_path, "seed=0")
     with pytest.raises(RuntimeError, match="the queue is gone"):
-        launching.launch(planned(tmp_path, composed(tmp_path, "seed=0")), hydra)
+        launching.launch(planned(tmp_path, jobs), jobs, hydra)
 
 
 # ---------------------------------------------------------------------------------------------------- one job of many
 
 
 def test_nothing_begins_once_a_sweep_that_fails_fast_has_failed(tmp_path, monkeypatch):
-    (config,) = composed(tmp_path)
-    monkeypatch.setattr(task, "start_job", lambda *_: pytest.fail("a process was started"))
-    plan = planned(tmp_path, [config], fail_fast=True)
+    (one,) = composed(tmp_path)
+    monkeypatch.setattr(task, "JobsProcess", lambda *_: pytest.fail("a process was started"))
+    plan = planned(tmp_path, [one], fail_fast=True)
     plan.mark(STOP)
-    assert task.run_in_process(config, plan)["state"] == "skipped"
-    assert job.attempt(job.job_work(config), plan) == "skipped"
+    assert task.run_in_process(one, plan)["state"] == "skipped"
+    assert job.attempt(one, plan) == "skipped"
 
 
 @pytest.mark.parametrize("fail_fast", [True, False])
 def test_only_a_sweep_that_fails_fast_stops_at_a_failure(tmp_path, monkeypatch, fail_fast):
-    (config,) = composed(tmp_path)
-    plan = planned(tmp_path, [config], fail_fast)
-    monkeypatch.setattr(task, "start_job", lambda *_: None)
-    monkeypatch.setattr(task, "_ended", lambda _: 9)
-    found = task.run_in_process(config, plan)
+    (one,) = composed(tmp_path)
+    plan = planned(tmp_path, [one], fail_fast)
+    silent = SimpleNamespace(outcomes=dict, code=9, resumed=set())
+    monkeypatch.setattr(task, "JobsProcess", lambda *_: silent)
+    found = task.run_in_process(one, plan)
     assert found["state"] == "failed" and plan.stopped == fail_fast
-    failure = read_failure(job.job_work(config).folder)
+    failure = read_failure(one.folder)
     assert (failure.kind, failure.attempts) == ("exit", 1) and "exit code 9" in failure.cause
 
 
-@pytest.mark.parametrize(("code", "state"), [(70, "failed"), (75, "busy"), (76, "skipped")])
-def test_a_job_that_says_how_it_ended_is_believed(tmp_path, monkeypatch, code, state):
+@pytest.mark.parametrize("state", ["failed", "busy", "skipped"])
+def test_a_job_that_says_how_it_ended_is_believed(tmp_path, monkeypatch, state):
     """And what it put on record itself is not counted twice."""
-    (config,) = composed(tmp_path)
-    monkeypatch.setattr(task, "start_job", lambda *_: None)
-    monkeypatch.setattr(task, "_ended", lambda _: code)
-    write_failure(job.job_work(config).folder, "error", "its own")
-    assert task.run_in_process(config, planned(tmp_path, [config]))["state"] == state
-    assert read_failure(job.job_work(config).folder).attempts == 1
+    (one,) = composed(tmp_path)
+    heard = SimpleNamespace(outcomes=lambda: {one.run_id: ended(one.run_id, state)}, code=9, resumed=set())
+    monkeypatch.setattr(task, "JobsProcess", lambda *_: heard)
+    write_failure(one.folder, "error", "its own")
+    assert task.run_in_process(one, planned(tmp_path, [one]))["state"] == state
+    assert read_failure(one.folder).attempts == 1
 
 
 def test_a_process_that_cannot_be_had_is_a_failure_of_its_job(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError("no more processes")
 
-    (config,) = composed(tmp_path)
-    monkeypatch.setattr(task, "start_job", refuse)
-    assert task.run_in_process(config, planned(tmp_path, [config]))["state"] == "failed"
-    assert "could not be started: no more processes" in read_failure(job.job_work(config).folder).cause
+    (one,) = composed(tmp_path)
+    monkeypatch.setattr(task, "start_process", refuse)
+    assert task.run_in_process(one, planned(tmp_path, [one]))["state"] == "failed"
+    assert "could not be started: no more processes" in read_failure(one.folder).cause
 
 
 # ------------------------------------------------------------------------------------------------------------- the end
@@ -131,26 +132,26 @@ def ended(run_id, state, resumed=False):
     ("kinds", "code"), [((), 0), (("user",), 2), (("user", "user"), 2), (("user", "error"), 1), (("killed",), 1)]
 )
 def test_only_mistakes_of_the_user_end_a_sweep_with_2(tmp_path, kinds, code):
-    jobs = [PlannedJob([], str(at), str(tmp_path / str(at)), f"job {at}") for at in range(len(kinds))]
+    jobs = pretended(tmp_path, len(kinds))
     for one, kind in zip(jobs, kinds, strict=True):
-        write_failure(one.path, kind, f"{kind}: why")
+        write_failure(one.folder, kind, f"{kind}: why")
     lines, found = sweep_summary(jobs, 3, [ended(one.run_id, "failed") for one in jobs])
     assert found == code and lines[0] == f"3 done, {len(kinds)} failed (3 were there)"
 
 
 def test_only_jobs_that_were_done_went_on_from_a_commit(tmp_path):
-    jobs = [PlannedJob([], str(at), str(tmp_path / str(at)), f"job {at}") for at in range(2)]
-    write_result(jobs[0].path, {"status": "done", "run_id": "0"})
-    write_failure(jobs[1].path, "error", "why")
+    jobs = pretended(tmp_path, 2)
+    write_result(jobs[0].folder, {"status": "done", "run_id": "0"})
+    write_failure(jobs[1].folder, "error", "why")
     lines, _ = sweep_summary(jobs, 0, [ended("0", "done", True), ended("1", "failed", True)])
     assert lines[0] == "1 done, 1 failed (1 went on from a commit)"
 
 
 @pytest.mark.parametrize(("times", "said"), [(1, "why (see"), (2, "why, 2 times in a row (see")])
 def test_how_often_a_job_failed_in_a_row_is_said(tmp_path, times, said):
-    (one,) = [PlannedJob([], "0", str(tmp_path / "0"), "job 0")]
+    (one,) = pretended(tmp_path, 1)
     for _ in range(times):
-        write_failure(one.path, "error", "why")
+        write_failure(one.folder, "error", "why")
     assert sweep_summary([one], 0, [])[0][1].startswith(f"  job 0: {said}")
 
 

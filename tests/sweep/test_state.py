@@ -9,7 +9,6 @@ from knot_runner.sweeps import state
 from knot_runner.sweeps.plan import (
     PATIENT,
     STOP,
-    PlannedJob,
     new_plan,
     read_outcomes,
     read_plan,
@@ -59,8 +58,7 @@ def test_progress_is_written_seldom_believed_for_a_minute_and_taken_away(tmp_pat
 
 
 def test_a_plan_is_read_as_written_and_a_damaged_one_named(tmp_path):
-    jobs = [PlannedJob(["seed=1"], "abc", str(tmp_path / "abc"), "femnist fedavg seed 1")]
-    plan = new_plan(tmp_path, jobs, True, "code")
+    plan = new_plan(tmp_path, True, "code")
     write_plan(plan, {})
     assert read_plan(plan.path) == plan
     assert not plan.stopped and not plan.patient
@@ -78,7 +76,7 @@ def test_a_plan_is_read_as_written_and_a_damaged_one_named(tmp_path):
 def test_a_job_s_config_is_read_as_written(tmp_path):
     """With keys that are no text, which JSON does not have, at any depth."""
     config = {"seed": 1, "tables": [{0.5: [1, 2], None: "x"}, {"a": {1: {2: []}}}], "rate": 0.1}
-    plan = new_plan(tmp_path, [PlannedJob([], "abc", str(tmp_path / "abc"), "title")], False, None)
+    plan = new_plan(tmp_path, False, None)
     write_plan(plan, {"abc": config})
     assert read_plan(plan.path).config("abc") == config
     with pytest.raises(UserError, match="jobs/other.json: is not there or damaged"):

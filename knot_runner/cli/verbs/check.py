@@ -258,8 +258,8 @@ def _print_shared(console: Console, loads: list[Load]) -> None:
 
 
 def _print_estimate(console: Console, found: SweepEstimate, out: Path) -> None:
-    from knot_runner.estimate.child import free_memory
     from knot_runner.estimate.lines import kind_rows, total_lines
+    from knot_runner.util.memory import free_memory
 
     there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     console.print("\nestimate, for this machine as busy as it is now", style="bold")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from knot_runner.cli.verbs.preset import preset_of
+from knot_runner.cli.verbs.preset import PRESET_FLAGS, preset_of
 from knot_runner.util.errors import UserError
 
-CLAIMS_HELP = """\
+CLAIMS_HELP = f"""\
 knot-runner claims PRESET [overrides]: which of the paper's claims hold, with intervals, from the records
 
-  --config-dir=DIR     YAML of your own, as when it ran
-  overrides            as when it ran: what sets other runs apart from the preset's
+{PRESET_FLAGS}
 
   knot-runner claims chill_table1 task=femnist"""
 

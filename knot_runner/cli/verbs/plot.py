@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from knot_runner.cli.verbs.preset import preset_of
+from knot_runner.cli.verbs.preset import PRESET_FLAGS, preset_of
 
-PLOT_HELP = """\
+PLOT_HELP = f"""\
 knot-runner plot PRESET [overrides]: its figure, from the records, as PNG below paths.out
 knot-runner plot partition [overrides]: who has which classes; trains nothing
 
-  --config-dir=DIR     YAML of your own, as when it ran
-  overrides            as when it ran: what sets other runs apart from the preset's
+{PRESET_FLAGS}
 
   knot-runner plot chill_fig4 task=femnist
   knot-runner plot partition task=femnist partition=dirichlet partition.alpha=0.1"""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.util.errors import UserError
+from knot_runner.util.messages import LOGGER
 
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob
 
+#: What the verbs' help says of what may stand behind a preset.
+PRESET_FLAGS = """\
+  --config-dir=DIR     YAML of your own, as when it ran
+  overrides            as when it ran: what sets other runs apart from the preset's"""
 #: Moving the looks at claims after the runs would make them choose their own verdicts.
 SEEDS_KEY = "report.seeds"
 
@@ -44,7 +48,7 @@ def _say_unsealed(jobs: list[ComposedJob]) -> None:
     results = [result for job in jobs if (result := read_result(job.folder))]
     unsealed = sum(not is_sealed(result) for result in results)
     if unsealed:
-        print(f"{unsealed} of {len(results)} results were {BEFORE_SEALS}", file=sys.stderr)
+        LOGGER.info("%d of %d results were %s", unsealed, len(results), BEFORE_SEALS)
 
 
 def preset_of(arguments: list[str], verb: str) -> Preset:

@@ -6,16 +6,15 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from knot_runner.cli.verbs.preset import preset_of
+from knot_runner.cli.verbs.preset import PRESET_FLAGS, preset_of
 
 if TYPE_CHECKING:
     from knot_runner.report.page.runs import Standing
 
-REPORT_HELP = """\
+REPORT_HELP = f"""\
 knot-runner report PRESET [overrides]: all of a preset on one HTML page below paths.out, from the records
 
-  --config-dir=DIR     YAML of your own, as when it ran
-  overrides            as when it ran: what sets other runs apart from the preset's
+{PRESET_FLAGS}
 
   knot-runner report knot_table3 task.missing=skip"""
 

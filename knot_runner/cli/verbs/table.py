@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from knot_runner.cli.verbs.preset import preset_of
+from knot_runner.cli.verbs.preset import PRESET_FLAGS, preset_of
 
-TABLE_HELP = """\
+TABLE_HELP = f"""\
 knot-runner table PRESET [overrides]: ours beside the paper's, from the records; Markdown, CSV and LaTeX below paths.out
 
-  --config-dir=DIR     YAML of your own, as when it ran
-  overrides            as when it ran: what sets other runs apart from the preset's
+{PRESET_FLAGS}
 
   knot-runner table knot_table3 task.missing=skip"""
 

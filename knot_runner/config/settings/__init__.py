@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from knot_runner.config.settings.families import METHOD_SETTINGS
 from knot_runner.config.settings.federated import (
     FederatedSettings,
     FederatedTraining,
@@ -13,8 +12,6 @@ from knot_runner.config.settings.federated import (
 from knot_runner.config.settings.fedwad import (
     CoresetKnnSettings,
     CoresetSettings,
-    DatasetDistanceSettings,
-    FederatedDistanceSettings,
     GaussiansSettings,
     ImageSetsSettings,
 )
@@ -26,9 +23,8 @@ from knot_runner.config.settings.groups import (
     TrackerSettings,
     TrainingSettings,
 )
-from knot_runner.config.settings.images import ImageFiles, ImageHub, ImageTaskSettings
+from knot_runner.config.settings.images import ImageHub, ImageTaskSettings
 from knot_runner.config.settings.method import (
-    LOSS_SETTINGS,
     BiasSettings,
     EntropySettings,
     KnotSettings,
@@ -36,7 +32,6 @@ from knot_runner.config.settings.method import (
     TeachersSettings,
 )
 from knot_runner.config.settings.networks import (
-    NETWORK_SETTINGS,
     CnnSettings,
     ConvSettings,
     ImageModel,
@@ -56,7 +51,7 @@ from knot_runner.config.settings.partition import (
 )
 from knot_runner.config.settings.probe import ProbeSettings
 from knot_runner.config.settings.run import Misfit, Settings, build_run
-from knot_runner.config.settings.run_id import NOT_IN_RUN_ID, run_id
+from knot_runner.config.settings.run_id import run_id
 from knot_runner.config.settings.task import (
     DatasetSettings,
     EmbeddedSource,
@@ -70,79 +65,8 @@ from knot_runner.config.settings.task import (
     TextColumns,
 )
 from knot_runner.config.settings.transport import (
-    ClusteringSettings,
     EncoderSettings,
     FedwadSettings,
     OtddSettings,
-    PrivacySettings,
 )
-from knot_runner.config.strict import build, digest, require
-
-__all__ = [
-    "BiasSettings",
-    "Centralised",
-    "ClusteringSettings",
-    "CnnSettings",
-    "TextColumns",
-    "ConvSettings",
-    "CoresetKnnSettings",
-    "CoresetSettings",
-    "DatasetDistanceSettings",
-    "DatasetSettings",
-    "Dirichlet",
-    "DirichletClients",
-    "EmbeddedSource",
-    "EncoderSettings",
-    "EntropySettings",
-    "FederatedDistanceSettings",
-    "FederatedSettings",
-    "FederatedTraining",
-    "FedwadSettings",
-    "File",
-    "GaussiansSettings",
-    "HardwareSettings",
-    "HubSource",
-    "Iid",
-    "ImageFiles",
-    "ImageHub",
-    "ImageModel",
-    "ImageSetsSettings",
-    "ImageTaskSettings",
-    "KnotSettings",
-    "LOSS_SETTINGS",
-    "Labels",
-    "LocalSource",
-    "METHOD_SETTINGS",
-    "Manual",
-    "Misfit",
-    "MlpSettings",
-    "ModelSettings",
-    "NETWORK_SETTINGS",
-    "NOT_IN_RUN_ID",
-    "Natural",
-    "OtddSettings",
-    "PARTITION_SETTINGS",
-    "Pairs",
-    "PathSettings",
-    "PrivacySettings",
-    "ProbeSettings",
-    "ResnetSettings",
-    "Role",
-    "Schedule",
-    "ServerSettings",
-    "Settings",
-    "Shards",
-    "SinkhornSettings",
-    "SplitFile",
-    "StageSettings",
-    "Stragglers",
-    "TaskSettings",
-    "TeachersSettings",
-    "TrackerSettings",
-    "TrainingSettings",
-    "build",
-    "build_run",
-    "digest",
-    "require",
-    "run_id",
-]
+from knot_runner.config.strict import build

@@ -39,6 +39,8 @@ class Family:
     inspect: str
     #: a finished run in the terminal: (title, result) -> what rich prints
     summary: str
+    #: the stage that takes most of a run, as its progress is reported; one of "" must come to its end to be timed
+    stage: str = ""
     #: whether ``model`` and ``training`` change its numbers
     trains: bool = True
     #: what ``training`` describes: rounds over clients, which a partition makes, or the stages of a distillation
@@ -107,6 +109,7 @@ register(
         run="knot_runner.pipelines.federated:run_federated",
         inspect="knot_runner.pipelines.federated:inspect_federated",
         summary="knot_runner.report.records.run_summary:federated_summary",
+        stage="rounds",
         fusable=True,
     )
 )
@@ -140,6 +143,7 @@ register(
         run="knot_runner.pipelines.matrix:run_matrix",
         inspect="knot_runner.pipelines.matrix:inspect_matrix",
         summary="knot_runner.report.records.matrix:matrix_summary",
+        stage="distances",
         trains=False,
         libraries=("pot",),
     )
@@ -152,6 +156,7 @@ register(
         run="knot_runner.pipelines.coreset:run_coreset",
         inspect="knot_runner.pipelines.coreset:inspect_coreset",
         summary="knot_runner.report.records.coreset:coreset_summary",
+        stage="epochs",
         trains=False,
         libraries=("pot",),
     )
@@ -164,6 +169,7 @@ register(
         run="knot_runner.pipelines.coreset_knn:run_coreset_knn",
         inspect="knot_runner.pipelines.coreset_knn:inspect_coreset_knn",
         summary="knot_runner.report.records.coreset:knn_summary",
+        stage="coresets",
         trains=False,
         libraries=("pot",),
     )

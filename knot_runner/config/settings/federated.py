@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.sizes import Items, Parties, Steps
+from knot_runner.config.settings.sizes import (
+    FractionOrNone,
+    Items,
+    NotNegative,
+    Positive,
+    Steps,
+    StepsOrNone,
+    Temperature,
+)
 from knot_runner.config.settings.transport import ClusteringSettings
-from knot_runner.config.strict import require
+from knot_runner.config.strict import AtMost, Holds, require
 
 FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedrep", "fedper")
 
@@ -19,12 +27,12 @@ class FederatedTraining:
     name: str
     rounds: Steps
     #: clients a round: a number, or a share of all clients up to 1.0 (at least one client)
-    participants: Parties | float
+    participants: Annotated[int, AtMost(10**6)] | float
     epochs: Steps
     batch: Items
-    lr: float
-    momentum: float
-    weight_decay: float
+    lr: Positive
+    momentum: FractionOrNone
+    weight_decay: NotNegative
     #: whether weight decay also acts on biases
     decay_biases: bool
     #: leave out a client's last, smaller batch
@@ -32,7 +40,7 @@ class FederatedTraining:
     #: a client smaller than a batch: stop, or train it on one smaller batch and say so
     small_clients: Literal["stop", "allow"]
     #: accuracy of the global model that counts as reached (rounds-to-target); null = none
-    target: float | None
+    target: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")] | None
     #: end the run in the round that reaches ``target``
     stop_at_target: bool
     #: measure every so many rounds, and always in the last
@@ -41,16 +49,10 @@ class FederatedTraining:
     optimiser: Literal["sgd", "adamw"] = "sgd"
 
     def __post_init__(self) -> None:
-        for key in ("rounds", "epochs", "batch", "evaluate_every"):
-            require(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
         share = self.participants
         right = share >= 1 if isinstance(share, int) else 0 < share <= 1
         require(right, "participants", f"{share} is neither a number of clients nor a share of them, up to 1.0")
-        require(self.lr > 0, "lr", f"{self.lr} is not above 0")
-        require(0 <= self.momentum < 1, "momentum", f"{self.momentum} is not in [0, 1)")
         require(self.optimiser == "sgd" or not self.momentum, "momentum", f"{self.momentum} is of sgd; adamw has none")
-        require(self.weight_decay >= 0, "weight_decay", f"{self.weight_decay} is negative")
-        require(self.target is None or 0 < self.target <= 1, "target", f"{self.target} is not in (0, 1]")
         require(not self.stop_at_target or self.target is not None, "target", "is not set, but stop_at_target needs it")
 
 
@@ -59,26 +61,17 @@ class Schedule:
     """Temperature per round, from ``method.temperature`` to ``end`` over the first ``rounds`` rounds."""
 
     shape: Literal["linear", "cosine", "exponential", "step"]
-    end: float
+    end: Temperature
     rounds: Steps
-
-    def __post_init__(self) -> None:
-        require(self.end > 0, "end", f"{self.end} is not above 0; 1 is ordinary training")
-        require(self.rounds >= 1, "rounds", f"{self.rounds} is not at least 1")
 
 
 @dataclass
 class Stragglers:
     """A seeded ``share`` of the clients trains at ``temperature``, for ``epochs`` epochs (null: as many as others)."""
 
-    share: float
-    temperature: float
+    share: Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
+    temperature: Temperature
     epochs: Steps | None = None
-
-    def __post_init__(self) -> None:
-        require(0 <= self.share <= 1, "share", f"{self.share} is not in [0, 1]")
-        require(self.temperature > 0, "temperature", f"{self.temperature} is not above 0; 1 is ordinary training")
-        require(self.epochs is None or self.epochs >= 1, "epochs", f"{self.epochs} is not at least 1")
 
 
 @dataclass
@@ -86,17 +79,11 @@ class ServerSettings:
     """What the server does with the mean change of a round (Reddi et al. 2021); ``none``: adds ``lr`` times it."""
 
     optimiser: Literal["none", "momentum", "adam"]
-    lr: float
-    beta1: float
-    beta2: float
+    lr: Positive
+    beta1: FractionOrNone
+    beta2: FractionOrNone
     #: adam: added to the root of the second moment
-    tau: float
-
-    def __post_init__(self) -> None:
-        require(self.lr > 0, "lr", f"{self.lr} is not above 0")
-        require(0 <= self.beta1 < 1, "beta1", f"{self.beta1} is not in [0, 1)")
-        require(0 <= self.beta2 < 1, "beta2", f"{self.beta2} is not in [0, 1)")
-        require(self.tau > 0, "tau", f"{self.tau} is not above 0")
+    tau: Positive
 
 
 @dataclass
@@ -110,7 +97,7 @@ class FederatedSettings:
     aggregation: Literal["weighted", "uniform"]
     #: running statistics of BatchNorm: averaged, kept by each client, or frozen at their start
     batchnorm: Literal["averaged", "local", "frozen"]
-    temperature: float
+    temperature: Temperature
     #: train at T=1 with rate lr / T instead: what of chilling is a larger step
     lr_control: bool
     server: ServerSettings
@@ -118,22 +105,19 @@ class FederatedSettings:
     stragglers: Stragglers | None = None
     #: temperature of the hardest samples (probability 0 of the truth at the round's start); easy ones have
     #: ``temperature``, others lie between; null = all alike
-    hard_temperature: float | None = None
+    hard_temperature: Temperature | None = None
     #: fedprox: weight of (mu / 2) || w - w_global ||^2
     mu: float | None = None
     #: fedrep: epochs of the head alone; the body then trains for ``training.epochs`` - head_epochs
-    head_epochs: Steps | None = None
+    head_epochs: Annotated[int, AtMost(10**6)] | None = None
     #: last round with all clients: epochs of the head alone; 0 = none (FedWaD's protocol: 10)
-    final_head_epochs: Steps = 0
+    final_head_epochs: StepsOrNone = 0
     #: clients are grouped by the distance of their data first, and each group learns by itself; null = all together
     clustering: ClusteringSettings | None = None
     #: settings of a plug-in's own method
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for key in ("temperature", "hard_temperature"):
-            value = getattr(self, key)
-            require(value is None or value > 0, key, f"{value} is not above 0; 1 is ordinary training")
         own = self.algorithm not in FEDERATED_ALGORITHMS
         require(own or not self.options, "options", f"are of plug-in methods; algorithm={self.algorithm} has none")
         if self.algorithm == "fedprox":
@@ -147,6 +131,5 @@ class FederatedSettings:
             require(right, "head_epochs", f"{self.head_epochs} is not at least 1; fedrep needs it")
         elif not own:
             require(self.head_epochs is None, "head_epochs", "is of fedrep alone")
-        require(self.final_head_epochs >= 0, "final_head_epochs", f"{self.final_head_epochs} is negative")
         personal = own or self.algorithm in ("fedrep", "fedper")
         require(personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")

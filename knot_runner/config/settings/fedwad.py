@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from knot_runner.config.settings.images import ImageTaskSettings
-from knot_runner.config.settings.sizes import ImageSide, Items, Parties, Spread, Steps
+from knot_runner.config.settings.images import ImageTaskSettings, check_pixels
+from knot_runner.config.settings.sizes import (
+    ABOVE_ZERO,
+    Deviation,
+    FractionOrNone,
+    ImageSide,
+    Items,
+    Parties,
+    Positive,
+    Spread,
+    Steps,
+)
 from knot_runner.config.settings.task import check_missing, missing_names
 from knot_runner.config.settings.transport import EncoderSettings, FedwadSettings, OtddSettings
 from knot_runner.config.strict import require
@@ -30,68 +40,47 @@ class DatasetDistanceSettings:
     otdd: OtddSettings
 
 
-@dataclass
-class CoresetSettings:
-    """A Wasserstein coreset of all clients' data, by gradients of the distance (FedWaD 4, D.2)."""
+@dataclass(kw_only=True)
+class _Coreset:
+    """What coresets have in common."""
 
     name: str
-    algorithm: Literal["coreset"]
     #: federated: FedWaD between coreset and client; exact: network simplex
     distance: Literal["federated", "exact"]
-    #: points of the coreset
+    #: points of the coreset, or of each client's
     points: Items
     epochs: Steps
-    #: clients drawn per epoch
-    participants: Parties
     #: a client's samples per epoch, at most (a seeded draw); null = all
     samples: Items | None
+    optimiser: Literal["sgd", "adam"]
+    lr: Positive
+    #: standard deviation of the first points, N(0, start_scale^2 I)
+    start_scale: Deviation
+    fedwad: FedwadSettings
+    encoder: EncoderSettings | None = None
+
+    def __post_init__(self) -> None:
+        require(self.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
+
+
+@dataclass(kw_only=True)
+class CoresetSettings(_Coreset):
+    """A Wasserstein coreset of all clients' data, by gradients of the distance (FedWaD 4, D.2)."""
+
+    algorithm: Literal["coreset"]
+    #: clients drawn per epoch
+    participants: Parties
     #: of the participants' gradients
     aggregation: Literal["mean", "sum"]
-    optimiser: Literal["sgd", "adam"]
-    lr: float
-    #: standard deviation of the first points, N(0, start_scale^2 I)
-    start_scale: Spread
-    fedwad: FedwadSettings
-    encoder: EncoderSettings | None = None
-
-    def __post_init__(self) -> None:
-        _coreset_rules(self)
-        require(self.participants >= 1, "participants", f"{self.participants} is not at least 1")
 
 
-@dataclass
-class CoresetKnnSettings:
+@dataclass(kw_only=True)
+class CoresetKnnSettings(_Coreset):
     """One coreset per client, of its own data; all coresets together classify by the nearest neighbour (Fig. 5, 12)."""
 
-    name: str
     algorithm: Literal["coreset_knn"]
-    distance: Literal["federated", "exact"]
-    #: points of each client's coreset
-    points: Items
-    epochs: Steps
-    samples: Items | None
-    optimiser: Literal["sgd", "adam"]
-    lr: float
-    #: standard deviation of the first points, N(0, start_scale^2 I)
-    start_scale: Spread
-    fedwad: FedwadSettings
-    encoder: EncoderSettings | None = None
     #: share of the training images that the encoder is trained on, and clients do not get (paper: .5)
-    encoder_share: float = 0.5
-
-    def __post_init__(self) -> None:
-        _coreset_rules(self)
-        require(0 <= self.encoder_share < 1, "encoder_share", f"{self.encoder_share} is not in [0, 1)")
-
-
-def _coreset_rules(spec: CoresetSettings | CoresetKnnSettings) -> None:
-    """What both kinds of coreset must keep to."""
-    for key in ("points", "epochs"):
-        require(getattr(spec, key) >= 1, key, f"{getattr(spec, key)} is not at least 1")
-    require(spec.samples is None or spec.samples >= 1, "samples", f"{spec.samples} is not at least 1")
-    require(spec.lr > 0, "lr", f"{spec.lr} is not above 0")
-    require(spec.start_scale >= 0, "start_scale", f"{spec.start_scale} is negative")
-    require(spec.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")
+    encoder_share: FractionOrNone = 0.5
 
 
 # --------------------------------------------------------------------------------------------------------------- tasks
@@ -108,16 +97,12 @@ class GaussiansSettings:
     samples: Items
     ratio: Items
     dimension: Items
-    covariance: Spread
+    covariance: Annotated[Spread, ABOVE_ZERO]
     #: Euclidean distance of the means, which is the distributions' Wasserstein distance
-    offset: Spread
+    offset: Deviation
 
     def __post_init__(self) -> None:
-        for key in ("samples", "ratio", "dimension"):
-            require(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
         require(self.samples // self.ratio >= 1, "samples", f"{self.samples} are fewer than ratio={self.ratio}")
-        require(self.covariance > 0, "covariance", f"{self.covariance} is not above 0")
-        require(self.offset >= 0, "offset", f"{self.offset} is negative")
 
 
 @dataclass
@@ -144,13 +129,7 @@ class ImageSetsSettings:
     optional: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        require(
-            len(self.shape) == 3 and min(self.shape) >= 1, "shape", f"{self.shape} is not [channels, height, width]"
-        )
-        for key in ("mean", "std"):
-            values = getattr(self, key)
-            require(len(values) == self.shape[0], key, f"{len(values)} values for {self.shape[0]} channels")
-        require(min(self.std) > 0, "std", f"{self.std} has a value that is not above 0")
+        check_pixels(self.shape, self.mean, self.std)
         require(len(self.sets) >= 2, "sets", "needs at least two data sets")
         for name, one in self.sets.items():
             channels = one.shape[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from knot_runner.config.settings.sizes import ImageSide, Seed, Spread
+from knot_runner.config.settings.sizes import Fraction, ImageSide, Seed, Spread
 from knot_runner.config.strict import require
 
 #: formats of image files that are read without plug-ins
@@ -42,6 +42,14 @@ class ImageHub:
     config: str | None = None
 
 
+def check_pixels(shape: list[int], mean: list[float], std: list[float]) -> None:
+    """Whether images have a shape, and all their channels a mean and a standard deviation."""
+    require(len(shape) == 3 and min(shape) >= 1, "shape", f"{shape} is not [channels, height, width]")
+    for key, values in (("mean", mean), ("std", std)):
+        require(len(values) == shape[0], key, f"{len(values)} values for {shape[0]} channels")
+    require(min(std) > 0, "std", f"{std} has a value that is not above 0")
+
+
 @dataclass
 class ImageTaskSettings:
     """What is learnt from images. ``embedded``: scikit-learn's handwritten digits, scaled to ``shape``."""
@@ -65,23 +73,16 @@ class ImageTaskSettings:
     #: images of the train set, at most (seeded, stratified; the test set shrinks alike); null = all
     limit: int | None
     #: share of the images held out where the source has no test set
-    holdout: float
+    holdout: Fraction
     #: seed of ``limit`` and ``holdout``
     cut_seed: Seed = 2021
 
     def __post_init__(self) -> None:
         require(len(self.classes) >= 2, "classes", "needs at least two classes")
         require(len(set(self.classes)) == len(self.classes), "classes", "names repeat")
-        require(
-            len(self.shape) == 3 and min(self.shape) >= 1, "shape", f"{self.shape} is not [channels, height, width]"
-        )
-        for key in ("mean", "std"):
-            values = getattr(self, key)
-            require(len(values) == self.shape[0], key, f"{len(values)} values for {self.shape[0]} channels")
-        require(min(self.std) > 0, "std", f"{self.std} has a value that is not above 0")
+        check_pixels(self.shape, self.mean, self.std)
         require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} images are too few; 10 is the least")
         require(0 <= self.cut_seed < 2**32, "cut_seed", f"{self.cut_seed} is not in 0..4294967295")
-        require(0 < self.holdout < 1, "holdout", f"{self.holdout} is not between 0 and 1")
         if self.coordinates is not None:
             fits = len(self.coordinates) == len(self.classes) and len({len(p) for p in self.coordinates}) == 1
             require(fits, "coordinates", f"needs one point of equal length for each of {len(self.classes)} classes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from knot_runner.config.settings.sizes import Items, Steps
+from knot_runner.config.settings.sizes import Fraction, Items, Positive, Steps
 from knot_runner.config.strict import require
 
 
@@ -26,12 +26,11 @@ class SinkhornSettings:
     solver: Literal["newton", "geomloss", "exact", "line"]
     epsilon: float
     tolerance: float
-    scaling: float
+    scaling: Fraction
 
     def __post_init__(self) -> None:
         require(self.epsilon >= 1e-4, "epsilon", f"{self.epsilon} is below 1e-4; solver=exact has no regularisation")
         require(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"{self.tolerance} is outside 1e-12..1e-3")
-        require(0 < self.scaling < 1, "scaling", f"{self.scaling} is not between 0 and 1")
 
 
 #: Settings of the losses that come with the package; a plug-in's loss brings its own (methods/losses.py).
@@ -45,10 +44,6 @@ class BiasSettings:
     texts: Items
     tokens: Steps
 
-    def __post_init__(self) -> None:
-        require(self.texts >= 1, "texts", f"{self.texts} is not at least 1")
-        require(self.tokens >= 1, "tokens", f"{self.tokens} is not at least 1")
-
 
 @dataclass
 class KnotSettings:
@@ -60,13 +55,9 @@ class KnotSettings:
     weighting: str
     #: divide by the sum of weights (Algorithm 1 line 11) or not (eq. 3, public code)
     normalise: bool
-    student_temperature: float
-    teacher_temperature: float
+    student_temperature: Positive
+    teacher_temperature: Positive
     bias: BiasSettings
-
-    def __post_init__(self) -> None:
-        for key in ("student_temperature", "teacher_temperature"):
-            require(getattr(self, key) > 0, key, f"{getattr(self, key)} is not above 0")
 
 
 @dataclass

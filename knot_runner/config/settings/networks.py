@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from knot_runner.config.settings.sizes import Depth, ImageSide, Width
+from knot_runner.config.settings.sizes import AT_LEAST_ONE, Depth, ImageSide, Width
 from knot_runner.config.strict import require
 
 
@@ -27,13 +27,11 @@ class MlpSettings:
 class ConvSettings:
     """One convolution (stride 1), ReLU, then 2x2 max-pooling."""
 
-    channels: Width
-    kernel: ImageSide
+    channels: Annotated[Width, AT_LEAST_ONE]
+    kernel: Annotated[ImageSide, AT_LEAST_ONE]
     padding: ImageSide
 
     def __post_init__(self) -> None:
-        require(self.channels >= 1, "channels", f"{self.channels} is not at least 1")
-        require(self.kernel >= 1, "kernel", f"{self.kernel} is not at least 1")
         require(0 <= self.padding < self.kernel, "padding", f"{self.padding} is not in 0..kernel-1")
 
 
@@ -59,17 +57,15 @@ class ResnetSettings:
     kind: Literal["resnet"]
     name: str
     blocks: list[Depth]
-    width: Width
+    width: Annotated[Width, AT_LEAST_ONE]
     #: cifar = 3x3 stride 1; imagenet = 7x7 stride 2 and 3x3 max-pooling
     stem: Literal["cifar", "imagenet"]
     norm: Literal["batch", "group"]
     #: for norm=group
-    groups: Width
+    groups: Annotated[Width, AT_LEAST_ONE]
 
     def __post_init__(self) -> None:
         require(len(self.blocks) >= 1 and min(self.blocks) >= 1, "blocks", f"{self.blocks} has a stage without blocks")
-        require(self.width >= 1, "width", f"{self.width} is not at least 1")
-        require(self.groups >= 1, "groups", f"{self.groups} is not at least 1")
         fits = self.norm != "group" or self.width % self.groups == 0
         require(fits, "groups", f"{self.groups} does not divide width={self.width}")
 

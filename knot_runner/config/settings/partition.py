@@ -5,16 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from knot_runner.config.settings.sizes import Items, Parties
-from knot_runner.config.strict import AtMost, require
+from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Items, ItemsOrNone, Parties
+from knot_runner.config.strict import AtMost, Holds, require
 
-
-def _alpha(alpha: float) -> None:
-    require(0 < alpha <= 1e6, "alpha", f"{alpha} is not in (0, 1e6]; kind=iid is its limit")
-
-
-def _clients(count: int, key: str = "clients") -> None:
-    require(count >= 1, key, f"{count} is not at least 1")
+Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "is not in (0, 1e6]; kind=iid is its limit")]
 
 
 @dataclass
@@ -30,14 +24,8 @@ class Natural:
     #: what to do where the source knows no writers: stop, or deal by Dirichlet shares and say so
     without_users: Literal["stop", "dirichlet"]
     #: for without_users=dirichlet
-    alpha: float
+    alpha: Alpha
     count: Parties
-
-    def __post_init__(self) -> None:
-        require(self.least >= 1, "least", f"{self.least} is not at least 1")
-        require(self.clients is None or self.clients >= 1, "clients", f"{self.clients} is not at least 1")
-        _alpha(self.alpha)
-        _clients(self.count, "count")
 
 
 @dataclass
@@ -47,9 +35,6 @@ class Iid:
     kind: Literal["iid"]
     clients: Parties
 
-    def __post_init__(self) -> None:
-        _clients(self.clients)
-
 
 @dataclass
 class Dirichlet:
@@ -58,13 +43,8 @@ class Dirichlet:
 
     kind: Literal["dirichlet"]
     clients: Parties
-    alpha: float
-    floor: Items
-
-    def __post_init__(self) -> None:
-        _clients(self.clients)
-        _alpha(self.alpha)
-        require(self.floor >= 0, "floor", f"{self.floor} is negative")
+    alpha: Alpha
+    floor: ItemsOrNone
 
 
 @dataclass
@@ -73,11 +53,7 @@ class DirichletClients:
 
     kind: Literal["dirichlet_clients"]
     clients: Parties
-    alpha: float
-
-    def __post_init__(self) -> None:
-        _clients(self.clients)
-        _alpha(self.alpha)
+    alpha: Alpha
 
 
 @dataclass
@@ -87,10 +63,6 @@ class Shards:
     kind: Literal["shards"]
     clients: Parties
     shards_per_client: Parties
-
-    def __post_init__(self) -> None:
-        _clients(self.clients)
-        require(self.shards_per_client >= 1, "shards_per_client", f"{self.shards_per_client} is not at least 1")
 
 
 @dataclass
@@ -103,7 +75,6 @@ class Pairs:
     groups: list[list[int]]
 
     def __post_init__(self) -> None:
-        _clients(self.clients)
         require(len(self.groups) >= 2, "groups", "needs at least two groups of classes")
         flat = [label for group in self.groups for label in group]
         require(
@@ -119,17 +90,11 @@ class Manual:
 
     kind: Literal["manual"]
     clients: Parties
-    classes_per_client: int
+    classes_per_client: Annotated[int, AT_LEAST_ONE]
     #: of the logarithm of a client's size; exp(mu + 6 sigma) is still a number
     mu: Annotated[float, AtMost(100)]
-    sigma: Annotated[float, AtMost(50)]
+    sigma: Annotated[float, AtMost(50), NOT_NEGATIVE]
     offset: Items
-
-    def __post_init__(self) -> None:
-        _clients(self.clients)
-        require(self.classes_per_client >= 1, "classes_per_client", f"{self.classes_per_client} is not at least 1")
-        require(self.sigma >= 0, "sigma", f"{self.sigma} is negative")
-        require(self.offset >= 1, "offset", f"{self.offset} is not at least 1")
 
 
 @dataclass

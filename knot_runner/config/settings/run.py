@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.families import METHOD_SETTINGS, family_of
@@ -24,9 +24,9 @@ from knot_runner.config.settings.networks import NETWORK_SETTINGS, ImageModel
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
-from knot_runner.config.settings.sizes import Seed
+from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
 from knot_runner.config.settings.task import TEXT_FORMATS, TaskSettings
-from knot_runner.config.strict import build, require, shorten
+from knot_runner.config.strict import build, shorten
 from knot_runner.util.errors import UserError, nearest
 
 #: Kind of task -> a method that would fit it.
@@ -50,7 +50,7 @@ class Misfit(UserError):
 class Settings:
     """One run, whole."""
 
-    seed: Seed
+    seed: Annotated[Seed, NOT_NEGATIVE]
     task: TaskSettings | ImageTaskSettings | GaussiansSettings | ImageSetsSettings
     method: dict[str, Any]
     hardware: HardwareSettings
@@ -68,9 +68,6 @@ class Settings:
     #: a sweep begins no more jobs after one has failed
     fail_fast: bool = False
     report: dict[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        require(self.seed >= 0, "seed", f"{self.seed} is negative")
 
     @property
     def on_images(self) -> bool:
@@ -108,12 +105,11 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
 
 def _method_settings(config: dict[str, Any], task_kind: str) -> type:
     algorithm = config["method"].get("algorithm")
-    if isinstance(algorithm, str) and algorithm in METHOD_SETTINGS:
-        return METHOD_SETTINGS[algorithm]
-    plugins = config.get("plugins")
-    if isinstance(algorithm, str) and isinstance(plugins, list) and plugins:
-        load_plugins([str(plugin) for plugin in plugins])  # a family of one's own brings its settings
-        if algorithm in METHOD_SETTINGS or task_kind in family_of(FederatedSettings).tasks:
+    if isinstance(algorithm, str):
+        if algorithm in METHOD_SETTINGS:
+            return METHOD_SETTINGS[algorithm]
+        federated = task_kind in family_of(FederatedSettings).tasks
+        if _load_plugins(config) and (algorithm in METHOD_SETTINGS or federated):  # a family or method of one's own
             return METHOD_SETTINGS.get(algorithm, FederatedSettings)
     raise UserError(f"method.algorithm: no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}")
 
@@ -195,8 +191,9 @@ def _check_formats(config: dict[str, Any], group: dict[str, Any], known: tuple[s
 def _load_plugins(config: dict[str, Any]) -> bool:
     """Import the plug-ins; whether there are any."""
     plugins = config.get("plugins")
-    load_plugins([str(plugin) for plugin in plugins] if isinstance(plugins, list) else [])
-    return bool(plugins)
+    names = [str(plugin) for plugin in plugins] if isinstance(plugins, list) else []
+    load_plugins(names)
+    return bool(names)
 
 
 def _check_parties(settings: Settings) -> None:

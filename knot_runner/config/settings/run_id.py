@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from knot_runner.config.plugins import as_written
 from knot_runner.config.settings.families import family_of_algorithm
-from knot_runner.config.strict import digest
+from knot_runner.config.strict import digest, without
 
 #: Groups and keys that do not change the numbers, so they are left out of the run id.
 NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast")
@@ -22,7 +23,9 @@ def run_id(config: dict[str, Any]) -> str:
     What is not in use does not count: the other sources of a data set, the hub's revision of a local run, the rate
     control of a run at T=1. Nor does ``task.optional``: what was read is in the digest of the data.
     """
-    counted = {key: value for key, value in config.items() if key not in NOT_IN_RUN_ID}
+    counted = without(config, *NOT_IN_RUN_ID)
+    if "plugins" in counted:
+        counted["plugins"] = [as_written(plugin) for plugin in counted["plugins"]]
     return digest(USED[kind_of(config["task"])](config, counted), 12)
 
 
@@ -35,9 +38,7 @@ def kind_of(task: dict[str, Any]) -> str:
 def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
     task, method = _used_images(counted["task"], counted["task"]["source"]), dict(counted["method"])
     if not family_of_algorithm(method["algorithm"]).trains:
-        kept = {key: value for key, value in counted.items() if key not in ("model", "training")}
-        method = _used_distances(method)
-        return {**kept, "task": task, "method": method}
+        return {**without(counted, "model", "training"), "task": task, "method": _used_distances(method)}
     return {**counted, "task": task, **_used_of_rounds(config, counted)}
 
 
@@ -58,33 +59,33 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
 
 def _used_distances(method: dict[str, Any]) -> dict[str, Any]:
     """Of methods that train no model: the exact distance has no interpolating measures, and no encoder no images."""
-    unused = {"fedwad"} if method.get("distance") == "exact" else set()
-    unused |= set() if method.get("encoder") else {"encoder_share"}
-    used = {key: value for key, value in method.items() if key not in unused}
-    return used | ({"otdd": _used_otdd(used["otdd"])} if "otdd" in used else {})
+    used = without(method, "fedwad") if method.get("distance") == "exact" else dict(method)
+    if not method.get("encoder"):
+        used.pop("encoder_share", None)
+    if "otdd" in used:
+        used["otdd"] = _used_otdd(used["otdd"])
+    return used
 
 
 def _used_clustering(clustering: dict[str, Any]) -> dict[str, Any]:
     """One cluster of all clients needs no distance; only an affinity has a scale."""
     if clustering["graph"] == "none":
         return {"graph": "none"}
-    used = {key: value for key, value in clustering.items() if key != "scale" or clustering["graph"] == "affinity"}
+    used = clustering if clustering["graph"] == "affinity" else without(clustering, "scale")
     return {**used, "otdd": _used_otdd(clustering["otdd"])}
 
 
 def _used_otdd(otdd: dict[str, Any]) -> dict[str, Any]:
     """The exact distance has no interpolating measures."""
-    unused = ("fedwad", "precision") if otdd["solver"] == "exact" else ()
-    return {key: value for key, value in otdd.items() if key not in unused}
+    return without(otdd, "fedwad", "precision") if otdd["solver"] == "exact" else otdd
 
 
 def _used_images(task: dict[str, Any], source: str) -> dict[str, Any]:
-    return {key: value for key, value in task.items() if key not in {"local", "hub"} - {source}}
+    return without(task, *{"local", "hub"} - {source})
 
 
 def _used_of_image_sets(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
-    task = counted["task"]
-    task = {key: value for key, value in task.items() if key != "optional"}
+    task = without(counted["task"], "optional")
     sets = {name: _used_images(one, task["source"]) for name, one in task["sets"].items()}
     method = {**counted["method"], "otdd": _used_otdd(counted["method"]["otdd"])}
     return {**counted, "method": method, "task": {**task, "sets": sets}}
@@ -94,20 +95,15 @@ def _used_of_gaussians(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, 
     """Exact mode starts with as many points as the first sample has, whatever the support."""
     method = dict(counted["method"])
     if method["fedwad"]["mode"] == "exact":
-        method["fedwad"] = {key: value for key, value in method["fedwad"].items() if key != "support"}
+        method["fedwad"] = without(method["fedwad"], "support")
     return {**counted, "method": method}
 
 
 def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
-    task = {key: value for key, value in counted["task"].items() if key != "optional"}
+    task = without(counted["task"], "optional")
     unused = {"embedded", "local", "hub"} - {task["source"]}
-    task["datasets"] = {
-        name: {key: value for key, value in data.items() if key not in unused}
-        for name, data in task["datasets"].items()
-    }
-    model = {
-        key: value for key, value in counted["model"].items() if key != "kind"
-    }  # there is one kind that reads texts
+    task["datasets"] = {name: without(data, *unused) for name, data in task["datasets"].items()}
+    model = without(counted["model"], "kind")  # there is one kind that reads texts
     if "hub" not in (model["weights"], model["vocab"]):
         del model["hub_id"], model["revision"]
     if model["vocab"] != "train":
@@ -118,12 +114,12 @@ def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str,
         name: used_of_stage(stage) if isinstance(stage, dict) else stage for name, stage in counted["training"].items()
     }
     used = {"task": task, "model": model, "training": training}
-    return {key: value for key, value in counted.items() if key != "partition"} | used
+    return without(counted, "partition") | used
 
 
 def used_of_stage(stage: dict[str, Any]) -> dict[str, Any]:
     """What counts of one training stage of a text model: all but what is at its default of ``STAGE_DEFAULTS``."""
-    return {key: value for key, value in stage.items() if key not in STAGE_DEFAULTS or value != STAGE_DEFAULTS[key]}
+    return without(stage, *(key for key, default in STAGE_DEFAULTS.items() if stage.get(key, default) == default))
 
 
 #: Kind of task -> (config, what counts of it) -> what is in use of that.

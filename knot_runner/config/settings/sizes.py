@@ -1,4 +1,4 @@
-"""Numbers of settings by what they count, each with the largest value that can be meant.
+"""Numbers of settings by what they count, each with the values that can be meant.
 
 What fits the machine's memory is another question, answered where sizes are known (:mod:`knot_runner.util.memory`); a
 setting that none of these describes is bounded by ``strict.MAX_COUNT`` or ``strict.MAX_NUMBER``.
@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from knot_runner.config.strict import AtMost
+from knot_runner.config.strict import AtMost, Holds
+
+AT_LEAST_ONE = Holds(lambda value: value >= 1, "is not at least 1")
+NOT_NEGATIVE = Holds(lambda value: value >= 0, "is negative")
+ABOVE_ZERO = Holds(lambda value: value > 0, "is not above 0")
 
 #: of a run or of one data set's draws
 Seed = Annotated[int, AtMost(2**63 - 1)]
 #: rounds, epochs, iterations, halvings: more would not end
-Steps = Annotated[int, AtMost(10**6)]
+StepsOrNone = Annotated[int, AtMost(10**6), NOT_NEGATIVE]
+Steps = Annotated[int, AtMost(10**6), AT_LEAST_ONE]
 #: clients, shards, clusters
-Parties = Annotated[int, AtMost(10**6)]
+Parties = Annotated[int, AtMost(10**6), AT_LEAST_ONE]
 #: examples, points, texts; of a batch or of all
-Items = Annotated[int, AtMost(10**8)]
+ItemsOrNone = Annotated[int, AtMost(10**8), NOT_NEGATIVE]
+Items = Annotated[int, AtMost(10**8), AT_LEAST_ONE]
 #: units or channels of one layer, words of a vocabulary
 Width = Annotated[int, AtMost(10**7)]
 #: layers, blocks of a stage, attention heads
@@ -26,3 +32,11 @@ Depth = Annotated[int, AtMost(1000)]
 ImageSide = Annotated[int, AtMost(4096)]
 #: coordinates, means and standard deviations of samples: their squares are finite in float32
 Spread = Annotated[float, AtMost(1e15)]
+Deviation = Annotated[Spread, NOT_NEGATIVE]
+#: rates and scales
+Positive = Annotated[float, ABOVE_ZERO]
+NotNegative = Annotated[float, NOT_NEGATIVE]
+Temperature = Annotated[float, Holds(lambda value: value > 0, "is not above 0; 1 is ordinary training")]
+#: shares: within (0, 1), and with 0
+Fraction = Annotated[float, Holds(lambda value: 0 < value < 1, "is not between 0 and 1")]
+FractionOrNone = Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.sizes import Depth, Items, Seed, Spread
-from knot_runner.config.strict import require
+from knot_runner.config.settings.sizes import NOT_NEGATIVE, Depth, Fraction, Seed, Spread
+from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.errors import nearest
 
 Role = Literal["local", "global", "transfer"]
@@ -60,7 +60,7 @@ class File:
     path: str
     where: dict[str, Any] = field(default_factory=dict)
     #: rows the whole file has; another number found is an error. null = not known
-    rows: Items | None = None
+    rows: Annotated[int, AtMost(10**8)] | None = None
 
 
 @dataclass
@@ -109,7 +109,7 @@ class HubSource:
 class EmbeddedSource:
     """Generated text: how many rows, the label shares of this party, and which domain words it uses."""
 
-    rows: Items
+    rows: Annotated[int, AtMost(10**8)]
     domain: str
     #: share of each label, in the order of ``labels.names``; sums to 1
     shares: list[float]
@@ -128,13 +128,11 @@ class EmbeddedSource:
 class SplitFile:
     """Stratified, seeded cut of a pool: shares of valid and test (knot.md 1.6: 70 / 10.2 / 19.8, seed 2021)."""
 
-    valid: float
-    test: float
+    valid: Fraction
+    test: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not between 0 and 1")]
     seed: Seed
 
     def __post_init__(self) -> None:
-        require(0 < self.valid < 1, "valid", f"{self.valid} is not between 0 and 1")
-        require(0 <= self.test < 1, "test", f"{self.test} is not between 0 and 1")
         require(self.valid + self.test < 1, "test", "valid + test leave nothing to train on")
 
 
@@ -172,7 +170,7 @@ class TaskSettings:
     #: tokens a text is cut to, [CLS] and [SEP] included
     max_length: int
     #: previous utterances put behind the current one, newest first (ERC; 0 = utterance only)
-    context: Depth
+    context: Annotated[Depth, NOT_NEGATIVE]
     #: data sets that are left out, which is said, when none of their files is there: error = no data set; skip =
     #: those of ``optional``; or a list of names
     missing: list[str] | Literal["error", "skip"]
@@ -187,7 +185,6 @@ class TaskSettings:
 
     def __post_init__(self) -> None:
         require(8 <= self.max_length <= 512, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions)")
-        require(self.context >= 0, "context", f"{self.context} is negative")
         require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} rows are too few; 10 is the least")
         roles = [d.role for d in self.datasets.values()]
         require(

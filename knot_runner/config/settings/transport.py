@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from knot_runner.config.settings.sizes import Items, Parties, Spread, Steps, Width
-from knot_runner.config.strict import require
+from knot_runner.config.settings.sizes import (
+    ABOVE_ZERO,
+    Deviation,
+    Fraction,
+    Items,
+    Parties,
+    Positive,
+    Spread,
+    Steps,
+    StepsOrNone,
+    Width,
+)
+from knot_runner.config.strict import AtMost, Holds, require
 
 
 @dataclass
@@ -16,14 +27,9 @@ class PrivacySettings:
     measure and distance it sends is released with Gaussian noise for (``epsilon``, ``delta``) (Balle and Wang 2018)."""
 
     mechanism: Literal["gaussian"]
-    epsilon: float
-    delta: float
-    clip: Spread
-
-    def __post_init__(self) -> None:
-        require(self.epsilon > 0, "epsilon", f"{self.epsilon} is not above 0")
-        require(0 < self.delta < 1, "delta", f"{self.delta} is not between 0 and 1")
-        require(self.clip > 0, "clip", f"{self.clip} is not above 0")
+    epsilon: Positive
+    delta: Fraction
+    clip: Annotated[Spread, ABOVE_ZERO]
 
 
 @dataclass
@@ -39,16 +45,13 @@ class FedwadSettings:
     #: place on the geodesic of every interpolation; random: drawn from U(0, 1) for each one (public code of FL, OTDD)
     t: float | Literal["random"]
     #: standard deviation of the first interpolating measure's points, N(0, start_scale^2 I)
-    start_scale: Spread
+    start_scale: Deviation
     #: noise on what clients send; null = none
     privacy: PrivacySettings | None = None
 
     def __post_init__(self) -> None:
-        for key in ("support", "iterations"):
-            require(getattr(self, key) >= 1, key, f"{getattr(self, key)} is not at least 1")
         right = self.t == "random" or 0 < self.t < 1
         require(right, "t", f"{self.t} is neither 'random' nor between 0 and 1")
-        require(self.start_scale >= 0, "start_scale", f"{self.start_scale} is negative")
         noised = self.privacy is not None and self.mode == "exact"
         require(not noised, "privacy", "exact interpolating measures show every sample; mode=approximate is right")
 
@@ -62,15 +65,12 @@ class EncoderSettings:
     kind: Literal["conv", "dense"]
     #: channels (conv) or units (dense) of each layer; the last is the code
     sizes: list[Width]
-    epochs: Steps
+    epochs: StepsOrNone
     batch: Items
-    lr: float
+    lr: Positive
 
     def __post_init__(self) -> None:
         require(len(self.sizes) >= 1 and min(self.sizes) >= 1, "sizes", f"{self.sizes} has no layer, or one below 1")
-        require(self.epochs >= 0, "epochs", f"{self.epochs} is negative")
-        require(self.batch >= 1, "batch", f"{self.batch} is not at least 1")
-        require(self.lr > 0, "lr", f"{self.lr} is not above 0")
 
 
 @dataclass
@@ -85,14 +85,13 @@ class OtddSettings:
     #: (public code), diagonal: diag(Sigma)^{1/2}
     part: Literal["full", "diagonal", "root_diagonal"]
     #: samples of each side, at most (a seeded draw)
-    samples: Items
+    samples: Annotated[int, AtMost(10**8), Holds(lambda value: value >= 2, "is not at least 2")]
     precision: Literal["float64", "float32"]
     fedwad: FedwadSettings
     #: null = normalised pixels
     encoder: EncoderSettings | None = None
 
     def __post_init__(self) -> None:
-        require(self.samples >= 2, "samples", f"{self.samples} is not at least 2")
         bures = self.covariance == "bures"
         require(
             not (bures and self.solver == "federated"),
@@ -115,14 +114,12 @@ class ClusteringSettings:
     #: how many clusters (public code: 5), or eigengap: where the graph Laplacian's spectrum has its widest gap
     clusters: Parties | Literal["eigengap"]
     #: of graph=affinity: largest = the largest distance there is; a number (public code: 5000) must not be exceeded
-    scale: float | Literal["largest"]
+    scale: Positive | Literal["largest"]
     otdd: OtddSettings
 
     def __post_init__(self) -> None:
         right = re.fullmatch(r"none|affinity|sparse[1-9]\d{0,3}", self.graph)
         require(bool(right), "graph", f"{self.graph!r} is not one of none, affinity, sparse3, sparse5 (sparseK)")
-        require(self.clusters == "eigengap" or self.clusters >= 1, "clusters", f"{self.clusters} is not at least 1")
-        require(self.scale == "largest" or self.scale > 0, "scale", f"{self.scale} is not above 0")
 
     @property
     def neighbours(self) -> int | None:
