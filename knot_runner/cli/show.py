@@ -44,16 +44,23 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = F
 
 
 def show_partition(job: ComposedJob) -> None:
-    """Draw how ``job``'s images are dealt to its clients, as PNG and CSV below ``<out>/figures``."""
+    """Draw how ``job``'s examples are dealt to its clients, as PNG and CSV below ``<out>/figures``."""
     import numpy as np
 
+    from knot_runner.data import load_task
     from knot_runner.data.images import load_images, make_partition
+    from knot_runner.data.pools import pool_texts
     from knot_runner.report.figures.partition import draw_partition
 
     settings = job.settings
-    if not settings.on_images:
-        raise UserError(f"plot partition: task={settings.task.name} has no images to deal; task=femnist would fit")
-    task = load_images(settings.task, Path(settings.paths.data).expanduser() if settings.paths.data else None)
+    if settings.partition is None:
+        name, method = settings.task.name, settings.method["name"]
+        raise UserError(f"plot partition: task={name} method={method} deals nothing to clients; task=femnist would fit")
+    root = Path(settings.paths.data).expanduser() if settings.paths.data else None
+    if settings.on_images:
+        task = load_images(settings.task, root)
+    else:
+        task = pool_texts(load_task(settings.task, root))
     partition = make_partition(settings.partition, task, settings.seed)
     counts = np.stack([np.bincount(task.train.labels[rows], minlength=len(task.classes)) for rows in partition.train])
     name = f"partition_{settings.task.name}_{settings.partition.kind}_seed{settings.seed}"

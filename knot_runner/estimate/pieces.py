@@ -9,6 +9,7 @@ from typing import Any
 
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.settings import FederatedSettings, TaskSettings
+from knot_runner.config.settings.families import family_of
 from knot_runner.config.strict import digest, without
 from knot_runner.records import read_sealed
 
@@ -98,13 +99,13 @@ class Load:
 
 def on_texts(job: ComposedJob) -> bool:
     """Whether the job distils texts: its pieces depend on the data (:mod:`knot_runner.estimate.texts`)."""
-    return isinstance(job.settings.task, TaskSettings)
+    return family_of(job.method).training == "stages"
 
 
 def load_of(job: ComposedJob) -> Load:
-    """The pieces of a job that is not on texts; of one that was stopped, the rounds that are left."""
+    """The pieces of a job that distils no texts; of one that was stopped, the rounds that are left."""
     task, pieces = job.settings.task.name, []
-    if job.settings.on_images:
+    if job.settings.on_images or isinstance(job.settings.task, TaskSettings):
         read = digest({"task": job.config["task"], "data": job.config["paths"]["data"]})
         pieces.append(Piece(DATA_SETS_KIND, "data set", read, None))
     if not isinstance(job.method, FederatedSettings):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from knot_runner.config.settings.run_id import used_of_training
 from knot_runner.config.strict import digest
 from knot_runner.engine.commit import LOG_FILE
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
@@ -100,7 +101,8 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
         "engine": [name, hardware.precision, hardware.stack if name == "stacked" else None],
         "clients": [len(cluster.train), list(cluster.clients), rows.hexdigest()],
     }
-    parts = {"training": dataclasses.asdict(settings.training), "method": dataclasses.asdict(work.context.hp)}
+    training = used_of_training(dataclasses.asdict(settings.training))
+    parts = {"training": training, "method": dataclasses.asdict(work.context.hp)}
     used = {name: {key: value for key, value in own.items() if key not in NOT_IN_KEY} for name, own in parts.items()}
     return digest({**plain, **used})
 

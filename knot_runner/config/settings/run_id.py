@@ -13,7 +13,9 @@ from knot_runner.config.strict import digest, without
 NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast")
 #: Keys of ``hardware`` that do, in federated runs: engines agree up to rounding only.
 HARDWARE_IN_RUN_ID = ("engine", "precision")
-#: Keys of a text model's stages that came later: at these values a run is what it was before, and has that name.
+#: Keys of rounds, and of a text model's stages, that came later: at these values a run is what it was before, and has
+#: that name.
+TRAINING_DEFAULTS = {"optimiser": "sgd"}
 STAGE_DEFAULTS = {"select": "best", "max_length": None}
 
 
@@ -53,8 +55,12 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
     if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
         hardware["stack"] = config["hardware"]["stack"]
-    training = {key: value for key, value in counted["training"].items() if (key, value) != ("optimiser", "sgd")}
-    return {"method": method, "training": training, "hardware": hardware}
+    return {"method": method, "training": used_of_training(counted["training"]), "hardware": hardware}
+
+
+def used_of_training(training: dict[str, Any]) -> dict[str, Any]:
+    """What counts of rounds of training: all but what is at its default of ``TRAINING_DEFAULTS``."""
+    return without(training, *(key for key, default in TRAINING_DEFAULTS.items() if training.get(key) == default))
 
 
 def _used_distances(method: dict[str, Any]) -> dict[str, Any]:
