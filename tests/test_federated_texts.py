@@ -113,7 +113,9 @@ def test_image_engines_say_what_would_fit(tmp_path, capsys):
         images = request(optimiser="adamw")
         Stacked.train(None, [images])
     assert main([*TINY_TEXTS, "method=fedavg", "hardware.engine=stacked", f"paths.out={tmp_path}"]) == 2
-    assert "hardware.engine: stacked trains image models; lean (CPU) or loop would fit" in capsys.readouterr().err
+    assert (
+        "hardware.engine: stacked does not train a text model; lean (CPU) or loop would fit" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(("overrides", "message"), [

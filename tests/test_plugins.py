@@ -129,6 +129,65 @@ def test_a_yaml_names_plug_ins_beside_it_from_wherever_it_is_used(tmp_path, caps
     )
 
 
+OWN_MODEL = [
+    f"--config-dir={EXAMPLES / 'conf'}", *(word for word in TINY_IMAGES if not word.startswith("model.")),
+    "model=separable", f"plugins=[{EXAMPLES / 'own_model.py'}]",
+]  # fmt: skip
+
+
+def test_a_model_of_ones_own_trains_with_every_method(tmp_path, capsys):
+    """In worker processes as in the loop, bit for bit; fedper keeps the part that is named as its head."""
+    logs = {}
+    for name, more in {
+        "lean": ["method=fedper"],
+        "loop": ["method=fedper", "hardware.engine=loop"],
+        "two": ["method=fedper", "hardware.workers=2"],
+        "frozen": ["method=fedprox", "method.mu=0.1", "method.batchnorm=frozen"],
+    }.items():
+        run = [word for word in OWN_MODEL if not (name == "two" and word == "hardware.workers=1")]
+        assert main([*run, *more, f"paths.out={tmp_path / name}"]) == 0, capsys.readouterr().err
+        (path,) = (tmp_path / name).glob("femnist/*/*/rounds.jsonl")
+        logs[name] = [json.loads(line)["loss"] for line in path.read_text().splitlines()]
+    assert logs["lean"] == logs["loop"] == logs["two"]
+    weights = load_file(next((tmp_path / "lean").glob("femnist/*/*/model.safetensors")))
+    assert len(weights["head/0"]) == 4 * 8 * 10 + 10 and "body.2.running_mean" in weights
+    frozen = load_file(next((tmp_path / "frozen").glob("femnist/*/*/model.safetensors")))
+    assert not frozen["body.2.running_mean"].any() and weights["body.2.running_mean"].any()
+
+
+WRONG_MODELS = """
+from torch import nn
+from own_model import separable
+
+def wrong(shape, classes):
+    return separable(shape, 3, 8)
+
+def nothing(shape, classes):
+    return "a model"
+"""
+
+
+@pytest.mark.parametrize(("more", "message"), [
+    (["model.target=own_model"], "model.target: 'own_model' is not module:function"),
+    (["model.target=own_model:separate"], "model.target: own_model:separate cannot be imported"),
+    (["model.target=os:abort"], "model.target: module os is not one of plugins, which alone run code"),
+    (["model.options.width=wide"], "model.target: own_model:separable fails (TypeError"),
+    (["model.head=output"], "model.head: own_model:separable has no part 'output' with parameters (did you mean"),
+    (["model.target=wrong_models:wrong"], "wrong_models:wrong maps two images to [2, 3]; logits [2, 10] are right"),
+    (["model.target=wrong_models:nothing"], "wrong_models:nothing returns str; a torch.nn.Module is right"),
+    (["hardware.engine=stacked"], "hardware.engine: stacked does not train a model of one's own; lean (CPU) or loop"),
+])  # fmt: skip
+def test_a_model_that_does_not_fit_is_one_line(more, message, tmp_path, capsys):
+    (tmp_path / "wrong_models.py").write_text(WRONG_MODELS)
+    plugins = f"plugins=[{EXAMPLES / 'own_model.py'},{tmp_path / 'wrong_models.py'}]"
+    run = [plugins if word.startswith("plugins") else word for word in OWN_MODEL]
+    wrong = ["~model.options.width"] if "wrong_models" in more[0] else []
+    assert main([*run, *more, *wrong, f"paths.out={tmp_path}"]) == 2
+    sys.modules.pop("wrong_models", None)
+    errors = capsys.readouterr().err
+    assert message in errors and "Traceback" not in errors
+
+
 def test_ls_lists_what_the_examples_bring(capsys):
     names = ["own_metric", "own_family", "own_figure", "own_partition", "own_reader", "own_objective"]
     assert main(["ls", f"plugins=[{','.join(str(EXAMPLES / f'{name}.py') for name in names)}]"]) == 0

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from knot_runner.config.settings import ImageModel, ModelSettings
+from knot_runner.config.settings.networks import CustomSettings
+from knot_runner.models.custom import build_custom_model
 from knot_runner.models.images import Shape, build_image_model
 
 
@@ -29,7 +31,14 @@ class Network:
     @property
     def head(self) -> str:
         """What the names of the last linear layer's parameters begin with."""
+        if isinstance(self.spec, CustomSettings):
+            return f"{self.spec.head}."
         return "classifier." if self.reads_texts else "head."
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is an image model of this package, which engines may train otherwise than by the module itself."""
+        return not self.reads_texts and not isinstance(self.spec, CustomSettings)
 
 
 def build_network(network: Network) -> nn.Module:
@@ -41,4 +50,6 @@ def build_network(network: Network) -> nn.Module:
         from knot_runner.models.bert import TextClassifier  # transformers, which models of images do without
 
         return TextClassifier(network.spec, network.inputs, network.classes)
+    if isinstance(network.spec, CustomSettings):
+        return build_custom_model(network.spec, network.inputs, network.classes)
     return build_image_model(network.spec, network.inputs, network.classes)

@@ -83,7 +83,7 @@ def _image_model(settings: Settings) -> None:
     spec, task = settings.model, settings.task
     classes = min(len(task.classes), 10) if task.source == "embedded" else len(task.classes)  # digits
     layout = flat.layout_of(Network(spec, tuple(task.shape), classes))
-    key = {"mlp": "hidden", "cnn": "hidden", "resnet": "width"}[spec.kind]
+    key = {"mlp": "hidden", "cnn": "hidden", "resnet": "width", "custom": "target"}[spec.kind]
     if any(field.name.startswith("convs.") and prod(field.shape) * 2 > layout.size for field in layout.parameters):
         key = "convs"
     trained = TRAINED_IMAGES * SHORT * layout.size

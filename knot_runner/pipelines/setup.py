@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import Centralised
+from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.pools import TextPool, pool_texts
@@ -21,6 +22,7 @@ from knot_runner.engine.federated.choose import DTYPES
 from knot_runner.engine.seeds import seeded
 from knot_runner.methods.federated.population import ClientModel, Population
 from knot_runner.models.bert import party_model
+from knot_runner.models.custom import check_custom_model
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.pretrained import load_pretrained
 from knot_runner.pipelines.context import RunContext
@@ -100,7 +102,10 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
 
 def first_model(network: Network, seed: int, data_root: Path | None) -> tuple[Tensor, Tensor]:
     """(weights [P], buffers [Q]) that all clients start from: initialised by the seed, a text model's encoder perhaps
-    pre-trained."""
+    pre-trained. Raises :class:`UserError` for a model of one's own that does not fit the images."""
+    if isinstance(network.spec, CustomSettings):
+        with seeded(seed, "check"):
+            check_custom_model(network.spec, build_network(network), network.inputs, network.classes)
     if not network.reads_texts or network.spec.weights == "scratch":
         return flat.initial(network, seed)
     with seeded(seed, "init"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, Depth, ImageSide, Width
 from knot_runner.config.strict import require
@@ -70,7 +70,34 @@ class ResnetSettings:
         require(fits, "groups", f"{self.groups} does not divide width={self.width}")
 
 
-ImageModel = MlpSettings | CnnSettings | ResnetSettings
+@dataclass
+class CustomSettings:
+    """An image model of one's own: ``target`` is called with the images' shape (channels, height, width), the number of
+    classes and ``options``, and returns a ``torch.nn.Module`` that maps images [B, C, H, W] to logits [B, classes]."""
+
+    kind: Literal["custom"]
+    name: str
+    #: module:function, the module being one of ``plugins``
+    target: str
+    #: its last layer, as the module names it: what fedper and fedrep do not share
+    head: str = "head"
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parts = self.target.split(":")
+        require(
+            len(parts) == 2 and all(parts),
+            "target",
+            f"{self.target!r} is not module:function, the module being one of plugins",
+        )
+
+
+ImageModel = MlpSettings | CnnSettings | ResnetSettings | CustomSettings
 
 #: ``model.kind`` -> its settings.
-NETWORK_SETTINGS: dict[str, type] = {"mlp": MlpSettings, "cnn": CnnSettings, "resnet": ResnetSettings}
+NETWORK_SETTINGS: dict[str, type] = {
+    "mlp": MlpSettings,
+    "cnn": CnnSettings,
+    "resnet": ResnetSettings,
+    "custom": CustomSettings,
+}

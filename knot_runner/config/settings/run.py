@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
@@ -20,7 +21,7 @@ from knot_runner.config.settings.groups import (
 )
 from knot_runner.config.settings.images import IMAGE_FORMATS, ImageTaskSettings
 from knot_runner.config.settings.method import LOSS_SETTINGS, KnotSettings
-from knot_runner.config.settings.networks import NETWORK_SETTINGS, ImageModel
+from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
@@ -164,9 +165,23 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
         "model": build(model, config["model"], "model"),
         "training": build(training, config["training"], "training"),
     }
+    if isinstance(parts["model"], CustomSettings):
+        _check_target(config, parts["model"])
     if config.get("partition") is not None:
         parts["partition"] = _partition(config)
     return parts
+
+
+def _check_target(config: dict[str, Any], model: CustomSettings) -> None:
+    """Nothing but plug-ins runs code of the user's, so a model of one's own is of one of them."""
+    plugins = config.get("plugins") or []
+    named = {Path(plugin).stem if str(plugin).endswith(".py") else plugin for plugin in plugins}
+    module = model.target.partition(":")[0]
+    if module not in named:
+        raise UserError(
+            f"model.target: module {module} is not one of plugins, which alone run code; name it there, too"
+        )
+    _load_plugins(config)
 
 
 def _partition(config: dict[str, Any]) -> Any:

@@ -21,7 +21,7 @@ def make_engine(
     hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
     say: Callable[[str], None] = silent, plugins: Sequence[str] = (), shared: bool = False,
 ) -> Engine:  # fmt: skip
-    """The engine, ready to train. ``auto`` is lean on a CPU; on a GPU stacked, or loop for a text model.
+    """The engine, ready to train. ``auto`` is lean on a CPU; on a GPU stacked, or loop for a text model or one's own.
 
     ``say`` prints a line for the user. ``plugins``: of the run. ``shared``: several threads will use the engine (lean).
     Raises :class:`UserError` naming the key for a device, engine and precision that do not go together.
@@ -29,10 +29,11 @@ def make_engine(
     device = prepare_device(hardware)
     name = hardware.engine
     if name == "auto":
-        on_gpu = "loop" if network.reads_texts else "stacked"
+        on_gpu = "stacked" if network.is_ours else "loop"
         name = "lean" if device.type == "cpu" else on_gpu
-    if name == "stacked" and network.reads_texts:
-        raise UserError("hardware.engine: stacked trains image models; lean (CPU) or loop would fit a text model")
+    if name == "stacked" and not network.is_ours:
+        what = "a text model" if network.reads_texts else "a model of one's own"
+        raise UserError(f"hardware.engine: stacked does not train {what}; lean (CPU) or loop would fit")
     if name == "lean" and device.type != "cpu":
         raise UserError("hardware.engine: lean is for the CPU; stacked is for a GPU, loop runs on both")
     if hardware.precision in ("tf32", "bf16") and (device.type != "cuda" or name != "stacked"):

@@ -125,8 +125,8 @@ class _Control:
 
 
 def _build(network: Network, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """The module; every request brings its weights, so those of an image model are not even initialised."""
-    if network.reads_texts:
+    """The module; every request brings its weights, so those of our image models are not even initialised."""
+    if not network.is_ours:
         with seeded(0, "unused"):
             return build_network(network).to(device, dtype)
     with torch.device("meta"):
@@ -152,6 +152,8 @@ def _train_mode(model: nn.Module, recipe: Recipe) -> None:
     for module in model.modules():
         if isinstance(module, BatchNorm):
             module.frozen = recipe.frozen_statistics
+        elif isinstance(module, nn.modules.batchnorm._BatchNorm) and recipe.frozen_statistics:
+            module.eval()
 
 
 def _optimiser(model: nn.Module, head: str, recipe: Recipe, trains: str) -> torch.optim.Optimizer:
