@@ -49,7 +49,7 @@ def claim_measures() -> dict[str, ClaimMeasure]:
     }
 
 
-#: How clients are averaged; see ``clustered.WEIGHTINGS``.
+#: How clients are averaged; see ``clustered_grid.ACCURACY_WEIGHTINGS``.
 OVER = ("clusters", "weighted", "unweighted")
 RESULT = "result."
 #: Why a run that is still to be made has no number.

@@ -77,6 +77,11 @@ def more_text(verdict: Verdict) -> str:
     return f"more than {MAX_SEEDS}" if verdict.more_seeds > MAX_SEEDS else str(verdict.more_seeds)
 
 
+def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
+    """Effect, interval, the paper's effect and how many more seeds would decide it."""
+    return effect_text(verdict), interval_text(verdict), claimed_text(verdict), more_text(verdict)
+
+
 def _signed(verdict: Verdict, value: float | None) -> str:
     if value is None:
         return ""
