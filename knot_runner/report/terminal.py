@@ -8,19 +8,11 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as Grid
 from rich.text import Text
 
-from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.table_model import ColumnGroup as Columns
 from knot_runner.report.table_model import ResultTable, TableCell, block_title
 from knot_runner.report.text import caption, half_text, paper_text, plain, value_text
 
-__all__ = ["TerminalTable", "short_line", "summary_table", "terminal_table"]
-
 DIM_MARK = "dim"
-
-
-def terminal_table(table: ResultTable) -> TerminalTable:
-    """Something ``rich`` prints: one block per metric, the paper's number in brackets below ours."""
-    return TerminalTable(table)
 
 
 class TerminalTable:
