@@ -19,7 +19,7 @@ import numpy as np
 
 from knot_runner.report.claims.bootstrap import RESAMPLES, resampled_sums
 from knot_runner.report.claims.pairs import ModelSide
-from knot_runner.report.records.checks import is_count
+from knot_runner.report.records.schema import is_count
 from knot_runner.report.run_folders import Run, damaged, kept_file, predictions, rounds
 from knot_runner.util.errors import UserError
 

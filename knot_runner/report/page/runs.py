@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from knot_runner.report.records.checks import is_number
+from knot_runner.report.records.schema import is_number
 from knot_runner.report.run_folders import UNUSED, Run
 
 #: What a result says of what made it; results that differ in one of these may differ in rounding or more.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Group
-from rich.text import Text
 
-from knot_runner.report.records.summary_grid import summary_grid, summary_lines
+from knot_runner.report.records.summary_grid import bold, run_view
 from knot_runner.report.text import number
 
 DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact distance, not federated"}
@@ -19,8 +18,8 @@ def coreset_summary(name: str, result: dict[str, Any]) -> Group:
         "distance to all clients' samples": f"{result['metrics']['distance']['ALL']:.4g}",
         "classes among its nearest samples": f"{result['classes_covered']} of {len(result['labels']['names'])}",
     }
-    lines = [f"{result['points']} points after {len(result['losses'])} epochs along {_along(result)}"]
-    return _table(name, "coreset", rows, lines, result)
+    line = f"{result['points']} points after {len(result['losses'])} epochs along {_along(result)}"
+    return _view(name, "coreset", rows, line, result)
 
 
 def knn_summary(name: str, result: dict[str, Any]) -> Group:
@@ -31,8 +30,8 @@ def knn_summary(name: str, result: dict[str, Any]) -> Group:
         "macro F1": number(metrics["f1"]["ALL"], 3),
         "accuracy over clients, each alike": number(metrics["client_accuracy"]["unweighted"], 3),
     }
-    lines = [f"{result['points']} points a client along {_along(result)}"]
-    return _table(name, "nearest neighbour among all coresets", rows, lines, result)
+    line = f"{result['points']} points a client along {_along(result)}"
+    return _view(name, "nearest neighbour among all coresets", rows, line, result)
 
 
 def _along(result: dict[str, Any]) -> str:
@@ -43,9 +42,5 @@ def _along(result: dict[str, Any]) -> str:
     )
 
 
-def _table(name: str, head: str, rows: dict[str, str], lines: list[str], result: dict[str, Any]) -> Group:
-    table = summary_grid(name, head)
-    table.add_column("", justify="right", no_wrap=True)
-    for title, value in rows.items():
-        table.add_row(title, Text(value, style="bold"))
-    return Group(table, *summary_lines(lines, result))
+def _view(name: str, head: str, rows: dict[str, str], line: str, result: dict[str, Any]) -> Group:
+    return run_view(name, result, (head, ""), [(title, [bold(value)]) for title, value in rows.items()], [line])

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Group
-from rich.text import Text
 
-from knot_runner.report.records.summary_grid import summary_grid, summary_lines
+from knot_runner.report.records.summary_grid import bold, run_view
 
 SECONDS_KEYS = ("total", "federated", "exact")
 #: A sum that is larger by less than this share has not risen.
@@ -16,13 +15,12 @@ RELATIVE_ROUNDING = 1e-9
 
 def distance_summary(name: str, result: dict[str, Any]) -> Group:
     """The federated distance beside the exact one and the closed form, with the gap, and how it came about."""
-    table = summary_grid(name, "2-Wasserstein distance")
-    for heading in ("value", "off the exact one", "time"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for title, value, seconds in _rows(result):
         time = "" if seconds is None else f"{seconds:.3g} s"
-        table.add_row(title, Text(f"{value:.5g}", style="bold"), _gap(value, result["exact"]), time)
-    return Group(table, *summary_lines(_under(result), result))
+        rows.append((title, [bold(f"{value:.5g}"), _gap(value, result["exact"]), time]))
+    heads = ("2-Wasserstein distance", "value", "off the exact one", "time")
+    return run_view(name, result, heads, rows, _under(result))
 
 
 def _gap(value: float, exact: float) -> str:

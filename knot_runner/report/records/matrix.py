@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 from rich.console import Group
-from rich.table import Table as Grid
-from rich.text import Text
 
-from knot_runner.report.records.summary_grid import summary_grid, summary_lines
-from knot_runner.report.text import plain
+from knot_runner.report.records.summary_grid import run_view
 
 #: More data sets than these are told by their range, not by a grid.
 _MAX_SHOWN = 6
@@ -20,32 +17,22 @@ MATRIX_SOLVERS = {"federated": "FedWaD, approximate", "exact": "exact optimal tr
 def matrix_summary(name: str, result: dict[str, Any]) -> Group:
     """All distances where data sets are few; else their range, and that within and between planted groups."""
     matrix = np.array(result["matrix"])
-    table = (_all if len(matrix) <= _MAX_SHOWN else _ranges)(summary_grid(name, "squared distances"), result, matrix)
     pairs, sizes = len(matrix) * (len(matrix) - 1) // 2, result["sizes"]
     samples = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
     line = (
         f"{MATRIX_SOLVERS[result['solver']]}; {pairs} pairs of {len(matrix)} data sets, {samples} samples each; "
         f"{result['seconds']['distances']:.3g} s"
     )
-    return Group(table, *summary_lines([line], result))
-
-
-def _all(table: Grid, result: dict[str, Any], matrix: np.ndarray) -> Grid:
-    for name in result["names"]:
-        table.add_column(Text(plain(name)), justify="right")
-    for i, name in enumerate(result["names"]):
-        values = [Text("-" if i == j else f"{matrix[i, j]:,.1f}") for j in range(len(matrix))]
-        table.add_row(Text(plain(name)), *values)
-    return table
-
-
-def _ranges(table: Grid, result: dict[str, Any], matrix: np.ndarray) -> Grid:
-    for head in ("pairs", "smallest", "median", "largest"):
-        table.add_column(head, justify="right")
-    for title, values in kinds_of_pairs(matrix, result.get("groups")).items():
-        found = (values.min(), np.median(values), values.max())
-        table.add_row(title, str(len(values)), *(f"{value:,.1f}" for value in found))
-    return table
+    heads, rows = ["pairs", "smallest", "median", "largest"], []
+    if len(matrix) <= _MAX_SHOWN:
+        heads = result["names"]
+        for i, first in enumerate(heads):
+            rows.append((first, ["-" if i == j else f"{matrix[i, j]:,.1f}" for j in range(len(matrix))]))
+    else:
+        for title, values in kinds_of_pairs(matrix, result.get("groups")).items():
+            found = (values.min(), np.median(values), values.max())
+            rows.append((title, [str(len(values)), *(f"{value:,.1f}" for value in found)]))
+    return run_view(name, result, ["squared distances", *heads], rows, [line], wraps=True)
 
 
 def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np.ndarray]:
