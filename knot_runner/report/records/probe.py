@@ -41,9 +41,8 @@ class ProbeRecord:
 
 def read_probe(run: Run, command: str = "") -> ProbeRecord:
     """The arrays of one run. Raises :class:`UserError` naming the file when it is absent or damaged."""
-    path = run.job.folder / ARRAYS
-    arrays = run_folders.arrays(run, ARRAYS, command)
-    try:
+    with run_folders.refuse_damage(run, ARRAYS, command):
+        arrays = run_folders.arrays(run, ARRAYS, command)
         made = ProbeRecord(
             arrays["temperatures"],
             arrays["gradients.norm"],
@@ -56,10 +55,7 @@ def read_probe(run: Run, command: str = "") -> ProbeRecord:
             int(arrays["softmax.label"][0]),
             int(arrays["softmax.row"][0]),
         )
-    except (KeyError, IndexError, ValueError):
-        run_folders.damaged(path, command)
-    if not _is_sound(made):
-        run_folders.damaged(path, command)
+        run_folders.demand(_is_sound(made))
     return made
 
 
