@@ -16,7 +16,7 @@ from knot_runner.report.claims.looks import MAX_SEEDS, POWER
 from knot_runner.report.claims.verdicts import Verdict
 from knot_runner.report.markup import TextGrid, csv_text, markdown_document, write_forms
 from knot_runner.report.statistics import ALPHA
-from knot_runner.report.text import number, plain
+from knot_runner.report.text import plain, signed
 from knot_runner.util.files import json_text
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow", "no runs": "dim"}
@@ -73,10 +73,7 @@ def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
 
 
 def _signed(verdict: Verdict, value: float | None) -> str:
-    if value is None:
-        return ""
-    plus = verdict.signed and round(value, verdict.digits) > 0
-    return ("+" if plus else "") + number(value, verdict.digits)
+    return "" if value is None else signed(value, verdict.digits, verdict.signed)
 
 
 def footnotes(verdicts: Sequence[Verdict]) -> list[str]:

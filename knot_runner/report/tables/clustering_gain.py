@@ -19,7 +19,7 @@ from knot_runner.report.tables.clustered_grid import (
     in_words,
     printed_pair,
 )
-from knot_runner.report.text import number
+from knot_runner.report.text import number, signed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,12 +45,7 @@ class Gain:
     @property
     def band(self) -> str:
         """``+12.3 ± 4.5``."""
-        return signed(self.mean) + (f" ± {number(self.half, 1)}" if self.half is not None else "")
-
-
-def signed(points: float) -> str:
-    """``+12.3``; zero without a sign."""
-    return ("+" if round(points, 1) > 0 else "") + number(points, 1)
+        return signed(self.mean, 1) + (f" ± {number(self.half, 1)}" if self.half is not None else "")
 
 
 def gain(rows: pd.DataFrame, place: GridColumn, weighting: str, table: dict[str, Any] | None) -> Gain | None:
@@ -104,14 +99,14 @@ def _on_gains(
         pairs = {place: (first, second) for place, (first, second) in both.items() if first and second}
         means += [(first.mean, second.mean) for first, second in pairs.values()]
         for place, (first, second) in list(pairs.items())[:1]:
-            paper = f"paper {signed(first.paper)}; " if first.paper is not None else ""
+            paper = f"paper {signed(first.paper, 1)}; " if first.paper is not None else ""
             said = f"{first.band} points on vanilla ({paper}by images {second.band}; {first.basis})"
             lines.append(f"{title}, {algorithm}: {place.head} {said}.")
     if means:
         first, second = map(statistics.fmean, zip(*means, strict=True))
         left = f" ({100 * second / first:.0f}% of it)" if first > 0.05 else ""
         said = f" The paper: {claim}." if claim else ""
-        mean = f"mean gain {signed(first)} points, by images {signed(second)}{left}"
+        mean = f"mean gain {signed(first, 1)} points, by images {signed(second, 1)}{left}"
         lines.append(f"{title}, all algorithms: {mean}.{said}")
     return lines
 

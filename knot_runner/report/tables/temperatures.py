@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.row_keys import RowSetting, ordered, preset_cases, row_heads, runs_by_case
 from knot_runner.report.run_folders import Run
@@ -14,11 +14,10 @@ from knot_runner.report.tables.chilling import (
     CHILLING_COLUMNS,
     OF_TARGET,
     WITH,
-    CaseRuns,
-    LearningCurve,
-    Select,
     check_select,
     check_target,
+    chilling_frame,
+    short_of_goal,
     with_learning_curves,
 )
 from knot_runner.report.tables.footnotes import cited, comparable
@@ -35,6 +34,9 @@ from knot_runner.report.tables.paper_comparison import (
     shown_round,
     unreached,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: The paper's rounds are indices from 0: one less than the rounds trained.
 FROM_0 = 1
@@ -53,43 +55,29 @@ def temperatures_table(
     has). Raises :class:`UserError` for options that cannot be.
     """
     target, select = check_target(options.get("target", "best_of_T4")), check_select(options.get("select", "final"))
-    runs, courses = with_learning_curves(runs, select, command)
+    runs, curves = with_learning_curves(runs, select, command)
     found = runs_by_case(runs, preset_cases(options, table))
-    sweeps = {case: CaseRuns(_courses(rows, courses), target) for case, rows in found.items()}
+    frame = chilling_frame(found, curves, target)
     names = list(dict.fromkeys(name for metric in metrics for name in WITH.get(metric, (metric,))))
     groups = tuple(_group(case, name) for case in found for name in names)
     keys, slips = ordered(found), errata_of(table, found, names)
     made = []
     for key in keys:
-        cells = {g.key: (_cell(sweeps[g.block], found[g.block].get(key), key, g, table, slips),) for g in groups}
+        own = frame[frame["key"] == key]
+        cells = {g.key: (_cell(own[own["case"] == g.block], key, g, table, slips),) for g in groups}
         heading = (key.head, key.settings)[: len(row_heads(keys))]
         made.append(TableRow(heading, heading, cells))
-    lines = _said(sweeps, names, select) + paper_lines(runs, found, table)
+    lines = ["; ".join(f"{CHILLING_COLUMNS[name].head}: {CHILLING_COLUMNS[name].title}" for name in names) + "."]
+    aimed = bool(OF_TARGET & set(names))
+    lines.append(shown_round(select) + (f" {goal(target)}" if aimed else ""))
+    for case, own in frame.groupby("case", sort=False) if aimed else ():
+        lines += controlled(case, own) + unreached(case, own, curves)
+    lines += paper_lines(runs, found, table)
     lines += [line for case in found for line in ordering(case, groups, made)]
     return made, row_heads(keys), groups, lines + errata_lines(slips) + cited(table)
 
 
-def _said(sweeps: dict[str, CaseRuns], names: list[str], select: Select) -> list[str]:
-    """What the columns are, and what they say of each case."""
-    aimed = bool(OF_TARGET & set(names))
-    target = next(iter(sweeps.values())).target
-    lines = ["; ".join(f"{CHILLING_COLUMNS[name].head}: {CHILLING_COLUMNS[name].title}" for name in names) + "."]
-    lines.append(shown_round(select) + (f" {goal(target)}" if aimed else ""))
-    for case, sweep in sweeps.items() if aimed else ():
-        lines += controlled(case, sweep) + unreached(case, sweep)
-    return lines
-
-
 # --------------------------------------------------------------------------------------------------- rows and columns
-
-
-def _courses(
-    rows: dict[RowSetting, dict[int, Run]], courses: dict[str, LearningCurve]
-) -> dict[RowSetting, dict[int, LearningCurve]]:
-    return {
-        key: {seed: courses[run.job.run_id] for seed, run in seeds.items() if run.job.run_id in courses}
-        for key, seeds in rows.items()
-    }
 
 
 def _group(case: str, name: str) -> ColumnGroup:
@@ -99,29 +87,22 @@ def _group(case: str, name: str) -> ColumnGroup:
 
 
 def _cell(
-    sweep: CaseRuns,
-    members: dict[int, Run] | None,
-    key: RowSetting,
-    group: ColumnGroup,
-    table: dict[str, Any] | None,
-    slips: Slips,
+    own: pd.DataFrame, key: RowSetting, group: ColumnGroup, table: dict[str, Any] | None, slips: Slips
 ) -> TableCell:
+    """Of ``own``, the runs of one case and row."""
     case, name = group.block, group.key.removeprefix(f"{group.block}: ")
     paper, mark = paper_number(table, case, key, name, slips)
-    runs = list((members or {}).values())
+    runs = list(own["run"])
     like = comparable(runs) and same_data(runs, table, case)
-    measure = CHILLING_COLUMNS[name]
-    cell = aggregate([measure.read(sweep, key, seed) for seed in members or {}], runs, paper, like, measure.top)
+    cell = aggregate(own[name].dropna().tolist(), runs, paper, like, CHILLING_COLUMNS[name].top)
     if name == "rounds" and cell.gap is not None:
         cell = dataclasses.replace(cell, gap=cell.gap - FROM_0)
-    if name == "rounds" and sweep.short(key):
-        cell = dataclasses.replace(cell, text=_beyond(sweep, key), gap=None)
+    if name == "rounds" and len(short_of_goal(own)):
+        cell = dataclasses.replace(cell, text=_beyond(own), gap=None)
     return dataclasses.replace(cell, mark=mark)
 
 
-def _beyond(sweep: CaseRuns, key: RowSetting) -> str:
+def _beyond(own: pd.DataFrame) -> str:
     """``>300`` where no seed meets the target within 300 rounds; ``>300 (2 of 3)`` where two of three do not."""
-    short = sweep.short(key)
-    asked = [seed for seed in sweep.courses[key] if sweep.goal(key, seed) is not None]
-    last = min(sweep.courses[key][seed].rounds for seed in short)
-    return f">{last}" + (f" ({len(short)} of {len(asked)})" if len(short) < len(asked) else "")
+    short, asked = short_of_goal(own), (own["finished"] & own["goal"].notna()).sum()
+    return f">{short['ran'].min()}" + (f" ({len(short)} of {asked})" if len(short) < asked else "")
