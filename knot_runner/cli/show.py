@@ -10,11 +10,10 @@ from knot_runner import provenance
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
 from knot_runner.report.figures import registry as figures
-from knot_runner.report.output import output
-from knot_runner.report.render import write_table
+from knot_runner.report.render.table_forms import write_table
+from knot_runner.report.render.terminal import TerminalTable, output
 from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.build import preset_table
-from knot_runner.report.terminal import TerminalTable
 from knot_runner.util.errors import ReadOnlyError, UserError
 from knot_runner.util.files import require_writable
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.report.markup import csv_text
+from knot_runner.report.render.markup import csv_text
 
 
 @dataclass(frozen=True)

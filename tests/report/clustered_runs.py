@@ -11,10 +11,10 @@ from rich.console import Console
 
 from knot_runner.config.strict import digest
 from knot_runner.report import paper_tables
+from knot_runner.report.render.table_model import ResultTable
+from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.run_folders import Job
-from knot_runner.report.table_model import ResultTable
 from knot_runner.report.tables.build import build_table
-from knot_runner.report.terminal import TerminalTable
 
 BOTH = ["clusters", "weighted"]
 

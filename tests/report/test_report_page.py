@@ -20,8 +20,8 @@ from knot_runner.cli.verbs.report import report_command
 from knot_runner.composing.commands import compose_all
 from knot_runner.report.page.build import Page, build_page, render_page, write_page
 from knot_runner.report.page.runs import Standing
+from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Job
-from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
 from tests.report.conftest import Factory
 from tests.report.pages import Reader, asked, made, page_of, placed

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from knot_runner.report.render import table_csv, table_latex, table_markdown, write_table
-from knot_runner.report.table_model import ColumnGroup, TableCell
+from knot_runner.report.render.table_forms import table_csv, table_latex, table_markdown, write_table
+from knot_runner.report.render.table_model import ColumnGroup, TableCell
+from knot_runner.report.render.terminal import TerminalTable, short_line
+from knot_runner.report.render.text import escape_csv, escape_latex, escape_markdown, number, plain, value_text
 from knot_runner.report.tables.build import build_table
-from knot_runner.report.terminal import TerminalTable, short_line
-from knot_runner.report.text import escape_csv, escape_latex, escape_markdown, number, plain, value_text
 from knot_runner.util.errors import UserError
 
 GROUP = ColumnGroup("f1", "macro F1", ("ALL",), ("",))

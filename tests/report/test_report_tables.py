@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from knot_runner.report.table_model import METHOD_NAMES, display
+from knot_runner.report.render.table_model import METHOD_NAMES, display
 from knot_runner.report.tables.build import build_table
 from knot_runner.util.errors import UserError
 

@@ -7,12 +7,12 @@ from collections import defaultdict
 
 import numpy as np
 
-from knot_runner.report import figure_style as style
 from knot_runner.report import run_folders
+from knot_runner.report.figures import style
+from knot_runner.report.render.text import plain
 from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Band, Numbers, band, band_numbers
-from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
 
 #: Methods that Fig. 5 has beside the coresets, as the paper spells them.

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.report import figure_style as style
 from knot_runner.report import run_folders
+from knot_runner.report.figures import style
+from knot_runner.report.render.terminal import short_line
+from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Band, band, band_numbers
-from knot_runner.report.terminal import short_line
-from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
 
 #: As the paper calls them: exact interpolating measures; all samples at one place.

@@ -16,11 +16,11 @@ from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.page.figures import FigureView, csv_address, draw, kinds
 from knot_runner.report.page.runs import RunsView, Standing, stated_seconds, view_runs
 from knot_runner.report.page.settings import SettingsView, view_settings
-from knot_runner.report.render import table_csv
+from knot_runner.report.render.table_forms import table_csv
+from knot_runner.report.render.table_model import ResultTable, block_title, display
+from knot_runner.report.render.text import caption, duration, half_text, paper_text, plain, value_text
 from knot_runner.report.run_folders import Job, load_runs, nothing_there
-from knot_runner.report.table_model import ResultTable, block_title, display
 from knot_runner.report.tables.build import preset_table
-from knot_runner.report.text import caption, duration, half_text, paper_text, plain, value_text
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 

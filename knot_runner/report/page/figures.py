@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from knot_runner.report.figure_style import DPI
 from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.figures.style import DPI
 from knot_runner.report.run_folders import Job
 from knot_runner.util.errors import UserError, nearest
 

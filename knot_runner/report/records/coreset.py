@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group
 
 from knot_runner.report.records.summary_grid import bold, run_view
-from knot_runner.report.text import number
+from knot_runner.report.render.text import number
 
 DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact distance, not federated"}
 

@@ -11,9 +11,9 @@ from knot_runner.config.settings.families import family_of_result, load
 from knot_runner.metrics import METRICS
 from knot_runner.report.records.earlier import rounds_trained
 from knot_runner.report.records.summary_grid import DIM_TEXT, SummaryRow, bold, dim_lines, run_view
-from knot_runner.report.table_model import display
+from knot_runner.report.render.table_model import display
+from knot_runner.report.render.text import number, plain
 from knot_runner.report.tables.footnotes import kept_epochs as kept_of
-from knot_runner.report.text import number, plain
 
 
 def summary_table(result: dict[str, Any]) -> Group:

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table as Grid
 from rich.text import Text
 
-from knot_runner.report.text import plain
+from knot_runner.report.render.text import plain
 
 DIM_TEXT = "dim"
 #: A row of a summary: what it is, and its values; None: a line between rows.

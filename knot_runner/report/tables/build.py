@@ -8,9 +8,7 @@ from typing import Any
 
 from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report import paper_tables
-from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
-from knot_runner.report.statistics import mean_interval
-from knot_runner.report.table_model import (
+from knot_runner.report.render.table_model import (
     METHOD_NAMES,
     ColumnGroup,
     Parts,
@@ -19,6 +17,8 @@ from knot_runner.report.table_model import (
     TableRow,
     display,
 )
+from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
+from knot_runner.report.statistics import mean_interval
 from knot_runner.report.tables.aggregate import aggregate
 from knot_runner.report.tables.chilling import CHILLING_COLUMNS
 from knot_runner.report.tables.clustered import ACCURACY_WEIGHTINGS, clustered

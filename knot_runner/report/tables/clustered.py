@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.row_keys import preset_cases
 from knot_runner.report.run_folders import Run
-from knot_runner.report.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.tables.aggregate import aggregate
 from knot_runner.report.tables.clustered_grid import (
     ACCURACY_WEIGHTINGS,

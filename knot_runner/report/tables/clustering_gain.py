@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from knot_runner.report.render.text import number, signed
 from knot_runner.report.statistics import mean_interval
 from knot_runner.report.tables.clustered_grid import (
     BY_IMAGES,
@@ -19,7 +20,6 @@ from knot_runner.report.tables.clustered_grid import (
     in_words,
     printed_pair,
 )
-from knot_runner.report.text import number, signed
 
 if TYPE_CHECKING:
     import pandas as pd

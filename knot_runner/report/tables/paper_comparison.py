@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from knot_runner.report.render.table_model import ColumnGroup, TableRow
+from knot_runner.report.render.text import number, signed
 from knot_runner.report.row_keys import Grid, RowSetting
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics import mean_interval
-from knot_runner.report.table_model import ColumnGroup, TableRow
 from knot_runner.report.tables.chilling import LearningCurve, short_of_goal
 from knot_runner.report.tables.footnotes import absences, finished, sources
-from knot_runner.report.text import number, signed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.row_keys import RowSetting, ordered, preset_cases, row_heads, runs_by_case
 from knot_runner.report.run_folders import Run
-from knot_runner.report.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.tables.aggregate import aggregate
 from knot_runner.report.tables.chilling import (
     CHILLING_COLUMNS,

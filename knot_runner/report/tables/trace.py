@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.row_keys import RowSetting, ordered, preset_cases, row_heads, runs_by_case
 from knot_runner.report.run_folders import Run
-from knot_runner.report.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.tables.aggregate import aggregate
 from knot_runner.report.tables.chilling import LearningCurve, with_learning_curves
 from knot_runner.report.tables.footnotes import cited, comparable

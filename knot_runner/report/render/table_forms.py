@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from knot_runner.report.markup import TextGrid, csv_text, latex_document, markdown_document, write_forms
-from knot_runner.report.table_model import ResultTable, block_title
-from knot_runner.report.text import caption, half_text, paper_text, value_text
+from knot_runner.report.render.markup import TextGrid, csv_text, latex_document, markdown_document, write_forms
+from knot_runner.report.render.table_model import ResultTable, block_title
+from knot_runner.report.render.text import caption, half_text, paper_text, value_text
 
 CSV_NUMBERS = ("mean", "low", "high", "seeds", "planned", "diverged", "paper", "gap")
 CSV_SPREADS = ("std", "paper_std")

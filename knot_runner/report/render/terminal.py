@@ -8,11 +8,19 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as Grid
 from rich.text import Text
 
-from knot_runner.report.table_model import ColumnGroup as Columns
-from knot_runner.report.table_model import ResultTable, TableCell, block_title
-from knot_runner.report.text import caption, half_text, paper_text, plain, value_text
+from knot_runner.report.render.table_model import ColumnGroup as Columns
+from knot_runner.report.render.table_model import ResultTable, TableCell, block_title
+from knot_runner.report.render.text import caption, half_text, paper_text, plain, value_text
 
 DIM_MARK = "dim"
+#: Columns of what is no terminal: no table is wider, so that none is folded inside a word.
+PIPE_WIDTH = 1000
+
+
+def output() -> Console:
+    """A console for stdout."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
 
 class TerminalTable:

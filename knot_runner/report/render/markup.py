@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.report.text import escape_csv, escape_latex, escape_markdown
+from knot_runner.report.render.text import escape_csv, escape_latex, escape_markdown
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
