@@ -219,7 +219,7 @@ def test_probe_by_hand(factory: Any, tmp_path: Path) -> None:
     moved = [[0.5, 0.5, 0, 0, 0], [0.1, 0.5, 0.4, 0, 0]]  # total variation .4, expected label -1.5 and -.7
     still = [[0.9, 0.1, 0, 0, 0], [0.9, 0.1, 0, 0, 0]]
     jobs = [write_probe(factory.made(seed=seed, task="sa"), student=moved, Cell=still) for seed in (0, 1)]
-    student, teacher = probe_moves(load_runs(jobs))
+    student, teacher = probe_moves(load_runs(jobs)).itertuples()
     assert (student.model, student.pairs, student.flips) == ("student, Sinkhorn-E", 2, 1.0)
     assert (student.total_variation, student.shift) == (pytest.approx(0.4), pytest.approx(0.8))
     assert (teacher.model, teacher.total_variation, teacher.flips) == ("teacher Cell", 0, 0)
@@ -232,7 +232,7 @@ def test_models_before_distillation_count_once_per_seed(factory: Any) -> None:
     rows = [[0.5, 0.5, 0, 0, 0], [0.1, 0.5, 0.4, 0, 0]]
     jobs = [factory.made(method, task="sa") for method in ("entropy_e", "sinkhorn_e")]
     moves = probe_moves(load_runs([write_probe(job, student=rows, before=rows, Cell=rows) for job in jobs]))
-    assert [(m.model, m.pairs) for m in moves] == [
+    assert [(m.model, m.pairs) for m in moves.itertuples()] == [
         ("student, Entropy-E", 1), ("student, Sinkhorn-E", 1), ("before distillation", 1), ("teacher Cell", 1),
     ]  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from knot_runner.metrics import METRICS, computed_metrics
@@ -203,47 +203,41 @@ def _locals(runs: list[Run], table: dict[str, Any], metric: str) -> Parts:
     by_task: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         by_task[run.job.task].append(run)
+    known = table["datasets"]
+    place = {task: i for i, task in enumerate(known)}
     rows = []
-    for task, members in sorted(by_task.items(), key=lambda item: _place(item[0], table["datasets"])):
-        known = table["datasets"].get(task, {})
-        found = [name for run in finished(members) for name in run.result["datasets"]]
-        for name in dict.fromkeys([*known, *found]):
-            facts = known.get(name, {})
+    for task in sorted(by_task, key=lambda task: place.get(task, len(place))):
+        members, there = by_task[task], finished(by_task[task])
+        found = [name for run in there for name in run.result["datasets"]]
+        for name in dict.fromkeys([*known.get(task, {}), *found]):
+            facts = known.get(task, {}).get(name, {})
             score = facts.get("metric", metric)
+            sizes = [(run, run.result["datasets"].get(name, {})) for run in there]
+            scores = [(run, run.result.get("teachers", {}).get(name, {})) for run in there]
             cells = {
-                "sizes": tuple(_local_cell(members, _size(name, part), facts.get(part)) for part in SIZES),
-                "score": (_local_cell(members, _score(name, score), facts.get("score"), SHARES.get(score)),),
+                "sizes": tuple(_local_cell(members, sizes, part, facts.get(part)) for part in SIZES),
+                "score": (_local_cell(members, scores, score, facts.get("score"), SHARES.get(score)),),
             }
             rows.append(TableRow((task, name), (task, name), cells))
     lines = [*absences(dict(by_task)), *sources(runs), *protocol(runs), *cited(table)]
-    scores = {facts["metric"] for known in table["datasets"].values() for facts in known.values() if "metric" in facts}
-    if scores == {"f1", "accuracy"}:
+    scores_of = {facts["metric"] for sets in known.values() for facts in sets.values() if "metric" in facts}
+    if scores_of == {"f1", "accuracy"}:
         lines.append("score: macro F1 for sa and erc, accuracy for nli, on the data set's own test part.")
     return rows, ("task", "data set"), groups, lines
 
 
-def _place(name: str, order: Iterable[str]) -> int:
-    names = list(order)
-    return names.index(name) if name in names else len(names)
-
-
-def _size(dataset: str, part: str) -> Callable[[Run], float | None]:
-    return lambda run: run.result["datasets"].get(dataset, {}).get(part)
-
-
-def _score(dataset: str, metric: str) -> Callable[[Run], float | None]:
-    return lambda run: run.result.get("teachers", {}).get(dataset, {}).get(metric)
-
-
 def _local_cell(
-    members: list[Run], read: Callable[[Run], float | None], paper: float | None, top: float | None = None
+    members: list[Run],
+    facts: Sequence[tuple[Run, Mapping[str, float]]],
+    key: str,
+    paper: float | None,
+    top: float | None = None,
 ) -> TableCell:
     """One value per seed: runs of one seed that differ only in the method share their local models."""
     by_seed: dict[int, list[float]] = defaultdict(list)
-    for run in finished(members):
-        value = read(run)
-        if value is not None:
-            by_seed[run.job.seed].append(value)
+    for run, own in facts:
+        if own.get(key) is not None:
+            by_seed[run.job.seed].append(own[key])
     per_seed = [mean_interval(values)[0] for values in by_seed.values()]
     return aggregate(per_seed, members, paper, comparable(members), top)
 
