@@ -21,7 +21,7 @@ from knot_runner.report.render.text import escape_csv, escape_latex, escape_mark
 from knot_runner.report.tables.build import build_table
 from knot_runner.util.errors import UserError
 
-GROUP = ColumnGroup("f1", "macro F1", ("ALL",), ("",))
+GROUP = ColumnGroup("f1", "macro F1", ("ALL",))
 HOSTILE = "=cmd|' /C calc'!A0 \x1b[31mred\x1b[0m <script>x</script> a_b $x$ \\input{y} | [red]z[/red] 5% #&~^{}"
 
 
@@ -235,6 +235,6 @@ def test_hostile_cases_and_settings_are_escaped(federated: Any) -> None:
 
 
 def test_an_accuracy_below_one_percent_has_its_sign() -> None:
-    signed = ColumnGroup("delta", "delta", ("x",), ("",), 2, signed=True)
+    signed = ColumnGroup("delta", "delta", ("x",), 2, signed=True)
     texts = [value_text(TableCell(mean=mean), signed) for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
     assert texts == ["+.50", "-.50", ".00", ".00", "+2.20"]

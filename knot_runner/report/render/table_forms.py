@@ -29,7 +29,7 @@ def _grids(table: ResultTable) -> list[TextGrid]:
     grids = []
     for groups in table.blocks():
         columns = [(group, i) for group in groups for i in range(len(group.columns))]
-        names = [group.heading(i) + " (global)" * (group.roles[i] == "global") for group, i in columns]
+        names = [group.heading(i) + " (global)" * (group.columns[i] in group.of_global) for group, i in columns]
         right = [False] * len(table.heads) + [True] * len(columns)
         rows = []
         for row in table.rows:

@@ -57,12 +57,12 @@ def _grid(table: ResultTable, groups: Sequence[Columns], stacked: bool) -> Grid:
     """Methods: one head column, settings on its second line. Data sets, clustered runs: a column for each head."""
     grid = Grid(box=None, padding=(0, 0, 0, 1), pad_edge=False, header_style="")
     own_column = len(table.heads) if table.kind in ("locals", "clustered") else 1
-    lead = "\n" if any("global" in group.roles for group in groups) else ""  # a line above, to mark the global one
+    lead = "\n" if any(group.of_global for group in groups) else ""  # a line above, to mark the global one
     for head in table.heads[:own_column]:
         grid.add_column(Text(lead + head), no_wrap=not stacked)
     columns = [(group, i) for group in groups for i in range(len(group.columns))]
     for group, i in columns:
-        above = "global\n" if group.roles[i] == "global" else lead
+        above = "global\n" if group.columns[i] in group.of_global else lead
         grid.add_column(Text(above + plain(group.heading(i))), justify="right", no_wrap=True)
     for row in table.rows:
         heads = [Text(plain(head)) for head in row.heads[:own_column]]

@@ -169,27 +169,27 @@ def _rows_of_methods(runs: list[Run]) -> dict[tuple[str, str], list[Run]]:
 
 
 def _columns(table: dict[str, Any] | None, runs: list[Run]) -> tuple[str, ...]:
-    ours = dict.fromkeys(
-        name for run in finished(runs) for block in run.result["metrics"].values() for name in block if name != "ALL"
-    )
-    roles = _roles(runs)
-    ordered = sorted(ours, key=lambda name: roles.get(name) == "global")
-    theirs = [name for name in table["columns"] if name != "ALL"] if table else []
-    return (*dict.fromkeys([*theirs, *ordered]), "ALL")
+    """The paper's data sets, then our others, the global ones last; then ALL."""
+    blocks = [block for run in finished(runs) for block in run.result["metrics"].values()]
+    ours, of_global = dict.fromkeys(name for block in blocks for name in block), _global_sets(runs)
+    ordered = sorted(ours, key=lambda name: name in of_global)
+    theirs = table["columns"] if table else []
+    return (*(name for name in dict.fromkeys([*theirs, *ordered]) if name != "ALL"), "ALL")
 
 
-def _roles(runs: list[Run]) -> dict[str, str]:
+def _global_sets(runs: list[Run]) -> set[str]:
+    """The data sets of the global model; of images there are counts, no parties."""
     roles = {}
     for run in finished(runs):
         for name, facts in run.result["datasets"].items():
-            roles[name] = facts.get("role", "") if isinstance(facts, dict) else ""  # of images: counts, no parties
-    return roles
+            roles[name] = facts.get("role") if isinstance(facts, dict) else None
+    return {name for name, role in roles.items() if role == "global"}
 
 
 def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> ColumnGroup:
-    shown, roles = METRICS[metric], _roles(runs)
+    shown, of_global = METRICS[metric], _global_sets(runs)
     title = f"{shown.title} ({shown.better} is better)"
-    return ColumnGroup(metric, title, columns, tuple(roles.get(c, "") for c in columns))
+    return ColumnGroup(metric, title, columns, of_global=tuple(c for c in columns if c in of_global))
 
 
 # ------------------------------------------------------------------------------------------------ data sets and locals
@@ -197,8 +197,8 @@ def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> ColumnGrou
 
 def _locals(runs: list[Run], table: dict[str, Any], metric: str) -> Parts:
     groups = (
-        ColumnGroup("sizes", "texts", SIZES, ("",) * 3, digits=0),
-        ColumnGroup("score", "score of the local model", ("score",), ("",)),
+        ColumnGroup("sizes", "texts", SIZES, digits=0),
+        ColumnGroup("score", "score of the local model", ("score",)),
     )
     by_task: dict[str, list[Run]] = defaultdict(list)
     for run in runs:

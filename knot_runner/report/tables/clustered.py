@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
@@ -38,15 +37,6 @@ CLUSTERED_HEADS = ("data set", "algorithm", "clients")
 Printed = dict[str, Any] | None
 
 
-@dataclass(frozen=True)
-class TableColumns:
-    """A group of columns, the places that they are, and the weighting of their accuracies."""
-
-    group: ColumnGroup
-    places: tuple[GridColumn, ...]
-    weighting: str
-
-
 def clustered(runs: list[Run], table: Printed, metrics: Sequence[str]) -> Parts:
     """A row per data set, algorithm and number of clients, one of gains per algorithm and one per data set; a block of
     columns per structure and weighting (``metrics``: of :data:`ACCURACY_WEIGHTINGS`). The paper's numbers stand beside
@@ -60,7 +50,7 @@ def clustered(runs: list[Run], table: Printed, metrics: Sequence[str]) -> Parts:
     rows: list[TableRow] = []
 
     def add(names: tuple[str, ...], cell: Callable[[GridColumn, str], TableCell]) -> None:
-        cells = {one.group.key: tuple(cell(place, one.weighting) for place in one.places) for one in columns}
+        cells = {group.key: tuple(cell(place, weighting) for place in own) for group, own, weighting in columns}
         rows.append(TableRow(names[: len(heads)], names[: len(heads)], cells))
 
     for (data, other), members in frame.groupby(["data", "other"], sort=False):
@@ -70,11 +60,12 @@ def clustered(runs: list[Run], table: Printed, metrics: Sequence[str]) -> Parts:
             add((data, algorithm, GAIN, other), functools.partial(_gain, own, table))
         add((data, UPLIFT, "", other), functools.partial(_uplift, members, _needed(members, table), table))
     lines = [_legend(metrics), *gain_sentences(frame, table), *_under(frame, rows, table)]
-    return rows, heads, tuple(one.group for one in columns), lines + cited(table)
+    return rows, heads, tuple(group for group, _, _ in columns), lines + cited(table)
 
 
-def _columns(of: Sequence[GridColumn], metrics: Sequence[str]) -> list[TableColumns]:
-    """A group per structure, weighting and support size; vanilla stands with the smallest support."""
+def _columns(of: Sequence[GridColumn], metrics: Sequence[str]) -> list[tuple[ColumnGroup, list[GridColumn], str]]:
+    """A group per structure, weighting and support size, the places that its columns are, and the weighting; vanilla
+    stands with the smallest support."""
     made = []
     for structure in dict.fromkeys(place.structure for place in of):
         own = [place for place in of if place.structure == structure]
@@ -82,7 +73,7 @@ def _columns(of: Sequence[GridColumn], metrics: Sequence[str]) -> list[TableColu
         for metric in metrics:
             for support in supports:
                 there = [place for place in own if place.support in (support, *([None] * (support == supports[0])))]
-                made.append(TableColumns(_group(there, metric), tuple(there), metric))
+                made.append((_group(there, metric), there, metric))
     return made
 
 
@@ -91,7 +82,7 @@ def _group(there: Sequence[GridColumn], metric: str) -> ColumnGroup:
     title = f"{in_words(structure)}: accuracy in percent, {ACCURACY_WEIGHTINGS[metric]}"
     unit, heads = f"accuracy_{metric}_percent", tuple(place.head for place in there)
     key = f"{metric} {' '.join(names)}"
-    return ColumnGroup(key, title, names, ("",) * len(names), 1, unit, title, heads=heads, paper_digits=1)
+    return ColumnGroup(key, title, names, 1, unit, title, heads=heads, paper_digits=1)
 
 
 # --------------------------------------------------------------------------------------------------------------- cells

@@ -83,7 +83,7 @@ def temperatures_table(
 def _group(case: str, name: str) -> ColumnGroup:
     m = CHILLING_COLUMNS[name]
     metric = f"{name}_{m.unit}" if m.unit else name
-    return ColumnGroup(f"{case}: {name}", m.title, (case,), ("",), m.digits, metric, case, m.head, m.signed, m.paper)
+    return ColumnGroup(f"{case}: {name}", m.title, (case,), m.digits, metric, case, m.head, m.signed, m.paper)
 
 
 def _cell(

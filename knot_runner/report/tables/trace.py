@@ -37,8 +37,8 @@ def _groups(table: dict[str, Any]) -> tuple[ColumnGroup, ...]:
     loss = tuple(f"loss r{number}" for number in table["loss_rounds"])
     title = "accuracy (%) of the global model after round r, from 1"
     return (
-        ColumnGroup("accuracy", title, acc, ("",) * len(acc), 2, "accuracy_percent"),
-        ColumnGroup("loss", "test loss of logits / T", loss, ("",) * len(loss), 4, paper_digits=4),
+        ColumnGroup("accuracy", title, acc, 2, "accuracy_percent"),
+        ColumnGroup("loss", "test loss of logits / T", loss, 4, paper_digits=4),
     )
 
 
