@@ -136,7 +136,7 @@ register(
         ("images", "image_sets"),
         run="knot_runner.pipelines.matrix:run_matrix",
         inspect="knot_runner.pipelines.matrix:inspect_matrix",
-        summary="knot_runner.report.records.matrix:matrix_summary",
+        summary="knot_runner.report.records.distance:matrix_summary",
         trains=False,
         libraries=("pot",),
     )
@@ -148,7 +148,7 @@ register(
         ("images",),
         run="knot_runner.pipelines.coreset:run_coreset",
         inspect="knot_runner.pipelines.coreset:inspect_coreset",
-        summary="knot_runner.report.records.coreset:coreset_summary",
+        summary="knot_runner.report.records.distance:coreset_summary",
         trains=False,
         libraries=("pot",),
     )
@@ -160,7 +160,7 @@ register(
         ("images",),
         run="knot_runner.pipelines.coreset_knn:run_coreset_knn",
         inspect="knot_runner.pipelines.coreset_knn:inspect_coreset_knn",
-        summary="knot_runner.report.records.coreset:knn_summary",
+        summary="knot_runner.report.records.distance:knn_summary",
         trains=False,
         libraries=("pot",),
     )
