@@ -33,8 +33,7 @@ from knot_runner.report.tables.footnotes import (
     sources,
 )
 from knot_runner.report.tables.made_with import made_with
-from knot_runner.report.tables.temperatures import temperatures_table
-from knot_runner.report.tables.trace import trace
+from knot_runner.report.tables.temperatures import temperatures_table, trace
 from knot_runner.util.errors import UserError, nearest
 
 #: Kind of table -> kind of the printed table that can stand beside it.

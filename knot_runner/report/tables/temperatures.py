@@ -1,4 +1,5 @@
-"""Tables of federated runs: what training at each temperature comes to, by case (FLex&Chill Tables 1 and 2)."""
+"""Tables of federated runs: what training at each temperature comes to, by case (FLex&Chill Tables 1 and 2), and
+accuracy and loss by round beside a printed trace (FLex&Chill's public notebook)."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from knot_runner.report.tables.chilling import (
     CHILLING_COLUMNS,
     OF_TARGET,
     WITH,
+    LearningCurve,
     check_select,
     check_target,
     chilling_frame,
@@ -30,10 +32,12 @@ from knot_runner.report.tables.paper_comparison import (
     ordering,
     paper_lines,
     paper_number,
+    printed_row,
     same_data,
     shown_round,
     unreached,
 )
+from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,3 +110,59 @@ def _beyond(own: pd.DataFrame) -> str:
     """``>300`` where no seed meets the target within 300 rounds; ``>300 (2 of 3)`` where two of three do not."""
     short, asked = short_of_goal(own), (own["finished"] & own["goal"].notna()).sum()
     return f">{short['ran'].min()}" + (f" ({len(short)} of {asked})" if len(short) < asked else "")
+
+
+# --------------------------------------------------------------------------------------------- beside a printed trace
+
+
+def trace(runs: list[Run], table: dict[str, Any], command: str) -> Parts:
+    """A row per temperature; columns: accuracy and loss at T after the rounds that ``table`` prints, from 1.
+
+    Raises :class:`UserError` for runs of several cases.
+    """
+    runs, courses = with_learning_curves(runs, "final", command)
+    found = runs_by_case(runs, preset_cases({}, table))
+    if len(found) > 1:
+        raise UserError(f"a table of rounds is of one task and model; these runs are of {'; '.join(found)}")
+    ((case, rows),) = found.items()
+    keys, made, split = ordered(found), [], len(table["accuracy_rounds"])
+    for key in keys:
+        cells = _trace_cells(list(rows[key].values()), courses, table, case, key)
+        names = (key.head, key.settings)[: len(row_heads(keys))]
+        made.append(TableRow(names, names, {"accuracy": cells[:split], "loss": cells[split:]}))
+    return made, row_heads(keys), _trace_groups(table), paper_lines(runs, found, table) + cited(table)
+
+
+def _trace_groups(table: dict[str, Any]) -> tuple[ColumnGroup, ...]:
+    acc = tuple(f"acc r{number}" for number in table["accuracy_rounds"])
+    loss = tuple(f"loss r{number}" for number in table["loss_rounds"])
+    title = "accuracy (%) of the global model after round r, from 1"
+    return (
+        ColumnGroup("accuracy", title, acc, 2, "accuracy_percent"),
+        ColumnGroup("loss", "test loss of logits / T", loss, 4, paper_digits=4),
+    )
+
+
+def _trace_cells(
+    members: list[Run], courses: dict[str, LearningCurve], table: dict[str, Any], case: str, key: RowSetting
+) -> tuple[TableCell, ...]:
+    wanted = [("accuracy", number, 100.0) for number in table["accuracy_rounds"]]
+    wanted += [("tempered_loss", number, 1.0) for number in table["loss_rounds"]]
+    theirs = printed_row(table, case, key) or [None] * len(wanted)
+    like = comparable(members) and same_data(members, table, case)
+    return tuple(
+        aggregate(
+            [_at(courses.get(run.job.run_id), *one) for run in members],
+            members,
+            paper,
+            like,
+            top=100.0 if one[0] == "accuracy" else None,
+        )
+        for one, paper in zip(wanted, theirs, strict=True)
+    )
+
+
+def _at(own: LearningCurve | None, measure: str, number: int, scale: float) -> float | None:
+    """``measure`` after round ``number``, from 1; None where that round was not run or not measured."""
+    rows = own.rows if own else ()
+    return next((row[measure] * scale for row in rows if row["round"] == number - 1), None)
