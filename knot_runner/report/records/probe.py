@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,16 +62,11 @@ def read_probe(run: Run, command: str = "") -> ProbeRecord:
 def pool_probes(runs: Sequence[Run], command: str = "") -> ProbeRecord:
     """Images of all ``runs`` (seeds of one setting) together; the image of Fig. 3 is that of the lowest seed."""
     parts = [read_probe(run, command) for run in sorted(runs, key=lambda run: run.job.seed)]
-    first = parts[0]
-    return ProbeRecord(
-        first.temperatures,
-        *(np.concatenate([getattr(p, key) for p in parts], -1)
-          for key in ("norm", "right", "before", "after", "put_right")),
-        sum(p.tried for p in parts),
-        first.shares,
-        first.label,
-        first.row,
-    )  # fmt: skip
+    pooled = {
+        key: np.concatenate([getattr(part, key) for part in parts], -1)
+        for key in ("norm", "right", "before", "after", "put_right")
+    }
+    return replace(parts[0], tried=sum(part.tried for part in parts), **pooled)
 
 
 def _is_sound(probe: ProbeRecord) -> bool:
