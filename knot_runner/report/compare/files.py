@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,7 @@ from rich.text import Text
 from knot_runner.report.compare.settings import KEPT, as_number, typed_column
 from knot_runner.report.render.markup import TextGrid, latex_document, markdown_document
 from knot_runner.report.render.text import escape_csv, number, plain, spread_text
-from knot_runner.report.statistics import clipped_interval, mean_interval
+from knot_runner.report.statistics import MeanEstimate
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic
 
@@ -25,29 +25,6 @@ if TYPE_CHECKING:
 DIM_STYLE = "dim"
 #: A cell longer than this is cut in the terminal, in Markdown and in LaTeX; CSV and Parquet have all of it.
 LONGEST_CELL = 40
-
-
-@dataclass(frozen=True)
-class MeanEstimate:
-    """``mean`` over ``n`` runs, ``half`` of its 95% interval (None under two runs); ``top``: the most that a share can
-    be, where the interval is cut, as at 0."""
-
-    mean: float
-    half: float | None
-    n: int
-    top: float | None = None
-
-    @property
-    def band(self) -> tuple[float | None, float | None]:
-        """The interval."""
-        if self.half is None:
-            return None, None
-        return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
-
-
-def mean_estimate(values: Sequence[float], top: float | None = None) -> MeanEstimate | None:
-    """Mean and 95% t interval of ``values``; None of none."""
-    return MeanEstimate(*mean_interval(values), len(values), top) if values else None
 
 
 @dataclass(frozen=True)
