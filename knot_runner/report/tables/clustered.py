@@ -118,7 +118,7 @@ def _uplift(
     printed = printed_uplift(table, needed[0], place) if weighting == PRINTED else None
     mean, std = printed or (None, None)
     both = by_column(members, weighting).reindex(columns=[place.key, place.vanilla.key])
-    over_seeds = {line: own for line, own in both.groupby("line") if own.any().all()}
+    over_seeds = {line: own for line, own in both.groupby("line") if own.notna().any().all()}
     if not set(needed) <= set(over_seeds):
         return TableCell(paper=mean, paper_std=std)
     gains, counts = [], []
