@@ -57,8 +57,11 @@ def clustered(runs: list[Run], table: Printed, metrics: Sequence[str]) -> Parts:
         for algorithm, own in members.groupby("algorithm", sort=False):
             for line, cells in own.groupby("line", sort=False):
                 add((data, algorithm, str(line.clients), other), functools.partial(_cell, cells, line, table))
-            add((data, algorithm, GAIN, other), functools.partial(_gain, own, table))
-        add((data, UPLIFT, "", other), functools.partial(_uplift, members, _needed(members, table), table))
+            accuracies = {metric: by_column(own, metric) for metric in metrics}
+            add((data, algorithm, GAIN, other), functools.partial(_gain, own, accuracies, table))
+        accuracies = {metric: by_column(members, metric) for metric in metrics}
+        uplift = functools.partial(_uplift, members, accuracies, _needed(members, table), table)
+        add((data, UPLIFT, "", other), uplift)
     lines = [_legend(metrics), *gain_sentences(frame, table), *_under(frame, rows, table)]
     return rows, heads, tuple(group for group, _, _ in columns), lines + cited(table)
 
@@ -97,19 +100,26 @@ def _cell(own: pd.DataFrame, line: GridRow, table: Printed, place: GridColumn, w
     return dataclasses.replace(cell, paper_std=std)
 
 
-def _gain(own: pd.DataFrame, table: Printed, place: GridColumn, weighting: str) -> TableCell:
+def _gain(
+    own: pd.DataFrame, accuracies: dict[str, pd.DataFrame], table: Printed, place: GridColumn, weighting: str
+) -> TableCell:
     """Of an algorithm on vanilla, the mean over client numbers, paired over seeds."""
     planned = int((own["key"] == place.key).groupby(own["line"]).sum().max())
     if place == place.vanilla:
         return TableCell(planned=planned)
-    one = gain(own, place, weighting, table if weighting == PRINTED else None)
+    one = gain(accuracies[weighting], place, table if weighting == PRINTED else None)
     if one is None:
         return TableCell(planned=planned)
     return TableCell(one.mean, one.half, one.seeds, planned, paper=one.paper)
 
 
 def _uplift(
-    members: pd.DataFrame, needed: Sequence[GridRow], table: Printed, place: GridColumn, weighting: str
+    members: pd.DataFrame,
+    accuracies: dict[str, pd.DataFrame],
+    needed: Sequence[GridRow],
+    table: Printed,
+    place: GridColumn,
+    weighting: str,
 ) -> TableCell:
     """Mean and population standard deviation over rows of what clustering gains on vanilla; absent unless all rows
     ``needed`` are there, since a mean over other rows is another number."""
@@ -117,7 +127,7 @@ def _uplift(
         return TableCell()
     printed = printed_uplift(table, needed[0], place) if weighting == PRINTED else None
     mean, std = printed or (None, None)
-    both = by_column(members, weighting).reindex(columns=[place.key, place.vanilla.key])
+    both = accuracies[weighting].reindex(columns=[place.key, place.vanilla.key])
     over_seeds = {line: own for line, own in both.groupby("line") if own.notna().any().all()}
     if not set(needed) <= set(over_seeds):
         return TableCell(paper=mean, paper_std=std)

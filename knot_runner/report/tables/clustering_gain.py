@@ -48,12 +48,12 @@ class Gain:
         return signed(self.mean, 1) + (f" ± {number(self.half, 1)}" if self.half is not None else "")
 
 
-def gain(rows: pd.DataFrame, place: GridColumn, weighting: str, table: dict[str, Any] | None) -> Gain | None:
-    """What ``place`` adds to vanilla over the ``rows`` of one algorithm; None without a pair.
+def gain(accuracies: pd.DataFrame, place: GridColumn, table: dict[str, Any] | None) -> Gain | None:
+    """What ``place`` adds to vanilla in the ``accuracies`` (:func:`by_column`) of one algorithm; None without a pair.
 
     Per seed the mean over client numbers, of those with the most seeds, so that each seed is over the same ones.
     """
-    both = by_column(rows, weighting).reindex(columns=[place.key, place.vanilla.key])
+    both = accuracies.reindex(columns=[place.key, place.vanilla.key])
     pairs = (both[place.key] - both[place.vanilla.key]).dropna().unstack("seed")  # client numbers x seeds
     counts = pairs.count(axis=1)
     kept = pairs[counts == counts.max()].dropna(axis=1)
@@ -95,7 +95,8 @@ def _on_gains(
     lines: list[str] = []
     means: list[tuple[float, float]] = []
     for algorithm, members in rows.groupby("algorithm", sort=False):
-        both = {place: [gain(members, place, how, table) for how in (PRINTED, BY_IMAGES)] for place in own}
+        accuracies = [by_column(members, weighting) for weighting in (PRINTED, BY_IMAGES)]
+        both = {place: [gain(one, place, table) for one in accuracies] for place in own}
         pairs = {place: (first, second) for place, (first, second) in both.items() if first and second}
         means += [(first.mean, second.mean) for first, second in pairs.values()]
         for place, (first, second) in list(pairs.items())[:1]:
