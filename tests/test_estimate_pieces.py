@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from knot_runner.estimate.lines import at_once, disk_space, in_turn, peak_memory, shared_lines, size, to_do
 from knot_runner.estimate.pieces import Cost, Load, Piece
-from knot_runner.report.text import duration
+from knot_runner.report.render.text import duration
 
 COSTS = {
     "teacher": Cost(0.0, 10.0, memory=300, disk=7),

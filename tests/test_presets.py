@@ -20,7 +20,7 @@ def overrides(out):
 
 
 def test_a_table_of_two_methods_and_two_seeds(out, capsys, monkeypatch):
-    monkeypatch.setattr("knot_runner.report.output.PIPE_WIDTH", 80)  # as on a narrow terminal
+    monkeypatch.setattr("knot_runner.report.render.terminal.PIPE_WIDTH", 80)  # as on a narrow terminal
     small = [*overrides(out), "method=entropy_a,sinkhorn_e", "seed=0,1"]
     assert main(["experiment=knot_table2", *small]) == 0
     said = capsys.readouterr()

@@ -23,7 +23,7 @@ def shown(arguments, capsys):
 
 
 def test_table_1_with_its_rate_controls(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("knot_runner.report.output.PIPE_WIDTH", 80)  # as on a narrow terminal
+    monkeypatch.setattr("knot_runner.report.render.terminal.PIPE_WIDTH", 80)  # as on a narrow terminal
     small = [*SMALL, f"paths.out={tmp_path}", "method.temperature=4,1,0.25", "seed=0,1"]
     first = shown(["experiment=chill_table1", *small], capsys)
     assert first == shown(["table", "chill_table1", *small], capsys)  # a preset that has run shows its table

@@ -22,8 +22,8 @@ from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.overrides import config_dir_of, split_flags
 from knot_runner.composing.own_yaml import search_path
 from knot_runner.records import lock_of, lock_of_sweep, read_result
-from knot_runner.report.output import output
 from knot_runner.report.records.run_summary import summary_table
+from knot_runner.report.render.terminal import output
 from knot_runner.sweeps import leftovers
 from knot_runner.sweeps.board import Board
 from knot_runner.sweeps.plan import Plan, new_plan, read_outcomes, write_plan

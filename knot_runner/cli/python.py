@@ -139,7 +139,7 @@ def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
     interval, seeds and the paper's number."""
     from knot_runner.cli.show import references
     from knot_runner.cli.verbs.preset import preset_of
-    from knot_runner.report.render import table_csv
+    from knot_runner.report.render.table_forms import table_csv
     from knot_runner.report.tables.build import preset_table
 
     asked = preset_of([preset, *overrides], "table")

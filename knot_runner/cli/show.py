@@ -8,9 +8,9 @@ from pathlib import Path
 from knot_runner import provenance
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
-from knot_runner.report import render
 from knot_runner.report.figures import registry as figures
-from knot_runner.report.output import output
+from knot_runner.report.render.table_forms import write_table
+from knot_runner.report.render.terminal import TerminalTable, output
 from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.build import preset_table
 from knot_runner.util.errors import ReadOnlyError, UserError
@@ -25,8 +25,8 @@ def show_table(name: str, jobs: list[ComposedJob], command: str, keep: bool = Fa
     if spec.get("kind") in figures.FIGURES:
         raise UserError(f"table {name}: is a figure ('knot-runner plot {name}' shows it)")
     table = preset_table(references(jobs, keep), spec, command)
-    output().print(render.terminal_table(table))
-    for path in render.write_table(table, folder_for(Path(jobs[0].settings.paths.out), "tables"), name):
+    output().print(TerminalTable(table))
+    for path in write_table(table, folder_for(Path(jobs[0].settings.paths.out), "tables"), name):
         print(path)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from knot_runner.estimate.pieces import DATA_SETS_KIND, WORKERS, Cost, Costs, Load
 from knot_runner.estimate.whole import SweepEstimate
-from knot_runner.report.text import duration
+from knot_runner.report.render.text import duration
 
 #: Kinds of work that get a line of their own, at most.
 MAX_LINES = 12

@@ -12,6 +12,7 @@ from knot_runner import provenance
 from knot_runner.config.settings.run_id import HARDWARE_IN_RUN_ID, NOT_IN_RUN_ID, USED, kind_of, run_id
 from knot_runner.report.compare.config_yaml import read_config
 from knot_runner.report.compare.settings import flatten_settings, parse_filter, select_runs, typed_column, varying
+from knot_runner.report.row_keys import leaves
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, with_files
 from knot_runner.util.errors import UserError
 
@@ -224,16 +225,14 @@ def _counted(config: dict[str, Any]) -> dict[str, Any]:
         return counted | ({"hardware": rest} if rest else {})
 
 
-def _numbers(result: Mapping[str, Any], before: str = "") -> dict[str, float | None]:
+def _numbers(result: Mapping[str, Any]) -> dict[str, float | None]:
     """Finite numbers and nulls below ``result``, by dotted key."""
-    found: dict[str, float | None] = {}
-    for key, value in result.items():
-        name = f"{before}{key}"
-        if isinstance(value, dict):
-            found |= _numbers(value, f"{name}.")
-        elif name not in NO_MEASURES and (value is None or (type(value) in (int, float) and math.isfinite(value))):
-            found[name] = value
-    return found
+    found = {".".join(path): value for path, value in leaves(result)}
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in NO_MEASURES and (value is None or (type(value) in (int, float) and math.isfinite(value)))
+    }
 
 
 def name_few(lead: str, items: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +107,15 @@ def lookup(config: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None
     return node
+
+
+def leaves(values: Mapping[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every value in nested ``values`` with its path from the top down; an empty mapping is a value."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, (*above, str(key)))
+        else:
+            yield (*above, str(key)), value
 
 
 def _listed(value: Any) -> list[Any]:

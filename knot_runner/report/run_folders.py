@@ -7,8 +7,9 @@ counts as not there, and the reason is kept so that tables can name it. All othe
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -102,20 +103,18 @@ def predictions(run: Run, command: str = "") -> dict[str, tuple[np.ndarray, np.n
     ``before/<data set>`` holds those of the global model before distillation, with the same labels. Raises
     :class:`UserError` naming the file when it is absent or damaged.
     """
-    path = run.job.folder / PREDICTIONS
     stored = arrays(run, PREDICTIONS, command)
-    classes = len(run.result["labels"]["names"])
-    found = {}
-    for key in stored:
-        name, _, kind = key.rpartition(".")
-        if kind != "probabilities":
-            continue
-        labels = stored.get(f"{name}.labels", stored.get(f"{name.removeprefix('before/')}.labels"))
-        if labels is None or not _fits(stored[key], labels, classes):
-            damaged(path, command)
-        found[name] = (stored[key], labels)
-    if not found:
-        damaged(path, command)
+    classes, found = len(run.result["labels"]["names"]), {}
+    with refuse_damage(run, PREDICTIONS, command):
+        for name in (key.removesuffix(".probabilities") for key in stored if key.endswith(".probabilities")):
+            shares = stored[f"{name}.probabilities"]
+            own, after = f"{name}.labels", f"{name.removeprefix('before/')}.labels"
+            labels = stored[own if own in stored else after]
+            demand(shares.ndim == 2 and shares.shape == (len(labels), classes) and len(labels) > 0)
+            demand(np.allclose(shares.sum(1), 1, atol=1e-3) and shares.min() >= 0)  # false for NaN, too
+            demand(labels.min() >= 0 and labels.max() < classes)
+            found[name] = (shares, labels)
+        demand(found)
     return found
 
 
@@ -124,13 +123,12 @@ def cls_vectors(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray]:
 
     Raises :class:`UserError` naming the file when it is absent or damaged.
     """
-    path = run.job.folder / VECTORS
     stored = arrays(run, VECTORS, command)
-    if {"vectors", "labels"} - set(stored):
-        damaged(path, command)
-    points, labels = stored["vectors"], stored["labels"]
-    if points.ndim != 2 or not np.isfinite(points).all() or not _are_labels(labels, points, run):
-        damaged(path, command)
+    classes = len(run.result["labels"]["names"])
+    with refuse_damage(run, VECTORS, command):
+        points, labels = stored["vectors"], stored["labels"]
+        demand(points.ndim == 2 and np.isfinite(points).all() and labels.shape == (len(points),) and len(labels) > 0)
+        demand(labels.min() >= 0 and labels.max() < classes)
     return points, labels
 
 
@@ -140,16 +138,11 @@ def rounds(run: Run, command: str = "") -> list[dict[str, Any]]:
 
     Raises :class:`UserError` naming the file when it is absent, cut short or damaged.
     """
-    path = run.job.folder / ROUNDS
-    content = kept_file(run, ROUNDS, command)
-    try:
-        *lines, rest = content.decode().split("\n")
+    with refuse_damage(run, ROUNDS, command):
+        *lines, rest = kept_file(run, ROUNDS, command).decode().split("\n")
         rows = [_parsed(line) for line in lines]
-    except (ValueError, RecursionError):
-        damaged(path, command)
-    whole = not rest and len(rows) == run.result.get("rounds", len(rows)) > 0
-    if not whole or not all(sound.is_round(row, i) for i, row in enumerate(rows)) or "accuracy" not in rows[-1]:
-        damaged(path, command)
+        demand(not rest and len(rows) == run.result.get("rounds", len(rows)) > 0)
+        demand(all(sound.is_round(row, i) for i, row in enumerate(rows)) and "accuracy" in rows[-1])
     return rows
 
 
@@ -158,17 +151,12 @@ def probes(run: Run, command: str = "") -> list[dict[str, Any]]:
 
     Raises :class:`UserError` naming the file when it is absent or damaged.
     """
-    path = run.job.folder / PROBE
-    content = kept_file(run, PROBE, command)
-    try:
-        entries = _parsed(content.decode())
+    with refuse_damage(run, PROBE, command):
+        entries = _parsed(kept_file(run, PROBE, command).decode())
         for entry in entries:
             rows = np.asarray(entry["probabilities"], dtype=float)
-            right = rows.shape == (len(entry["words"]), len(run.result["labels"]["names"])) and np.isfinite(rows).all()
-            if not right or not isinstance(entry["probe"], str) or not isinstance(entry["model"], str):
-                damaged(path, command)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        damaged(path, command)
+            demand(rows.shape == (len(entry["words"]), len(run.result["labels"]["names"])) and np.isfinite(rows).all())
+            demand(isinstance(entry["probe"], str) and isinstance(entry["model"], str))
     return entries
 
 
@@ -228,28 +216,27 @@ def arrays(run: Run, name: str, command: str) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    content = kept_file(run, name, command)
+    with refuse_damage(run, name, command):
+        try:
+            return load(kept_file(run, name, command))
+        except SafetensorError as problem:
+            raise ValueError from problem
+
+
+@contextlib.contextmanager
+def refuse_damage(run: Run, name: str, command: str = "") -> Iterator[None]:
+    """Around what reads file ``name`` of ``run``: content that it cannot take, or does not :func:`demand`, raises
+    :class:`UserError` that says so, and what to do."""
     try:
-        return load(content)
-    except (SafetensorError, ValueError, KeyError):
-        damaged(run.job.folder / name, command)
+        yield
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError):
+        raise UserError(f"{run.job.folder / name}: is damaged{_delete(command)}") from None
 
 
-def _fits(probabilities: np.ndarray, labels: np.ndarray, classes: int) -> bool:
-    if probabilities.ndim != 2 or probabilities.shape != (len(labels), classes) or not len(labels):
-        return False
-    sums_to_one = np.allclose(probabilities.sum(1), 1, atol=1e-3)  # false for NaN, too
-    return bool(sums_to_one and probabilities.min() >= 0 and labels.min() >= 0 and labels.max() < classes)
-
-
-def _are_labels(labels: np.ndarray, points: np.ndarray, run: Run) -> bool:
-    count = len(run.result["labels"]["names"])
-    return labels.shape == (len(points),) and bool(len(labels)) and labels.min() >= 0 and labels.max() < count
-
-
-def damaged(path: Path, command: str) -> NoReturn:
-    """Raises :class:`UserError`: ``path`` cannot be used, and what to do."""
-    raise UserError(f"{path}: is damaged{_delete(command)}")
+def demand(right: Any) -> None:
+    """Raises ValueError, inside :func:`refuse_damage`, unless what was read is ``right``."""
+    if not right:
+        raise ValueError
 
 
 def _delete(command: str) -> str:

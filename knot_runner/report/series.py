@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from knot_runner.report.text import escape_csv
+from knot_runner.report.render.markup import csv_text
 
 
 @dataclass(frozen=True)
@@ -52,15 +50,7 @@ class Numbers:
 
     def csv(self) -> str:
         """As CSV, text escaped."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        for row in (self.heads, *self.rows):
-            texts = [escape_csv(value) if isinstance(value, str) else value for value in row]
-            writer.writerow([self._digits(one) if isinstance(one, float | np.floating) else one for one in texts])
-        return out.getvalue()
-
-    def _digits(self, value: float) -> str:
-        return f"{value if self.decimals is None else np.round(value, self.decimals):.{self.digits}g}"
+        return csv_text(self.heads, self.rows, self.digits, self.decimals)
 
 
 def band_numbers(heads: Sequence[str], bands: Mapping[Sequence[str], Band], **digits: int) -> Numbers:

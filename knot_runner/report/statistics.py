@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 LEVEL = 0.95
 #: How often verdicts may be false, over all claims of a preset and all looks at them.
@@ -30,3 +31,26 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
 
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     return mean, float(stdtrit(n - 1, (1 + LEVEL) / 2)) * spread / math.sqrt(n)
+
+
+@dataclass(frozen=True)
+class MeanEstimate:
+    """``mean`` over ``n`` runs, ``half`` of its 95% interval (None under two runs); ``top``: the most that a share can
+    be, where the interval is cut, as at 0."""
+
+    mean: float
+    half: float | None
+    n: int
+    top: float | None = None
+
+    @property
+    def band(self) -> tuple[float | None, float | None]:
+        """The interval."""
+        if self.half is None:
+            return None, None
+        return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
+
+
+def mean_estimate(values: Sequence[float], top: float | None = None) -> MeanEstimate | None:
+    """Mean and 95% t interval of ``values``; None of none."""
+    return MeanEstimate(*mean_interval(values), len(values), top) if values else None

@@ -19,7 +19,7 @@ from rich.text import Text
 from knot_runner.composing.job import ComposedJob
 from knot_runner.metrics import METRICS
 from knot_runner.records import read_result
-from knot_runner.report.text import duration
+from knot_runner.report.render.text import duration
 from knot_runner.sweeps.state import JobProgress, read_failure, read_progress
 
 #: Seconds between two looks, and rows of jobs at work that are shown at most.

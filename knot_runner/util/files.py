@@ -80,8 +80,13 @@ def write_atomic(path: Path, content: bytes | str, durable: bool = True) -> None
 
 
 def write_json(path: Path, value: Any) -> None:
-    """:func:`write_atomic` of ``value`` as indented JSON; NaN is refused, since no reader agrees on it."""
-    write_atomic(path, json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    """:func:`write_atomic` of ``value`` as :func:`json_text`."""
+    write_atomic(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """``value`` as indented JSON; NaN is refused, since no reader agrees on it."""
+    return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def read_json(path: Path) -> Any | None:

@@ -1,7 +1,7 @@
 """A figure of one's own: how long each round of federated runs took."""
 
 import knot_runner as kr
-from knot_runner.report import figure_style as style
+from knot_runner.report.figures import style
 from knot_runner.report.run_folders import ROUNDS, rounds
 from knot_runner.report.series import band, band_numbers
 

@@ -11,10 +11,10 @@ from rich.console import Console
 
 from knot_runner.config.strict import digest
 from knot_runner.report import paper_tables
+from knot_runner.report.render.table_model import ResultTable
+from knot_runner.report.render.terminal import TerminalTable
 from knot_runner.report.run_folders import Job
-from knot_runner.report.table_model import ResultTable
 from knot_runner.report.tables.build import build_table
-from knot_runner.report.terminal import terminal_table
 
 BOTH = ["clusters", "weighted"]
 
@@ -92,7 +92,7 @@ def said(table: ResultTable, start: str) -> str:
 
 def shown(table: ResultTable, width: int) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(terminal_table(table))
+    Console(file=out, width=width, color_system=None).print(TerminalTable(table))
     return out.getvalue().splitlines()
 
 

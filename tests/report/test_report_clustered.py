@@ -8,7 +8,7 @@ import pytest
 
 from knot_runner.report import paper_tables
 from knot_runner.report.run_folders import Job, load_runs
-from knot_runner.report.tables.clustered_grid import grid_columns, grid_of
+from knot_runner.report.tables.clustered_grid import clustered_frame, grid_columns
 from knot_runner.util.errors import UserError
 from tests.report.clustered_runs import build, cell, job, said, write
 
@@ -62,8 +62,8 @@ def test_columns_and_rows_come_in_the_papers_order(tmp_path: Path) -> None:
         for kind in ("shards", "iid", "pairs")
         for graph, support in (("sparse10", 10), ("sparse5", 10), ("affinity", 100), ("affinity", 10), ("none", 10))
     ]
-    found = grid_of(load_runs(jobs), {}, paper_tables.read_printed("fedwad_table1")["algorithms"])
-    assert [(line.algorithm, line.clients) for line in found] == [
+    found = clustered_frame(load_runs(jobs), {}, paper_tables.read_printed("fedwad_table1")["algorithms"])
+    assert [(line.algorithm, line.clients) for line in found["line"].unique()] == [
         ("FedAvg", 20), ("FedAvg", 100), ("FedPer", 20), ("FedPer", 100)
     ]  # fmt: skip
     heads = ["vanilla", "affinity 10", "sparse5 10", "sparse10 10", "affinity 100"]
@@ -195,11 +195,17 @@ def test_runs_that_have_no_row(tmp_path: Path) -> None:
 def test_two_unlike_runs_of_a_cell_are_refused(tmp_path: Path) -> None:
     one, other = job(tmp_path, "affinity"), job(tmp_path, "affinity")
     with pytest.raises(ValueError, match="two runs share mnist, mlp_fedrep"):
-        grid_of(
+        clustered_frame(
             load_runs([write(one, 0.5), write(Job(**{**vars(other), "run_id": "x", "config": other.config}), 0.5)]),
             {},
             {},
         )
+
+
+def test_an_accuracy_of_0_is_a_number_in_the_mean_uplift(tmp_path: Path) -> None:
+    jobs = [write(job(tmp_path, graph), accuracy) for graph, accuracy in (("none", 0.0), ("affinity", 0.5))]
+    table = build(jobs, None)
+    assert cell(table, ("mnist, mlp_fedrep", "mean uplift", ""), "strong_affinity_S10").mean == 50
 
 
 def test_a_data_set_that_the_paper_has_not_stands_without_its_numbers(tmp_path: Path) -> None:

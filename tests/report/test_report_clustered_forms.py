@@ -11,7 +11,7 @@ import pytest
 
 from knot_runner.composing.commands import compose_all
 from knot_runner.report import paper_tables
-from knot_runner.report.render import table_csv, table_latex, table_markdown
+from knot_runner.report.render.table_forms import table_csv, table_latex, table_markdown
 from knot_runner.report.run_folders import Job
 from knot_runner.report.tables.clustered_grid import GridColumn, GridRow
 from tests.report.clustered_runs import build, job, shown, write

@@ -8,8 +8,8 @@ from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
 from knot_runner.report.compare.best import halve
-from knot_runner.report.compare.files import MeanEstimate
 from knot_runner.report.frame import read_runs
+from knot_runner.report.statistics import MeanEstimate
 from knot_runner.util.errors import UserError
 from tests.report.compared import ask, begun, column, diverged, failed, heads, made, predicted, text, three_temperatures
 

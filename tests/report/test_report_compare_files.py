@@ -12,17 +12,16 @@ from rich.console import Console
 from knot_runner.cli.verbs.compare import compare_command as verb
 from knot_runner.report.compare.files import (
     Column,
-    MeanEstimate,
     TerminalSheet,
     exact_frame,
     form_of,
-    mean_estimate,
     sheet_csv,
     sheet_latex,
     sheet_markdown,
     to_parquet,
     write,
 )
+from knot_runner.report.statistics import MeanEstimate, mean_estimate
 from knot_runner.util.errors import UserError
 from tests.report.compared import begun, made, sheet_of
 

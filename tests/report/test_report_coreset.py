@@ -10,7 +10,7 @@ from rich.console import Console
 from safetensors.numpy import save_file
 
 from knot_runner.records import read_result, write_result
-from knot_runner.report import figure_style
+from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
 from knot_runner.report.records import schema as sound
 from knot_runner.report.records.run_summary import summary_table

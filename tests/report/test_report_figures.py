@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from knot_runner.report import figure_style
-from knot_runner.report.figure_style import by_name
+from knot_runner.report.figures import style as figure_style
 from knot_runner.report.figures.bias import probe_moves
 from knot_runner.report.figures.cls_vectors import separation
 from knot_runner.report.figures.predictions import face, foot
 from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.figures.style import by_name
 from knot_runner.report.run_folders import load_runs
 from knot_runner.report.series import Numbers
 from knot_runner.util.errors import UserError
@@ -219,7 +219,7 @@ def test_probe_by_hand(factory: Any, tmp_path: Path) -> None:
     moved = [[0.5, 0.5, 0, 0, 0], [0.1, 0.5, 0.4, 0, 0]]  # total variation .4, expected label -1.5 and -.7
     still = [[0.9, 0.1, 0, 0, 0], [0.9, 0.1, 0, 0, 0]]
     jobs = [write_probe(factory.made(seed=seed, task="sa"), student=moved, Cell=still) for seed in (0, 1)]
-    student, teacher = probe_moves(load_runs(jobs))
+    student, teacher = probe_moves(load_runs(jobs)).itertuples()
     assert (student.model, student.pairs, student.flips) == ("student, Sinkhorn-E", 2, 1.0)
     assert (student.total_variation, student.shift) == (pytest.approx(0.4), pytest.approx(0.8))
     assert (teacher.model, teacher.total_variation, teacher.flips) == ("teacher Cell", 0, 0)
@@ -232,7 +232,7 @@ def test_models_before_distillation_count_once_per_seed(factory: Any) -> None:
     rows = [[0.5, 0.5, 0, 0, 0], [0.1, 0.5, 0.4, 0, 0]]
     jobs = [factory.made(method, task="sa") for method in ("entropy_e", "sinkhorn_e")]
     moves = probe_moves(load_runs([write_probe(job, student=rows, before=rows, Cell=rows) for job in jobs]))
-    assert [(m.model, m.pairs) for m in moves] == [
+    assert [(m.model, m.pairs) for m in moves.itertuples()] == [
         ("student, Entropy-E", 1), ("student, Sinkhorn-E", 1), ("before distillation", 1), ("teacher Cell", 1),
     ]  # fmt: skip
 
@@ -275,7 +275,8 @@ def test_a_label_that_is_not_in_the_sample_has_no_purity(factory: Any, tmp_path:
 
 def test_report_reads_records_without_torch_or_matplotlib_until_needed() -> None:
     code = (
-        "import sys; from knot_runner.report import figures, tables, render, terminal;"
+        "import sys; from knot_runner.report import figures, tables;"
+        "from knot_runner.report.render import table_forms, terminal;"
         "print([m for m in ('torch', 'hydra', 'matplotlib', 'sklearn', 'scipy') if m in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -14,7 +14,7 @@ from knot_runner.config.strict import digest
 from knot_runner.records import write_result
 from knot_runner.report import matrix_runs
 from knot_runner.report.figures import data_distances
-from knot_runner.report.records.matrix import kinds_of_pairs, matrix_summary
+from knot_runner.report.records.distance import kinds_of_pairs, matrix_summary
 from knot_runner.report.records.schema import result_problem
 from knot_runner.report.run_folders import Job
 from knot_runner.util.errors import UserError

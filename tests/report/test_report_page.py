@@ -20,8 +20,8 @@ from knot_runner.cli.verbs.report import report_command
 from knot_runner.composing.commands import compose_all
 from knot_runner.report.page.build import Page, build_page, render_page, write_page
 from knot_runner.report.page.runs import Standing
+from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Job
-from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
 from tests.report.conftest import Factory
 from tests.report.pages import Reader, asked, made, page_of, placed
@@ -81,7 +81,7 @@ def test_every_job_has_its_state_and_cause(jobs: list[Job], factory: Factory) ->
     (jobs[2].folder / "result.json").write_text('{"status": "do')
     known = {jobs[3].run_id: Standing("failed", "ValueError: no such thing"), jobs[0].run_id: Standing("failed", "old")}
     view = page_of(jobs, known)
-    assert [job.standing.state for job in view.runs.jobs] == ["done", "diverged", "damaged", "failed"]
+    assert [standing.state for _, standing in view.runs.jobs] == ["done", "diverged", "damaged", "failed"]
     assert view.runs.counts == {"done": 1, "diverged": 1, "failed": 1, "damaged": 1}
     text = Reader(render_page(view)).text
     for cause in ("diverged in round 3 at client 5", "cannot be read", "ValueError: no such thing"):
@@ -145,10 +145,14 @@ def template_page(grid: list[Job], tmp_path_factory: Any) -> Page:
 @given(text=st.text(min_size=1, max_size=40))
 @settings(max_examples=25, deadline=None)
 def test_no_text_changes_the_markup(template_page: Page, text: str) -> None:
-    jobs = [dataclasses.replace(job, label=text, standing=Standing("failed", text)) for job in template_page.runs.jobs]
-    changed = dataclasses.replace(template_page, runs=dataclasses.replace(template_page.runs, jobs=tuple(jobs)))
-    plainer = [dataclasses.replace(job, label="x", standing=Standing("failed", "x")) for job in jobs]
-    same = dataclasses.replace(template_page, runs=dataclasses.replace(template_page.runs, jobs=tuple(plainer)))
+    def told(said: str) -> Page:
+        """The page with ``said`` as every job's label and cause."""
+        runs = [run for run, _ in template_page.runs.jobs]
+        labelled = [dataclasses.replace(run, job=dataclasses.replace(run.job, label=said)) for run in runs]
+        jobs = tuple((run, Standing("failed", said)) for run in labelled)
+        return dataclasses.replace(template_page, runs=dataclasses.replace(template_page.runs, jobs=jobs))
+
+    changed, same = told(text), told("x")
     read = Reader(render_page(changed))
     assert read.tags == Reader(render_page(same)).tags
     assert read.rows[-1][4] == plain(text)

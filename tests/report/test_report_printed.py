@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from knot_runner.report import paper_tables
-from knot_runner.report.table_model import METHOD_NAMES
+from knot_runner.report.render.table_model import METHOD_NAMES
 from knot_runner.util.errors import UserError
 
 OF_METHODS = ["knot_table2", "knot_table3", "knot_table4"]

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from knot_runner.report.render import table_csv, table_latex, table_markdown, terminal_table, write_table
-from knot_runner.report.table_model import ColumnGroup, TableCell
+from knot_runner.report.render.table_forms import table_csv, table_latex, table_markdown, write_table
+from knot_runner.report.render.table_model import ColumnGroup, TableCell
+from knot_runner.report.render.terminal import TerminalTable, short_line
+from knot_runner.report.render.text import escape_csv, escape_latex, escape_markdown, number, plain, value_text
 from knot_runner.report.tables.build import build_table
-from knot_runner.report.terminal import short_line
-from knot_runner.report.text import escape_csv, escape_latex, escape_markdown, number, plain, value_text
 from knot_runner.util.errors import UserError
 
-GROUP = ColumnGroup("f1", "macro F1", ("ALL",), ("",))
+GROUP = ColumnGroup("f1", "macro F1", ("ALL",))
 HOSTILE = "=cmd|' /C calc'!A0 \x1b[31mred\x1b[0m <script>x</script> a_b $x$ \\input{y} | [red]z[/red] 5% #&~^{}"
 
 
@@ -62,7 +62,7 @@ def test_cells_without_a_mean() -> None:
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_widest_table_fits_80_columns(nli: Any, terminal: bool) -> None:
-    text = shown(terminal_table(nli), terminal=terminal)
+    text = shown(TerminalTable(nli), terminal=terminal)
     bare = re.sub(r"\x1b\[[0-9;]*m", "", text)
     assert max(map(len, bare.splitlines())) <= 80
     assert "Sinkhorn-E" in bare and ".490" in bare and "±.050" in bare and "(.60)" in bare
@@ -70,19 +70,19 @@ def test_the_widest_table_fits_80_columns(nli: Any, terminal: bool) -> None:
 
 
 def test_terminal_puts_mean_and_interval_side_by_side_when_there_is_room(nli: Any) -> None:
-    assert ".490±.050" in shown(terminal_table(nli), width=100)
+    assert ".490±.050" in shown(TerminalTable(nli), width=100)
 
 
 def test_terminal_shows_settings_under_the_method(factory: Any) -> None:
     table = build_table([factory.made(label="task.labels.support=onehot, method.loss.epsilon=0.1")], None, ["f1"])
-    assert "support=onehot, epsilon=0.1" in shown(terminal_table(table))
+    assert "support=onehot, epsilon=0.1" in shown(TerminalTable(table))
     assert short_line("a.b=c/d.e, +f=1") == "b=c/d.e, +f=1"
 
 
 def test_diverged_prints_div_everywhere_and_nan_nowhere(factory: Any) -> None:
     jobs = [factory.made("entropy_a"), factory.made(status="diverged")]
     table = build_table(jobs, "knot_table3", ["f1"])
-    for text in (shown(terminal_table(table)), table_markdown(table), table_latex(table)):
+    for text in (shown(TerminalTable(table)), table_markdown(table), table_latex(table)):
         assert "div." in text and "nan" not in text.lower().replace("domin", "")
     row = next(r for r in csv.DictReader(io.StringIO(table_csv(table))) if r["method"] == "sinkhorn_e")
     assert (row["mean"], row["seeds"], row["diverged"]) == ("", "0", "1")
@@ -127,7 +127,7 @@ def test_latex(nli: Any) -> None:
 
 def test_hostile_names_are_escaped_everywhere(factory: Any) -> None:
     table = build_table([factory.made(names=[HOSTILE, "Food"], label=HOSTILE)], None, ["f1"], notes=[HOSTILE])
-    terminal, markdown, latex = shown(terminal_table(table)), table_markdown(table), table_latex(table)
+    terminal, markdown, latex = shown(TerminalTable(table)), table_markdown(table), table_latex(table)
     for text in (terminal, markdown, latex, table_csv(table)):
         assert "\x1b" not in text
     assert "<script>" not in markdown and "\\|" in markdown
@@ -184,7 +184,7 @@ def chilled(federated: Any) -> Any:
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_table_of_temperatures_fits_80_columns(chilled: Any, terminal: bool) -> None:
-    bare = re.sub(r"\x1b\[[0-9;]*m", "", shown(terminal_table(chilled), terminal=terminal))
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", shown(TerminalTable(chilled), terminal=terminal))
     assert max(map(len, bare.splitlines())) <= 80
     for text in (
         "FEMNIST-DNN",
@@ -201,7 +201,7 @@ def test_a_table_of_temperatures_fits_80_columns(chilled: Any, terminal: bool) -
 
 
 def test_blocks_of_temperatures_look_alike(chilled: Any) -> None:
-    narrow, wide = shown(terminal_table(chilled), width=80), shown(terminal_table(chilled), width=140)
+    narrow, wide = shown(TerminalTable(chilled), width=80), shown(TerminalTable(chilled), width=140)
     for text, lines in ((narrow, 3), (wide, 2)):  # mean, interval and paper below each other, or the first two together
         blocks = text.split("CIFAR100-ResNet18\n")
         found = [block[block.index("\n4 ") + 1 : block.index("\n2 ")].count("\n") for block in blocks[:2]]
@@ -229,12 +229,12 @@ def test_hostile_cases_and_settings_are_escaped(federated: Any) -> None:
     cases = {HOSTILE: {"task.name": "femnist"}}
     table = build_table(jobs, None, ["accuracy"], kind="temperatures", notes=[HOSTILE], options={"cases": cases})
     markdown, latex, text = table_markdown(table), table_latex(table), table_csv(table)
-    assert "<script>" not in markdown and "\x1b" not in markdown + latex + text + shown(terminal_table(table))
+    assert "<script>" not in markdown and "\x1b" not in markdown + latex + text + shown(TerminalTable(table))
     assert "\\input" not in latex and re.search(r"(?<!\\)[#%]", latex.split("\n", 1)[1]) is None
     assert all(not name.startswith(("=", "+", "-", "@")) for row in csv.reader(io.StringIO(text)) for name in row[:4])
 
 
 def test_an_accuracy_below_one_percent_has_its_sign() -> None:
-    signed = ColumnGroup("delta", "delta", ("x",), ("",), 2, signed=True)
+    signed = ColumnGroup("delta", "delta", ("x",), 2, signed=True)
     texts = [value_text(TableCell(mean=mean), signed) for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
     assert texts == ["+.50", "-.50", ".00", ".00", "+2.20"]

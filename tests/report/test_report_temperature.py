@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from knot_runner.report import figure_style
-from knot_runner.report.figure_style import temperature_colours
+from knot_runner.report.figures import style as figure_style
+from knot_runner.report.figures.style import temperature_colours
 from knot_runner.report.figures.temperature_probe import (
     boundary_figure,
     gradient_figure,

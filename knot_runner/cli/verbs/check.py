@@ -15,9 +15,8 @@ from rich.text import Text
 
 from knot_runner import provenance
 from knot_runner.records import read_result
-from knot_runner.report.output import output
-from knot_runner.report.terminal import short_line
-from knot_runner.report.text import plain
+from knot_runner.report.render.terminal import output, short_line
+from knot_runner.report.render.text import plain
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:

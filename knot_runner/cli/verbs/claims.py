@@ -24,7 +24,7 @@ def claims_command(arguments: list[str]) -> int:
     from knot_runner.cli.show import folder_for, references
     from knot_runner.report.claims.verdicts import judge
     from knot_runner.report.claims.view import claims_table, write_claims
-    from knot_runner.report.output import output
+    from knot_runner.report.render.terminal import output
 
     verdicts = judge(references(preset.jobs), preset.spec, preset.command)
     title = f"Claims of {preset.name}"

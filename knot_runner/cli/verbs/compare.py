@@ -40,7 +40,7 @@ def compare_command(arguments: list[str]) -> int:
     [--best=MEASURE --over=KEYS [--select=half]] [--export=FILE] [--out=DIR]``. Raises :class:`UserError`."""
     from knot_runner.report.compare.files import TerminalSheet, form_of, write
     from knot_runner.report.compare.settings import split_commas
-    from knot_runner.report.output import output
+    from knot_runner.report.render.terminal import output
 
     exports = _flags([a for a in arguments if a.startswith("-")]).get("--export", ())
     files = [Path(name).expanduser() for text in exports for name in split_commas(text)]

@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from knot_runner.composing import catalog
-from knot_runner.report.output import output
-from knot_runner.report.text import plain
+from knot_runner.report.render.terminal import output
+from knot_runner.report.render.text import plain
 from knot_runner.util.errors import UserError
 
 LS_HELP = """\

@@ -16,13 +16,12 @@ from knot_runner.report.claims.items import Problems, Want, replicates
 from knot_runner.report.claims.looks import Look, last_look, looks
 from knot_runner.report.claims.measures import (
     MISSING,
-    Reading,
     TargetRounds,
     measure_of,
     read_measure,
     rounds_of,
 )
-from knot_runner.report.claims.pairs import EffectPart, Unit, units
+from knot_runner.report.claims.pairs import Unit, units
 from knot_runner.report.claims.spec import Claim, planned_seeds
 from knot_runner.report.run_folders import Run
 
@@ -49,21 +48,14 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Effect:
-    """A unit that has a number; ``bound``: 1 where the true one is that or more, -1 where it is that or less."""
+    """What the records say of a unit: its ``value``, or ``why`` it has none. ``bound``: 1 where the true value is this
+    or more, -1 where it is this or less; ``lost``: whether one of its records is not there, or damaged."""
 
     unit: Unit
-    value: float
+    value: float | None = None
+    why: str = ""
     bound: int = 0
-
-
-@dataclass
-class FoundEffects:
-    """The effects of a claim that the records hold; ``reasons``: how many they do not, and why; ``lost``: seeds with
-    records that are not there, or damaged."""
-
-    effects: list[Effect]
-    reasons: Counter[str]
-    lost: set[int]
+    lost: bool = False
 
 
 def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Mapping[str, Any], command: str) -> list[Evidence]:
@@ -71,92 +63,70 @@ def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Mapping[str, A
     that their runs cannot decide."""
     rounds = rounds_of(runs, options, command) if any(claim.measure == "rounds" for claim in claims) else None
     planned = [units(claim, runs) for claim in claims]
-    found = [_effects(claim, own, rounds) for claim, own in zip(claims, planned, strict=True)]
-    wanted = {
-        _want(claim, part)
-        for claim, own in zip(claims, found, strict=True)
-        if measure_of(claim).items
-        for effect in own.effects
-        for part in effect.unit.parts
-    }
-    by_id = {run.job.run_id: run for run in runs}
-    bank, problems = replicates(sorted(wanted, key=repr), by_id, command)
-    for claim, own in zip(claims, found, strict=True):
-        if measure_of(claim).items:
-            _leave_out_unreadable(claim, own, bank, problems)
+    found = [[_effect(claim, unit, rounds) for unit in own] for claim, own in zip(claims, planned, strict=True)]
+    measured = [(claim, effect) for claim, own in zip(claims, found, strict=True) for effect in own if not effect.why]
+    wanted = {want for claim, effect in measured for want in _wants(claim, effect.unit)}
+    bank, problems = replicates(sorted(wanted, key=repr), {run.job.run_id: run for run in runs}, command)
     seeds = planned_seeds(options)
-    return [_evidence(claim, own, one, bank, seeds) for claim, own, one in zip(claims, planned, found, strict=True)]
+    return [_evidence(claim, own, bank, problems, seeds) for claim, own in zip(claims, found, strict=True)]
 
 
-def _want(claim: Claim, part: EffectPart) -> Want:
-    return Want(part.run.job.run_id, part.side, claim.measure, claim.dataset, claim.over)
+def _wants(claim: Claim, unit: Unit) -> list[Want]:
+    """What is asked of resampled test items for each part of ``unit``; nothing for a measure that they do not give."""
+    if not measure_of(claim).items:
+        return []
+    return [Want(one.run.job.run_id, one.side, claim.measure, claim.dataset, claim.over) for one in unit.parts]
 
 
-def _effects(claim: Claim, planned: Sequence[Unit], rounds: TargetRounds | None) -> FoundEffects:
-    """What the records of the ``planned`` units hold."""
-    found = FoundEffects([], Counter(), set())
-    for unit in planned:
-        readings = [read_measure(claim, part.run, part.side, rounds) for part in unit.parts]
-        effect, why = _effect(claim, unit, readings)
-        if effect:
-            found.effects.append(effect)
-        else:
-            found.reasons[why] += 1
-        if any(reading.lost for reading in readings):
-            found.lost.add(unit.seed)
-    return found
-
-
-def _effect(claim: Claim, unit: Unit, readings: Sequence[Reading]) -> tuple[Effect | None, str]:
+def _effect(claim: Claim, unit: Unit, rounds: TargetRounds | None) -> Effect:
+    readings = [read_measure(claim, part.run, part.side, rounds) for part in unit.parts]
+    lost = any(reading.lost for reading in readings)
     whys = [reading.why for reading in readings if reading.value is None]
     if whys:
-        return None, next((why for why in whys if why != MISSING), MISSING)
+        return Effect(unit, why=next((why for why in whys if why != MISSING), MISSING), lost=lost)
     bounds = {int(math.copysign(1, part.weight)) for part, r in zip(unit.parts, readings, strict=True) if r.bound}
     if len(bounds) > 1:
-        return None, "target not reached on either side"
+        return Effect(unit, why="target not reached on either side", lost=lost)
     values = [reading.value for reading in readings if reading.value is not None]
     if claim.logs and min(values) <= 0:
-        return None, "there is no ratio to 0"
+        return Effect(unit, why="there is no ratio to 0", lost=lost)
     values = [math.log(value) for value in values] if claim.logs else values
     value = math.fsum(part.weight * v for part, v in zip(unit.parts, values, strict=True))
-    return Effect(unit, value, next(iter(bounds), 0)), ""
+    return Effect(unit, value, "", next(iter(bounds), 0), lost)
 
 
 def _evidence(
-    claim: Claim, planned: Sequence[Unit], found: FoundEffects, bank: Mapping[Want, np.ndarray], seeds: int
+    claim: Claim, effects: Sequence[Effect], bank: Mapping[Want, np.ndarray], problems: Problems, seeds: int
 ) -> Evidence:
-    """Of ``found`` among the ``planned`` units; ``seeds``: how many the claims are planned on."""
-    there = {unit.seed for unit in planned} - found.lost
+    """Of all ``effects`` of a claim, those without a value among them; ``problems``: of runs whose test items are not
+    on record; ``seeds``: how many the claims are planned on."""
+    reasons = Counter(effect.why for effect in effects if effect.why)
+    lost, found = {effect.unit.seed for effect in effects if effect.lost}, []
+    for effect in effects:
+        wants = _wants(claim, effect.unit)
+        if not effect.why and all(want in bank for want in wants):
+            found.append(effect)
+        elif not effect.why:
+            reasons[next(problems[want.run_id] for want in wants if want.run_id in problems)] += 1
+            lost.add(effect.unit.seed)
+    there = {effect.unit.seed for effect in effects} - lost
     whole = next(seed for seed in itertools.count() if seed not in there)
     look = last_look(seeds, whole)
-    counted = [effect for effect in found.effects if look is None or effect.unit.seed < look.seeds]
-    cells, reasons = _balanced(counted), found.reasons
+    counted = [effect for effect in found if look is None or effect.unit.seed < look.seeds]
+    cells = _balanced(counted)
     if len(counted) > len(cells):
         reasons["their settings have fewer seeds"] += len(counted) - len(cells)
-    notes = [f"{count} of {len(planned)} effects left out: {why}" for why, count in reasons.items()]
-    runs = len({part.run.job.run_id for unit in planned for part in unit.parts})
+    notes = [f"{count} of {len(effects)} effects left out: {why}" for why, count in reasons.items()]
+    runs = len({part.run.job.run_id for effect in effects for part in effect.unit.parts})
     if not cells:
         return Evidence(None, runs, whole, look, tuple(notes))
     bounds = Counter(effect.bound for effect in cells)
     notes += _on_bounds(bounds, len(cells)) + _on_look(look, whole, seeds, len(there))
-    apart = claim.measure != "rounds" and _diverged_apart(planned)  # one that diverges reaches no target, which is told
+    statuses = [{part.run.status for part in effect.unit.parts} for effect in effects]
+    # one that diverges reaches no target, which is told
+    apart = claim.measure != "rounds" and any({"diverged", "done"} <= own for own in statuses)
     made, basis = _over_seeds(claim, cells, bank)
     return Evidence(made, runs, whole, look, tuple(notes), bounds[-1], bounds[1], apart, basis)
-
-
-def _leave_out_unreadable(
-    claim: Claim, found: FoundEffects, bank: Mapping[Want, np.ndarray], problems: Problems
-) -> None:
-    """Leave out the effects whose runs' test items are not on record, and say why."""
-    kept = []
-    for effect in found.effects:
-        if all(_want(claim, part) in bank for part in effect.unit.parts):
-            kept.append(effect)
-        else:
-            ids = [part.run.job.run_id for part in effect.unit.parts]
-            found.reasons[next(problems[run_id] for run_id in ids if run_id in problems)] += 1
-            found.lost.add(effect.unit.seed)
-    found.effects = kept
 
 
 def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Mapping[Want, np.ndarray]) -> tuple[EffectEstimate, Basis]:
@@ -175,8 +145,8 @@ def _again(claim: Claim, effects: Sequence[Effect], bank: Mapping[Want, np.ndarr
     """One seed's mean effect on resampled items [B]."""
     total = 0.0
     for effect in effects:
-        for part in effect.unit.parts:
-            values = bank[_want(claim, part)]
+        for part, want in zip(effect.unit.parts, _wants(claim, effect.unit), strict=True):
+            values = bank[want]
             total = total + part.weight * (np.log(np.maximum(values, 1e-12)) if claim.logs else values)
     return np.asarray(total) / len(effects)
 
@@ -191,11 +161,6 @@ def _balanced(effects: Sequence[Effect]) -> list[Effect]:
     cells = {cell: own for cell, own in seeds.items() if len(own) == most}
     shared = set.intersection(*cells.values()) if cells else set()
     return [effect for effect in effects if effect.unit.cell in cells and effect.unit.seed in shared]
-
-
-def _diverged_apart(planned: Sequence[Unit]) -> bool:
-    """Whether a unit has runs that diverged, and finished ones."""
-    return any({"diverged", "done"} <= {part.run.status for part in unit.parts} for unit in planned)
 
 
 def _on_bounds(bounds: Counter[int], count: int) -> list[str]:

@@ -19,8 +19,8 @@ import numpy as np
 
 from knot_runner.report.claims.bootstrap import RESAMPLES, resampled_sums
 from knot_runner.report.claims.pairs import ModelSide
-from knot_runner.report.records.checks import is_count
-from knot_runner.report.run_folders import Run, damaged, kept_file, predictions, rounds
+from knot_runner.report.records.schema import is_count
+from knot_runner.report.run_folders import Run, demand, kept_file, predictions, refuse_damage, rounds
 from knot_runner.util.errors import UserError
 
 #: Run id -> what is wrong with its records.
@@ -179,12 +179,7 @@ def _groups(run: Run, over: str | None, clients: int) -> np.ndarray:
 
 
 def _test_sizes(run: Run, clients: int, command: str) -> np.ndarray:
-    path = run.job.folder / PARTITION
-    try:
-        found = json.loads(kept_file(run, PARTITION, command))
-    except (ValueError, RecursionError):
-        damaged(path, command)
-    sizes = found.get("test") if isinstance(found, dict) else None
-    if not isinstance(sizes, list) or len(sizes) != clients or not all(is_count(size) for size in sizes):
-        damaged(path, command)
+    with refuse_damage(run, PARTITION, command):
+        sizes = json.loads(kept_file(run, PARTITION, command))["test"]
+        demand(isinstance(sizes, list) and len(sizes) == clients and all(is_count(size) for size in sizes))
     return np.array(sizes)

@@ -49,7 +49,7 @@ def claim_measures() -> dict[str, ClaimMeasure]:
     }
 
 
-#: How clients are averaged; see ``clustered.WEIGHTINGS``.
+#: How clients are averaged; see ``clustered_grid.ACCURACY_WEIGHTINGS``.
 OVER = ("clusters", "weighted", "unweighted")
 RESULT = "result."
 #: Why a run that is still to be made has no number.
@@ -127,7 +127,9 @@ def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> 
 def _other_settings(run: Run) -> Any:
     """All settings but how warm the run trains."""
     free = ("method.temperature", "method.lr_control", "method.name")
-    kept = {(key, repr(value)) for key, value in config_leaves(run.job.config) if not (unread(key) or key in free)}
+    kept = {
+        (key, repr(value)) for key, value in config_leaves(run.job.config).items() if not (unread(key) or key in free)
+    }
     return frozenset(kept | {("seed", str(run.job.seed))})
 
 

@@ -112,7 +112,7 @@ def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) ->
     for run in runs:
         first = found.setdefault((place(run), run.job.seed), run)
         if first.job.run_id != run.job.run_id:
-            a, b = dict(config_leaves(first.job.config)), dict(config_leaves(run.job.config))
+            a, b = config_leaves(first.job.config), config_leaves(run.job.config)
             unlike = sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key) and not unread(key))
             raise UserError(f"claim {claim.text!r}: two runs fit one place; say which by {', '.join(unlike[:4])}")
     return found
@@ -133,7 +133,7 @@ def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
     def rest(run: Run) -> Rest:
         kept = (
             (key, repr(value))
-            for key, value in config_leaves(run.job.config)
+            for key, value in config_leaves(run.job.config).items()
             if not (unread(key) or key in free or (key.startswith(groups) and key not in swept))
         )
         return tuple(sorted(kept))

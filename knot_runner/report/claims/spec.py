@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from knot_runner.config.strict import build, require
-from knot_runner.report.row_keys import lookup
+from knot_runner.report.row_keys import leaves, lookup
 from knot_runner.report.run_folders import Job
 from knot_runner.util.errors import UserError, nearest
 
@@ -106,17 +106,13 @@ def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
     """Raises :class:`UserError` for a setting that no job has, with the nearest that some have."""
     known: set[str] = set()
     for job in {job.method: job for job in jobs}.values():
-        known |= {key for key, _ in config_leaves(job.config)}
+        known |= set(config_leaves(job.config))
     for i, claim in enumerate(claims):
         for key in sorted(claim.touched | set(claim.where)):
             if key not in known and all(lookup(job.config, key) is None for job in jobs):
                 raise UserError(f"report.claims[{i}]: there is no setting {key}{nearest(key, known)}")
 
 
-def config_leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def config_leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     """Every dotted setting of a composed config and its value."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from config_leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    return {".".join(path): value for path, value in leaves(config) if value != {}}

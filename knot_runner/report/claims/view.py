@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,24 +14,17 @@ from rich.text import Text
 from knot_runner.report.claims.bootstrap import RESAMPLES
 from knot_runner.report.claims.looks import MAX_SEEDS, POWER
 from knot_runner.report.claims.verdicts import Verdict
+from knot_runner.report.render.markup import TextGrid, csv_text, markdown_document, write_forms
+from knot_runner.report.render.text import plain, signed
 from knot_runner.report.statistics import ALPHA
-from knot_runner.report.text import escape_csv, escape_markdown, number, plain
-from knot_runner.util.errors import UserError
-from knot_runner.util.files import write_atomic, write_json
+from knot_runner.util.files import json_text
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow", "no runs": "dim"}
 CLAIM_HEADS = (
-    "",
-    "claim",
-    "verdict",
-    "effect",
-    "95% interval",
-    "claimed",
-    "paper",
-    "seeds",
-    "more seeds, about",
-    "source",
-)
+    "", "claim", "verdict", "effect", "95% interval", "claimed", "paper", "seeds", "more seeds, about", "source",
+)  # fmt: skip
+#: Of these, the columns that hold numbers.
+RIGHT_HEADS = ("", "effect", "paper", "seeds", "more seeds, about")
 NUMBER_COLUMNS = ("effect", "low", "high", "paper", "seeds", "more_seeds", "planned", "look", "share", "p", "adjusted")
 TEXT_COLUMNS = ("text", "source", "verdict", "unit", "claimed", "basis", "note")
 HOW_TO_READ = (
@@ -77,11 +67,13 @@ def more_text(verdict: Verdict) -> str:
     return f"more than {MAX_SEEDS}" if verdict.more_seeds > MAX_SEEDS else str(verdict.more_seeds)
 
 
+def verdict_texts(verdict: Verdict) -> tuple[str, str, str, str]:
+    """Effect, interval, the paper's effect and how many more seeds would decide it."""
+    return effect_text(verdict), interval_text(verdict), claimed_text(verdict), more_text(verdict)
+
+
 def _signed(verdict: Verdict, value: float | None) -> str:
-    if value is None:
-        return ""
-    plus = verdict.signed and round(value, verdict.digits) > 0
-    return ("+" if plus else "") + number(value, verdict.digits)
+    return "" if value is None else signed(value, verdict.digits, verdict.signed)
 
 
 def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
@@ -171,28 +163,20 @@ def _decision(verdict: Verdict) -> Text:
 
 def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
     """GitHub Markdown: a table of the claims whose runs are asked for, and the footnotes as a list."""
-    rows = ["| " + " | ".join(CLAIM_HEADS) + " |", "|--:|---|---|--:|---|---|--:|--:|--:|---|"]
+    rows = []
     for i, one in _asked(verdicts):
-        cells = (
-            str(i), one.text, one.verdict, effect_text(one), interval_text(one), one.claimed, claimed_text(one),
-            str(one.seeds), more_text(one), one.source,
-        )  # fmt: skip
-        rows.append("| " + " | ".join(map(escape_markdown, cells)) + " |")
-    notes = [f"- {escape_markdown(line)}" for line in footnotes(verdicts)]
-    return "\n".join([f"### {escape_markdown(title)}", "", *rows, "", *notes]) + "\n"
+        effect, interval, paper, more = verdict_texts(one)
+        seeds = str(one.seeds)
+        rows.append((str(i), one.text, one.verdict, effect, interval, one.claimed, paper, seeds, more, one.source))
+    grid = TextGrid(CLAIM_HEADS, [head in RIGHT_HEADS for head in CLAIM_HEADS], rows)
+    return markdown_document(title, [grid], footnotes(verdicts))
 
 
 def claims_csv(verdicts: Sequence[Verdict]) -> str:
     """One line per claim, all of them; absent numbers are empty."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["claim", *TEXT_COLUMNS, *NUMBER_COLUMNS])
-    for i, one in enumerate(verdicts, 1):
-        numbers = [
-            "" if value is None else f"{value:.10g}" for value in (getattr(one, name) for name in NUMBER_COLUMNS)
-        ]
-        writer.writerow([i, *(escape_csv(getattr(one, name)) for name in TEXT_COLUMNS), *numbers])
-    return out.getvalue()
+    names = (*TEXT_COLUMNS, *NUMBER_COLUMNS)
+    rows = ([i, *(getattr(one, name) for name in names)] for i, one in enumerate(verdicts, 1))
+    return csv_text(["claim", *names], rows)
 
 
 def _asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
@@ -200,15 +184,7 @@ def _asked(verdicts: Sequence[Verdict]) -> list[tuple[int, Verdict]]:
 
 
 def write_claims(title: str, verdicts: Sequence[Verdict], folder: Path, name: str) -> list[Path]:
-    """Write ``name``.md, .csv and .json into ``folder``, each whole or not at all; return the three paths.
-
-    Raises :class:`UserError` for a name that is not a plain file name, and when the folder cannot be written.
-    """
-    if not re.fullmatch(r"[\w][\w.-]*", name):
-        raise UserError(f"{name!r} is not a file name; letters, digits, '_', '-' and '.' are right")
-    paths = [folder / f"{name}.{ending}" for ending in ("md", "csv", "json")]
-    write_atomic(paths[0], claims_markdown(title, verdicts))
-    write_atomic(paths[1], claims_csv(verdicts))
+    """Write ``name``.md, .csv and .json into ``folder``; return the paths. Raises as :func:`write_forms`."""
     whole = {"title": title, "claims": [dataclasses.asdict(one) for one in verdicts], "notes": footnotes(verdicts)}
-    write_json(paths[2], whole)
-    return paths
+    texts = {"md": claims_markdown(title, verdicts), "csv": claims_csv(verdicts), "json": json_text(whole)}
+    return write_forms(texts, folder, name)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from knot_runner.report.compare.best import HalfSelection, Keys, apart, choose, searched, selection_line, selection_rule
-from knot_runner.report.compare.files import Column, MeanEstimate, Sheet, mean_estimate
+from knot_runner.report.compare.files import Column, Sheet
 from knot_runner.report.compare.measures import digits, direction, is_share, known_measures, measure_title, measures_of
 from knot_runner.report.compare.notes import doubtful, lines_on
 from knot_runner.report.compare.settings import (
@@ -24,6 +24,7 @@ from knot_runner.report.compare.settings import (
     sort_places,
 )
 from knot_runner.report.frame import RunSet, read_runs
+from knot_runner.report.statistics import MeanEstimate, mean_estimate
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,8 +13,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from knot_runner.report.compare.settings import KEPT, as_number, typed_column
-from knot_runner.report.statistics import clipped_interval, mean_interval
-from knot_runner.report.text import escape_csv, escape_latex, escape_markdown, number, plain, spread_text
+from knot_runner.report.render.markup import TextGrid, latex_document, markdown_document
+from knot_runner.report.render.text import escape_csv, number, plain, spread_text
+from knot_runner.report.statistics import MeanEstimate
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic
 
@@ -24,29 +25,6 @@ if TYPE_CHECKING:
 DIM_STYLE = "dim"
 #: A cell longer than this is cut in the terminal, in Markdown and in LaTeX; CSV and Parquet have all of it.
 LONGEST_CELL = 40
-
-
-@dataclass(frozen=True)
-class MeanEstimate:
-    """``mean`` over ``n`` runs, ``half`` of its 95% interval (None under two runs); ``top``: the most that a share can
-    be, where the interval is cut, as at 0."""
-
-    mean: float
-    half: float | None
-    n: int
-    top: float | None = None
-
-    @property
-    def band(self) -> tuple[float | None, float | None]:
-        """The interval."""
-        if self.half is None:
-            return None, None
-        return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
-
-
-def mean_estimate(values: Sequence[float], top: float | None = None) -> MeanEstimate | None:
-    """Mean and 95% t interval of ``values``; None of none."""
-    return MeanEstimate(*mean_interval(values), len(values), top) if values else None
 
 
 @dataclass(frozen=True)
@@ -177,26 +155,21 @@ def _grid(columns: list[_Shown]) -> Grid:
     return grid
 
 
+def _text_grid(sheet: Sheet) -> TextGrid:
+    return TextGrid(
+        [column.head for column in sheet.columns], [column.kind != "key" for column in sheet.columns],
+        printed_rows(sheet),
+    )  # fmt: skip
+
+
 def sheet_markdown(sheet: Sheet) -> str:
     """GitHub Markdown: the table, then the lines as a list."""
-    rows = [[column.head for column in sheet.columns], *printed_rows(sheet)]
-    head, *grid = ["| " + " | ".join(map(escape_markdown, row)) + " |" for row in rows]
-    rule = "|" + "".join("---|" if column.kind == "key" else "--:|" for column in sheet.columns)
-    under = "\n".join(f"- {escape_markdown(line)}" for line in sheet.lines)
-    return "\n\n".join([f"### {escape_markdown(sheet.title)}", "\n".join([head, rule, *grid]), under]) + "\n"
+    return markdown_document(sheet.title, [_text_grid(sheet)], sheet.lines)
 
 
 def sheet_latex(sheet: Sheet) -> str:
     """A ``table`` environment for booktabs, the lines below."""
-    layout = "".join("l" if column.kind == "key" else "r" for column in sheet.columns)
-    rows = [[column.head for column in sheet.columns], *printed_rows(sheet)]
-    head, *grid = [" & ".join(map(escape_latex, row)) + " \\\\" for row in rows]
-    small = " ".join(map(escape_latex, sheet.lines))
-    parts = ["% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}", "\\begin{table}[t]", "\\centering"]
-    parts += [f"\\caption{{{escape_latex(sheet.title)}}}", f"\\begin{{tabular}}{{{layout}}}", "\\toprule", head]
-    parts += ["\\midrule", *grid, "\\bottomrule", "\\end{tabular}"]
-    parts += [f"\\par\\smallskip\\begin{{minipage}}{{\\linewidth}}\\footnotesize {small}\\end{{minipage}}"]
-    return "\n".join([*parts, "\\end{table}"]) + "\n"
+    return latex_document(sheet.title, [_text_grid(sheet)], sheet.lines)
 
 
 def exact_frame(sheet: Sheet) -> pd.DataFrame:

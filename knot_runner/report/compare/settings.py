@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from knot_runner.report.row_keys import leaves
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -37,15 +38,9 @@ _COMPARED: dict[str, Callable[[float, float], bool]] = {
 }  # fmt: skip
 
 
-def flatten_settings(values: Mapping[Any, Any], before: str = "") -> dict[str, str]:
+def flatten_settings(values: Mapping[Any, Any]) -> dict[str, str]:
     """Dotted key -> :func:`written` value, of all leaves of nested ``values``; an empty mapping is a leaf."""
-    flat: dict[str, str] = {}
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            flat |= flatten_settings(value, f"{before}{key}.")
-        else:
-            flat[f"{before}{key}"] = written(value)
-    return flat
+    return {".".join(path): written(value) for path, value in leaves(values)}
 
 
 def written(value: Any) -> str:

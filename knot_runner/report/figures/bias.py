@@ -5,19 +5,21 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from knot_runner.report import figure_style as style
 from knot_runner.report import paper_tables, run_folders
+from knot_runner.report.figures import style
+from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Numbers
-from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
 
-#: Measure of :class:`Move` -> its axis.
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Measure of :func:`probe_moves` -> its axis.
 MOVE_AXES = {"total_variation": "mean total variation (1 = disjoint)", "shift": "mean shift of expected label"}
 PROBE_NOTE = "Pairs of sentences alike but for one word; a model that ignores the word stands at 0."
 
@@ -71,22 +73,6 @@ def _bars(axes: style.Axes, rows: np.ndarray, labels: dict[str, Any], published:
     axes.set_yticks(places, [style.label_text(text) for text in labels["names"]])
 
 
-@dataclass(frozen=True)
-class Move:
-    """How far one model's predictions move in one probe, over all its pairs of sentences.
-
-    ``total_variation``: mean of half the L1 distance, 0 to 1. ``shift``: mean distance between the expected labels,
-    in units of the coordinates. ``flips``: share of pairs whose most likely label changes.
-    """
-
-    model: str
-    probe: str
-    pairs: int
-    total_variation: float
-    shift: float
-    flips: float
-
-
 @style.figure_of(reads=(run_folders.PROBE,))
 def probe_figure(runs: list[Run], command: str) -> style.Drawing:
     """Dot plot of how far predictions move when one word of a sentence changes (App. D.2).
@@ -94,15 +80,15 @@ def probe_figure(runs: list[Run], command: str) -> style.Drawing:
     The numbers go into a CSV beside the PNG and come back as lines.
     """
     moves = probe_moves(runs, command)
-    models, probes = list(dict.fromkeys(m.model for m in moves)), list(dict.fromkeys(m.probe for m in moves))
+    models = list(moves["model"].unique())
     heights = {model: len(models) - j for j, model in enumerate(models)}  # the first model on top
+    probes = list(moves.groupby("probe", sort=False))
     made, grid = style.panels(2, 4.6, 1.8 + 0.36 * len(models), across=2, sharey=True)
     for axes, (measure, text) in zip(grid, MOVE_AXES.items(), strict=True):
-        for i, name in enumerate(probes):
-            chosen = [move for move in moves if move.probe == name]
-            places = [heights[move.model] + 0.14 * ((len(probes) - 1) / 2 - i) for move in chosen]
+        for i, (name, chosen) in enumerate(probes):
+            places = chosen["model"].map(heights) + 0.14 * ((len(probes) - 1) / 2 - i)
             look = {"marker": "os^vDP"[i % 6], "color": style.nth_colour(i), "label": plain(name)}
-            axes.plot([getattr(move, measure) for move in chosen], places, ls="", ms=8, **look)
+            axes.plot(chosen[measure], places, ls="", ms=8, **look)
         axes.set_yticks(list(heights.values()), [plain(model) for model in models])
         axes.grid(axis="y", color=style.GRID_GREY)
         axes.set_axisbelow(True)
@@ -111,21 +97,24 @@ def probe_figure(runs: list[Run], command: str) -> style.Drawing:
         axes.set_xlabel(text)
     style.side_legend(made, grid)
     lines = []
-    for m in moves:
+    for m in moves.itertuples():
         moved = f"total variation {m.total_variation:.3f}, shift of the expected label {m.shift:.3f}"
         lines.append(f"{m.model}, {m.probe}: {moved}, label changed in {m.flips:.0%} of {m.pairs} pairs")
-    heads = ("model", "probe", "pairs", "total variation", "shift", "flips")
-    numbers = Numbers(heads, map(astuple, moves))
+    numbers = Numbers([head.replace("_", " ") for head in moves], moves.itertuples(index=False))
     return style.Drawing(made, "Predictions moved by one changed word", [PROBE_NOTE], lines, numbers)
 
 
-def probe_moves(runs: Sequence[Run], command: str = "") -> list[Move]:
-    """One :class:`Move` per model and probe: students by method, then the model before distillation, then teachers.
+def probe_moves(runs: Sequence[Run], command: str = "") -> pd.DataFrame:
+    """How far each ``model``'s predictions move in each ``probe``, over all its ``pairs`` of sentences: students by
+    method, then the model before distillation, then teachers.
 
-    Runs that differ in the seed are pooled; runs of one seed share the models before distillation, so those count once.
+    ``total_variation``: mean of half the L1 distance, 0 to 1. ``shift``: mean distance between the expected labels, in
+    units of the coordinates. ``flips``: share of pairs whose most likely label changes. Runs that differ in the seed
+    are pooled; runs of one seed share the models before distillation, so those count once.
     """
-    pairs: dict[tuple[str, str], list[tuple[float, float, bool]]] = defaultdict(list)
-    rank: dict[str, tuple[int, int]] = {}
+    import pandas as pd
+
+    pairs: list[tuple[Any, ...]] = []
     counted: dict[tuple[str, int], Run] = {}
     for name, run in ((name, run) for name, members in style.by_name(runs).items() for run in members):
         points = np.asarray(run.result["labels"]["coordinates"], dtype=float)
@@ -134,16 +123,12 @@ def probe_moves(runs: Sequence[Run], command: str = "") -> list[Move]:
             if model != "student" and counted.setdefault((model, run.job.seed), run) is not run:
                 continue
             shown = {"student": f"student, {name}", "before": "before distillation"}.get(model, f"teacher {model}")
-            rank.setdefault(shown, ({"student": 0, "before": 1}.get(model, 2), len(rank)))
-            pairs[shown, entry["probe"]] += _pairs(np.asarray(entry["probabilities"], dtype=float), points)
-    ordered = sorted(pairs, key=lambda key: rank[key[0]])  # stable
-    return [Move(*key, len(pairs[key]), *np.mean(pairs[key], axis=0).tolist()) for key in ordered]
-
-
-def _pairs(rows: np.ndarray, points: np.ndarray) -> list[tuple[float, float, bool]]:
-    """Total variation, shift and flip of every two of the predictions ``rows`` [words, C]; ``points``: [C, D]."""
-    found = []
-    for one, other in itertools.combinations(rows, 2):
-        shift = float(np.linalg.norm((one - other) @ points))
-        found.append((float(np.abs(one - other).sum() / 2), shift, bool(one.argmax() != other.argmax())))
-    return found
+            of = ({"student": 0, "before": 1}.get(model, 2), shown, entry["probe"])
+            for one, other in itertools.combinations(np.asarray(entry["probabilities"], dtype=float), 2):
+                shift = float(np.linalg.norm((one - other) @ points))
+                pairs.append((*of, np.abs(one - other).sum() / 2, shift, float(one.argmax() != other.argmax())))
+    frame = pd.DataFrame(pairs, columns=["rank", "model", "probe", "total_variation", "shift", "flips"])
+    frame["place"] = pd.factorize(frame["model"])[0]
+    groups = frame.groupby(["rank", "place", "model", "probe"], sort=False)
+    moves = groups.mean().assign(pairs=groups.size()).sort_index(level=["rank", "place"], kind="stable")
+    return moves.reset_index()[["model", "probe", "pairs", "total_variation", "shift", "flips"]]

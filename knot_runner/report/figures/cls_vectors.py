@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.report import figure_style as style
 from knot_runner.report import run_folders
+from knot_runner.report.figures import style
+from knot_runner.report.render.table_model import display
+from knot_runner.report.render.text import number, plain, spread_text
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics import mean_interval
-from knot_runner.report.table_model import display
-from knot_runner.report.text import number, plain, spread_text
 
 NEIGHBOURS = 10
 #: Points drawn per panel; t-SNE takes minutes for more and the eye sees no more. The numbers use all vectors.

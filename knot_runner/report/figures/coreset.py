@@ -7,12 +7,12 @@ from collections import defaultdict
 
 import numpy as np
 
-from knot_runner.report import figure_style as style
 from knot_runner.report import run_folders
+from knot_runner.report.figures import style
+from knot_runner.report.render.text import plain
 from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Band, Numbers, band, band_numbers
-from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
 
 #: Methods that Fig. 5 has beside the coresets, as the paper spells them.
@@ -94,10 +94,10 @@ def _strip(run: Run, command: str) -> np.ndarray:
     """One run's coreset as one row of images [H, K * (W + gap), C], in order of their labels."""
     kept = run_folders.arrays(run, OWN_CORESET, command)
     (channels, height, width), count = run.result["shape"], run.result["points"]
-    points, labels = kept.get("points", np.zeros(0)), kept.get("labels", np.zeros(0))
-    whole = points.shape == (count, channels * height * width) and labels.shape == (count,)
-    if not whole or not np.isfinite(points).all():
-        run_folders.damaged(run.job.folder / OWN_CORESET, command)
+    with run_folders.refuse_damage(run, OWN_CORESET, command):
+        points, labels = kept["points"], kept["labels"]
+        run_folders.demand(points.shape == (count, channels * height * width) and labels.shape == (count,))
+        run_folders.demand(np.isfinite(points).all())
     images = points[np.argsort(labels, kind="stable")].reshape(count, channels, height, width)
     padded = np.pad(images.transpose(0, 2, 3, 1), ((0, 0), (0, GAP), (0, GAP), (0, 0)), constant_values=1.0)
     return np.concatenate(list(padded), axis=1)

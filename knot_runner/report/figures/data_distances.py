@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.report import figure_style as style
+from knot_runner.report.figures import style
 from knot_runner.report.matrix_runs import agreements, by_setting, matrix_of, only_matrices, pairs_of
-from knot_runner.report.records.matrix import kinds_of_pairs
+from knot_runner.report.records.distance import kinds_of_pairs
+from knot_runner.report.render.text import plain
 from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Band, Numbers, band_numbers
-from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
 
 #: Data sets whose names and distances are written into the map; of more, only planted groups are named.

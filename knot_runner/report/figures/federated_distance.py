@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.report import figure_style as style
 from knot_runner.report import run_folders
+from knot_runner.report.figures import style
+from knot_runner.report.render.terminal import short_line
+from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Band, band, band_numbers
-from knot_runner.report.terminal import short_line
-from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
 
 #: As the paper calls them: exact interpolating measures; all samples at one place.
@@ -133,11 +133,11 @@ def _last_excess(name: str, curves: Curves) -> str:
 
 def _scatter(axes: style.Axes, run: Run, command: str) -> Any:
     """Both samples, and the measure after each iteration that was kept; returns what has the scale of colours."""
-    stored = run_folders.arrays(run, MEASURE_NAMES, command)
-    kept = {key: _flat(points) for key, points in stored.items() if "weights" not in key}
-    steps = sorted(int(key.removeprefix("xi/")) for key in kept if key.startswith("xi/"))
-    if not steps or {"mu", "nu"} - set(kept) or any(points is None for points in kept.values()):
-        run_folders.damaged(run.job.folder / MEASURE_NAMES, command)
+    with run_folders.refuse_damage(run, MEASURE_NAMES, command):
+        stored = run_folders.arrays(run, MEASURE_NAMES, command)
+        kept = {key: _flat(points) for key, points in stored.items() if "weights" not in key}
+        steps = sorted(int(key.removeprefix("xi/")) for key in kept if key.startswith("xi/"))
+        run_folders.demand(steps and {"mu", "nu"} <= set(kept))
     look = {"textcoords": "offset points", "ha": "center", "va": "center", "fontweight": "bold", "zorder": 3}
     for key, edge, side in (("mu", np.min, -1), ("nu", np.max, 1)):
         axes.scatter(*kept[key].T, s=9, marker="x", color=style.GREY, linewidths=0.5, zorder=2)
@@ -148,10 +148,9 @@ def _scatter(axes: style.Axes, run: Run, command: str) -> Any:
     return axes.scatter(*np.concatenate(moving).T, s=12, cmap="viridis_r", linewidths=0, zorder=1, **look)
 
 
-def _flat(points: np.ndarray) -> np.ndarray | None:
-    """The first two dimensions of ``points`` [n, d]; of points on a line the second is 0. None for no points."""
-    if points.ndim != 2 or not points.size or not np.isfinite(points).all():
-        return None
+def _flat(points: np.ndarray) -> np.ndarray:
+    """The first two dimensions of ``points`` [n, d]; of points on a line the second is 0."""
+    run_folders.demand(points.ndim == 2 and points.size and np.isfinite(points).all())
     return np.pad(points, ((0, 0), (0, max(0, 2 - points.shape[1]))))[:, :2]
 
 

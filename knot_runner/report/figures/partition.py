@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from knot_runner.report import figure_style as style
+from knot_runner.report.figures import style
+from knot_runner.report.render.text import plain
 from knot_runner.report.series import Numbers
-from knot_runner.report.text import plain
 
 #: So many names fit along an axis.
 _MAX_NAMES = 30

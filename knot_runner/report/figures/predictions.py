@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.report import figure_style as style
 from knot_runner.report import run_folders
+from knot_runner.report.figures import style
 from knot_runner.report.figures.bias import with_bias
+from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
-from knot_runner.report.text import plain
 
 #: Of a box plot: median, mean and whiskers.
 BOX_LOOK = {

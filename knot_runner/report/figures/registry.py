@@ -13,7 +13,7 @@ from knot_runner.report.figures.predictions import confidence, expected_label
 from knot_runner.report.figures.rounds import aggregation, curves
 from knot_runner.report.figures.temperature_probe import boundary_figure, gradient_figure, softmax_figure
 
-#: Name -> function(jobs, path, notes=(), command="") -> lines, as ``figure_style.figure_of`` makes it. A plug-in adds
+#: Name -> function(jobs, path, notes=(), command="") -> lines, as ``style.figure_of`` makes it. A plug-in adds
 #: its own: ``FIGURES["name"] = function``, which ``report.kind`` and ``report.figures`` of a preset then know.
 FIGURES: dict[str, Callable[..., list[str]]] = {
     "expected_label": expected_label,

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.report import figure_style as style
 from knot_runner.report import paper_tables, run_folders
+from knot_runner.report.figures import style
+from knot_runner.report.render.text import plain
 from knot_runner.report.row_keys import Cases, RowSetting, case_of, lookup, runs_by_case
 from knot_runner.report.run_folders import Job, Run
 from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
-from knot_runner.report.text import plain
 
 #: A value per round of one run, where there is one; by how many rounds were trained.
 Series = dict[int, float]

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.report import figure_style as style
+from knot_runner.report.figures import style
 from knot_runner.report.records import probe as probe_view
 from knot_runner.report.records.probe import ProbeRecord
+from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Numbers
-from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
 
 BINS = 70

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from knot_runner.report.claims.verdicts import Verdict, judge
+from knot_runner.report.claims.view import claims_csv, footnotes, verdict_texts
 from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.page import claims as page_claims
-from knot_runner.report.page import figures as page_figures
-from knot_runner.report.page import runs as page_runs
-from knot_runner.report.page import settings as page_settings
-from knot_runner.report.page import table as page_table
-from knot_runner.report.page.claims import ClaimsView
-from knot_runner.report.page.figures import FigureView
-from knot_runner.report.page.runs import RunsView, Standing
-from knot_runner.report.page.settings import SettingsView
-from knot_runner.report.page.table import TableView
+from knot_runner.report.page.figures import FigureView, csv_address, draw, kinds
+from knot_runner.report.page.runs import RunsView, Standing, stated_seconds, view_runs
+from knot_runner.report.page.settings import SettingsView, view_settings
+from knot_runner.report.render.table_forms import table_csv
+from knot_runner.report.render.table_model import ResultTable, block_title, display
+from knot_runner.report.render.text import caption, duration, half_text, paper_text, plain, value_text
 from knot_runner.report.run_folders import Job, load_runs, nothing_there
 from knot_runner.report.tables.build import preset_table
-from knot_runner.report.text import plain
+from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
@@ -42,20 +42,32 @@ class Asked:
 
 @dataclass(frozen=True)
 class Page:
-    """All that a page shows, as text; the template escapes it."""
+    """All that a page shows; the template prints it, and escapes every text. ``verdicts``: on all claims of the preset;
+    ``unjudged``: why they could not be judged."""
 
     asked: Asked
-    table: TableView | None
+    table: ResultTable | None
     figures: tuple[FigureView, ...]
-    claims: ClaimsView
+    verdicts: tuple[Verdict, ...]
+    unjudged: str
     settings: SettingsView
     runs: RunsView
+
+    @property
+    def claims(self) -> list[tuple[int, Verdict]]:
+        """The verdicts on claims that the command asks for the runs of, by their place in the list, from 1."""
+        return [(place, one) for place, one in enumerate(self.verdicts, 1) if one.runs]
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """Verdict -> number of claims, in the order met."""
+        return dict(Counter(one.verdict for _, one in self.claims))
 
     @property
     def problems(self) -> list[str]:
         """What could not be drawn or judged, and why."""
         found = [f"figure {figure.name}: {figure.problem}" for figure in self.figures if figure.problem]
-        return found + ([f"claims: {self.claims.problem}"] if self.claims.problem else [])
+        return found + ([f"claims: {self.unjudged}"] if self.unjudged else [])
 
 
 def write_page(path: Path, asked: Asked, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
@@ -76,17 +88,20 @@ def build_page(asked: Asked, jobs: Sequence[Job], unfinished: Mapping[str, Stand
         raise nothing_there(runs, asked.command)
     spec, command = asked.spec, asked.command
     is_figure = spec.get("kind") in FIGURES
-    table = None if is_figure else page_table.view_table(preset_table(jobs, spec, command))
+    table = None if is_figure else preset_table(jobs, spec, command)
     notes = spec.get("notes", []) if is_figure else []  # a table has them below it
-    figures = [page_figures.draw(kind, jobs, notes, command) for kind in page_figures.kinds(spec)]
-    return Page(
-        asked,
-        table,
-        tuple(figures),
-        page_claims.view_claims(jobs, spec, command),
-        page_settings.view_settings([job.config for job in jobs]),
-        page_runs.view_runs(runs, unfinished),
-    )
+    figures = tuple(draw(kind, jobs, notes, command) for kind in kinds(spec))
+    verdicts, unjudged = _judged(jobs, spec, command)
+    settings = view_settings([job.config for job in jobs])
+    return Page(asked, table, figures, verdicts, unjudged, settings, view_runs(runs, unfinished))
+
+
+def _judged(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> tuple[tuple[Verdict, ...], str]:
+    """The verdicts, or what keeps claims from being judged: a damaged record of theirs need not cost the page."""
+    try:
+        return tuple(judge(jobs, spec, command)) if spec.get("claims") else (), ""
+    except UserError as problem:
+        return (), str(problem)
 
 
 def render_page(page: Page) -> str:
@@ -103,4 +118,11 @@ def _template() -> Template:
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,  # not the Markup that a macro returns
     )  # fmt: skip
+    environment.globals |= {
+        one.__name__: one
+        for one in (
+            block_title, caption, claims_csv, csv_address, display, duration, footnotes, half_text, median, paper_text,
+            stated_seconds, table_csv, value_text, verdict_texts,
+        )
+    }  # fmt: skip
     return environment.get_template("page.html.j2")

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from knot_runner.report.figure_style import DPI
 from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.page.table import csv_address
+from knot_runner.report.figures.style import DPI
 from knot_runner.report.run_folders import Job
 from knot_runner.util.errors import UserError, nearest
 
@@ -78,6 +77,11 @@ def describe_figure(kind: str) -> str:
     """What figure ``kind`` shows, from the first paragraph of its function's description."""
     text = inspect.cleandoc(FIGURES[kind].__doc__ or kind).split("\n\n")[0]
     return " ".join(text.split()).partition("; returns")[0].partition(" Returns")[0].rstrip(".").replace("`", "") + "."
+
+
+def csv_address(text: str) -> str:
+    """A ``data:`` address that a browser saves as a file."""
+    return "data:text/csv;charset=utf-8;base64," + base64.b64encode(text.encode()).decode()
 
 
 def _size(image: bytes) -> tuple[int, int]:

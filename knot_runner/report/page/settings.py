@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from knot_runner.report.row_keys import leaves
+
 #: A setting's key, from the top down.
 SettingPath = tuple[str, ...]
 #: Groups that bear on no number of a run: where things lie, who is told, how a preset is shown.
@@ -71,17 +73,9 @@ def _shown(group: Mapping[SettingPath, Any]) -> GroupView:
     return GroupView(rows, len(group) - len(rows))
 
 
-def setting_leaves(config: Mapping[str, Any], above: SettingPath = ()) -> dict[SettingPath, Any]:
+def setting_leaves(config: Mapping[str, Any]) -> dict[SettingPath, Any]:
     """Keys from the top down -> value, less :data:`LEFT_OUT`; lists and empty mappings are values."""
-    found: dict[SettingPath, Any] = {}
-    for key, value in config.items():
-        if not above and key in LEFT_OUT:
-            continue
-        if isinstance(value, Mapping) and value:
-            found |= setting_leaves(value, (*above, str(key)))
-        else:
-            found[*above, str(key)] = value
-    return found
+    return {path: value for path, value in leaves(config) if path[0] not in LEFT_OUT}
 
 
 def short_value(value: Any) -> str:

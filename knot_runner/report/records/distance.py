@@ -1,28 +1,32 @@
-"""A run of kind ``distance`` in the terminal: one federated Wasserstein distance."""
+"""Runs that measure distances in the terminal: a federated Wasserstein distance, distances between data sets, and
+coresets with what they classify."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from rich.console import Group
-from rich.text import Text
 
-from knot_runner.report.records.summary_grid import summary_grid, summary_lines
+from knot_runner.report.records.summary_grid import bold, run_view
+from knot_runner.report.render.text import number
 
-SECONDS_KEYS = ("total", "federated", "exact")
 #: A sum that is larger by less than this share has not risen.
 RELATIVE_ROUNDING = 1e-9
+#: More data sets than these are told by their range, not by a grid.
+_MAX_SHOWN = 6
+MATRIX_SOLVERS = {"federated": "FedWaD, approximate", "exact": "exact optimal transport, centralised"}
+DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact distance, not federated"}
 
 
 def distance_summary(name: str, result: dict[str, Any]) -> Group:
     """The federated distance beside the exact one and the closed form, with the gap, and how it came about."""
-    table = summary_grid(name, "2-Wasserstein distance")
-    for heading in ("value", "off the exact one", "time"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for title, value, seconds in _rows(result):
         time = "" if seconds is None else f"{seconds:.3g} s"
-        table.add_row(title, Text(f"{value:.5g}", style="bold"), _gap(value, result["exact"]), time)
-    return Group(table, *summary_lines(_under(result), result))
+        rows.append((title, [bold(f"{value:.5g}"), _gap(value, result["exact"]), time]))
+    heads = ("2-Wasserstein distance", "value", "off the exact one", "time")
+    return run_view(name, result, heads, rows, _under(result))
 
 
 def _gap(value: float, exact: float) -> str:
@@ -56,3 +60,77 @@ def _under(result: dict[str, Any]) -> list[str]:
         f"sum A of the four distances: {sums[0]:.5g} at first, {sums[-1]:.5g} in the end; it {course}",
         *([f"each client has spent epsilon {spent['epsilon']:g}, delta {spent['delta']:g} in all"] if spent else []),
     ]
+
+
+# -------------------------------------------------------------------------------------------------- between data sets
+
+
+def matrix_summary(name: str, result: dict[str, Any]) -> Group:
+    """All distances where data sets are few; else their range, and that within and between planted groups."""
+    matrix = np.array(result["matrix"])
+    pairs, sizes = len(matrix) * (len(matrix) - 1) // 2, result["sizes"]
+    samples = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+    line = (
+        f"{MATRIX_SOLVERS[result['solver']]}; {pairs} pairs of {len(matrix)} data sets, {samples} samples each; "
+        f"{result['seconds']['distances']:.3g} s"
+    )
+    heads, rows = ["pairs", "smallest", "median", "largest"], []
+    if len(matrix) <= _MAX_SHOWN:
+        heads = result["names"]
+        for i, first in enumerate(heads):
+            rows.append((first, ["-" if i == j else f"{matrix[i, j]:,.1f}" for j in range(len(matrix))]))
+    else:
+        for title, values in kinds_of_pairs(matrix, result.get("groups")).items():
+            found = (values.min(), np.median(values), values.max())
+            rows.append((title, [str(len(values)), *(f"{value:,.1f}" for value in found)]))
+    return run_view(name, result, ["squared distances", *heads], rows, [line], wraps=True)
+
+
+def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np.ndarray]:
+    """Distances [M] of all pairs, and, where there are planted ``groups``, of those within one and between two.
+
+    ``matrix`` [N, N]. A kind without a pair is left out.
+    """
+    rows, columns = np.triu_indices(len(matrix), 1)
+    found = {"all pairs": matrix[rows, columns]}
+    if groups is not None:
+        alike = np.array(groups)[rows] == np.array(groups)[columns]
+        found |= {"in one planted group": found["all pairs"][alike], "of two groups": found["all pairs"][~alike]}
+    return {title: values for title, values in found.items() if len(values)}
+
+
+# ----------------------------------------------------------------------------------------------------------- coresets
+
+
+def coreset_summary(name: str, result: dict[str, Any]) -> Group:
+    """What the coreset came to: the distance that is left, and the classes that it shows."""
+    rows = {
+        "distance to all clients' samples": f"{result['metrics']['distance']['ALL']:.4g}",
+        "classes among its nearest samples": f"{result['classes_covered']} of {len(result['labels']['names'])}",
+    }
+    line = f"{result['points']} points after {len(result['losses'])} epochs along {_along(result)}"
+    return _view(name, "coreset", rows, line, result)
+
+
+def knn_summary(name: str, result: dict[str, Any]) -> Group:
+    """How well the clients' coresets classify all test images by the nearest neighbour."""
+    metrics = result["metrics"]
+    rows = {
+        "accuracy": number(metrics["accuracy"]["ALL"], 3),
+        "macro F1": number(metrics["f1"]["ALL"], 3),
+        "accuracy over clients, each alike": number(metrics["client_accuracy"]["unweighted"], 3),
+    }
+    line = f"{result['points']} points a client along {_along(result)}"
+    return _view(name, "nearest neighbour among all coresets", rows, line, result)
+
+
+def _along(result: dict[str, Any]) -> str:
+    sizes, seconds = result["datasets"], result["seconds"]
+    return (
+        f"{DISTANCE_NAMES[result['distance']]}; {result['clients']} clients with {sizes['train']:,} training images; "
+        f"{seconds['total']:,.0f} s"
+    )
+
+
+def _view(name: str, head: str, rows: dict[str, str], line: str, result: dict[str, Any]) -> Group:
+    return run_view(name, result, (head, ""), [(title, [bold(value)]) for title, value in rows.items()], [line])

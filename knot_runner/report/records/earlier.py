@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from knot_runner.metrics import ROUNDS_COUNT
-from knot_runner.report.records.checks import is_count
+from knot_runner.report.records.schema import is_count
 
 
 def rounds_trained(result: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,9 +41,8 @@ class ProbeRecord:
 
 def read_probe(run: Run, command: str = "") -> ProbeRecord:
     """The arrays of one run. Raises :class:`UserError` naming the file when it is absent or damaged."""
-    path = run.job.folder / ARRAYS
-    arrays = run_folders.arrays(run, ARRAYS, command)
-    try:
+    with run_folders.refuse_damage(run, ARRAYS, command):
+        arrays = run_folders.arrays(run, ARRAYS, command)
         made = ProbeRecord(
             arrays["temperatures"],
             arrays["gradients.norm"],
@@ -56,26 +55,18 @@ def read_probe(run: Run, command: str = "") -> ProbeRecord:
             int(arrays["softmax.label"][0]),
             int(arrays["softmax.row"][0]),
         )
-    except (KeyError, IndexError, ValueError):
-        run_folders.damaged(path, command)
-    if not _is_sound(made):
-        run_folders.damaged(path, command)
+        run_folders.demand(_is_sound(made))
     return made
 
 
 def pool_probes(runs: Sequence[Run], command: str = "") -> ProbeRecord:
     """Images of all ``runs`` (seeds of one setting) together; the image of Fig. 3 is that of the lowest seed."""
     parts = [read_probe(run, command) for run in sorted(runs, key=lambda run: run.job.seed)]
-    first = parts[0]
-    return ProbeRecord(
-        first.temperatures,
-        *(np.concatenate([getattr(p, key) for p in parts], -1)
-          for key in ("norm", "right", "before", "after", "put_right")),
-        sum(p.tried for p in parts),
-        first.shares,
-        first.label,
-        first.row,
-    )  # fmt: skip
+    pooled = {
+        key: np.concatenate([getattr(part, key) for part in parts], -1)
+        for key in ("norm", "right", "before", "after", "put_right")
+    }
+    return replace(parts[0], tried=sum(part.tried for part in parts), **pooled)
 
 
 def _is_sound(probe: ProbeRecord) -> bool:

@@ -9,12 +9,11 @@ from rich.text import Text
 
 from knot_runner.config.settings.families import family_of_result, load
 from knot_runner.metrics import METRICS
-from knot_runner.report.records.clusters import cluster_lines
 from knot_runner.report.records.earlier import rounds_trained
-from knot_runner.report.records.summary_grid import DIM_TEXT, summary_grid, summary_lines
-from knot_runner.report.table_model import display
+from knot_runner.report.records.summary_grid import DIM_TEXT, SummaryRow, bold, dim_lines, run_view
+from knot_runner.report.render.table_model import display
+from knot_runner.report.render.text import number, plain
 from knot_runner.report.tables.footnotes import kept_epochs as kept_of
-from knot_runner.report.text import number, plain
 
 
 def summary_table(result: dict[str, Any]) -> Group:
@@ -23,9 +22,7 @@ def summary_table(result: dict[str, Any]) -> Group:
     result = rounds_trained(result)
     name = f"{result['task']} · {display(result['method'])} · seed {result['seed']}"
     if result["status"] == "diverged":
-        return Group(
-            Text(plain(f"{name}: diverged, so there are no numbers"), style="bold"), *summary_lines([], result)
-        )
+        return Group(Text(plain(f"{name}: diverged, so there are no numbers"), style="bold"), *dim_lines([], result))
     return load(family_of_result(result).summary)(name, result)
 
 
@@ -34,22 +31,20 @@ def summary_table(result: dict[str, Any]) -> Group:
 
 def distillation_summary(name: str, result: dict[str, Any]) -> Group:
     epoch = result.get("selected_epoch")
-    table = summary_grid(name, "data set")
     measures = [metric for metric in METRICS if metric in result["metrics"]]
-    for metric in measures:
-        table.add_column(METRICS[metric].short or METRICS[metric].title, justify="right", no_wrap=True)
     names = dict.fromkeys(data for metric in measures for data in result["metrics"][metric] if data != "ALL")
+    rows: list[SummaryRow] = []
     for data in (*names, "ALL"):
-        if data == "ALL":
-            table.add_section()
+        rows += [None] if data == "ALL" else []
         role = result["datasets"].get(data, {}).get("role", "")
-        title = plain(data) + (" (global)" if role == "global" else "")
-        table.add_row(Text(title), *(_change(result, metric, data) for metric in measures))
+        title = data + (" (global)" if role == "global" else "")
+        rows.append((title, [_change(result, metric, data) for metric in measures]))
     kept = "the weights of epoch 0, the undistilled global model" if epoch == 0 else f"the weights of epoch {epoch}"
     what = "each model on its own test set" if epoch is None else "pretrained global model -> after distillation"
     lines = [f"{what}; SD: semantic distance, lower is better"]
     lines += [f"kept: {kept}"] if epoch is not None else []
-    return Group(table, *summary_lines(lines + _last_epochs(result), result))
+    heads = ["data set", *(METRICS[metric].short or METRICS[metric].title for metric in measures)]
+    return run_view(name, result, heads, rows, lines + _last_epochs(result))
 
 
 def _last_epochs(result: dict[str, Any]) -> list[str]:
@@ -71,15 +66,12 @@ def _change(result: dict[str, Any], metric: str, dataset: str) -> Text:
 
 
 def federated_summary(name: str, result: dict[str, Any]) -> Group:
-    table = summary_grid(name, "after the last round, all test images")
-    table.add_column("", justify="right", no_wrap=True)
+    metrics, shown = result["metrics"], {}
     for metric in ("accuracy", *(name for name in METRICS if name != "accuracy")):
-        if "ALL" in result["metrics"].get(metric, {}):
-            table.add_row(METRICS[metric].title, Text(number(result["metrics"][metric]["ALL"], 3), style="bold"))
+        shown[METRICS[metric].title] = metrics.get(metric, {}).get("ALL")
     for key, title in (("weighted", "by images"), ("unweighted", "each alike"), ("clusters", "each cluster alike")):
-        value = result["metrics"].get("client_accuracy", {}).get(key)
-        if value is not None:
-            table.add_row(f"accuracy over clients, {title}", Text(number(value, 3), style="bold"))
+        shown[f"accuracy over clients, {title}"] = metrics.get("client_accuracy", {}).get(key)
+    rows = [(title, [bold(number(value, 3))]) for title, value in shown.items() if value is not None]
     best, sizes = result["best"], result["datasets"]
     lines = [
         f"best accuracy {number(best['accuracy'], 3)} after {_counted(best['round'])}",
@@ -89,7 +81,21 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
         f"{result['model']}, {result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
         f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",
     ]
-    return Group(table, *summary_lines(lines, result))
+    return run_view(name, result, ("after the last round, all test images", ""), rows, lines)
+
+
+def cluster_lines(result: dict[str, Any]) -> list[str]:
+    """``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``, and how they agree with planted groups."""
+    clusters = result.get("clusters")
+    if clusters is None:
+        return []
+    if clusters["graph"] == "none":
+        return ["one cluster of all clients (method.clustering.graph=none)"]
+    sizes = ", ".join(map(str, clusters["sizes"]))
+    lines = [f"{clusters['count']} clusters ({clusters['graph']}) of {sizes} clients"]
+    if clusters["ari"] is not None:
+        lines.append(f"adjusted Rand index to the planted groups {number(clusters['ari'], 3)} (1: the same; 0: chance)")
+    return lines
 
 
 def beside(result: dict[str, Any]) -> str:
@@ -114,4 +120,4 @@ def _reached(result: dict[str, Any]) -> list[str]:
 def probe_summary(name: str, result: dict[str, Any]) -> Group:
     temperatures = ", ".join(f"{value:g}" for value in result["temperatures"])
     line = f"{result['model']} probed at T = {temperatures}; the figures are drawn by knot-runner plot"
-    return Group(Text(plain(name), style="bold"), *summary_lines([line], result))
+    return Group(Text(plain(name), style="bold"), *dim_lines([line], result))

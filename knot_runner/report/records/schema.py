@@ -3,13 +3,23 @@ row of ``rounds.jsonl`` can be one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from knot_runner.config.settings.families import family_of_result
 from knot_runner.metrics import METRICS
-from knot_runner.report.records.checks import is_number
 from knot_runner.results import kind_problem
+
+
+def is_number(value: Any, top: float = math.inf) -> bool:
+    """A finite number from 0 to ``top``."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= top and value < math.inf
+
+
+def is_count(value: Any, least: int = 0) -> bool:
+    """A whole number of at least ``least``."""
+    return isinstance(value, int) and is_number(value) and value >= least
 
 
 def result_problem(result: Any, task: str, method: str, seed: int) -> str:

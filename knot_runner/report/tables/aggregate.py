@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from knot_runner.report.render.table_model import TableCell
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics import mean_interval
-from knot_runner.report.table_model import TableCell
 
 
 def aggregate(

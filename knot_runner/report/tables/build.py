@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report import paper_tables
-from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
-from knot_runner.report.statistics import mean_interval
-from knot_runner.report.table_model import (
+from knot_runner.report.render.table_model import (
     METHOD_NAMES,
     ColumnGroup,
     Parts,
@@ -19,6 +17,8 @@ from knot_runner.report.table_model import (
     TableRow,
     display,
 )
+from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
+from knot_runner.report.statistics import mean_interval
 from knot_runner.report.tables.aggregate import aggregate
 from knot_runner.report.tables.chilling import CHILLING_COLUMNS
 from knot_runner.report.tables.clustered import ACCURACY_WEIGHTINGS, clustered
@@ -33,8 +33,7 @@ from knot_runner.report.tables.footnotes import (
     sources,
 )
 from knot_runner.report.tables.made_with import made_with
-from knot_runner.report.tables.temperatures import temperatures_table
-from knot_runner.report.tables.trace import trace
+from knot_runner.report.tables.temperatures import temperatures_table, trace
 from knot_runner.util.errors import UserError, nearest
 
 #: Kind of table -> kind of the printed table that can stand beside it.
@@ -169,27 +168,27 @@ def _rows_of_methods(runs: list[Run]) -> dict[tuple[str, str], list[Run]]:
 
 
 def _columns(table: dict[str, Any] | None, runs: list[Run]) -> tuple[str, ...]:
-    ours = dict.fromkeys(
-        name for run in finished(runs) for block in run.result["metrics"].values() for name in block if name != "ALL"
-    )
-    roles = _roles(runs)
-    ordered = sorted(ours, key=lambda name: roles.get(name) == "global")
-    theirs = [name for name in table["columns"] if name != "ALL"] if table else []
-    return (*dict.fromkeys([*theirs, *ordered]), "ALL")
+    """The paper's data sets, then our others, the global ones last; then ALL."""
+    blocks = [block for run in finished(runs) for block in run.result["metrics"].values()]
+    ours, of_global = dict.fromkeys(name for block in blocks for name in block), _global_sets(runs)
+    ordered = sorted(ours, key=lambda name: name in of_global)
+    theirs = table["columns"] if table else []
+    return (*(name for name in dict.fromkeys([*theirs, *ordered]) if name != "ALL"), "ALL")
 
 
-def _roles(runs: list[Run]) -> dict[str, str]:
+def _global_sets(runs: list[Run]) -> set[str]:
+    """The data sets of the global model; of images there are counts, no parties."""
     roles = {}
     for run in finished(runs):
         for name, facts in run.result["datasets"].items():
-            roles[name] = facts.get("role", "") if isinstance(facts, dict) else ""  # of images: counts, no parties
-    return roles
+            roles[name] = facts.get("role") if isinstance(facts, dict) else None
+    return {name for name, role in roles.items() if role == "global"}
 
 
 def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> ColumnGroup:
-    shown, roles = METRICS[metric], _roles(runs)
+    shown, of_global = METRICS[metric], _global_sets(runs)
     title = f"{shown.title} ({shown.better} is better)"
-    return ColumnGroup(metric, title, columns, tuple(roles.get(c, "") for c in columns))
+    return ColumnGroup(metric, title, columns, of_global=tuple(c for c in columns if c in of_global))
 
 
 # ------------------------------------------------------------------------------------------------ data sets and locals
@@ -197,53 +196,47 @@ def _group(metric: str, columns: tuple[str, ...], runs: list[Run]) -> ColumnGrou
 
 def _locals(runs: list[Run], table: dict[str, Any], metric: str) -> Parts:
     groups = (
-        ColumnGroup("sizes", "texts", SIZES, ("",) * 3, digits=0),
-        ColumnGroup("score", "score of the local model", ("score",), ("",)),
+        ColumnGroup("sizes", "texts", SIZES, digits=0),
+        ColumnGroup("score", "score of the local model", ("score",)),
     )
     by_task: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         by_task[run.job.task].append(run)
+    known = table["datasets"]
+    place = {task: i for i, task in enumerate(known)}
     rows = []
-    for task, members in sorted(by_task.items(), key=lambda item: _place(item[0], table["datasets"])):
-        known = table["datasets"].get(task, {})
-        found = [name for run in finished(members) for name in run.result["datasets"]]
-        for name in dict.fromkeys([*known, *found]):
-            facts = known.get(name, {})
+    for task in sorted(by_task, key=lambda task: place.get(task, len(place))):
+        members, there = by_task[task], finished(by_task[task])
+        found = [name for run in there for name in run.result["datasets"]]
+        for name in dict.fromkeys([*known.get(task, {}), *found]):
+            facts = known.get(task, {}).get(name, {})
             score = facts.get("metric", metric)
+            sizes = [(run, run.result["datasets"].get(name, {})) for run in there]
+            scores = [(run, run.result.get("teachers", {}).get(name, {})) for run in there]
             cells = {
-                "sizes": tuple(_local_cell(members, _size(name, part), facts.get(part)) for part in SIZES),
-                "score": (_local_cell(members, _score(name, score), facts.get("score"), SHARES.get(score)),),
+                "sizes": tuple(_local_cell(members, sizes, part, facts.get(part)) for part in SIZES),
+                "score": (_local_cell(members, scores, score, facts.get("score"), SHARES.get(score)),),
             }
             rows.append(TableRow((task, name), (task, name), cells))
     lines = [*absences(dict(by_task)), *sources(runs), *protocol(runs), *cited(table)]
-    scores = {facts["metric"] for known in table["datasets"].values() for facts in known.values() if "metric" in facts}
-    if scores == {"f1", "accuracy"}:
+    scores_of = {facts["metric"] for sets in known.values() for facts in sets.values() if "metric" in facts}
+    if scores_of == {"f1", "accuracy"}:
         lines.append("score: macro F1 for sa and erc, accuracy for nli, on the data set's own test part.")
     return rows, ("task", "data set"), groups, lines
 
 
-def _place(name: str, order: Iterable[str]) -> int:
-    names = list(order)
-    return names.index(name) if name in names else len(names)
-
-
-def _size(dataset: str, part: str) -> Callable[[Run], float | None]:
-    return lambda run: run.result["datasets"].get(dataset, {}).get(part)
-
-
-def _score(dataset: str, metric: str) -> Callable[[Run], float | None]:
-    return lambda run: run.result.get("teachers", {}).get(dataset, {}).get(metric)
-
-
 def _local_cell(
-    members: list[Run], read: Callable[[Run], float | None], paper: float | None, top: float | None = None
+    members: list[Run],
+    facts: Sequence[tuple[Run, Mapping[str, float]]],
+    key: str,
+    paper: float | None,
+    top: float | None = None,
 ) -> TableCell:
     """One value per seed: runs of one seed that differ only in the method share their local models."""
     by_seed: dict[int, list[float]] = defaultdict(list)
-    for run in finished(members):
-        value = read(run)
-        if value is not None:
-            by_seed[run.job.seed].append(value)
+    for run, own in facts:
+        if own.get(key) is not None:
+            by_seed[run.job.seed].append(own[key])
     per_seed = [mean_interval(values)[0] for values in by_seed.values()]
     return aggregate(per_seed, members, paper, comparable(members), top)
 

@@ -6,17 +6,18 @@ index of the last of them, from 0, which is one less.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from knot_runner.metrics import rounds_to_target
 from knot_runner.report import run_folders
-from knot_runner.report.row_keys import RowSetting
+from knot_runner.report.row_keys import Grid, RowSetting
 from knot_runner.report.run_folders import Run
 from knot_runner.util.errors import UserError
 
-UNCHILLED = RowSetting(1.0)
+if TYPE_CHECKING:
+    import pandas as pd
+
 #: The target of ``best_of_T4``: the best accuracy that this temperature reaches in its rounds.
 WARM = 4.0
 Select = Literal["final", "best"]
@@ -65,97 +66,71 @@ def with_learning_curves(runs: list[Run], select: Select, command: str) -> tuple
     return made, courses
 
 
-@dataclass(frozen=True)
-class CaseRuns:
-    """One case: the courses of its finished runs by row and seed. ``target``: an accuracy (fraction), or that of the
-    T=4 run of the same seed and other settings."""
+def chilling_frame(
+    found: Grid, curves: dict[str, LearningCurve], target: float | Literal["best_of_T4"]
+) -> pd.DataFrame:
+    """A row per run of ``found``: ``case``, ``key`` (its row), ``seed``, ``run``, whether it is ``finished``, how many
+    rounds it ``ran``, the ``goal`` (accuracy to reach: ``target``, or the best of the T=4 run of the same seed and
+    other settings), and each of :data:`CHILLING_COLUMNS`. NaN: not known, or the goal is not met."""
+    import pandas as pd
 
-    courses: dict[RowSetting, dict[int, LearningCurve]]
-    target: float | Literal["best_of_T4"]
+    rows = []
+    for case, settings in found.items():
+        for key, seeds in settings.items():
+            warm = settings.get(RowSetting(WARM, other=key.other), {})
+            for seed, run in seeds.items():
+                curve, goal = curves.get(run.job.run_id), target
+                if target == "best_of_T4":
+                    warmest = curves.get(warm[seed].job.run_id) if seed in warm else None
+                    goal = warmest.best if warmest else None
+                shown = curve.shown if curve else {}
+                measured = {name: shown.get(measure) for name, measure in SHOWN_MEASURES.items()}
+                measured["rounds"] = curve.reaches(goal) if curve and goal is not None else None
+                ran = {"finished": curve is not None, "ran": curve.rounds if curve else 0, "goal": goal}
+                place = {"case": case, "key": key, "other": key.other, "seed": seed, "run": run}
+                rows.append(place | ran | measured)
+    numbers = dict.fromkeys(["goal", "rounds", *SHOWN_MEASURES], "float64")
+    frame = pd.DataFrame(rows).astype(numbers)
+    twins = pd.MultiIndex.from_frame(frame[["case", "other", "seed"]])
+    unchilled = frame[frame["key"] == frame["other"].map(lambda other: RowSetting(1.0, other=other))]
+    plain = unchilled.set_index(["case", "other", "seed"])[["accuracy", "rounds"]].reindex(twins).set_index(frame.index)
+    return frame.assign(
+        accuracy=100 * frame["accuracy"],
+        delta=100 * (frame["accuracy"] - plain["accuracy"]),
+        speedup=plain["rounds"] / frame["rounds"],
+    )
 
-    def course(self, key: RowSetting, seed: int) -> LearningCurve | None:
-        return self.courses.get(key, {}).get(seed)
 
-    def plain(self, key: RowSetting) -> RowSetting:
-        """The row of T=1 that ``key`` is compared with."""
-        return RowSetting(UNCHILLED.temperature, other=key.other)
-
-    def goal(self, key: RowSetting, seed: int) -> float | None:
-        """The accuracy to reach; None where the T=4 run that sets it is not there."""
-        if self.target != "best_of_T4":
-            return self.target
-        warm = self.course(RowSetting(WARM, other=key.other), seed)
-        return warm.best if warm else None
-
-    def shown(self, key: RowSetting, seed: int, measure: str) -> float | None:
-        """``measure`` of the row that the table shows."""
-        own = self.course(key, seed)
-        return own.shown.get(measure) if own else None
-
-    def delta(self, key: RowSetting, seed: int) -> float | None:
-        """Accuracy less that of T=1 at the same seed."""
-        own, plain = self.shown(key, seed, "accuracy"), self.shown(self.plain(key), seed, "accuracy")
-        return own - plain if own is not None and plain is not None else None
-
-    def rounds(self, key: RowSetting, seed: int) -> int | None:
-        """Rounds trained until the target is met; None where it is not, or there is none."""
-        own, goal = self.course(key, seed), self.goal(key, seed)
-        return own.reaches(goal) if own and goal is not None else None
-
-    def short(self, key: RowSetting) -> list[int]:
-        """Seeds whose run does not reach its target."""
-        seeds = self.courses.get(key, {})
-        return [seed for seed in seeds if self.goal(key, seed) is not None and self.rounds(key, seed) is None]
-
-    def speedup(self, key: RowSetting, seed: int) -> float | None:
-        """rounds(T=1) / rounds(T) at the same seed; None where one is not known."""
-        own, plain = self.rounds(key, seed), self.rounds(self.plain(key), seed)
-        return plain / own if own and plain else None
+def short_of_goal(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those of ``rows`` (of :func:`chilling_frame`) whose finished run does not meet its goal."""
+    return rows[rows["finished"] & rows["goal"].notna() & rows["rounds"].isna()]
 
 
 @dataclass(frozen=True)
 class ChillingColumn:
-    """A column. ``read(sweep, row, seed)``; ``unit``: what CSV files add to the name; ``paper``: digits it prints;
-    ``top``: the most that a share can be."""
+    """A column. ``unit``: what CSV files add to the name; ``paper``: digits it prints; ``top``: the most that a share
+    can be."""
 
     head: str
     title: str
     digits: int
     paper: int
-    read: Callable[[CaseRuns, RowSetting, int], float | None]
     signed: bool = False
     unit: str = ""
     top: float | None = None
 
 
-def _of_row(measure: str, scale: float = 1.0) -> Callable[[CaseRuns, RowSetting, int], float | None]:
-    def read(sweep: CaseRuns, key: RowSetting, seed: int) -> float | None:
-        value = sweep.shown(key, seed, measure)
-        return value * scale if value is not None else None
-
-    return read
-
-
-def _points(sweep: CaseRuns, key: RowSetting, seed: int) -> float | None:
-    value = sweep.delta(key, seed)
-    return value * 100 if value is not None else None
-
-
+#: Column -> its measure in the row of ``rounds.jsonl`` that the table shows.
+SHOWN_MEASURES = {"accuracy": "accuracy", "f1": "f1", "loss": "tempered_loss", "plain_loss": "loss"}
 #: Column -> what it is. Losses at T cannot be ranked over temperatures: each T has a loss of its own.
 CHILLING_COLUMNS = {
-    "accuracy": ChillingColumn(
-        "accuracy", "of the global model, in percent", 2, 2, _of_row("accuracy", 100), unit="percent", top=100.0
-    ),
-    "delta": ChillingColumn(
-        "vs T=1", "accuracy less that of T=1 at the same seed, in points", 2, 2, _points, True, "points"
-    ),
-    "f1": ChillingColumn("macro F1", "of the global model", 3, 3, _of_row("f1"), top=1.0),
-    "loss": ChillingColumn(
-        "loss at T", "test loss of logits / T, not comparable over T", 3, 3, _of_row("tempered_loss")
-    ),
-    "plain_loss": ChillingColumn("loss", "of the logits as they are", 3, 3, _of_row("loss")),
-    "rounds": ChillingColumn("rounds", "rounds trained until the target is met", 1, 0, CaseRuns.rounds),
-    "speedup": ChillingColumn("speed-up", "rounds of T=1 / rounds at the same seed", 2, 2, CaseRuns.speedup),
+    "accuracy": ChillingColumn("accuracy", "of the global model, in percent", 2, 2, unit="percent", top=100.0),
+    "delta": ChillingColumn("vs T=1", "accuracy less that of T=1 at the same seed, in points", 2, 2, True, "points"),
+    "f1": ChillingColumn("macro F1", "of the global model", 3, 3, top=1.0),
+    "loss": ChillingColumn("loss at T", "test loss of logits / T, not comparable over T", 3, 3),
+    "plain_loss": ChillingColumn("loss", "of the logits as they are", 3, 3),
+    "rounds": ChillingColumn("rounds", "rounds trained until the target is met", 1, 0),
+    "speedup": ChillingColumn("speed-up", "rounds of T=1 / rounds at the same seed", 2, 2),
 }
 #: Columns that need a target.
 OF_TARGET = {"rounds", "speedup"}

@@ -6,14 +6,16 @@ support size. Runs without clusters are the vanilla algorithm; they have no supp
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.row_keys import Cases, case_of, lookup, others
 from knot_runner.report.run_folders import Job, Run
 from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: ``partition.kind`` -> structure, as the paper calls it; another partition is named as it is.
 STRUCTURES = {"pairs": "strong", "shards": "none"}
@@ -31,7 +33,7 @@ GRID_KEYS = ("task.name", "method.algorithm", "partition", "partition.kind", "pa
 VANILLA = "vanilla"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class GridRow:
     """A row. ``other``: more settings in which the runs differ, as text."""
 
@@ -76,72 +78,76 @@ class GridColumn:
         return (self.support or 0, len(self.graph) if self.graph.startswith("sparse") else 0, self.graph)
 
 
-#: Row -> column -> seed -> run.
-Placed = dict[GridRow, dict[GridColumn, dict[int, Run]]]
+def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, str]) -> pd.DataFrame:
+    """A row per cell and seed, with ``line`` (:class:`GridRow`) and its parts, ``place`` (:class:`GridColumn`) and its
+    ``key``, ``seed`` and ``run``; of a finished run also its accuracy over clients in percent by each of
+    :data:`ACCURACY_WEIGHTINGS`, the Rand index ``ari`` of its clusters and how many have a single client (``singles``).
 
-
-def grid_of(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, str]) -> Placed:
-    """``runs`` by row and column. ``algorithms``: method -> how the paper names it; others keep their names.
-
-    A vanilla run that is asked for once per support size counts once. Rows are ordered by ``cases`` and
-    ``algorithms``, then by clients. Raises :class:`UserError` for runs that this table has no row for, ValueError for
-    two unlike runs of one cell.
+    ``algorithms``: method -> how the paper names it; others keep their names. A vanilla run that is asked for once per
+    support size counts once. Rows are ordered by ``cases`` and ``algorithms``, then by clients. Raises
+    :class:`UserError` for runs that this table has no row for, ValueError for two unlike runs of one cell.
     """
-    found: dict[GridRow, dict[GridColumn, dict[int, Run]]] = defaultdict(lambda: defaultdict(dict))
+    import pandas as pd
+
+    found = []
     for run, other in zip(runs, others([run.job for run in runs], GRID_KEYS), strict=True):
         line, place = _line(run.job, cases, algorithms, other), _place(run.job)
-        seeds = found[line][place]
-        if seeds.setdefault(run.job.seed, run).job.run_id != run.job.run_id:
-            raise ValueError(f"two runs share {line.name}, {place.key} and seed {run.job.seed}")
-    data = _ranks([*cases, *(line.data for line in found)])
-    names = _ranks([*algorithms.values(), *(line.algorithm for line in found)])
-    ordered = sorted(found, key=lambda line: (data[line.data], names[line.algorithm], line.clients, line.other))
-    return {line: dict(found[line]) for line in ordered}
+        cell = {"line": line, **vars(line), "place": place, "key": place.key, "seed": run.job.seed, "run": run}
+        found.append(cell | (_measured(run, place) if run.status == "done" else {}))
+    columns = [*found[0], *ACCURACY_WEIGHTINGS, "ari", "singles"]
+    frame = pd.DataFrame(found, columns=list(dict.fromkeys(columns)), dtype=object)
+    ids = frame["run"].map(lambda run: run.job.run_id).groupby([frame["line"], frame["key"], frame["seed"]], sort=False)
+    for (line, key, seed), own in ids:
+        if own.nunique() > 1:
+            raise ValueError(f"two runs share {line.name}, {key} and seed {seed}")
+    data = _ranks([*cases, *frame["data"]])
+    names = _ranks([*algorithms.values(), *frame["algorithm"]])
+    order = frame["line"].map(lambda line: (data[line.data], names[line.algorithm], line.clients, line.other))
+    cells = frame.groupby(["line", "key"], sort=False).ngroup()
+    once = frame.assign(order=order, cell=cells).drop_duplicates(["line", "key", "seed"])
+    return once.sort_values(["order", "cell"], kind="stable", ignore_index=True)
 
 
-def grid_columns(found: Placed) -> list[GridColumn]:
+def _measured(run: Run, place: GridColumn) -> dict[str, float | None]:
+    """What a finished run's record says of its clients and clusters."""
+    means = dict(run.result["metrics"].get("client_accuracy", {}))
+    if place.graph == "none":  # one cluster, so the mean over clusters is that by images
+        means.setdefault(PRINTED, means.get(BY_IMAGES))
+    clusters = run.result.get("clusters", {})
+    singles = sum(size == 1 for size in clusters["sizes"]) if "sizes" in clusters else None
+    percent = {how: 100 * means[how] for how in ACCURACY_WEIGHTINGS if means.get(how) is not None}
+    return {**percent, "ari": clusters.get("ari"), "singles": singles}
+
+
+def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
     """The columns of any row: the strong structure first, then none, then others; see :attr:`GridColumn.order`."""
-    unlike = {place for columns in found.values() for place in columns}
+    unlike = set(frame["place"])
     rank = _ranks([*STRUCTURES.values(), *sorted(place.structure for place in unlike)])
     return sorted(unlike, key=lambda place: (rank[place.structure], place.order))
 
 
-def weighted_accuracy(run: Run, weighting: str) -> float | None:
-    """Accuracy over clients in percent, averaged by ``weighting``; None of a run that has none.
-
-    Where all clients are one cluster, the mean over clusters is that by images.
-    """
-    if run.status != "done":
-        return None
-    means = run.result["metrics"].get("client_accuracy", {})
-    one = weighting == PRINTED and _place(run.job).graph == "none"
-    value = means.get(PRINTED, means.get(BY_IMAGES)) if one else means.get(weighting)
-    return None if value is None else 100 * value
-
-
-def over_seeds(
-    found: Placed, line: GridRow, place: GridColumn, read: Callable[[Run], float | None]
-) -> dict[int, float]:
-    """What ``read`` finds in the finished runs of one cell, by seed."""
-    values = {seed: read(run) for seed, run in found.get(line, {}).get(place, {}).items() if run.status == "done"}
-    return {seed: value for seed, value in values.items() if value is not None}
+def by_column(frame: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """``measure`` of finished runs: a row per ``line`` and ``seed``, a column per :attr:`GridColumn.key`; NaN where it
+    was not measured."""
+    there = frame.dropna(subset=[measure]).set_index(["line", "seed", "key"])[measure]
+    return there.astype("float64").unstack("key").reindex(columns=frame["key"].unique())
 
 
 def printed_pair(table: dict[str, Any] | None, line: GridRow, place: GridColumn) -> list[float] | None:
     """The paper's mean and standard deviation of a cell, in percent; None where it prints none."""
     if table is None or line.other:
         return None
-    row = table["values"].get(line.data, {}).get(line.algorithm, {}).get(line.clients)
-    column = _column(table, place)
-    return row[column] if row and column is not None else None
+    return _printed(table, table["values"].get(line.data, {}).get(line.algorithm, {}).get(line.clients), place)
 
 
 def printed_uplift(table: dict[str, Any] | None, line: GridRow, place: GridColumn) -> list[float] | None:
     """The paper's mean gain of a column over the rows of ``line``'s data set, and its standard deviation, in points."""
-    if table is None or line.other:
-        return None
-    row, column = table["uplift"].get(line.data), _column(table, place)
-    return row[column] if row and column is not None else None
+    return None if table is None or line.other else _printed(table, table["uplift"].get(line.data), place)
+
+
+def _printed(table: dict[str, Any], row: list[list[float]] | None, place: GridColumn) -> list[float] | None:
+    wanted = [place.structure, place.graph, place.support]
+    return row[table["columns"].index(wanted)] if row and wanted in table["columns"] else None
 
 
 def in_words(structure: str) -> str:
@@ -149,11 +155,6 @@ def in_words(structure: str) -> str:
     if structure not in STRUCTURES.values():
         return f"partition {structure}"
     return "no structure" if structure == "none" else f"{structure} structure"
-
-
-def _column(table: dict[str, Any], place: GridColumn) -> int | None:
-    wanted = [place.structure, place.graph, place.support]
-    return table["columns"].index(wanted) if wanted in table["columns"] else None
 
 
 # ------------------------------------------------------------------------------------------------------- from settings

@@ -1,23 +1,28 @@
-"""What clustering gains on the vanilla algorithm: points of accuracy, paired over seeds, with their 95% interval."""
+"""What clustering gains on the vanilla algorithm: points of accuracy, paired over seeds, with their 95% interval; and
+the sentences on it under a table, with how well the planted groups are found. Whether a gain is sure, claims decide."""
 
 from __future__ import annotations
 
-import functools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from knot_runner.report.render.text import number, signed
 from knot_runner.report.statistics import mean_interval
 from knot_runner.report.tables.clustered_grid import (
+    BY_IMAGES,
+    PRINTED,
     GridColumn,
     GridRow,
-    Placed,
-    over_seeds,
+    by_column,
+    grid_columns,
+    in_words,
     printed_pair,
-    weighted_accuracy,
 )
-from knot_runner.report.text import number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -40,36 +45,77 @@ class Gain:
     @property
     def band(self) -> str:
         """``+12.3 ± 4.5``."""
-        return signed(self.mean) + (f" ± {number(self.half, 1)}" if self.half is not None else "")
+        return signed(self.mean, 1) + (f" ± {number(self.half, 1)}" if self.half is not None else "")
 
 
-def signed(points: float) -> str:
-    """``+12.3``; zero without a sign."""
-    return ("+" if round(points, 1) > 0 else "") + number(points, 1)
-
-
-def gain(
-    found: Placed, rows: Sequence[GridRow], place: GridColumn, weighting: str, table: dict[str, Any] | None
-) -> Gain | None:
-    """What ``place`` adds to vanilla over ``rows`` of one algorithm; None without a pair.
+def gain(accuracies: pd.DataFrame, place: GridColumn, table: dict[str, Any] | None) -> Gain | None:
+    """What ``place`` adds to vanilla in the ``accuracies`` (:func:`by_column`) of one algorithm; None without a pair.
 
     Per seed the mean over client numbers, of those with the most seeds, so that each seed is over the same ones.
     """
-    read = functools.partial(weighted_accuracy, weighting=weighting)
-    pairs = {}
-    for line in rows:
-        ours, plain = (over_seeds(found, line, column, read) for column in (place, place.vanilla))
-        pairs[line] = {seed: ours[seed] - plain[seed] for seed in ours.keys() & plain.keys()}
-    most = max(map(len, pairs.values()), default=0)
-    kept = [line for line in rows if most and len(pairs[line]) == most]
-    shared = sorted(set.intersection(*(set(pairs[line]) for line in kept))) if kept else []
-    if not shared:
+    both = accuracies.reindex(columns=[place.key, place.vanilla.key])
+    pairs = (both[place.key] - both[place.vanilla.key]).dropna().unstack("seed")  # client numbers x seeds
+    counts = pairs.count(axis=1)
+    kept = pairs[counts == counts.max()].dropna(axis=1)
+    if kept.empty:
         return None
-    mean, half = mean_interval([statistics.fmean(pairs[line][seed] for line in kept) for seed in shared])
-    return Gain(mean, half, tuple(line.clients for line in kept), len(shared), _printed(table, kept, place))
+    mean, half = mean_interval([statistics.fmean(kept[seed]) for seed in kept])
+    clients = tuple(line.clients for line in kept.index)
+    return Gain(mean, half, clients, kept.shape[1], _printed_gain(table, kept.index, place))
 
 
-def _printed(table: dict[str, Any] | None, rows: Sequence[GridRow], place: GridColumn) -> float | None:
+def _printed_gain(table: dict[str, Any] | None, rows: Sequence[GridRow], place: GridColumn) -> float | None:
     both = [(printed_pair(table, line, place), printed_pair(table, line, place.vanilla)) for line in rows]
     gains = [ours[0] - plain[0] for ours, plain in both if ours and plain]
     return statistics.fmean(gains) if len(gains) == len(rows) else None
+
+
+# ----------------------------------------------------------------------------------------------------------- sentences
+
+
+def gain_sentences(frame: pd.DataFrame, table: dict[str, Any] | None) -> list[str]:
+    """The sentences of each data set and structure."""
+    columns, lines = grid_columns(frame), []
+    for (data, other), rows in frame.groupby(["data", "other"], sort=False):
+        for structure in dict.fromkeys(place.structure for place in columns):
+            own = [place for place in columns if place.structure == structure and place != place.vanilla]
+            title = f"{data}{f' ({other})' if other else ''}, {in_words(structure)}"
+            claim = table["claims"].get(structure, "") if table else ""
+            lines += _on_gains(title, rows, own, table, claim)
+            lines += _average(f"{title}: adjusted Rand index to the planted groups", rows, own, "ari", 2)
+            lines += _average(f"{title}: clusters of a single client, mean number", rows, own, "singles", 1)
+    return lines
+
+
+def _on_gains(
+    title: str, rows: pd.DataFrame, own: Sequence[GridColumn], table: dict[str, Any] | None, claim: str
+) -> list[str]:
+    """A line per algorithm, on its first column: affinity at the smallest support, where that was run; and one on all
+    of them: how much of the mean gain is left when every image counts alike."""
+    lines: list[str] = []
+    means: list[tuple[float, float]] = []
+    for algorithm, members in rows.groupby("algorithm", sort=False):
+        accuracies = [by_column(members, weighting) for weighting in (PRINTED, BY_IMAGES)]
+        both = {place: [gain(one, place, table) for one in accuracies] for place in own}
+        pairs = {place: (first, second) for place, (first, second) in both.items() if first and second}
+        means += [(first.mean, second.mean) for first, second in pairs.values()]
+        for place, (first, second) in list(pairs.items())[:1]:
+            paper = f"paper {signed(first.paper, 1)}; " if first.paper is not None else ""
+            said = f"{first.band} points on vanilla ({paper}by images {second.band}; {first.basis})"
+            lines.append(f"{title}, {algorithm}: {place.head} {said}.")
+    if means:
+        first, second = map(statistics.fmean, zip(*means, strict=True))
+        left = f" ({100 * second / first:.0f}% of it)" if first > 0.05 else ""
+        said = f" The paper: {claim}." if claim else ""
+        mean = f"mean gain {signed(first, 1)} points, by images {signed(second, 1)}{left}"
+        lines.append(f"{title}, all algorithms: {mean}.{said}")
+    return lines
+
+
+def _average(title: str, rows: pd.DataFrame, own: Sequence[GridColumn], measure: str, digits: int) -> list[str]:
+    """The mean of ``measure`` over clusterings: one per number of clients and seed, since all algorithms share
+    theirs."""
+    there = rows.dropna(subset=[measure]).drop_duplicates(["key", "clients", "seed"], keep="last")
+    means = there.groupby("key")[measure].agg(statistics.fmean)
+    entries = [f"{place.head} {means[place.key]:.{digits}f}" for place in own if place.key in means]
+    return [f"{title}: {', '.join(entries)}."] if entries else []

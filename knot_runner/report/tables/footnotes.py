@@ -8,8 +8,8 @@ from typing import Any
 
 from knot_runner.metrics import METRICS
 from knot_runner.report import paper_tables
+from knot_runner.report.render.table_model import ColumnGroup, TableRow
 from knot_runner.report.run_folders import UNUSED, Run
-from knot_runner.report.table_model import ColumnGroup, TableRow
 
 #: What ``task.source=embedded`` reads, by kind of run.
 GENERATED = "Generated text (task.source=embedded)"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from knot_runner.report.render.table_model import ColumnGroup, TableRow
+from knot_runner.report.render.text import number, signed
 from knot_runner.report.row_keys import Grid, RowSetting
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics import mean_interval
-from knot_runner.report.table_model import ColumnGroup, TableRow
-from knot_runner.report.tables.chilling import CaseRuns
+from knot_runner.report.tables.chilling import LearningCurve, short_of_goal
 from knot_runner.report.tables.footnotes import absences, finished, sources
-from knot_runner.report.text import number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Fewer training images than this share of the paper's make a run of another size, not to be compared by digits.
 MIN_SHARE = 0.5
@@ -81,44 +84,40 @@ def goal(target: float | str) -> str:
     )
 
 
-def controlled(case: str, sweep: CaseRuns) -> list[str]:
-    """What of a chilled run's rounds a larger rate alone explains: estimates, paired by seed."""
-    lines = []
-    for twin in (key for key in sweep.courses if key.control):
+def controlled(case: str, rows: pd.DataFrame) -> list[str]:
+    """What of a chilled run's rounds a larger rate alone explains: estimates, paired by seed. ``rows``: of a case, as
+    :func:`chilling_frame` has them."""
+    rounds, lines = rows[rows["finished"]].pivot(index="seed", columns="key", values="rounds"), []
+    for twin in (key for key in rows["key"].unique() if key.control):
         key = RowSetting(twin.temperature, other=twin.other)
-        pairs = [(sweep.rounds(twin, seed), sweep.rounds(key, seed)) for seed in sweep.courses.get(key, {})]
-        gaps = [float(one - other) for one, other in pairs if one is not None and other is not None]
+        if key not in rounds:
+            continue
+        gaps = (rounds[twin] - rounds[key]).dropna().tolist() if twin in rounds else []
         if gaps:
             mean, half = mean_interval(gaps)
             spread = f" ± {number(half, 1)}" if half is not None else ""
             seeds = f"{len(gaps)} seed{'s' * (len(gaps) > 1)}"
-            plus = "+" if round(mean, 1) > 0 else ""
-            lines.append(
-                f"{case}: rounds of {twin.name} less those of {key.name}: {plus}{number(mean, 1)}{spread} ({seeds})."
-            )
-        elif pairs:
+            less = f"{signed(mean, 1)}{spread} ({seeds})"
+            lines.append(f"{case}: rounds of {twin.name} less those of {key.name}: {less}.")
+        else:
             lines.append(f"{case}: {twin.name} and {key.name} have no seed in which both reach the target.")
     return lines
 
 
-def unreached(case: str, sweep: CaseRuns) -> list[str]:
-    """Seeds that are in no mean of rounds or speed-up, and why."""
+def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> list[str]:
+    """Seeds that are in no mean of rounds or speed-up, and why. ``rows``: as for :func:`controlled`."""
     reasons: dict[str, list[str]] = {}
-    for key, seeds in sweep.courses.items():
-        short = sweep.short(key)
-        if short:
-            last = min(seeds[seed].rounds for seed in short)
-            reasons.setdefault(f"target not reached within {last} rounds", []).append(_of_seeds(key, short))
-        open_ended = [seed for seed in seeds if sweep.goal(key, seed) is None]
-        if open_ended:
-            reasons.setdefault("no target, its T=4 run is not there", []).append(_of_seeds(key, open_ended))
-    sparse = any(len(own.rows) < own.rounds for seeds in sweep.courses.values() for own in seeds.values())
-    lines = [f"{case}: {reason}: {'; '.join(rows)}." for reason, rows in reasons.items()]
-    return lines + ([f"{case}: not every round was measured, so rounds are upper bounds."] if sparse else [])
-
-
-def _of_seeds(key: RowSetting, seeds: list[int]) -> str:
-    return f"{key.name}, seed {', '.join(map(str, sorted(seeds)))}"
+    for key, own in rows[rows["finished"]].groupby("key", sort=False):
+        short, open_ended = short_of_goal(own), own[own["goal"].isna()]
+        missed = f"target not reached within {short['ran'].min()} rounds"
+        for reason, seeds in ((missed, short["seed"]), ("no target, its T=4 run is not there", open_ended["seed"])):
+            if len(seeds):
+                named = f"{key.name}, seed {', '.join(map(str, sorted(seeds)))}"
+                reasons.setdefault(reason, []).append(named)
+    there = [curves[run.job.run_id] for run in rows.loc[rows["finished"], "run"]]
+    lines = [f"{case}: {reason}: {'; '.join(named)}." for reason, named in reasons.items()]
+    sparse = any(len(curve.rows) < curve.rounds for curve in there)
+    return lines + [f"{case}: not every round was measured, so rounds are upper bounds."] * sparse
 
 
 def paper_lines(runs: list[Run], found: Grid, table: dict[str, Any] | None) -> list[str]:

@@ -1,24 +1,25 @@
-"""Tables of federated runs: what training at each temperature comes to, by case (FLex&Chill Tables 1 and 2)."""
+"""Tables of federated runs: what training at each temperature comes to, by case (FLex&Chill Tables 1 and 2), and
+accuracy and loss by round beside a printed trace (FLex&Chill's public notebook)."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.row_keys import RowSetting, ordered, preset_cases, row_heads, runs_by_case
 from knot_runner.report.run_folders import Run
-from knot_runner.report.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.tables.aggregate import aggregate
 from knot_runner.report.tables.chilling import (
     CHILLING_COLUMNS,
     OF_TARGET,
     WITH,
-    CaseRuns,
     LearningCurve,
-    Select,
     check_select,
     check_target,
+    chilling_frame,
+    short_of_goal,
     with_learning_curves,
 )
 from knot_runner.report.tables.footnotes import cited, comparable
@@ -31,10 +32,15 @@ from knot_runner.report.tables.paper_comparison import (
     ordering,
     paper_lines,
     paper_number,
+    printed_row,
     same_data,
     shown_round,
     unreached,
 )
+from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: The paper's rounds are indices from 0: one less than the rounds trained.
 FROM_0 = 1
@@ -53,75 +59,110 @@ def temperatures_table(
     has). Raises :class:`UserError` for options that cannot be.
     """
     target, select = check_target(options.get("target", "best_of_T4")), check_select(options.get("select", "final"))
-    runs, courses = with_learning_curves(runs, select, command)
+    runs, curves = with_learning_curves(runs, select, command)
     found = runs_by_case(runs, preset_cases(options, table))
-    sweeps = {case: CaseRuns(_courses(rows, courses), target) for case, rows in found.items()}
+    frame = chilling_frame(found, curves, target)
     names = list(dict.fromkeys(name for metric in metrics for name in WITH.get(metric, (metric,))))
     groups = tuple(_group(case, name) for case in found for name in names)
     keys, slips = ordered(found), errata_of(table, found, names)
     made = []
     for key in keys:
-        cells = {g.key: (_cell(sweeps[g.block], found[g.block].get(key), key, g, table, slips),) for g in groups}
+        own = frame[frame["key"] == key]
+        cells = {g.key: (_cell(own[own["case"] == g.block], key, g, table, slips),) for g in groups}
         heading = (key.head, key.settings)[: len(row_heads(keys))]
         made.append(TableRow(heading, heading, cells))
-    lines = _said(sweeps, names, select) + paper_lines(runs, found, table)
+    lines = ["; ".join(f"{CHILLING_COLUMNS[name].head}: {CHILLING_COLUMNS[name].title}" for name in names) + "."]
+    aimed = bool(OF_TARGET & set(names))
+    lines.append(shown_round(select) + (f" {goal(target)}" if aimed else ""))
+    for case, own in frame.groupby("case", sort=False) if aimed else ():
+        lines += controlled(case, own) + unreached(case, own, curves)
+    lines += paper_lines(runs, found, table)
     lines += [line for case in found for line in ordering(case, groups, made)]
     return made, row_heads(keys), groups, lines + errata_lines(slips) + cited(table)
-
-
-def _said(sweeps: dict[str, CaseRuns], names: list[str], select: Select) -> list[str]:
-    """What the columns are, and what they say of each case."""
-    aimed = bool(OF_TARGET & set(names))
-    target = next(iter(sweeps.values())).target
-    lines = ["; ".join(f"{CHILLING_COLUMNS[name].head}: {CHILLING_COLUMNS[name].title}" for name in names) + "."]
-    lines.append(shown_round(select) + (f" {goal(target)}" if aimed else ""))
-    for case, sweep in sweeps.items() if aimed else ():
-        lines += controlled(case, sweep) + unreached(case, sweep)
-    return lines
 
 
 # --------------------------------------------------------------------------------------------------- rows and columns
 
 
-def _courses(
-    rows: dict[RowSetting, dict[int, Run]], courses: dict[str, LearningCurve]
-) -> dict[RowSetting, dict[int, LearningCurve]]:
-    return {
-        key: {seed: courses[run.job.run_id] for seed, run in seeds.items() if run.job.run_id in courses}
-        for key, seeds in rows.items()
-    }
-
-
 def _group(case: str, name: str) -> ColumnGroup:
     m = CHILLING_COLUMNS[name]
     metric = f"{name}_{m.unit}" if m.unit else name
-    return ColumnGroup(f"{case}: {name}", m.title, (case,), ("",), m.digits, metric, case, m.head, m.signed, m.paper)
+    return ColumnGroup(f"{case}: {name}", m.title, (case,), m.digits, metric, case, m.head, m.signed, m.paper)
 
 
 def _cell(
-    sweep: CaseRuns,
-    members: dict[int, Run] | None,
-    key: RowSetting,
-    group: ColumnGroup,
-    table: dict[str, Any] | None,
-    slips: Slips,
+    own: pd.DataFrame, key: RowSetting, group: ColumnGroup, table: dict[str, Any] | None, slips: Slips
 ) -> TableCell:
+    """Of ``own``, the runs of one case and row."""
     case, name = group.block, group.key.removeprefix(f"{group.block}: ")
     paper, mark = paper_number(table, case, key, name, slips)
-    runs = list((members or {}).values())
+    runs = list(own["run"])
     like = comparable(runs) and same_data(runs, table, case)
-    measure = CHILLING_COLUMNS[name]
-    cell = aggregate([measure.read(sweep, key, seed) for seed in members or {}], runs, paper, like, measure.top)
+    cell = aggregate(own[name].dropna().tolist(), runs, paper, like, CHILLING_COLUMNS[name].top)
     if name == "rounds" and cell.gap is not None:
         cell = dataclasses.replace(cell, gap=cell.gap - FROM_0)
-    if name == "rounds" and sweep.short(key):
-        cell = dataclasses.replace(cell, text=_beyond(sweep, key), gap=None)
+    if name == "rounds" and len(short_of_goal(own)):
+        cell = dataclasses.replace(cell, text=_beyond(own), gap=None)
     return dataclasses.replace(cell, mark=mark)
 
 
-def _beyond(sweep: CaseRuns, key: RowSetting) -> str:
+def _beyond(own: pd.DataFrame) -> str:
     """``>300`` where no seed meets the target within 300 rounds; ``>300 (2 of 3)`` where two of three do not."""
-    short = sweep.short(key)
-    asked = [seed for seed in sweep.courses[key] if sweep.goal(key, seed) is not None]
-    last = min(sweep.courses[key][seed].rounds for seed in short)
-    return f">{last}" + (f" ({len(short)} of {len(asked)})" if len(short) < len(asked) else "")
+    short, asked = short_of_goal(own), (own["finished"] & own["goal"].notna()).sum()
+    return f">{short['ran'].min()}" + (f" ({len(short)} of {asked})" if len(short) < asked else "")
+
+
+# --------------------------------------------------------------------------------------------- beside a printed trace
+
+
+def trace(runs: list[Run], table: dict[str, Any], command: str) -> Parts:
+    """A row per temperature; columns: accuracy and loss at T after the rounds that ``table`` prints, from 1.
+
+    Raises :class:`UserError` for runs of several cases.
+    """
+    runs, courses = with_learning_curves(runs, "final", command)
+    found = runs_by_case(runs, preset_cases({}, table))
+    if len(found) > 1:
+        raise UserError(f"a table of rounds is of one task and model; these runs are of {'; '.join(found)}")
+    ((case, rows),) = found.items()
+    keys, made, split = ordered(found), [], len(table["accuracy_rounds"])
+    for key in keys:
+        cells = _trace_cells(list(rows[key].values()), courses, table, case, key)
+        names = (key.head, key.settings)[: len(row_heads(keys))]
+        made.append(TableRow(names, names, {"accuracy": cells[:split], "loss": cells[split:]}))
+    return made, row_heads(keys), _trace_groups(table), paper_lines(runs, found, table) + cited(table)
+
+
+def _trace_groups(table: dict[str, Any]) -> tuple[ColumnGroup, ...]:
+    acc = tuple(f"acc r{number}" for number in table["accuracy_rounds"])
+    loss = tuple(f"loss r{number}" for number in table["loss_rounds"])
+    title = "accuracy (%) of the global model after round r, from 1"
+    return (
+        ColumnGroup("accuracy", title, acc, 2, "accuracy_percent"),
+        ColumnGroup("loss", "test loss of logits / T", loss, 4, paper_digits=4),
+    )
+
+
+def _trace_cells(
+    members: list[Run], courses: dict[str, LearningCurve], table: dict[str, Any], case: str, key: RowSetting
+) -> tuple[TableCell, ...]:
+    wanted = [("accuracy", number, 100.0) for number in table["accuracy_rounds"]]
+    wanted += [("tempered_loss", number, 1.0) for number in table["loss_rounds"]]
+    theirs = printed_row(table, case, key) or [None] * len(wanted)
+    like = comparable(members) and same_data(members, table, case)
+    return tuple(
+        aggregate(
+            [_at(courses.get(run.job.run_id), *one) for run in members],
+            members,
+            paper,
+            like,
+            top=100.0 if one[0] == "accuracy" else None,
+        )
+        for one, paper in zip(wanted, theirs, strict=True)
+    )
+
+
+def _at(own: LearningCurve | None, measure: str, number: int, scale: float) -> float | None:
+    """``measure`` after round ``number``, from 1; None where that round was not run or not measured."""
+    rows = own.rows if own else ()
+    return next((row[measure] * scale for row in rows if row["round"] == number - 1), None)

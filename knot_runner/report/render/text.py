@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell
 from knot_runner.report.statistics import clipped_interval
-from knot_runner.report.table_model import ColumnGroup, ResultTable, TableCell
 
 # C0, C1, and the marks that reorder or hide text
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
@@ -49,12 +49,17 @@ def number(value: float, digits: int) -> str:
     return text.replace("0.", ".", 1) if digits > 1 and abs(round(value, digits)) < 1 else text
 
 
+def signed(value: float, digits: int, plus: bool = True) -> str:
+    """:func:`number`, with a plus where it is above 0 as printed, if ``plus``."""
+    return ("+" if plus and round(value, digits) > 0 else "") + number(value, digits)
+
+
 def value_text(cell: TableCell, group: ColumnGroup) -> str:
     """Our mean as printed; ``div.`` when runs diverged and none finished, ``-`` when there is nothing."""
     if cell.text:
         return cell.text
     if cell.mean is not None:
-        return _signed(cell.mean, group.digits, group.signed)
+        return signed(cell.mean, group.digits, group.signed)
     return "div." if cell.diverged else "-"
 
 
@@ -82,11 +87,7 @@ def paper_text(cell: TableCell, group: ColumnGroup) -> str:
         return ""
     digits = min(group.digits, group.paper_digits)
     spread = f"±{number(cell.paper_std, digits)}" if cell.paper_std is not None else ""
-    return f"({_signed(cell.paper, digits, group.signed)}{spread}){cell.mark}"
-
-
-def _signed(value: float, digits: int, signed: bool) -> str:
-    return ("+" if signed and round(value, digits) > 0 else "") + number(value, digits)
+    return f"({signed(cell.paper, digits, group.signed)}{spread}){cell.mark}"
 
 
 def caption(table: ResultTable) -> str:

@@ -43,7 +43,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class ColumnGroup:
-    """Columns under one heading. ``roles``: local, global or "" per column; ``digits`` 0 = counts.
+    """Columns under one heading. ``digits`` 0 = counts. ``of_global``: columns of the global data set.
 
     ``metric``: what the cells are, where ``key`` is not its name. ``block``: the grid it stands in, for tables of kind
     temperatures or clustered. ``head``: heading of the columns in place of their names, or ``heads``: one for each.
@@ -53,7 +53,6 @@ class ColumnGroup:
     key: str
     title: str
     columns: tuple[str, ...]
-    roles: tuple[str, ...]
     digits: int = 3
     metric: str = ""
     block: str = ""
@@ -61,6 +60,7 @@ class ColumnGroup:
     signed: bool = False
     paper_digits: int = 2
     heads: tuple[str, ...] = ()
+    of_global: tuple[str, ...] = ()
 
     def heading(self, column: int) -> str:
         """Name of a column; where ALL is the only one, that of what is measured."""

@@ -8,19 +8,19 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as Grid
 from rich.text import Text
 
-from knot_runner.report.records.run_summary import summary_table
-from knot_runner.report.table_model import ColumnGroup as Columns
-from knot_runner.report.table_model import ResultTable, TableCell, block_title
-from knot_runner.report.text import caption, half_text, paper_text, plain, value_text
-
-__all__ = ["TerminalTable", "short_line", "summary_table", "terminal_table"]
+from knot_runner.report.render.table_model import ColumnGroup as Columns
+from knot_runner.report.render.table_model import ResultTable, TableCell, block_title
+from knot_runner.report.render.text import caption, half_text, paper_text, plain, value_text
 
 DIM_MARK = "dim"
+#: Columns of what is no terminal: no table is wider, so that none is folded inside a word.
+PIPE_WIDTH = 1000
 
 
-def terminal_table(table: ResultTable) -> TerminalTable:
-    """Something ``rich`` prints: one block per metric, the paper's number in brackets below ours."""
-    return TerminalTable(table)
+def output() -> Console:
+    """A console for stdout."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
 
 class TerminalTable:
@@ -57,12 +57,12 @@ def _grid(table: ResultTable, groups: Sequence[Columns], stacked: bool) -> Grid:
     """Methods: one head column, settings on its second line. Data sets, clustered runs: a column for each head."""
     grid = Grid(box=None, padding=(0, 0, 0, 1), pad_edge=False, header_style="")
     own_column = len(table.heads) if table.kind in ("locals", "clustered") else 1
-    lead = "\n" if any("global" in group.roles for group in groups) else ""  # a line above, to mark the global one
+    lead = "\n" if any(group.of_global for group in groups) else ""  # a line above, to mark the global one
     for head in table.heads[:own_column]:
         grid.add_column(Text(lead + head), no_wrap=not stacked)
     columns = [(group, i) for group in groups for i in range(len(group.columns))]
     for group, i in columns:
-        above = "global\n" if group.roles[i] == "global" else lead
+        above = "global\n" if group.columns[i] in group.of_global else lead
         grid.add_column(Text(above + plain(group.heading(i))), justify="right", no_wrap=True)
     for row in table.rows:
         heads = [Text(plain(head)) for head in row.heads[:own_column]]

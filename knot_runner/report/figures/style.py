@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from knot_runner.report.render.table_model import display
+from knot_runner.report.render.terminal import short_line
+from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Job, Run, readable
 from knot_runner.report.series import Band, Numbers
-from knot_runner.report.table_model import display
 from knot_runner.report.tables.footnotes import embedded, finished, not_counted
-from knot_runner.report.terminal import short_line
-from knot_runner.report.text import plain
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 

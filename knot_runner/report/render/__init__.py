@@ -1,0 +1,1 @@
+"""How tables, claims, comparisons and runs are written: terminal, Markdown, LaTeX, CSV; names and numbers as text."""

@@ -1,0 +1,104 @@
+"""Tables of texts as Markdown, LaTeX and CSV, and their files: one way for tables, claims and comparisons."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from knot_runner.report.render.text import escape_csv, escape_latex, escape_markdown
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import write_atomic
+
+#: A cell as printed: a text, or our number, its interval and the paper's number.
+CellText = str | tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class TextGrid:
+    """A table as printed. ``right``: which columns hold numbers; ``title``: above it, "" for none."""
+
+    heads: Sequence[str]
+    right: Sequence[bool]
+    rows: Sequence[Sequence[CellText]]
+    title: str = ""
+
+
+def markdown_document(title: str, grids: Iterable[TextGrid], lines: Iterable[str]) -> str:
+    """GitHub Markdown: the ``grids``, then the ``lines`` as a list."""
+    parts = [f"### {escape_markdown(title)}"]
+    for grid in grids:
+        rule = "|" + "".join("--:|" if right else "---|" for right in grid.right)
+        head, *rows = [f"| {' | '.join(map(_markdown_cell, row))} |" for row in (grid.heads, *grid.rows)]
+        parts += [f"**{escape_markdown(grid.title)}**"] if grid.title else []
+        parts.append("\n".join([head, rule, *rows]))
+    parts.append("\n".join(f"- {escape_markdown(line)}" for line in lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_cell(cell: CellText) -> str:
+    if isinstance(cell, str):
+        return escape_markdown(cell)
+    mean, half, paper = cell
+    return escape_markdown(" ".join(filter(None, (mean + half, paper))))
+
+
+def latex_document(title: str, grids: Iterable[TextGrid], lines: Iterable[str]) -> str:
+    """A ``table`` environment for booktabs: a tabular for each of ``grids``, then the ``lines``."""
+    parts = ["% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}", "\\begin{table}[t]", "\\centering"]
+    parts.append(f"\\caption{{{escape_latex(title)}}}")
+    for grid in grids:
+        layout = "".join("r" if right else "l" for right in grid.right)
+        tabular = [f"\\begin{{tabular}}{{{layout}}}", "\\toprule"]
+        if grid.title:
+            tabular.insert(0, "\\par\\smallskip")
+            tabular.append(f"\\multicolumn{{{len(layout)}}}{{l}}{{\\emph{{{escape_latex(grid.title)}}}}} \\\\")
+        head, *rows = [" & ".join(map(_latex_cell, row)) + " \\\\" for row in (grid.heads, *grid.rows)]
+        parts += [*tabular, head, "\\midrule", *rows, "\\bottomrule", "\\end{tabular}"]
+    small = " ".join(map(escape_latex, lines))
+    parts.append(f"\\par\\smallskip\\begin{{minipage}}{{\\linewidth}}\\footnotesize {small}\\end{{minipage}}")
+    return "\n".join([*parts, "\\end{table}"]) + "\n"
+
+
+def _latex_cell(cell: CellText) -> str:
+    if isinstance(cell, str):
+        return escape_latex(cell)
+    mean, half, paper = map(escape_latex, cell)
+    text = mean + (f"{{\\scriptsize\\,{half.strip()}}}" if half else "")
+    return text + (f" {{\\scriptsize {paper}}}" if paper else "")
+
+
+def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 10, decimals: int | None = None) -> str:
+    """CSV with escaped texts; None is empty. Floats have ``digits`` significant digits, after rounding to ``decimals``
+    if any."""
+
+    def cell(value: Any) -> Any:
+        if isinstance(value, str):
+            return escape_csv(value)
+        if isinstance(value, float | np.floating):
+            return f"{value if decimals is None else np.round(value, decimals):.{digits}g}"
+        return value
+
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([cell(value) for value in row] for row in (heads, *rows))
+    return out.getvalue()
+
+
+def write_forms(texts: Mapping[str, str], folder: Path, name: str) -> list[Path]:
+    """Write each of ``texts`` (ending -> content) as ``name``.ending into ``folder``, whole or not at all; return the
+    paths.
+
+    Raises :class:`UserError` for a name that is not a plain file name, and when the folder cannot be written.
+    """
+    if not re.fullmatch(r"[\w][\w.-]*", name):
+        raise UserError(f"{name!r} is not a file name; letters, digits, '_', '-' and '.' are right")
+    paths = [folder / f"{name}.{ending}" for ending in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        write_atomic(path, text)
+    return paths
