@@ -36,7 +36,7 @@ def test_it_is_drawn(tmp_path: Path, clients: int, classes: int) -> None:
     height, width, _ = read(path).shape
     assert width == 1900 and 680 <= height <= 1700
     assert (read(path).min(2) < 0.9).mean() > 0.02
-    assert lines[0].startswith(f"{clients} clients with 200 / 200 / 200 training images")
+    assert lines[0].startswith(f"{clients} clients with 200 / 200 / 200 training examples")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["partition.csv", "partition.png"]
 
 
@@ -45,13 +45,13 @@ def test_the_csv_has_the_numbers(tmp_path: Path) -> None:
     draw_partition(counts, ["client 0", "=writer\n1"], ["no", "-yes"], tmp_path / "p.png", "t")
     with (tmp_path / "p.csv").open(newline="") as file:
         rows = list(csv.reader(file))
-    assert rows == [["client", "images", "no", "'-yes"], ["client 0", "3", "3", "0"], ["'=writer?1", "6", "1", "5"]]
+    assert rows == [["client", "examples", "no", "'-yes"], ["client 0", "3", "3", "0"], ["'=writer?1", "6", "1", "5"]]
 
 
 def test_the_summary_by_hand() -> None:
     counts = np.array([[4, 0, 0], [1, 3, 0], [2, 2, 0], [0, 0, 0]])
     assert partition_lines(counts) == [
-        "4 clients with 0 / 4 / 4 training images (least / median / most)",
+        "4 clients with 0 / 4 / 4 training examples (least / median / most)",
         "mean largest class share 0.750; 1.7 classes per client on average, of 2",  # 2.25 / 3; 5 / 3
     ]
 
@@ -59,7 +59,7 @@ def test_the_summary_by_hand() -> None:
 def test_classes_without_images_are_in_the_csv_only(tmp_path: Path) -> None:
     counts = np.array([[0, 3, 0, 5], [0, 2, 0, 1]])
     lines = draw_partition(counts, ["a", "b"], list("wxyz"), tmp_path / "p.png", "t")
-    assert lines[-1] == "2 of 4 classes have no training images and are not drawn."
+    assert lines[-1] == "2 of 4 classes have no training examples and are not drawn."
     assert (tmp_path / "p.csv").read_text().splitlines()[1] == "a,8,0,3,0,5"
     seen = draw_partition(counts[:, [1, 3]], ["a", "b"], ["x", "z"], tmp_path / "q.png", "t")
     assert seen == lines[:-1]

@@ -20,14 +20,14 @@ WIDTH, MIN_HEIGHT, MAX_HEIGHT, ROW = 9.5, 3.4, 8.5, 0.17
 def draw_partition(
     counts: np.ndarray, names: Sequence[str], classes: Sequence[str], path: Path, title: str, notes: Sequence[str] = ()
 ) -> list[str]:
-    """Write ``counts`` (int [clients, classes], training images) as a heat map to ``path`` (PNG) and as CSV beside it.
+    """Write ``counts`` (int [clients, classes], training examples) as a heat map to ``path`` (PNG) and as CSV beside.
 
-    Colour is the share of the client's images; bars are the client's images. Classes without images are in the CSV
-    only, and the figure says so. Returns lines: clients, sizes, largest class share and classes per client.
+    Colour is the share of the client's examples; bars are the client's examples. Classes without examples are in the
+    CSV only, and the figure says so. Returns lines: clients, sizes, largest class share and classes per client.
     """
     drawn = np.flatnonzero(counts.any(0))
     missing = len(classes) - len(drawn)
-    said = [f"{missing} of {len(classes)} classes have no training images and are not drawn."] if missing else []
+    said = [f"{missing} of {len(classes)} classes have no training examples and are not drawn."] if missing else []
     lines = [*partition_lines(counts), *said]
     rows = [[name, row.sum(), *row] for name, row in zip(names, counts, strict=True)]
     with style.figure_settings():
@@ -35,20 +35,20 @@ def draw_partition(
         made, (shares, sizes) = style.panels(2, WIDTH / 2, height, across=2, sharey=True, width_ratios=[4, 1])
         _shares(shares, counts[:, drawn], names, [classes[k] for k in drawn])
         _sizes(sizes, counts.sum(1))
-        numbers = Numbers(["client", "images", *classes], rows)
+        numbers = Numbers(["client", "examples", *classes], rows)
         style.save(style.Drawing(made, title, [*notes, *said], lines, numbers), path)
     return lines
 
 
 def partition_lines(counts: np.ndarray) -> list[str]:
-    """What a partition is like, from its ``counts`` [clients, classes], in two lines; clients without images count in
+    """What a partition is like, from its ``counts`` [clients, classes], in two lines; clients without examples count in
     their number and sizes only."""
     sizes = counts.sum(1)
     held = counts[sizes > 0]
     largest = (held.max(1) / held.sum(1)).mean()
     kinds = (held > 0).sum(1).mean()
     return [
-        f"{len(counts)} clients with {sizes.min()} / {np.median(sizes):g} / {sizes.max()} training images "
+        f"{len(counts)} clients with {sizes.min()} / {np.median(sizes):g} / {sizes.max()} training examples "
         "(least / median / most)",
         f"mean largest class share {largest:.3f}; {kinds:.1f} classes per client on average, of "
         f"{(counts.sum(0) > 0).sum()}",
@@ -68,7 +68,7 @@ def _shares(axes: style.Axes, counts: np.ndarray, names: Sequence[str], classes:
     _ticks(axes.set_yticks, names, "client ")
     texts = [style.label_text(name) for name in classes]
     _ticks(axes.set_xticks, texts, "", rotation=90 if max(map(len, texts)) > 3 else 0)
-    axes.set(title="Share of the client's images", xlabel="class", ylabel="client")
+    axes.set(title="Share of the client's examples", xlabel="class", ylabel="client")
 
 
 def _ticks(put: Callable[..., object], names: Sequence[str], prefix: str, **options: object) -> None:
@@ -82,4 +82,4 @@ def _sizes(axes: style.Axes, sizes: np.ndarray) -> None:
     axes.barh(np.arange(len(sizes)), sizes, height=0.8, color=style.nth_colour(0))
     axes.tick_params(axis="y", length=0, labelleft=False)
     axes.spines["left"].set_visible(False)
-    axes.set_title("Training images")
+    axes.set_title("Training examples")

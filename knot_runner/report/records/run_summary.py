@@ -69,7 +69,7 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
     metrics, shown = result["metrics"], {}
     for metric in ("accuracy", *(name for name in METRICS if name != "accuracy")):
         shown[METRICS[metric].title] = metrics.get(metric, {}).get("ALL")
-    for key, title in (("weighted", "by images"), ("unweighted", "each alike"), ("clusters", "each cluster alike")):
+    for key, title in (("weighted", "by examples"), ("unweighted", "each alike"), ("clusters", "each cluster alike")):
         shown[f"accuracy over clients, {title}"] = metrics.get("client_accuracy", {}).get(key)
     rows = [(title, [bold(number(value, 3))]) for title, value in shown.items() if value is not None]
     best, sizes = result["best"], result["datasets"]
@@ -77,11 +77,11 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
         f"best accuracy {number(best['accuracy'], 3)} after {_counted(best['round'])}",
         *_reached(result),
         *cluster_lines(result),
-        f"{result['clients']} clients with {sizes['train']:,} training images; {sizes['test']:,} test images",
+        f"{result['clients']} clients with {sizes['train']:,} training examples; {sizes['test']:,} test examples",
         f"{result['model']}, {result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
         f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",
     ]
-    return run_view(name, result, ("after the last round, all test images", ""), rows, lines)
+    return run_view(name, result, ("after the last round, all test examples", ""), rows, lines)
 
 
 def cluster_lines(result: dict[str, Any]) -> list[str]:
