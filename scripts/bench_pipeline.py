@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.data import load_task
+from knot_runner.data.load import load_task
 from knot_runner.engine import loop
 from knot_runner.engine.requests import Train
 from knot_runner.engine.seeds import generator

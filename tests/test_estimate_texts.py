@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.composing.commands import compose_all
-from knot_runner.data import load_task
+from knot_runner.data.load import load_task
 from knot_runner.engine.store import Store
 from knot_runner.estimate import whole
 from knot_runner.estimate.child import Sample, Seen

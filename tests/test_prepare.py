@@ -10,7 +10,8 @@ import torch
 
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import BiasSettings
-from knot_runner.data import Examples, load_task
+from knot_runner.data.load import load_task
+from knot_runner.data.tasks import Examples
 from knot_runner.engine.store import Store
 from knot_runner.models.tokens import make_tokenizer
 from knot_runner.pipelines.text_federation import _random_texts, balanced_subset, make_federation

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.data import load_task
+from knot_runner.data.load import load_task
 from knot_runner.engine.store import Store
 from knot_runner.pipelines.text_federation import make_federation
 from knot_runner.util.errors import UserError

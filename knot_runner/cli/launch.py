@@ -15,7 +15,6 @@ from rich.console import Console
 
 from knot_runner import provenance
 from knot_runner.cli.progress import Live
-from knot_runner.cli.show import show
 from knot_runner.composing.catalog import config_folder
 from knot_runner.composing.commands import Command, compose_all
 from knot_runner.composing.job import ComposedJob
@@ -64,6 +63,8 @@ def _carried_out(command: Command, stale_runs: str, console: Console, alone: boo
     try:
         exit_code = _sweep(command, code, console) if command.sweep else _single(command.jobs[0], code, keep, console)
         if exit_code == 0 and command.jobs[0].settings.report:
+            from knot_runner.cli.show import show  # tables and figures, which a single run does without
+
             show(str(command.preset), command.jobs, shlex.join(["knot-runner", *command.arguments]), keep)
     except UserError as problem:
         if alone:

@@ -47,8 +47,8 @@ def show_partition(job: ComposedJob) -> None:
     """Draw how ``job``'s examples are dealt to its clients, as PNG and CSV below ``<out>/figures``."""
     import numpy as np
 
-    from knot_runner.data import load_task
     from knot_runner.data.images import load_images, make_partition
+    from knot_runner.data.load import load_task
     from knot_runner.data.pools import pool_texts
     from knot_runner.report.figures.partition import draw_partition
 

@@ -20,7 +20,8 @@ from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import StageSettings
 from knot_runner.config.strict import digest
-from knot_runner.data import TextTask, load_task
+from knot_runner.data.load import load_task
+from knot_runner.data.tasks import TextTask
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import Ref, TextRequest, Train, request_title
 from knot_runner.engine.stages import key_of

@@ -5,23 +5,24 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 import knot_runner
 from knot_runner import provenance
 from knot_runner.config.settings import FederatedSettings, KnotSettings, Settings
-from knot_runner.config.settings.families import family_of
-from knot_runner.data import TextTask, load_task
+from knot_runner.config.settings.families import call, family_of
 from knot_runner.data.counts import Counts
-from knot_runner.data.images import ImageTask, Partition, load_images
-from knot_runner.engine.execute import Executor
-from knot_runner.engine.federated.choose import make_engine
+from knot_runner.data.tasks import ImageTask, Partition, TextTask
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.store import Store
+
+if TYPE_CHECKING:
+    from knot_runner.engine.execute import Executor
 
 #: (title, finished steps, all steps, short text) -> None; called often
 Progress = Callable[[str, int, int, str], None]
@@ -47,14 +48,14 @@ def transport_libraries(hp: Any) -> list[str]:
 class Services:
     """What a run reads data and trains with: its own by default; in a fused sweep, what its jobs share.
 
-    Each is called as the function or class that stands here by default. ``beside``: how many other jobs may use them
-    at the same time, and be waited for.
+    Each is called as the function or class that is named here by default, which is imported by then. ``beside``: how
+    many other jobs may use them at the same time, and be waited for.
     """
 
-    images: Callable[..., ImageTask] = load_images
-    texts: Callable[..., TextTask] = load_task
-    engine: Callable[..., Engine] = make_engine
-    executor: Callable[..., Executor] = Executor
+    images: Callable[..., ImageTask] = partial(call, "knot_runner.data.images.load:load_images")
+    texts: Callable[..., TextTask] = partial(call, "knot_runner.data.load:load_task")
+    engine: Callable[..., Engine] = partial(call, "knot_runner.engine.federated.choose:make_engine")
+    executor: Callable[..., Executor] = partial(call, "knot_runner.engine.execute:Executor")
     beside: int = 0
 
 

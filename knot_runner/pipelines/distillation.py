@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.config.settings import KnotSettings
-from knot_runner.data import TextTask
 from knot_runner.data.counts import Counts, of_texts
+from knot_runner.data.tasks import TextTask
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import TextRequest
@@ -84,20 +84,23 @@ def _notes(context: RunContext, task: TextTask, counts: Counts, weights: list[st
 def advance_stages(context: RunContext, federation: Federation, executor: Executor, store: Store) -> dict[str, Any]:
     """Every round of the method; its final state."""
 
-    def execute(_: int, requests: list[TextRequest]) -> list[Artefact]:
-        return executor(requests)
+    finished: list[Artefact] = []
 
-    def observe(_: int, state: State, requests: list[TextRequest], artefacts: list[Artefact]) -> LogRow:
-        for artefact in artefacts:
+    def execute(_: int, requests: list[TextRequest]) -> list[Artefact]:
+        finished[:] = executor(requests)
+        return finished
+
+    def log(row: LogRow) -> None:
+        context.log(row)
+        for artefact in finished:
             for epoch in artefact.info.get("epochs", []):
                 context.log({artefact.info["title"]: epoch})
-        return {}
 
     settings = context.settings
     commits = Commits(context.folder, federation.data, context.note, context.code, settings.plugins)
     loop = RoundLoop(
-        METHODS[settings.method["algorithm"]], context.hp, federation, commits, execute, observe,
-        usable=lambda state: _all_there(state, store), log=context.log, timed=False,
+        METHODS[settings.method["algorithm"]], context.hp, federation, commits, execute,
+        usable=lambda state: _all_there(state, store), log=log, timed=False,
     )  # fmt: skip
     return run_rounds(loop)[0]
 

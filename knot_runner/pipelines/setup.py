@@ -15,18 +15,15 @@ from knot_runner.config.settings import Centralised
 from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
-from knot_runner.data.pools import TextPool, pool_texts
-from knot_runner.engine.examples import ClientData, ImageData, TextData
+from knot_runner.data.pools import TextPool
+from knot_runner.engine.examples import ClientData, ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import DTYPES
 from knot_runner.engine.seeds import seeded
 from knot_runner.methods.federated.population import ClientModel, Population
-from knot_runner.models.bert import party_model
 from knot_runner.models.custom import check_custom_model
 from knot_runner.models.network import Network, build_network
-from knot_runner.models.pretrained import load_pretrained
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.text_federation import encoded_pool, load_vocabulary, model_files, weights_notes
 
 
 @dataclass(frozen=True)
@@ -59,6 +56,8 @@ def make_setup(context: RunContext) -> Setup:
         data, test = resident(task, task.train), resident(task, task.test)
         network = Network(settings.model, task.shape, len(task.classes))
     else:
+        from knot_runner.pipelines.text_clients import read_texts  # tokenizers, which images do without
+
         task, network, data, test = read_texts(context)
     partition = make_partition(settings.partition, task, settings.seed)
     weights, buffers = first_model(network, settings.seed, context.data_root)
@@ -88,18 +87,6 @@ def resident(task: ImageTask, images: Images) -> ImageData:
     return ImageData(torch.from_numpy(images.pixels), torch.from_numpy(images.labels), mean, std)
 
 
-def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextData]:
-    """The labelled texts of a task in one pool, its model, and the texts as engines hold them."""
-    settings, root = context.settings, context.data_root
-    task = context.services.texts(settings.task, root)
-    vocabulary = load_vocabulary(settings.model, task, root)
-    pool = pool_texts(task)
-    notes = [*pool.notes, *weights_notes(settings.model, task, root)]
-    pool = dataclasses.replace(pool, notes=notes, files=[*pool.files, *model_files(settings.model, root)])
-    data = [encoded_pool(part.examples, vocabulary, settings, context.store) for part in (pool.train, pool.test)]
-    return pool, Network(party_model(settings.model, ""), len(vocabulary), len(pool.classes)), *data
-
-
 def first_model(network: Network, seed: int, data_root: Path | None) -> tuple[Tensor, Tensor]:
     """(weights [P], buffers [Q]) that all clients start from: initialised by the seed, a text model's encoder perhaps
     pre-trained. Raises :class:`UserError` for a model of one's own that does not fit the images."""
@@ -108,6 +95,8 @@ def first_model(network: Network, seed: int, data_root: Path | None) -> tuple[Te
             check_custom_model(network.spec, build_network(network), network.inputs, network.classes)
     if not network.reads_texts or network.spec.weights == "scratch":
         return flat.initial(network, seed)
+    from knot_runner.models.pretrained import load_pretrained
+
     with seeded(seed, "init"):
         model = build_network(network)
     load_pretrained(model, network.spec, data_root)

@@ -12,7 +12,7 @@ import torch
 from knot_runner import metrics
 from knot_runner.config.settings import Settings
 from knot_runner.config.strict import digest
-from knot_runner.data import Examples, TextTask
+from knot_runner.data.tasks import Examples, TextTask
 from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import Predict, Ref

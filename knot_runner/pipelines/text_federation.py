@@ -10,8 +10,8 @@ import torch
 
 from knot_runner.config.settings import BiasSettings, ModelSettings, Settings
 from knot_runner.config.strict import digest
-from knot_runner.data import Examples, TextTask
 from knot_runner.data.checksums import DataFolder
+from knot_runner.data.tasks import Examples, TextTask
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.requests import REQUEST_FORMAT, Ref
 from knot_runner.engine.seeds import keyed

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knot_runner.data import load_task
 from knot_runner.data.counts import Counts, of_all_images, of_images, of_texts
 from knot_runner.data.images import Images, ImageTask, Partition
+from knot_runner.data.load import load_task
 
 
 def counts(called: str = "clients", alike: bool = True, **trained: list[int]) -> Counts:

@@ -14,8 +14,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 from knot_runner.config.settings import SplitFile
-from knot_runner.data import Examples, TextTask, load_task
 from knot_runner.data.embedded import label_counts, split_sizes
+from knot_runner.data.load import load_task
+from knot_runner.data.tasks import Examples, TextTask
 from knot_runner.util.errors import UserError
 
 KINDS = ("sa", "erc", "nli")
@@ -62,7 +63,7 @@ def test_every_part_is_another_draw(task, name: str) -> None:
 
 def test_the_same_in_another_process_and_under_another_hash_seed(task) -> None:
     code = (
-        "import sys; from omegaconf import OmegaConf; from knot_runner.data import load_task; "
+        "import sys; from omegaconf import OmegaConf; from knot_runner.data.load import load_task; "
         "from knot_runner.config.settings import TaskSettings, build; "
         "values = OmegaConf.to_container(OmegaConf.load(sys.argv[1]), resolve=True); "
         "print(load_task(build(TaskSettings, values, 'task'), None).digest)"

@@ -7,7 +7,7 @@ from typing import Any
 import datasets
 import pytest
 
-from knot_runner.data import load_task
+from knot_runner.data.load import load_task
 from knot_runner.util.errors import UserError
 
 ROWS = {

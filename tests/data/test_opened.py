@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from knot_runner.config.settings import TaskSettings
-from knot_runner.data import load_task
+from knot_runner.data.load import load_task
 from knot_runner.provenance import Opened, fingerprints
 from tests.data import opens
 

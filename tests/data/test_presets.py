@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from knot_runner.config.settings import DatasetSettings, TaskSettings
-from knot_runner.data import load_task
+from knot_runner.data.load import load_task
 from knot_runner.util.errors import UserError
 
 PRESETS = Path(__file__).resolve().parents[2] / "conf" / "task"

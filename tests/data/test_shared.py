@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from knot_runner.composing.commands import compose_all
-from knot_runner.data import load_task, shared
+from knot_runner.data import shared
 from knot_runner.data.images import load_images
+from knot_runner.data.load import load_task
 from knot_runner.data.shared import SharedTasks
 from knot_runner.pipelines.context import RunContext, Services
 from knot_runner.pipelines.single_run import complete_run

@@ -88,6 +88,11 @@ def load(name: str) -> Any:
     return getattr(importlib.import_module(module), function)
 
 
+def call(name: str, *arguments: Any, **options: Any) -> Any:
+    """What ``package.module:function`` names, imported and called."""
+    return load(name)(*arguments, **options)
+
+
 register(
     Family(
         "distillation",

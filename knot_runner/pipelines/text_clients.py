@@ -1,0 +1,24 @@
+"""Texts for clients that train in rounds: all labelled ones in one pool, encoded once and kept."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from knot_runner.data.pools import TextPool, pool_texts
+from knot_runner.engine.examples import TextData
+from knot_runner.models.bert import party_model
+from knot_runner.models.network import Network
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.text_federation import encoded_pool, load_vocabulary, model_files, weights_notes
+
+
+def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextData]:
+    """The labelled texts of a task in one pool, its model, and the texts as engines hold them."""
+    settings, root = context.settings, context.data_root
+    task = context.services.texts(settings.task, root)
+    vocabulary = load_vocabulary(settings.model, task, root)
+    pool = pool_texts(task)
+    notes = [*pool.notes, *weights_notes(settings.model, task, root)]
+    pool = dataclasses.replace(pool, notes=notes, files=[*pool.files, *model_files(settings.model, root)])
+    data = [encoded_pool(part.examples, vocabulary, settings, context.store) for part in (pool.train, pool.test)]
+    return pool, Network(party_model(settings.model, ""), len(vocabulary), len(pool.classes)), *data
