@@ -75,7 +75,9 @@ def test_several_presets_run_one_after_another_and_end_with_the_worst_code(ends,
     monkeypatch.setattr(launch, "_look_for_stale", lambda *_: None)
     monkeypatch.setattr(launch.leftovers, "clear", lambda _: None)
     monkeypatch.setattr(launch, "_sweep", sweep)
-    monkeypatch.setattr(launch, "show", lambda preset, jobs, command, keep: shown.append((preset, command)))
+    monkeypatch.setattr(
+        "knot_runner.cli.show.show", lambda preset, jobs, command, keep: shown.append((preset, command))
+    )
     assert cli.main(["experiment=a,b"]) == worst
     assert begun == ["a", "b"]
     assert shown == [(n, f"knot-runner experiment={n}") for n, end in zip("ab", ends, strict=True) if end == 0]

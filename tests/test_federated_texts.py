@@ -205,7 +205,16 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path, capsys, monkeyp
 def test_real_dialogues_are_learnt_by_four_clients(data_root, tmp_path, capsys):
     """More than always saying the most frequent emotion: two thirds of the test utterances have none."""
     real = ["task=erc", "task.source=local", "task.missing=skip", f"paths.data={data_root}", "task.limit=600"]
-    run = [*real, "method=fedavg", "training=texts", "partition=natural", "training.rounds=2", "training.lr=4e-3", "training.batch=16"]
+    run = [
+        *real,
+        "method=fedavg",
+        "training=texts",
+        "partition=natural",
+        "training.rounds=2",
+        "training.lr=4e-3",
+        "training.batch=16",
+    ]
+    run += ["hardware.workers=1"]
     small = ["model.hidden=32", "model.layers=1", "model.intermediate=64", "model.vocab_size=3000"]
     assert main([*run, *small, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("erc/fedavg/*/result.json")

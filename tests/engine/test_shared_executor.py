@@ -178,6 +178,8 @@ def test_on_a_gpu_the_driver_trains_one_request_at_a_time(store, tmp_path, monke
     made, threads, now = [], set(), []
 
     def run_one(request, place, watch):
+        if store.find(*key_of(request)) is not None:  # as the real one: it ended after the caller had looked
+            return
         assert not now
         now.append(request)
         threads.add(threading.current_thread())
