@@ -214,7 +214,7 @@ def test_real_dialogues_are_learnt_by_four_clients(data_root, tmp_path, capsys):
         "training.lr=4e-3",
         "training.batch=16",
     ]
-    run += ["hardware.workers=1"]
+    run += ["training.batch=16", "hardware.workers=1"]
     small = ["model.hidden=32", "model.layers=1", "model.intermediate=64", "model.vocab_size=3000"]
     assert main([*run, *small, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("erc/fedavg/*/result.json")
