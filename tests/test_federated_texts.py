@@ -73,7 +73,7 @@ def plain_training(asked, data):
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-            losses.append(float(loss))
+            losses.append(float(loss.detach()))
     return flat.flat_vectors(model)[0], np.mean(losses)
 
 

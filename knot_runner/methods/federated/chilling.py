@@ -41,12 +41,12 @@ def stragglers(hp: FederatedSettings, population: Population) -> set[int]:
 def recipe(hp: FederatedSettings, population: Population, round: int, client: int) -> Recipe:
     """How ``client`` trains in ``round``, all parameters together."""
     training = population.training
-    heat, epochs = temperature_and_epochs(hp, population, round, client)
+    temperature, epochs = temperature_and_epochs(hp, population, round, client)
     return Recipe(
         phases=(Phase(epochs),),
         batch=training.batch,
         drop_last=training.drop_last,
-        lr=training.lr / heat if _in_rate(hp) else training.lr,
+        lr=training.lr / temperature if _in_rate(hp) else training.lr,
         momentum=training.momentum,
         weight_decay=training.weight_decay,
         decay_biases=training.decay_biases,
