@@ -142,7 +142,7 @@ def test_more_clients_than_images_are_refused_by_name(tmp_path, capsys):
         arguments = [*TINY_IMAGES, "~partition.count", "~partition.alpha"]
         arguments = [a for a in TINY_IMAGES if not a.startswith("partition.")] + [f"partition={partition}"]
         assert main([*arguments, "partition.clients=1000000", f"paths.out={tmp_path}"]) == 2
-        assert "partition.clients: 1000000 are more than the 300 training images" in capsys.readouterr().err
+        assert "partition.clients: 1000000 are more than the 300 training examples" in capsys.readouterr().err
 
 
 def test_memory_is_the_machines_or_the_containers(tmp_path, monkeypatch):

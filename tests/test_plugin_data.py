@@ -70,7 +70,7 @@ def test_a_partition_of_ones_own(tmp_path, capsys):
     assert main([*BLOCKS, "partition.extra=many", f"paths.out={tmp_path}"]) == 2
     assert "partition.extra: expected a number, got 'many'" in capsys.readouterr().err
     assert main([*BLOCKS, "partition.clients=1000", f"paths.out={tmp_path}"]) == 2
-    assert "partition.clients: 1000 are more than the 300 training images" in capsys.readouterr().err
+    assert "partition.clients: 1000 are more than the 300 training examples" in capsys.readouterr().err
 
 
 def test_without_its_plug_in_it_is_unknown(tmp_path, capsys):

@@ -105,12 +105,12 @@ def _by_source(settings: Natural, task: ImageTask, rng: np.random.Generator) -> 
     if test is None:
         counts = class_counts(task.train.labels, owner, len(clients), len(task.classes))
         test_owner = follow_training(counts, task.test.labels, rng)
-        notes.append(f"partition: the test images name no {many}; each class is dealt as the training images are")
+        notes.append(f"partition: the test examples name no {many}; each class is dealt as the training examples are")
     else:
         place = np.minimum(np.searchsorted(clients, test), len(clients) - 1)
         test_owner = np.where(clients[place] == test, place, NOBODY)
         if (alone := int((test_owner == NOBODY).sum())) > 0:
-            notes.append(f"partition: {alone} test images are of {many} without training images and are left out")
+            notes.append(f"partition: {alone} test examples are of {many} without training examples and are left out")
     given = task.user_names if settings.by == "user" else task.file_names
     names = [given[k] if given is not None else f"{one} {k}" for k in clients]
     return Partition(names, client_rows(owner, len(clients)), client_rows(test_owner, len(clients)), notes)
@@ -123,13 +123,13 @@ def _select(settings: Natural, whole: Partition, many: str, rng: np.random.Gener
     notes = list(whole.notes)
     if len(kept) == 0:
         raise UserError(
-            f"partition.least: none of {len(sizes)} {many} has {settings.least} training images; "
+            f"partition.least: none of {len(sizes)} {many} has {settings.least} training examples; "
             f"the largest has {sizes.max()}"
         )
     if len(kept) < len(sizes):
         notes.append(
             f"partition.least={settings.least}: {len(sizes) - len(kept)} of {len(sizes)} {many} "
-            "have fewer training images and are left out"
+            "have fewer training examples and are left out"
         )
     if settings.clients is not None:
         if settings.clients > len(kept):

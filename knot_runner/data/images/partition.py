@@ -24,7 +24,7 @@ from knot_runner.util.errors import UserError, nearest
 #: ``partition.kind`` -> what would help where a client is left without images
 REMEDIES = {
     "dirichlet": "fewer clients, a larger partition.alpha or partition.floor=1 would help",
-    "pairs": "fewer clients, or groups of classes with more images, would help",
+    "pairs": "fewer clients, or groups of classes with more examples, would help",
 }
 #: of dirichlet: the least share of a class that must be left after the floor
 MIN_SHARED = 0.1
@@ -45,14 +45,14 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     clients = 1 if isinstance(settings, Natural | Manual) else getattr(settings, "clients", 1)
     if clients > images:
         raise UserError(
-            f"partition.clients: {clients} are more than the {images} training images; fewer clients would help"
+            f"partition.clients: {clients} are more than the {images} training examples; fewer clients would help"
         )
     partition = PARTITIONS[kind](settings, task, _random(seed, kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
         remedy = REMEDIES.get(kind, "fewer clients would help")
         raise UserError(
-            f"partition.clients: client {sizes.index(0)} of {len(sizes)} would have no training images "
+            f"partition.clients: client {sizes.index(0)} of {len(sizes)} would have no training examples "
             f"(there are {images}); {remedy}"
         )
     return partition
@@ -80,7 +80,7 @@ def _untrained(task: ImageTask) -> list[str]:
     if not len(missing):
         return []
     named = ", ".join(task.classes[k] for k in missing[:5]) + (", ..." if len(missing) > 5 else "")
-    return [f"partition: no training image shows {named}; their test images are dealt by the clients' sizes"]
+    return [f"partition: no training example shows {named}; their test examples are dealt by the clients' sizes"]
 
 
 def _sizes(task: ImageTask) -> np.ndarray:
@@ -113,7 +113,7 @@ def _check_floor(settings: Dirichlet, sizes: np.ndarray, classes: list[str]) -> 
     if not taken or size - taken >= MIN_SHARED * size:
         return
     best = int((1 - MIN_SHARED) * size / settings.clients)
-    what = f"partition.floor: {settings.floor} images for each of {settings.clients} clients are {taken}"
+    what = f"partition.floor: {settings.floor} examples for each of {settings.clients} clients are {taken}"
     if taken > size:
         raise UserError(f"{what}, but class {classes[smallest]} has {size}; partition.floor={best} would fit")
     raise UserError(
@@ -154,7 +154,7 @@ def _shards(settings: Shards, task: ImageTask, rng: np.random.Generator) -> Part
     if count > len(labels):
         raise UserError(
             f"partition.shards_per_client: {settings.clients} clients x {settings.shards_per_client} are {count} "
-            f"shards, more than the {len(labels)} training images; fewer clients or shards would fit"
+            f"shards, more than the {len(labels)} training examples; fewer clients or shards would fit"
         )
     shuffled = rng.permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
@@ -183,7 +183,7 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
         sizes = np.bincount(images.labels, minlength=classes)
         owners.append(assign_images(images.labels, apportion(shares * sizes), rng))
     left = [int((owner == NOBODY).sum()) for owner in owners]
-    notes = [f"partition.groups: {left[0]} training and {left[1]} test images of classes in no group are left out"]
+    notes = [f"partition.groups: {left[0]} training and {left[1]} test examples of classes in no group are left out"]
     train, test = (client_rows(owner, settings.clients) for owner in owners)
     return Partition(_names(settings.clients), train, test, notes if any(left) else [], groups.tolist())
 
@@ -205,7 +205,7 @@ def _manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Part
     if settings.classes_per_client > len(present):
         raise UserError(
             f"partition.classes_per_client: {settings.classes_per_client} is more than the {len(present)} classes "
-            f"with training images in {task.name}"
+            f"with training examples in {task.name}"
         )
     sizes = rng.lognormal(settings.mu, settings.sigma, clients) + settings.offset
     sizes *= size / sizes.sum()
@@ -216,7 +216,7 @@ def _manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Part
     test = _take_in_turn(task.test, labels, (wanted * TEST_SHARE).astype(np.int64) + 1, rng)
     uses = np.bincount(np.concatenate(train), minlength=size)
     several, none = int((uses > 1).sum()), int((uses == 0).sum())
-    note = f"partition: of {size} training images {several} are at two clients or more and {none} at none"
+    note = f"partition: of {size} training examples {several} are at two clients or more and {none} at none"
     return Partition(_names(clients), train, test, [note] if several + none else [])
 
 

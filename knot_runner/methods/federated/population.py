@@ -81,19 +81,19 @@ class Population:
             )
         empty = [name for name, size in zip(self.names, sizes, strict=True) if not size]
         if empty:
-            raise UserError(f"partition: {empty[0]} has no training images ({len(empty)} such clients)")
+            raise UserError(f"partition: {empty[0]} has no training examples ({len(empty)} such clients)")
         small = [(size, name) for size, name in zip(sizes, self.names, strict=True) if size < training.batch]
         if not small:
             return []
         size, name = min(small)
         if training.drop_last:
             raise UserError(
-                f"training.batch: {training.batch} is more than the {size} images of {name}, which would never "
+                f"training.batch: {training.batch} is more than the {size} examples of {name}, which would never "
                 f"train with training.drop_last=true ({len(small)} such clients); at most {size} is right"
             )
         if training.small_clients == "stop":
             raise UserError(
-                f"training.batch: {training.batch} is more than the {size} images of {name} ({len(small)} such "
+                f"training.batch: {training.batch} is more than the {size} examples of {name} ({len(small)} such "
                 "clients); training.small_clients=allow trains them on one smaller batch"
             )
         return [f"{len(small)} clients are smaller than a batch of {training.batch} and train on one smaller batch"]

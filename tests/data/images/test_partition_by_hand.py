@@ -44,7 +44,7 @@ def test_pairs_by_hand() -> None:
     assert partition.groups == [0, 0, 1, 1]
     assert counts(partition.train, made.train.labels, 5).tolist() == [[6, 12, 0, 0, 0]] * 2 + [[0, 0, 3, 3, 0]] * 2
     assert counts(partition.test, made.test.labels, 5).tolist() == [[3, 3, 0, 0, 0]] * 2 + [[0, 0, 3, 3, 0]] * 2
-    assert partition.notes == ["partition.groups: 5 training and 6 test images of classes in no group are left out"]
+    assert partition.notes == ["partition.groups: 5 training and 6 test examples of classes in no group are left out"]
 
 
 @given(st.integers(10, 40), st.integers(0, 99))
@@ -142,7 +142,7 @@ def test_manual_begins_a_class_again_and_says_so() -> None:
     several, none = int((uses > 1).sum()), int((uses == 0).sum())
     assert several > 0
     assert partition.notes == [
-        f"partition: of 40 training images {several} are at two clients or more and {none} at none"
+        f"partition: of 40 training examples {several} are at two clients or more and {none} at none"
     ]
 
 
@@ -171,14 +171,14 @@ def test_natural_by_hand() -> None:
     assert by_user.names == ["w2", "w4", "w9"]
     assert [rows.tolist() for rows in by_user.train] == [[2, 3, 4], [0, 1], [5]]
     assert [rows.tolist() for rows in by_user.test] == [[0], [1], []]
-    assert by_user.notes == ["partition: 1 test images are of writers without training images and are left out"]
+    assert by_user.notes == ["partition: 1 test examples are of writers without training examples and are left out"]
     by_file = make_partition(natural(by="file"), made, 0)
     assert by_file.names == ["a.json", "b.json"]
     assert [rows.tolist() for rows in by_file.train] == [[0, 1, 5], [2, 3, 4]]
     assert [rows.tolist() for rows in by_file.test] == [[1, 2], [0]]
     large = make_partition(natural(least=2), made, 0)
     assert large.names == ["w2", "w4"]
-    assert "partition.least=2: 1 of 3 writers have fewer training images and are left out" in large.notes
+    assert "partition.least=2: 1 of 3 writers have fewer training examples and are left out" in large.notes
     drawn = {tuple(make_partition(natural(clients=2), made, seed).names) for seed in range(20)}
     assert drawn == {("w2", "w4"), ("w2", "w9"), ("w4", "w9")}
 
@@ -188,7 +188,7 @@ def test_natural_without_writers_in_test_follows_train() -> None:
     partition = make_partition(natural(), made, 0)
     assert [rows.tolist() for rows in partition.test] == [[2], [0, 1]]
     assert partition.notes == [
-        "partition: the test images name no writers; each class is dealt as the training images are"
+        "partition: the test examples name no writers; each class is dealt as the training examples are"
     ]
 
 
@@ -206,7 +206,7 @@ def test_a_class_in_test_alone_is_dealt_by_size_and_named() -> None:
     partition = make_partition(Iid("iid", 3), made, 0)
     assert counts(partition.test, made.test.labels, 2).tolist() == [[1, 4]] * 3
     assert partition.notes == [
-        "partition: no training image shows c1; their test images are dealt by the clients' sizes"
+        "partition: no training example shows c1; their test examples are dealt by the clients' sizes"
     ]
 
 

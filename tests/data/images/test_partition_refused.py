@@ -44,24 +44,24 @@ REFUSED = [
     (
         Dirichlet("dirichlet", 50, 0.5, 10),
         balanced(500, 100, 100),
-        r"partition\.floor: 10 images for each of 50 clients are 500 of the 500 of class c0: .*\(nearly\) IID; "
+        r"partition\.floor: 10 examples for each of 50 clients are 500 of the 500 of class c0: .*\(nearly\) IID; "
         r"partition\.floor=9 leaves classes to share out",
     ),
     (
         Dirichlet("dirichlet", 50, 0.5, 10),
         balanced(40, 10),
-        r"partition\.floor: 10 images for each of 50 clients are 500, but class c0 has 40; partition\.floor=0 would",
+        r"partition\.floor: 10 examples for each of 50 clients are 500, but class c0 has 40; partition\.floor=0 would",
     ),
     (
         Dirichlet("dirichlet", 30, 0.01, 0),
         balanced(10, 1),
-        r"partition\.clients: client \d+ of 30 would have no training images \(there are 100\); .*partition\.alpha",
+        r"partition\.clients: client \d+ of 30 would have no training examples \(there are 100\); .*partition\.alpha",
     ),
-    (Iid("iid", 101), balanced(10, 1), r"partition\.clients: 101 are more than the 100 training images"),
+    (Iid("iid", 101), balanced(10, 1), r"partition\.clients: 101 are more than the 100 training examples"),
     (
         DirichletClients("dirichlet_clients", 101, 1.0),
         balanced(10, 1),
-        r"partition\.clients: 101 are more than the 100 training images",
+        r"partition\.clients: 101 are more than the 100 training examples",
     ),
     (Shards("shards", 51, 2), balanced(10, 1), r"partition\.shards_per_client: 51 clients x 2 are 102 shards"),
     (Pairs("pairs", 4, [[0], [10]]), balanced(10, 1), r"partition\.groups: there is no class 10; t has 0\.\.9"),
@@ -73,7 +73,7 @@ REFUSED = [
 WRITERS = task(images([0, 1, 1], np.array([0, 0, 1])), images([0, 1], np.array([0, 1])))
 REFUSED += [
     (natural(clients=3), WRITERS, r"partition\.clients: 3 is more than the 2 writers there are"),
-    (natural(least=5), WRITERS, r"partition\.least: none of 2 writers has 5 training images; the largest has 2"),
+    (natural(least=5), WRITERS, r"partition\.least: none of 2 writers has 5 training examples; the largest has 2"),
 ]
 
 

@@ -127,7 +127,7 @@ def test_fedprox_by_hand(linear):
 def test_settings_that_clients_cannot_fulfil(world):
     with pytest.raises(UserError, match=r"training.participants: 6 are more than the 5 clients; at most 5"):
         world.with_training(participants=6).population.check()
-    with pytest.raises(UserError, match=r"training.batch: 10 is more than the 8 images of c0 \(1 such"):
+    with pytest.raises(UserError, match=r"training.batch: 10 is more than the 8 examples of c0 \(1 such"):
         world.with_training(batch=10).population.check()
     allowed = world.with_training(batch=10, small_clients="allow").population
     assert allowed.check() == ["1 clients are smaller than a batch of 10 and train on one smaller batch"]
