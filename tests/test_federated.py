@@ -17,7 +17,7 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss
 from knot_runner.cli.main import main
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Trained
-from knot_runner.pipelines.client_rounds import check_outcomes
+from knot_runner.pipelines.client_rounds import check_outcomes, reached_target
 from tests.forked import Forked, committed, reached
 from tests.tiny import TINY_IMAGES
 
@@ -204,6 +204,16 @@ def test_one_mistake_of_a_whole_grid_is_said_once_and_summed_up_once(tmp_path, c
     assert main(["-m", *grid]) == 2
     errors = capsys.readouterr().err
     assert errors.count("paths.data: is not set") == 2 and "femnist fedavg seed 0 and 2 more: paths.data" in errors
+
+
+@pytest.mark.parametrize(("rows", "ends"), [
+    ([], False), ([{"accuracy": 0.5}], True), ([{"accuracy": 0.49}], False),
+    ([{"accuracy": 0.6}, {"train_loss": 1.0}], False), ([{"accuracy": 0.4}, {"accuracy": 0.6}], True),
+])  # fmt: skip
+def test_a_target_that_is_met_exactly_ends_the_run(rows, ends):
+    training = SimpleNamespace(stop_at_target=True, target=0.5)
+    assert reached_target(training, rows) is ends
+    assert not reached_target(SimpleNamespace(stop_at_target=False, target=0.5), rows)
 
 
 def test_a_target_is_counted_from_round_0_and_can_end_the_run(tmp_path, capsys):

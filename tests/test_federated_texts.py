@@ -88,6 +88,14 @@ def test_a_client_trains_as_a_textbook_loop(optimiser):
     assert found.loss == pytest.approx(loss, rel=1e-12) and found.steps == 6
 
 
+def test_the_last_smaller_batch_is_left_out_where_that_is_asked():
+    client = texts(60, 0).select(torch.arange(20, 40), torch.float32)
+    whole, cut = (list(client.epoch(8, generator(0, "x"), drop, "none")) for drop in (False, True))
+    assert sorted(len(positions) for positions, _ in whole) == [4, 8, 8]
+    assert [len(positions) for positions, _ in cut] == [8, 8]
+    assert sorted(torch.cat([positions for positions, _ in whole]).tolist()) == list(range(20))
+
+
 def test_workers_change_no_bit_and_draw_nothing_of_ours():
     data, cohort = (texts(60, 0), texts(10, 1)), [request(client, optimiser="adamw") for client in range(3)]
     wanted = Loop(NETWORK, *data, CPU, torch.float32).train(cohort)

@@ -51,7 +51,7 @@ def nothing(done, total, text):
 
 
 def plain_training(request, place):
-    """A textbook loop in the engine's batch order; weights after every epoch."""
+    """A textbook loop in the engine's batch order: weights after every epoch, and each text's mean loss in it."""
     torch.manual_seed(keyed(request.seed, "init", request.party))
     model = build_network(request.network)
     optimiser = torch.optim.AdamW(
@@ -59,17 +59,20 @@ def plain_training(request, place):
     )
     tensors = place.store.get(*request.train.tokens).tensors()
     texts = Encoded(tensors["ids"], tensors["offsets"], tensors["second"])
-    states = []
+    states, losses = [], []
     for epoch in range(1, request.training.epochs + 1):
         torch.manual_seed(keyed(request.seed, "dropout", request.stage, request.party, epoch))
         order = generator(request.seed, "order", request.stage, request.party, epoch)
+        total = 0.0
         for index in batches(texts.lengths, request.training.batch, order):
             loss = F.cross_entropy(model.train()(**texts.batch(index)), tensors["labels"][index])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
+            total += float(loss.detach()) * len(index)
+        losses.append(total / len(texts))
         states.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
-    return states
+    return states, losses
 
 
 @pytest.fixture
@@ -82,7 +85,9 @@ def float64():
 
 def test_equals_a_plain_loop(request_, place, tmp_path, float64):
     weights, facts = loop.train_network(request_, place, tmp_path / "work", nothing)
-    expected = plain_training(request_, place)[facts["best_epoch"] - 1]
+    states, losses = plain_training(request_, place)
+    expected = states[facts["best_epoch"] - 1]
+    assert [row["loss"] for row in facts["epochs"]] == pytest.approx(losses, rel=1e-9)  # 50 texts: batches of 16 and 2
     assert set(weights) == set(expected)
     for name, tensor in expected.items():
         torch.testing.assert_close(weights[name], tensor, rtol=1e-9, atol=1e-11)
@@ -131,7 +136,7 @@ def test_select_last_keeps_the_last_epoch_whatever_its_score(
     asked = dataclasses.replace(request_, select=criterion, training=training)
     weights, facts = loop.train_network(asked, place, tmp_path / "work", nothing)
     assert (facts["best_epoch"], facts["best_score"], facts["kept"]) == (3, 0.6, "last")
-    for name, tensor in plain_training(request_, place)[2].items():
+    for name, tensor in plain_training(request_, place)[0][2].items():
         torch.testing.assert_close(weights[name], tensor, rtol=1e-9, atol=1e-11)
 
 

@@ -13,10 +13,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertModel, DistilBertConfig, DistilBertModel
 
+from knot_runner.engine.federated import flat
 from knot_runner.engine.loop import _start_model
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import describe_weights, load_pretrained, read_encoder, weight_files
+from knot_runner.pipelines.setup import first_model
 from knot_runner.pipelines.text_federation import _check_weights
 from knot_runner.util.errors import UserError
 from tests.models.test_bert import SHAPE, SPEC
@@ -67,6 +69,18 @@ def test_the_encoder_is_the_file_s_and_the_output_follows(saved):
     batch = {"ids": torch.arange(5, 13)[None], "mask": torch.ones(1, 8, dtype=torch.long)}
     batch["types"] = torch.zeros_like(batch["ids"])
     assert (model(**batch) - untouched(**batch)).abs().max() > 1e-3
+
+
+def test_federated_clients_start_from_them(saved):
+    """The encoder is the file's whatever the seed; the head is new, and the seed's."""
+    root, tensors = saved
+    network = Network(LOCAL, 500, 5)
+    layout = flat.layout_of(network)
+    starts = [flat.views(first_model(network, seed, root)[0], layout.parameters) for seed in (3, 4)]
+    for start in starts:
+        for name, tensor in tensors.items():
+            assert torch.equal(start[f"bert.{name}"], tensor), name
+    assert not torch.equal(starts[0]["classifier.weight"], starts[1]["classifier.weight"])
 
 
 def test_a_training_starts_from_them(saved):
