@@ -1,8 +1,10 @@
 """When pipelines commit, and from what they go on."""
 
+import pytest
 import torch
 
-from knot_runner.pipelines.commits import COMMIT_SHARE, Commits
+from knot_runner.engine.commit import Commit
+from knot_runner.pipelines.commits import COMMIT_SHARE, Commits, stands
 
 
 def saved(folder, data, steps):
@@ -61,3 +63,38 @@ def test_a_commit_is_due_when_it_is_its_share_of_the_time(tmp_path, monkeypatch)
     assert not commits.due()
     now[0] += 0.2 * 2.0 / COMMIT_SHARE
     assert commits.due()
+
+
+def test_a_state_that_is_no_longer_usable_is_begun_afresh(tmp_path):
+    saved(tmp_path, "data", 3)
+    seen = []
+
+    def usable(values, tensors):
+        seen.append((values["data"], tensors["x"].item()))
+        return False
+
+    commit, rows = Commits(tmp_path, "data", lambda _: None).resume(usable)
+    assert commit.step == -1 and rows == [] and seen == [("data", 2.0)]
+    assert Commits(tmp_path, "data", lambda _: None).resume()[0].step == -1
+
+
+def test_plain_values_come_back_with_the_tensors(tmp_path):
+    commits = Commits(tmp_path, "data", lambda _: None)
+    commits.resume()
+    commits.save(0, {"x": torch.ones(1)}, [{"step": 0}], {"state": {"student": "distil/abc"}})
+    assert commits.step == 0
+    commit, _ = Commits(tmp_path, "data", lambda _: None).resume()
+    assert commit.values["state"] == {"student": "distil/abc"} and commit.tensors["x"].item() == 1.0
+
+
+@pytest.mark.parametrize(("changes", "code", "goes_on", "said"), [
+    ([], None, True, []), ([], "abc", True, []),
+    (["torch 2.0 -> 2.1"], None, True, ["goes on from a commit made otherwise: torch 2.0 -> 2.1"]),
+    (["torch 2.0 -> 2.1"], "abc", False, ["does not go on from a commit made otherwise: torch 2.0 -> 2.1"]),
+])  # fmt: skip
+def test_only_stale_rerun_leaves_what_other_code_committed(monkeypatch, changes, code, goes_on, said):
+    monkeypatch.setattr("knot_runner.pipelines.commits.code_changes", lambda values: changes)
+    heard = []
+    assert stands(Commit(2, values={"data": "x"}), code, heard.append) is goes_on
+    assert heard == said
+    assert stands(Commit(-1), code, heard.append)  # there is none

@@ -44,7 +44,8 @@ def test_rate_control_moves_the_temperature_into_the_rate(world):
     assert made(temperature=0.05) == (0.1, CrossEntropy(0.05))
     assert made(temperature=0.05, lr_control=True) == (pytest.approx(2.0), CrossEntropy(1.0))
     assert made(hard_temperature=0.05) == (0.1, CrossEntropy(1.0, 0.05, per_sample_rate=False))
-    assert made(hard_temperature=0.05, lr_control=True) == (0.1, CrossEntropy(1.0, 0.05, per_sample_rate=True))
+    both = {"temperature": 0.5, "hard_temperature": 0.05, "lr_control": True}
+    assert made(**both) == (0.1, CrossEntropy(0.5, 0.05, per_sample_rate=True))
 
 
 def test_a_recipe_holds_what_the_settings_say(world):
