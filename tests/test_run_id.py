@@ -47,6 +47,31 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
             "model.revision",
         ],
     ),
+    "a vocabulary alone from the hub": (
+        ["task=sa", "method=entropy_a", "model.vocab=hub"],
+        [
+            *UNTRAINED,
+            "task.optional*",
+            "task.datasets.*.hub*",
+            "task.datasets.*.local*",
+            "model.kind",
+            "model.vocab_size",
+        ],
+    ),
+    "texts of clients": (
+        ["task=erc", "method=fedavg", "training=texts", "partition=natural", "hardware.engine=lean"],
+        [
+            *HARDWARE,
+            "hardware.stack",
+            "method.lr_control",
+            "task.optional*",
+            "task.datasets.*.hub*",
+            "task.datasets.*.local*",
+            "model.kind",
+            "model.hub_id",
+            "model.revision",
+        ],
+    ),
     "a vocabulary and weights from the hub": (
         ["task=sa", "method=entropy_a", "model.vocab=hub", "model.weights=hub"],
         [
