@@ -25,13 +25,9 @@ def plan(hp: FederatedSettings, state: FederatedState, population: Population, r
 
 
 def fold(
-    hp: FederatedSettings,
-    state: FederatedState,
-    population: Population,
-    round: int,
-    requests: list[LocalTraining],
-    trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """The mean of what was trained; clients keep their own running statistics with ``batchnorm=local``."""
     state = server.server_step(hp, state, requests, trained)
     if hp.batchnorm == "local":
