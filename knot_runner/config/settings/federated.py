@@ -91,7 +91,7 @@ class FederatedSettings:
     """A federated method, chilled or not (FLex&Chill: training minimises CE(z / T, y))."""
 
     name: str
-    #: one of ``FEDERATED_ALGORITHMS``, or what a plug-in adds to ``methods.federated.METHODS``
+    #: one of ``FEDERATED_ALGORITHMS``, or what a plug-in adds to ``methods.contract.METHODS``
     algorithm: str
     #: mean over participants weighted by their images, or uniform
     aggregation: Literal["weighted", "uniform"]
