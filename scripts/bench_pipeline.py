@@ -27,7 +27,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.knot import plan_teachers
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.tokens import Encoded, batches
-from knot_runner.pipelines.text_federation import make_federation
+from knot_runner.pipelines.text_federation import text_federation
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def _request(store: Store, overrides: list[str]) -> Train:
     (job,) = compose_jobs(["task=erc", "training.local.epochs=1", *overrides], None)
     root = Path(job.settings.paths.data) if job.settings.paths.data else None
     task = load_task(job.settings.task, root)
-    request = plan_teachers(job.method, {}, make_federation(job.settings, task, store, root, None))[0]
+    request = plan_teachers(job.method, {}, text_federation(job.settings, task, store, root, None))[0]
     assert isinstance(request, Train)
     return request
 

@@ -17,7 +17,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import learn_vocabulary, make_tokenizer
-from knot_runner.pipelines import text_evaluation as evaluation
+from knot_runner.pipelines import party_evaluation as evaluation
 
 SPEC = ModelSettings("bert", "bert_tiny", "published", "scratch", "train", 400, "", "main", 4, 1, 1, 8, 0.1)
 SIZES = {"near": 40, "far": 25, "hub": 60}
@@ -44,8 +44,8 @@ class Answers:
 
     def given(self, request):
         """Logits [N, 3], or features [N, 4], of the model with ``request.weights``."""
-        count = len(self.place.store.get(*request.tokens).tensors()["labels"])
-        draw = generator(0, request.weights, request.tokens)
+        count = len(self.place.store.get(*request.examples).tensors()["labels"])
+        draw = generator(0, request.weights, request.examples)
         return 2 * torch.randn(count, 4 if request.output == "features" else 3, generator=draw)
 
 
@@ -59,7 +59,7 @@ def world(tmp_path):
         store.put("tokens", f"{party}-test", {**texts, "labels": labels}, {})
     federation = Federation(
         locals=["near", "far"], server="hub", transfer="pool", sizes=SIZES,
-        tokens={(name, "test"): ("tokens", f"{name}-test") for name in SIZES},
+        examples={(name, "test"): ("tokens", f"{name}-test") for name in SIZES},
         networks={name: Network(SPEC, 400 + at, 3) for at, name in enumerate(SIZES)},
         labels=LABELS, training=None, seed=7, weights="scratch",
     )  # fmt: skip
@@ -72,8 +72,11 @@ def world(tmp_path):
 
 
 def evaluate(world, state=STATE, probe=None):
-    settings = SimpleNamespace(model=SPEC, task=SimpleNamespace(probe=probe or {}, max_length=12))
-    return evaluation.evaluate(settings, world.task, world.federation, state, world.executor, world.folder)
+    settings = SimpleNamespace(
+        model=SPEC, task=SimpleNamespace(probe=probe or {}, max_length=12), on_images=False
+    )
+    context = SimpleNamespace(settings=settings, folder=world.folder, data_root=None)
+    return evaluation.evaluate(context, world.task, world.federation, state, world.executor)
 
 
 def expected(parts):
@@ -114,7 +117,7 @@ def alike(found, wanted):
 
 
 def softmax(world, weights, party):
-    request = SimpleNamespace(weights=weights, tokens=("tokens", f"{party}-test"), output="logits")
+    request = SimpleNamespace(weights=weights, examples=("tokens", f"{party}-test"), output="logits")
     raised = world.executor.given(request).double().exp().numpy()
     return (raised / raised.sum(1, keepdims=True)).astype(np.float32)
 
@@ -148,10 +151,22 @@ def test_a_teacher_is_measured_on_its_own_test_texts_with_its_own_weights(world)
         assert found["teachers"][party] == pytest.approx({name: wanted[name][party] for name in wanted})
 
 
+def test_baselines_are_all_teachers_and_their_mean_on_the_global_test_set(world):
+    found = evaluate(world)["baselines"]
+    weights = {"near": ("local", "n"), "far": ("local", "f"), "hub": ("pretrain", "b")}
+    labels = world.executor.place.store.get("tokens", "hub-test").tensors()["labels"].numpy()
+    predicted = {party: softmax(world, weights[party], "hub") for party in TEACHERS}
+    predicted["ensemble"] = sum(predicted.values()) / 3
+    assert list(found) == [*TEACHERS, "ensemble"]
+    for name, probabilities in predicted.items():
+        wanted = expected({"hub": (probabilities, labels)})
+        assert found[name] == pytest.approx({measure: wanted[measure]["hub"] for measure in wanted}, abs=1e-6)
+
+
 def test_who_is_asked_what(world):
     evaluate(world)
     networks = world.federation.networks
-    asked = [(one.stage, one.party, one.weights, one.network, one.tokens[1]) for one in world.executor.asked[:9]]
+    asked = [(one.stage, one.party, one.weights, one.network, one.examples[1]) for one in world.executor.asked[:9]]
     assert asked == [
         *(("predictions", "student", ("distil", "s"), networks["hub"], f"{name}-test") for name in TEACHERS),
         *(("predictions", "before", ("pretrain", "b"), networks["hub"], f"{name}-test") for name in TEACHERS),
@@ -202,7 +217,7 @@ def test_the_probe_shows_each_word_in_each_sentence_to_each_model(world):
     ]  # fmt: skip
     assert [row["model"] for row in rows] == [name for name in ("student", "before", "near", "far") for _ in range(4)]
     assert [(row["template"], row["words"]) for row in rows] == sentences * 4
-    texts = world.executor.place.store.get(*asked[0].tokens).tensors()
+    texts = world.executor.place.store.get(*asked[0].examples).tensors()
     tokenizer = make_tokenizer(learn_vocabulary(TRAIN * 3, 400), 12)
     told = ["my father said", "my mother said", "my food said", "my fine said"]
     told += ["the father is", "the mother is", "the food is", "the fine is"]

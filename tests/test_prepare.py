@@ -14,7 +14,8 @@ from knot_runner.data.load import load_task
 from knot_runner.data.tasks import Examples
 from knot_runner.engine.store import Store
 from knot_runner.models.tokens import make_tokenizer
-from knot_runner.pipelines.text_federation import _random_texts, balanced_subset, make_federation
+from knot_runner.pipelines.party_evaluation import balanced_subset
+from knot_runner.pipelines.text_federation import _random_texts, text_federation
 from tests.tiny import TINY
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat", "dog", "##s"]
@@ -58,14 +59,14 @@ def test_a_party_has_the_size_of_its_training_part(tmp_path):
     task = load_task(job.settings.task, None)
     train = task.datasets["Cell"].splits["train"]
     task.datasets["Cell"].splits["train"] = Examples(train.texts[:20], None, train.labels[:20])
-    federation = make_federation(job.settings, task, Store(tmp_path), None, None)
+    federation = text_federation(job.settings, task, Store(tmp_path), None, None)
     assert federation.sizes == {"Cell": 20, "Cloths": 30, "Toys": 30, "Food": 30, "Grocery": 30}
     assert (federation.locals, federation.server, federation.transfer) == (
         ["Cell", "Cloths", "Toys"],
         "Food",
         "Grocery",
     )
-    assert federation.random_texts is None and federation.seed == 0 and federation.weights == "scratch"
-    labels = federation.tokens["Toys", "valid"]
+    assert federation.random_examples is None and federation.seed == 0 and federation.weights == "scratch"
+    labels = federation.examples["Toys", "valid"]
     kept = Store(tmp_path).get(*labels).tensors()["labels"].tolist()
     assert kept == task.datasets["Toys"].splits["valid"].labels.tolist()

@@ -11,7 +11,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.load import load_task
 from knot_runner.engine.store import Store
-from knot_runner.pipelines.text_federation import make_federation
+from knot_runner.pipelines.text_federation import text_federation
 from knot_runner.util.errors import UserError
 from tests.tiny import TINY
 
@@ -54,9 +54,9 @@ def test_each_stage_cuts_its_own_texts(tmp_path):
     lengths = {"local": 9, "pretrain": 12, "distil": 8}
     changes = [f"training.{stage}.max_length={length}" for stage, length in lengths.items()]
     settings, store = job(*TINY, "task.max_length=16", *changes).settings, Store(tmp_path)
-    federation = make_federation(settings, load_task(settings.task, None), store, None, None)
+    federation = text_federation(settings, load_task(settings.task, None), store, None, None)
     expected = {federation.server: 12, federation.transfer: 8} | dict.fromkeys(federation.locals, 9)
-    for (name, split), ref in federation.tokens.items():
+    for (name, split), ref in federation.examples.items():
         longest = int(store.get(*ref).tensors()["offsets"].diff().max())
         assert longest == (16 if split == "test" else expected[name])
 

@@ -19,6 +19,15 @@ TINY_TEXTS = [
     "model.intermediate=32", "model.vocab_size=600", "training.rounds=2", "hardware.workers=1",
 ]  # fmt: skip
 
+#: The smallest distillation of images: real digits, three clients, a server and a transfer set.
+TINY_PARTIES = [
+    "task=femnist", "method=sinkhorn_e", "training=image_stages", "partition=dirichlet", "task.limit=400",
+    "task.shape=[1,8,8]", "model.hidden=[16]", "partition.clients=3", "partition.alpha=1.0", "partition.floor=0",
+    "method.bias.images=60", "training.local.epochs=2", "training.pretrain.epochs=2", "training.distil.epochs=3",
+    "training.distil.batch=8", "training.local.lr=0.02", "training.pretrain.lr=0.02", "training.distil.lr=0.01",
+    "hardware.workers=1",
+]  # fmt: skip
+
 
 def replaced(small: list[str], *overrides: str) -> list[str]:
     """``small`` with ``overrides``, each key once: a key that is given twice is said on the command line."""

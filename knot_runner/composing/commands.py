@@ -29,9 +29,12 @@ from knot_runner.composing.overrides import (
 )
 from knot_runner.composing.own_yaml import in_a_loop, search_path
 from knot_runner.composing.swept import Base
-from knot_runner.config.settings import Misfit
+from knot_runner.config.settings import Misfit, fitting_choices
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import LOGGER
+
+#: Of the groups: what decides whether they fit together, and names.
+DECISIVE_KEYS = ("kind", "algorithm", "rounds", "name", "loss", "solver", "geometry", "coordinates")
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,7 @@ class _Grid:
         self.misfit, self.left_out = "", 0
         self._composed: dict[tuple[str, ...], tuple[Base, Any]] = {}
         self._parsed: dict[str, Override] = {}
+        self._noted: list[list[str]] = []
 
     def job(self, picked: list[str], chosen: bool) -> ComposedJob | None:
         """One job; with ``chosen`` (names were found by a glob), None where its groups do not fit together."""
@@ -181,10 +185,24 @@ class _Grid:
 
     def _base(self, early: list[str]) -> tuple[Base, Any]:
         config = _compose_here(early, self.config_dir)
+        fitting = self._fitting(config, early)
+        if fitting:
+            config = _compose_here([*early, *fitting], self.config_dir)
         with open_dict(config):
             self.hydra = config.pop("hydra")
         config, claims = _apart_from_claims(config)
         return Base(config), claims
+
+    def _fitting(self, config: DictConfig, early: list[str]) -> list[str]:
+        """Choices of groups that task and method ask for together, of those that nobody has made by hand. Noted."""
+        groups = {group: _decisive(_node(config, group)) for group in ("task", "method", "training", "partition")}
+        typed = {_key(override).lstrip("+~") for override in early} | self.late
+        chosen = [f"{group}={name}" for group, name in fitting_choices(groups).items() if group not in typed]
+        if chosen and chosen not in self._noted:
+            self._noted.append(chosen)
+            names = f"method={groups['method'].get('name')} on task={groups['task'].get('name')}"
+            LOGGER.info("%s: chosen for %s", " ".join(chosen), names)
+        return chosen
 
 
 def _apart_from_claims(config: DictConfig) -> tuple[DictConfig, Any]:
@@ -203,6 +221,13 @@ def _node(config: DictConfig, key: str) -> Any:
     if key not in list(config) or OmegaConf.is_interpolation(config, key):
         return None
     return config.get(key)
+
+
+def _decisive(group: Any) -> Any:
+    """The ``DECISIVE_KEYS`` of a composed group, and of its groups, as plain values; what is no group as it is."""
+    if not OmegaConf.is_dict(group):
+        return group
+    return {key: _decisive(_node(group, key)) for key in DECISIVE_KEYS if key in group}
 
 
 def _key(override: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from knot_runner.data.tasks import UNLABELLED, ImageTask, Partition, TextTask
+from knot_runner.data.tasks import UNLABELLED, ImageTask, Partition, PartyTask
 
 #: parties that a record lists one by one; of more, only the sums (partition.json has all clients)
 MAX_RECORDED = 1000
@@ -99,7 +99,7 @@ class Counts:
         )
 
 
-def of_texts(task: TextTask) -> Counts:
+def of_parties(task: PartyTask) -> Counts:
     """Per data set and split; the examples of a transfer set are unlabelled."""
     names, parties = task.labels.names, {}
     for name, data in task.datasets.items():

@@ -11,11 +11,11 @@ from knot_runner.data.embedded import generate
 from knot_runner.data.hub import read_hub_texts
 from knot_runner.data.readers import TEXT_READERS, emotion_file
 from knot_runner.data.rows import TextTable, check_raw_labels, dropped_notes, read_table, to_examples
-from knot_runner.data.tasks import Dataset, Examples, TextTask
+from knot_runner.data.tasks import Dataset, Examples, PartyTask
 from knot_runner.util.errors import UserError, nearest
 
 
-def load_task(settings: TaskSettings, data_root: Path | None) -> TextTask:
+def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
     """The task's data sets from ``settings.source`` (``data_root``: the folder that ``local`` reads).
 
     Same settings and files, same task. Raises :class:`UserError` naming the key, or the file and line.
@@ -36,7 +36,7 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> TextTask:
     if not any(data.role == "local" for data in datasets.values()):
         raise UserError(f"task.datasets: no local data set of {settings.name} is left; its files are missing")
     files = folder.files if folder else []
-    return TextTask(settings.name, settings.labels, datasets, settings.source, notes, files, rows)
+    return PartyTask(settings.name, settings.labels, datasets, settings.source, notes, files, rows)
 
 
 def _repeated_note(dataset: Dataset) -> list[str]:

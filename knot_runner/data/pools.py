@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from knot_runner.data.tasks import Examples, TextTask
+from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.provenance.fingerprints import Opened
 
 
@@ -52,7 +52,7 @@ class TextPool:
     )
 
 
-def pool_texts(task: TextTask) -> TextPool:
+def pool_texts(task: PartyTask) -> TextPool:
     """The labelled data sets of ``task``, those that have a test part: local ones and the global one, in its order."""
     names = [name for name, data in task.datasets.items() if data.role != "transfer" and "test" in data.splits]
     train, test = (_pooled([task.datasets[name].splits[split] for name in names]) for split in ("train", "test"))

@@ -14,7 +14,7 @@ from knot_runner.config.settings import ImageTaskSettings, TaskSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.images.load import load_images
 from knot_runner.data.load import load_task
-from knot_runner.data.tasks import ImageTask, TextTask
+from knot_runner.data.tasks import ImageTask, PartyTask
 
 
 class SharedTasks:
@@ -35,7 +35,7 @@ class SharedTasks:
         """:func:`load_images`, or what it returned before."""
         return self._get(load_images, settings, data_root)
 
-    def texts(self, settings: TaskSettings, data_root: Path | None) -> TextTask:
+    def texts(self, settings: TaskSettings, data_root: Path | None) -> PartyTask:
         """:func:`load_task`, or what it returned before."""
         return self._get(load_task, settings, data_root)
 

@@ -48,16 +48,19 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """One party's data. ``splits`` has train, valid and test; a transfer set has no test and no labels."""
+    """One party's texts or images. ``splits`` has train, valid and test; a transfer set has no test and no labels."""
 
     name: str
     role: Role
-    splits: dict[str, Examples]
+    splits: dict[str, Examples | Images]
 
 
 @dataclass(frozen=True, eq=False)
-class TextTask:
-    """A label space and its data sets. ``notes``: one line each for the user (left out, generated, ...)."""
+class PartyTask:
+    """A label space and the data set of each party, texts or images.
+
+    ``notes``: one line each for the user (left out, generated, ...).
+    """
 
     name: str
     labels: Labels

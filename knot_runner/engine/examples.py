@@ -17,6 +17,8 @@ from knot_runner.models.tokens import Encoded, batches
 #: (positions [B] among the examples, what the network's ``forward`` takes by name)
 InputBatch = tuple[Tensor, dict[str, Tensor]]
 Augment = Literal["none", "crop_flip"]
+#: Names of :class:`ImageData` in the store.
+IMAGE_TENSORS = ("pixels", "labels", "mean", "std")
 #: Pixels of reflected border from which augment=crop_flip crops.
 BORDER = 4
 
@@ -115,6 +117,13 @@ class TextData:
     def of(cls, tensors: list[Tensor]) -> TextData:
         """See :class:`ClientData`."""
         return cls(Encoded(*tensors[:3]), tensors[3])
+
+
+def stored_data(tensors: dict[str, Tensor]) -> ClientData:
+    """Texts or images as they lie in the store, by the names of their tensors."""
+    if "pixels" in tensors:
+        return ImageData(*(tensors[name] for name in IMAGE_TENSORS))
+    return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
 
 
 class ImageExamples:

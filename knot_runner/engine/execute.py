@@ -10,7 +10,7 @@ from types import TracebackType
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.loop import Place
-from knot_runner.engine.requests import TextRequest, Train
+from knot_runner.engine.requests import StageRequest, Train
 from knot_runner.engine.stages import ProgressCallback, StageKey, key_of, missing_of, run_each
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.engine.worker import Worker
@@ -46,14 +46,14 @@ class Executor:
         if self._pool is not None:  # after an exception running requests are useless; at most an epoch is lost
             self._pool.close()
 
-    def __call__(self, requests: list[TextRequest]) -> list[Artefact]:
+    def __call__(self, requests: list[StageRequest]) -> list[Artefact]:
         """The artefact of every request, in order."""
         missing = missing_of(requests, self.place.store)
         if missing:
             self._compute(missing)
         return [self.place.store.get(*key_of(request)) for request in requests]
 
-    def _compute(self, missing: dict[StageKey, TextRequest]) -> None:
+    def _compute(self, missing: dict[StageKey, StageRequest]) -> None:
         if not self._use_workers(missing):
             run_each(missing.values(), self.place, self._watch)
             return
@@ -61,7 +61,7 @@ class Executor:
             self._pool = new_pool(self.place, self._hardware, self._plugins)
         self._pool.run(missing, self._watch)
 
-    def _use_workers(self, missing: dict[StageKey, TextRequest]) -> bool:
+    def _use_workers(self, missing: dict[StageKey, StageRequest]) -> bool:
         if self.place.device.type != "cpu" or worker_count(self._hardware) < 2 or len(missing) < 2:
             return False
         # starting processes costs seconds: predictions alone do not start them, but use those that run

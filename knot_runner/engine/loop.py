@@ -15,15 +15,13 @@ from torch import Tensor, nn
 from knot_runner import metrics
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.diverged import DivergedError
-from knot_runner.engine.examples import ClientExamples, TextData, TextExamples, batch_count
+from knot_runner.engine.examples import ClientExamples, batch_count, stored_data
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
-from knot_runner.engine.requests import EncodedPart, Predict, Train
+from knot_runner.engine.requests import Predict, StoredPart, Train
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
 from knot_runner.engine.training import forward_all, train_batches
-from knot_runner.models.network import build_network
-from knot_runner.models.pretrained import load_pretrained
-from knot_runner.models.tokens import Encoded
+from knot_runner.models.network import build_network, feature_reader
 
 #: (finished steps, all steps, short text) -> None
 Report = Callable[[int, int, str], None]
@@ -93,20 +91,20 @@ def train_network(request: Train, place: Place, work: Path, report: Report) -> t
 
 @torch.no_grad()
 def predict_network(request: Predict, place: Place, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Logits (or features) of every text, in the texts' order."""
+    """Logits (or features) of every example, in the examples' order."""
     began = time.monotonic()
-    examples = _examples(place.store.get(*request.tokens).tensors(), place.device)
+    examples = _examples(place.store.get(*request.examples).tensors(), place.device)
     with torch.device(place.device):
         model = build_network(request.network)
     model.load_state_dict(place.store.get(*request.weights).tensors())
-    call = model if request.output == "logits" else model.features
+    call = model if request.output == "logits" else feature_reader(model, request.network)
     batches = batch_count(len(examples), EVALUATION_BATCH, False)
     output = forward_all(model, examples, EVALUATION_BATCH, call, lambda done: report(done, batches, ""))
     return {request.output: output.float().cpu()}, {"seconds": time.monotonic() - began}
 
 
-def _load_part(request: Train, part: EncodedPart, place: Place, model: nn.Module) -> _Part:
-    examples = _examples(place.store.get(*part.tokens).tensors(), place.device)
+def _load_part(request: Train, part: StoredPart, place: Place, model: nn.Module) -> _Part:
+    examples = _examples(place.store.get(*part.examples).tensors(), place.device)
     tensors = {name: place.store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
 
     def start_logits() -> Tensor:
@@ -116,10 +114,9 @@ def _load_part(request: Train, part: EncodedPart, place: Place, model: nn.Module
     return _Part(examples, *make_loss(request.objective, inputs))
 
 
-def _examples(tensors: dict[str, Tensor], device: torch.device) -> TextExamples:
-    texts = Encoded(tensors["ids"], tensors["offsets"], tensors["second"])
-    labels = tensors["labels"].to(device)
-    return TextData(texts, labels).select(torch.arange(len(texts)), torch.float32)
+def _examples(tensors: dict[str, Tensor], device: torch.device) -> ClientExamples:
+    data = stored_data(tensors).to(device)
+    return data.select(torch.arange(len(data.labels)), torch.float32)
 
 
 def _start_model(request: Train, place: Place) -> nn.Module:
@@ -127,7 +124,9 @@ def _start_model(request: Train, place: Place) -> nn.Module:
     model = build_network(request.network)
     if request.start is not None:
         model.load_state_dict(place.store.get(*request.start).tensors())
-    elif request.network.spec.weights != "scratch":
+    elif request.network.is_pretrained:
+        from knot_runner.models.pretrained import load_pretrained  # readers of encoders, which images do without
+
         load_pretrained(model, request.network.spec, place.data_root)
     return model.to(place.device)
 
@@ -139,7 +138,8 @@ def _epoch(
     names, size = (request.stage, request.party, epoch), request.training.batch
     torch.manual_seed(keyed(request.seed, "dropout", *names))
     steps = batch_count(len(part.examples), size, False)
-    batches = part.examples.epoch(size, generator(request.seed, "order", *names), drop_last=False, augment="none")
+    draws = generator(request.seed, "order", *names)
+    batches = part.examples.epoch(size, draws, drop_last=False, augment=request.augment)
     model.train()
     total = torch.zeros((), dtype=torch.float64, device=part.examples.labels.device)
     for step, (loss, count) in enumerate(train_batches(model, batches, part.loss, part.rows, optimiser)):

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from knot_runner.config.settings import ModelSettings, StageSettings
+from knot_runner.config.settings.networks import ImageModel
 from knot_runner.config.settings.run_id import used_of_stage
-from knot_runner.config.strict import digest
+from knot_runner.config.strict import digest, without
+from knot_runner.engine.examples import Augment
 from knot_runner.engine.objectives import Objective
 from knot_runner.models.network import Network
 
@@ -19,10 +21,10 @@ Ref = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class EncodedPart:
-    """Encoded texts, and the objective's other inputs for them (the teachers' soft labels)."""
+class StoredPart:
+    """Texts or images in the store, and the objective's other inputs for them (the teachers' soft labels)."""
 
-    tokens: Ref
+    examples: Ref
     inputs: dict[str, Ref] = field(default_factory=dict)
 
 
@@ -34,8 +36,8 @@ class Train:
     party: str
     network: Network
     start: Ref | None
-    train: EncodedPart
-    valid: EncodedPart
+    train: StoredPart
+    valid: StoredPart
     objective: Objective
     training: StageSettings
     #: selection metric of the best epoch, on the valid part: macro-F1 or loss (``training.select``: whether it is kept)
@@ -43,45 +45,59 @@ class Train:
     seed: int
     #: digest of a pre-trained encoder's settings, when ``start`` is None and model.weights is not scratch
     weights: str = "scratch"
+    #: of training images
+    augment: Augment = "none"
 
 
 @dataclass(frozen=True)
 class Predict:
-    """Logits [N, C] (or [CLS] features [N, H]) of one model on encoded texts."""
+    """Logits [N, C] of one model on texts or images, or the features [N, H] that its last layer reads ([CLS])."""
 
     stage: Literal["soft_labels", "bias", "predictions", "features", "probe"]
     party: str
     network: Network
     weights: Ref
-    tokens: Ref
+    examples: Ref
     output: Literal["logits", "features"] = "logits"
 
 
-TextRequest = Train | Predict
+StageRequest = Train | Predict
 
 
-def request_title(request: TextRequest) -> str:
+def request_title(request: StageRequest) -> str:
     """The request's name in the progress bar."""
     return f"{request.stage} {request.party}".strip()
 
 
-def request_key(request: TextRequest) -> str:
-    """Content address of a request's result: everything that decides it, and nothing else."""
-    plain = {}
-    for spec in dataclasses.fields(request):
-        value = getattr(request, spec.name)
-        if isinstance(value, Objective):
-            value = {"make": value.name, "settings": value.settings}
-        elif isinstance(value, Network):
-            value = {"spec": _architecture(value.spec), "vocabulary": value.inputs, "classes": value.classes}
-        elif isinstance(value, StageSettings):  # the length of its texts is in the texts' own key
-            value = used_of_stage({**dataclasses.asdict(value), "max_length": None})
-        plain[spec.name] = value
+def request_key(request: StageRequest) -> str:
+    """Content address of a request's result: everything that decides it, and nothing else.
+
+    Examples stand under "tokens" in it, as when there were texts alone, so that older artefacts are found.
+    """
+    plain = {spec.name: _plain(getattr(request, spec.name)) for spec in dataclasses.fields(request)}
     if isinstance(request, Predict):  # whose model it is follows from the weights; two roles may share one prediction
         del plain["party"], plain["stage"]
+        plain["tokens"] = plain.pop("examples")
+    elif request.augment == "none":
+        del plain["augment"]
     return digest({"format": REQUEST_FORMAT, **plain})
 
 
-def _architecture(spec: ModelSettings) -> dict[str, Any]:
+def _plain(value: Any) -> Any:
+    if isinstance(value, StoredPart):
+        return {"tokens": value.examples, "inputs": value.inputs}
+    if isinstance(value, Objective):
+        return {"make": value.name, "settings": value.settings}
+    if isinstance(value, Network):
+        inputs = {"vocabulary" if value.reads_texts else "shape": value.inputs}
+        return {"spec": _architecture(value.spec), **inputs, "classes": value.classes}
+    if isinstance(value, StageSettings):  # the length of its texts is in the texts' own key
+        return used_of_stage({**dataclasses.asdict(value), "max_length": None})
+    return value
+
+
+def _architecture(spec: ModelSettings | ImageModel) -> dict[str, Any]:
+    if not isinstance(spec, ModelSettings):
+        return without(dataclasses.asdict(spec), "name")
     names = ("head", "hidden", "layers", "heads", "intermediate", "dropout")
     return {name: getattr(spec, name) for name in names}

@@ -17,7 +17,7 @@ from knot_runner.config.strict import digest
 from knot_runner.engine.execute import Executor, new_pool
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.loop import Place
-from knot_runner.engine.requests import TextRequest
+from knot_runner.engine.requests import StageRequest
 from knot_runner.engine.seeds import seeded
 from knot_runner.engine.stages import ProgressCallback, StageKey, run_one
 from knot_runner.engine.store import Store
@@ -87,7 +87,7 @@ class _SharedExecutor(Executor):
     ) -> None:
         return
 
-    def _compute(self, missing: dict[StageKey, TextRequest]) -> None:
+    def _compute(self, missing: dict[StageKey, StageRequest]) -> None:
         self._pool_of(self.place, self._hardware, self._plugins).run(missing, self._watch)
 
 
@@ -97,7 +97,7 @@ class _InThread:
     def __init__(self, place: Place, hardware: HardwareSettings) -> None:
         self._place, self._hardware, self._stopped = place, hardware, False
 
-    def run(self, request: TextRequest, on_event: Callable[[Event], None]) -> BaseException | None:
+    def run(self, request: StageRequest, on_event: Callable[[Event], None]) -> BaseException | None:
         """See :meth:`knot_runner.engine.worker.Worker.run`."""
 
         def watch(title: str, done: int, total: int, text: str) -> None:

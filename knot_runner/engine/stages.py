@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from knot_runner.engine import loop
-from knot_runner.engine.requests import TextRequest, Train, request_key, request_title
+from knot_runner.engine.requests import StageRequest, Train, request_key, request_title
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.util.files import BusyError
 
@@ -23,14 +23,14 @@ RETRY = 0.2
 BUSY = "another process is at it"
 
 
-def key_of(request: TextRequest) -> StageKey:
+def key_of(request: StageRequest) -> StageKey:
     """Where the store keeps this request's result."""
     return (request.stage if isinstance(request, Train) else "predictions"), request_key(request)
 
 
-def missing_of(requests: Iterable[TextRequest], store: Store) -> dict[StageKey, TextRequest]:
+def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey, StageRequest]:
     """The requests whose results are not in ``store``, each once, in order."""
-    missing: dict[StageKey, TextRequest] = {}
+    missing: dict[StageKey, StageRequest] = {}
     for request in requests:
         key = key_of(request)
         if key not in missing and store.find(*key) is None:
@@ -38,7 +38,7 @@ def missing_of(requests: Iterable[TextRequest], store: Store) -> dict[StageKey, 
     return missing
 
 
-def run_one(request: TextRequest, place: loop.Place, watch: ProgressCallback) -> Artefact:
+def run_one(request: StageRequest, place: loop.Place, watch: ProgressCallback) -> Artefact:
     """Compute one request under its lock, unless it is finished by now.
 
     Raises :class:`BusyError` at once when another process (or thread) is computing it.
@@ -61,7 +61,7 @@ def run_one(request: TextRequest, place: loop.Place, watch: ProgressCallback) ->
         return place.store.put(*key, tensors, {"title": name, **facts})
 
 
-def run_each(requests: Iterable[TextRequest], place: loop.Place, watch: ProgressCallback) -> None:
+def run_each(requests: Iterable[StageRequest], place: loop.Place, watch: ProgressCallback) -> None:
     """:func:`run_one` of every request in order; those that another process is computing come last."""
     waiting, busy = deque(requests), 0
     while waiting:

@@ -15,7 +15,7 @@ from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.loop import Place
-from knot_runner.engine.requests import TextRequest
+from knot_runner.engine.requests import StageRequest
 from knot_runner.engine.stages import ProgressCallback, run_one
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import BusyError
@@ -43,7 +43,7 @@ class Worker(WorkerProcess):
     def __init__(self, place: Place, hardware: HardwareSettings, plugins: list[str]) -> None:
         super().__init__(_PRELOADED, prepare_stages, place, hardware, plugins)
 
-    def run(self, request: TextRequest, on_event: Callable[[Event], None]) -> BaseException | None:
+    def run(self, request: StageRequest, on_event: Callable[[Event], None]) -> BaseException | None:
         """Execute ``request``; None, or its error. Raises :class:`WorkerDied`."""
         self.send(request)
         while isinstance(message := self.receive(), Event):
@@ -67,7 +67,7 @@ def prepare_stages(send: Send, place: Place, hardware: HardwareSettings, plugins
     return functools.partial(_execute, place, watch)
 
 
-def _execute(place: Place, watch: ProgressCallback, request: TextRequest) -> BaseException | None:
+def _execute(place: Place, watch: ProgressCallback, request: StageRequest) -> BaseException | None:
     """The request's error, ``SystemExit`` included, with its traceback as a note where it may be a bug."""
     try:
         run_one(request, place, watch)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Protocol
 
-from knot_runner.engine.requests import TextRequest, Train, request_title
+from knot_runner.engine.requests import StageRequest, Train, request_title
 from knot_runner.engine.stages import BUSY, RETRY, ProgressCallback, StageKey
 from knot_runner.engine.worker import Event
 from knot_runner.util.files import BusyError
@@ -27,7 +27,7 @@ DEATHS = 3
 class AnyWorker(Protocol):
     """Executes one request at a time, see :class:`knot_runner.engine.worker.Worker`."""
 
-    def run(self, request: TextRequest, on_event: Callable[[Event], None]) -> BaseException | None: ...
+    def run(self, request: StageRequest, on_event: Callable[[Event], None]) -> BaseException | None: ...
 
     def stop(self) -> None: ...
 
@@ -44,7 +44,7 @@ class _Ticket:
     """A request and its callers' ``inboxes``. ``not_before``: next attempt, after another process was busy."""
 
     key: StageKey
-    request: TextRequest
+    request: StageRequest
     inboxes: list[_Inbox] = field(default_factory=list)
     deaths: int = 0
     not_before: float = 0.0
@@ -75,7 +75,7 @@ class WorkerPool:
         self._threads: list[threading.Thread] = []
         self._closed = False
 
-    def run(self, requests: dict[StageKey, TextRequest], watch: ProgressCallback) -> None:
+    def run(self, requests: dict[StageKey, StageRequest], watch: ProgressCallback) -> None:
         """Return when all ``requests`` are in the store; for any thread, in which ``watch`` is called.
 
         A request of several callers is executed once. Raises the error of the first that fails; of the others, those
@@ -110,7 +110,7 @@ class WorkerPool:
         for thread in self._threads:
             thread.join(timeout=5)
 
-    def _submit(self, requests: dict[StageKey, TextRequest], inbox: _Inbox) -> None:
+    def _submit(self, requests: dict[StageKey, StageRequest], inbox: _Inbox) -> None:
         with self._changed:
             if self._closed:
                 raise Ended

@@ -21,9 +21,9 @@ from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import StageSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.load import load_task
-from knot_runner.data.tasks import TextTask
+from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.execute import Executor
-from knot_runner.engine.requests import Ref, TextRequest, Train, request_title
+from knot_runner.engine.requests import Ref, StageRequest, Train, request_title
 from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.estimate.child import Tell, run_apart
@@ -53,7 +53,7 @@ class PlannedStage:
     """A piece with its request, and how many texts that reads (a training: in an epoch)."""
 
     piece: Piece
-    request: TextRequest
+    request: StageRequest
     rows: int
 
 
@@ -112,7 +112,7 @@ class StandIn(Artefact):
 class Planner:
     """Plans jobs on ``task`` by their method's own plan."""
 
-    def __init__(self, task: TextTask, store: PlanStore, data_root: Path | None) -> None:
+    def __init__(self, task: PartyTask, store: PlanStore, data_root: Path | None) -> None:
         self._task, self._store, self._data_root = task, store, data_root
         self._federations: dict[str, Any] = {}
 
@@ -124,8 +124,8 @@ class Planner:
             made = make_federation(settings, self._task, self._store, self._data_root, hp.bias)
             self._federations[alike] = made
         federation = dataclasses.replace(self._federations[alike], training=settings.training)
-        rows = {ref: len(self._task.datasets[name].splits[split]) for (name, split), ref in federation.tokens.items()}
-        rows[federation.random_texts] = hp.bias.texts
+        rows = {ref: len(self._task.datasets[name].splits[split]) for (name, split), ref in federation.examples.items()}
+        rows[federation.random_examples] = hp.bias.texts
         state, round, stages = method.init(hp, federation), 0, []
         while requests := method.plan(hp, state, federation, round):
             found = [self._store.find(*key_of(request)) for request in requests]
@@ -139,21 +139,21 @@ class Planner:
         return [_workers(stages), start, *(stage.piece for stage in stages), end], stages
 
 
-def _stand_in(request: TextRequest) -> StandIn:
+def _stand_in(request: StageRequest) -> StandIn:
     return StandIn(*key_of(request), Path(), {"best_score": 0.0, "best_epoch": 0, "classes": request.network.classes})
 
 
-def _planned(request: TextRequest, rows: dict[Ref, int], step: int, there: bool) -> PlannedStage:
+def _planned(request: StageRequest, rows: dict[Ref, int], step: int, there: bool) -> PlannedStage:
     key, shared = "/".join(key_of(request)), SHARED.get(request.stage, request.stage)
     if not isinstance(request, Train):
-        count = rows[request.tokens]
+        count = rows[request.examples]
         return PlannedStage(Piece(shared, shared, key, request_title(request), count, step, there), request, count)
     epochs, batch = request.training.epochs, request.training.batch
     name = teacher_kind(request.party, batch)
     if request.start is not None:
         name = distil_kind(batch, request.objective.settings["loss"])
     title = f"{name.partition(', batch')[0]}, {epochs} epoch{'s' * (epochs > 1)}"
-    return PlannedStage(Piece(shared, title, key, name, epochs, step, there), request, rows[request.train.tokens])
+    return PlannedStage(Piece(shared, title, key, name, epochs, step, there), request, rows[request.train.examples])
 
 
 def _workers(stages: list[PlannedStage]) -> Piece:
@@ -173,13 +173,13 @@ class _TimeIsUpError(Exception):
 class _Announcing(Executor):
     """Reports when it is asked for stages: what has passed since the last of them is no stage's time."""
 
-    def __call__(self, requests: list[TextRequest]) -> list[Artefact]:
+    def __call__(self, requests: list[StageRequest]) -> list[Artefact]:
         self._watch("", 0, 1, "")
         return super().__call__(requests)
 
 
 def _time(
-    tell: Tell, folder: Path, chosen: list[tuple[ComposedJob, list[PlannedStage]]], task: TextTask, until: float
+    tell: Tell, folder: Path, chosen: list[tuple[ComposedJob, list[PlannedStage]]], task: PartyTask, until: float
 ) -> None:
     """Tell costs from runs on ever more texts, each of which replaces what was told before."""
     seen: dict[str, dict[str, KindTime]] = {}
@@ -205,7 +205,7 @@ def _time(
         rows *= GROWTH
 
 
-def short_run(job: ComposedJob, part: TextTask, rows: int, out: Path, until: float) -> list[ProgressEvent]:
+def short_run(job: ComposedJob, part: PartyTask, rows: int, out: Path, until: float) -> list[ProgressEvent]:
     """What the job's own pipeline reports of a run in ``out`` on ``part`` of the texts, two epochs a stage, in one
     process, as far as it comes until the moment ``until``."""
     events: list[ProgressEvent] = []
@@ -229,7 +229,7 @@ def short_run(job: ComposedJob, part: TextTask, rows: int, out: Path, until: flo
     return events
 
 
-def _cut(task: TextTask, rows: int) -> TextTask:
+def _cut(task: PartyTask, rows: int) -> PartyTask:
     """At most ``rows`` texts of every split, from all over it."""
     datasets = {}
     for name, data in task.datasets.items():
@@ -239,7 +239,7 @@ def _cut(task: TextTask, rows: int) -> TextTask:
     return dataclasses.replace(task, datasets=datasets)
 
 
-def rows_of_tests(task: TextTask) -> int:
+def rows_of_tests(task: PartyTask) -> int:
     """Test texts of all parties."""
     return sum(len(data.splits["test"]) for data in task.datasets.values() if "test" in data.splits)
 

@@ -1,4 +1,4 @@
-"""What a method sees of the world: parties with encoded data and networks. No raw text, no files."""
+"""What a method sees of the world: parties with stored examples and networks. No raw text, no files."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from dataclasses import dataclass, field
 
 from knot_runner.config.settings import Labels, TrainingSettings
 from knot_runner.config.strict import digest
-from knot_runner.engine.requests import EncodedPart, Ref
+from knot_runner.engine.examples import Augment
+from knot_runner.engine.requests import Ref, StoredPart
 from knot_runner.models.network import Network
 
 
 @dataclass(frozen=True)
 class Federation:
-    """Parties by role, their encoded texts in the store, and the network each of them trains."""
+    """Parties by role, their examples in the store, and the network each of them trains."""
 
     locals: list[str]
     server: str  #: name of the global data set
     transfer: str  #: name of the transfer set
-    sizes: dict[str, int]  #: training texts per party
-    tokens: dict[tuple[str, str], Ref]  #: (data set, split) -> encoded texts
+    sizes: dict[str, int]  #: training examples per party
+    examples: dict[tuple[str, str], Ref]  #: (data set, split) -> texts or images
     networks: dict[str, Network]
     labels: Labels
     training: TrainingSettings
     seed: int
     weights: str  #: identity of the pre-trained encoder, "scratch" if none
-    random_texts: Ref | None = None
+    random_examples: Ref | None = None
+    augment: Augment = "none"  #: of training images
     notes: list[str] = field(default_factory=list)  #: what the user should see of models and data
 
     @property
@@ -34,9 +36,9 @@ class Federation:
 
     @property
     def data(self) -> str:
-        """Digest of all content that training depends on: every text as it is encoded, and pre-trained weights."""
-        texts = sorted([*names, *ref] for names, ref in self.tokens.items())
-        return digest([texts, self.random_texts, self.weights], 64)
+        """Digest of all content that training depends on: every example as it is stored, and pre-trained weights."""
+        parts = sorted([*names, *ref] for names, ref in self.examples.items())
+        return digest([parts, self.random_examples, self.weights], 64)
 
-    def part(self, dataset: str, split: str) -> EncodedPart:
-        return EncodedPart(self.tokens[dataset, split])
+    def part(self, dataset: str, split: str) -> StoredPart:
+        return StoredPart(self.examples[dataset, split])

@@ -1,7 +1,7 @@
 """KNOT (arXiv 2110.02432): teachers train apart, then a student fits the weighted sum of what they say.
 
 Rounds: 0 local models and the pretrained global model; 1 soft labels of all teachers on the transfer set, and their
-probability biases from random texts if the weighting reads them; 2 distillation into the pretrained global model.
+probability biases from random examples if the weighting reads them; 2 distillation into the pretrained global model.
 State: ``weights/<party>``, ``soft/<party>/<split>``, ``bias/<party>``, ``student``, ``before``: artefact names, lists.
 """
 
@@ -13,13 +13,14 @@ import torch
 
 from knot_runner.config.settings import KnotSettings, TeachersSettings, build
 from knot_runner.engine.objectives import Objective
-from knot_runner.engine.requests import EncodedPart, Predict, TextRequest, Train
+from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.losses import LOSSES, distillation
 from knot_runner.methods.weighting import WEIGHTINGS, needs_bias
-from knot_runner.transport import support
+from knot_runner.transport import ground_cost, support
+from knot_runner.transport.tree import tree_edges
 from knot_runner.util.errors import UserError, nearest
 
 KnotState = dict[str, Any]
@@ -36,12 +37,14 @@ def init(hp: KnotSettings | TeachersSettings, federation: Federation) -> KnotSta
         build(LOSSES[name].options, hp.loss, "method.loss")
         if hp.loss.get("solver") == "line" and len(label_points(federation)[0]) != 1:
             raise UserError("method.loss.solver: 'line' needs labels on a line; newton solves in any dimension")
+        if hp.loss.get("solver") == "tree":
+            tree_edges(ground_cost(torch.tensor(label_points(federation), dtype=torch.float64)))
     return {}
 
 
 def plan(
     hp: KnotSettings | TeachersSettings, state: KnotState, federation: Federation, round: int
-) -> list[TextRequest]:
+) -> list[StageRequest]:
     """What has to be trained or predicted in this round; nothing when the method is through."""
     steps = [plan_teachers, plan_soft_labels, plan_distillation]
     if isinstance(hp, TeachersSettings):
@@ -51,7 +54,7 @@ def plan(
 
 def fold(
     hp: KnotSettings | TeachersSettings, state: KnotState, federation: Federation, round: int,
-    requests: list[TextRequest], artefacts: list[Artefact],
+    requests: list[StageRequest], artefacts: list[Artefact],
 ) -> tuple[KnotState, dict[str, Any]]:  # fmt: skip
     """The next state, and what there is to say of the round."""
     state, said = dict(state), {}
@@ -61,7 +64,7 @@ def fold(
             state[f"weights/{request.party}"] = name
             said[request.party] = artefact.info["best_score"]
         elif request.stage == "soft_labels":
-            split = "train" if request.tokens == federation.tokens[federation.transfer, "train"] else "valid"
+            split = "train" if request.examples == federation.examples[federation.transfer, "train"] else "valid"
             state[f"soft/{request.party}/{split}"] = name
         elif request.stage == "bias":
             state[f"bias/{request.party}"] = said[request.party] = probability_bias(artefact)
@@ -73,7 +76,7 @@ def fold(
     return state, said
 
 
-def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[TextRequest]:
+def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[StageRequest]:
     """Cross-entropy training of every local model and of the global one (section 6, "Training local models")."""
     return [
         Train(
@@ -93,27 +96,27 @@ def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[Tex
     ]
 
 
-def plan_soft_labels(hp: KnotSettings, state: KnotState, federation: Federation) -> list[TextRequest]:
+def plan_soft_labels(hp: KnotSettings, state: KnotState, federation: Federation) -> list[StageRequest]:
     """Every teacher on the transfer set; its bias too if the weighting reads it."""
-    requests: list[TextRequest] = [
-        _predict("soft_labels", party, state, federation, federation.tokens[federation.transfer, split])
+    requests: list[StageRequest] = [
+        _predict("soft_labels", party, state, federation, federation.examples[federation.transfer, split])
         for party in federation.teachers
         for split in ("train", "valid")
     ]
     return requests + (plan_biases(state, federation) if needs_bias(hp.weighting) else [])
 
 
-def plan_biases(state: KnotState, federation: Federation) -> list[TextRequest]:
-    """Every teacher on the random texts (section 5.2, App. D.1)."""
-    assert federation.random_texts is not None
-    return [_predict("bias", party, state, federation, federation.random_texts) for party in federation.teachers]
+def plan_biases(state: KnotState, federation: Federation) -> list[StageRequest]:
+    """Every teacher on the random examples (section 5.2, App. D.1)."""
+    assert federation.random_examples is not None
+    return [_predict("bias", party, state, federation, federation.random_examples) for party in federation.teachers]
 
 
-def plan_distillation(hp: KnotSettings, state: KnotState, federation: Federation) -> list[TextRequest]:
+def plan_distillation(hp: KnotSettings, state: KnotState, federation: Federation) -> list[StageRequest]:
     """The student, from the pretrained global weights, on the soft labels (eq. 3)."""
     parts = [
-        EncodedPart(
-            federation.tokens[federation.transfer, split],
+        StoredPart(
+            federation.examples[federation.transfer, split],
             {party: _ref(state[f"soft/{party}/{split}"]) for party in federation.teachers},
         )
         for split in ("train", "valid")
@@ -153,17 +156,17 @@ def label_points(federation: Federation) -> list[list[float]]:
 
 
 def probability_bias(artefact: Artefact) -> list[float]:
-    """B_k: share of random texts for which each label is the argmax, with one pseudo-count per class (knot.md 1.4)."""
+    """B_k: share of random examples whose argmax is each label, with one pseudo-count per class (knot.md 1.4)."""
     logits = artefact.tensors()["logits"]
     counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() + 1
     return (counts / counts.sum()).tolist()
 
 
-def _predict(stage: Any, party: str, state: KnotState, federation: Federation, tokens: tuple[str, str]) -> Predict:
-    return Predict(stage, party, federation.networks[party], _ref(state[f"weights/{party}"]), tokens)
+def _predict(stage: Any, party: str, state: KnotState, federation: Federation, examples: Ref) -> Predict:
+    return Predict(stage, party, federation.networks[party], _ref(state[f"weights/{party}"]), examples)
 
 
-def _ref(name: str) -> tuple[str, str]:
+def _ref(name: str) -> Ref:
     stage, key = name.split("/")
     return stage, key
 

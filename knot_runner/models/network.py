@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from knot_runner.config.settings import ImageModel, ModelSettings
 from knot_runner.config.settings.networks import CustomSettings
@@ -27,6 +28,11 @@ class Network:
     def reads_texts(self) -> bool:
         """Whether it is a model of texts."""
         return isinstance(self.spec, ModelSettings)
+
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether training starts from the weights of a pre-trained encoder."""
+        return self.reads_texts and self.spec.weights != "scratch"
 
     @property
     def head(self) -> str:
@@ -53,3 +59,21 @@ def build_network(network: Network) -> nn.Module:
     if isinstance(network.spec, CustomSettings):
         return build_custom_model(network.spec, network.inputs, network.classes)
     return build_image_model(network.spec, network.inputs, network.classes)
+
+
+def feature_reader(model: nn.Module, network: Network) -> Callable[..., Tensor]:
+    """A batch -> features [B, H]: what the last layer of ``model``, built by ``network``, reads ([CLS] of a text)."""
+    if network.reads_texts:
+        return model.features
+
+    def read(**batch: Tensor) -> Tensor:
+        found: list[Tensor] = []
+        head = model.get_submodule(network.head.removesuffix("."))
+        hook = head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
+        try:
+            model(**batch)
+        finally:
+            hook.remove()
+        return found[0]
+
+    return read

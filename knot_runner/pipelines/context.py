@@ -17,7 +17,7 @@ from knot_runner import provenance
 from knot_runner.config.settings import FederatedSettings, KnotSettings, Settings
 from knot_runner.config.settings.families import call, family_of
 from knot_runner.data.counts import Counts
-from knot_runner.data.tasks import ImageTask, Partition, TextTask
+from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.store import Store
 
@@ -53,7 +53,7 @@ class Services:
     """
 
     images: Callable[..., ImageTask] = partial(call, "knot_runner.data.images.load:load_images")
-    texts: Callable[..., TextTask] = partial(call, "knot_runner.data.load:load_task")
+    texts: Callable[..., PartyTask] = partial(call, "knot_runner.data.load:load_task")
     engine: Callable[..., Engine] = partial(call, "knot_runner.engine.federated.choose:make_engine")
     executor: Callable[..., Executor] = partial(call, "knot_runner.engine.execute:Executor")
     beside: int = 0

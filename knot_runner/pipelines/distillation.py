@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.config.settings import KnotSettings
-from knot_runner.data.counts import Counts, of_texts
-from knot_runner.data.tasks import TextTask
+from knot_runner.data.counts import Counts, of_parties
+from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
-from knot_runner.engine.requests import TextRequest
+from knot_runner.engine.requests import StageRequest
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.methods import knot  # noqa: F401  with its methods in the table
 from knot_runner.methods.contract import METHODS
@@ -22,9 +22,9 @@ from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.parties import make_federation, model_sources, pretrained_notes, read_parties
+from knot_runner.pipelines.party_evaluation import evaluate
 from knot_runner.pipelines.rounds import LogRow, RoundLoop, State, run_rounds
-from knot_runner.pipelines.text_evaluation import evaluate
-from knot_runner.pipelines.text_federation import make_federation, model_files, weights_notes
 from knot_runner.util.files import refused, write_atomic
 
 
@@ -33,15 +33,14 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
     settings, hp, folder, say = context.settings, context.hp, context.folder, context.note
     began = time.monotonic()
     store = context.store
-    data_root = context.data_root
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(
-            context.services.executor(store, settings.hardware, data_root, settings.plugins, context.progress)
+            context.services.executor(store, settings.hardware, context.data_root, settings.plugins, context.progress)
         )
-        task = context.services.texts(settings.task, data_root)
-        counts = of_texts(task)
+        task = read_parties(context)
+        counts = of_parties(task)
         wants_bias = not isinstance(hp, KnotSettings) or needs_bias(hp.weighting)
-        federation = make_federation(settings, task, store, data_root, hp.bias if wants_bias else None)
+        federation = make_federation(context, task, store, hp.bias if wants_bias else None)
         notes = _notes(context, task, counts, federation.notes)
         for note in notes:
             say(note)
@@ -53,7 +52,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         except DivergedError as problem:
             say(str(problem))
             return {**head, "status": "diverged", "metrics": {}, "notes": [*notes, str(problem)]}
-        measured = evaluate(settings, task, federation, state, executor, folder)
+        measured = evaluate(context, task, federation, state, executor)
         _keep_model(store, state["student"], folder)
     biases = {name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")}
     stages, kept = _stage_seconds(store, state), _kept_epochs(store, state)
@@ -72,12 +71,12 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
 
 def inspect_distillation(context: RunContext) -> RunInputs:
     """What the run reads, and notes on it. Raises :class:`UserError`."""
-    task = context.services.texts(context.settings.task, context.data_root)
-    counts, weights = of_texts(task), weights_notes(context.settings.model, task, context.data_root)
+    task = read_parties(context)
+    counts, weights = of_parties(task), pretrained_notes(context, task)
     return RunInputs(task, None, counts, _notes(context, task, counts, weights))
 
 
-def _notes(context: RunContext, task: TextTask, counts: Counts, weights: list[str]) -> list[str]:
+def _notes(context: RunContext, task: PartyTask, counts: Counts, weights: list[str]) -> list[str]:
     return [*task.notes, *counts.warnings(context.settings.training.local.batch), *weights]
 
 
@@ -86,7 +85,7 @@ def advance_stages(context: RunContext, federation: Federation, executor: Execut
 
     finished: list[Artefact] = []
 
-    def execute(_: int, requests: list[TextRequest]) -> list[Artefact]:
+    def execute(_: int, requests: list[StageRequest]) -> list[Artefact]:
         finished[:] = executor(requests)
         return finished
 
@@ -111,17 +110,17 @@ def _all_there(state: State, store: Store) -> bool:
     return all(store.find(*name.split("/")) is not None for name in names)
 
 
-def _describe(context: RunContext, task: TextTask, counts: Counts, executor: Executor) -> dict[str, Any]:
+def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Executor) -> dict[str, Any]:
     """What a result says about itself, whatever becomes of the run."""
     return {
         **context.describe(
             task.digest,
             task.source,
             executor.place.device,
-            [*task.files, *model_files(context.settings.model, context.data_root)],
+            [*task.files, *model_sources(context)],
         ),
         "datasets": {
-            name: {"role": data.role, **{split: len(part.texts) for split, part in data.splits.items()}}
+            name: {"role": data.role, **{split: len(part) for split, part in data.splits.items()}}
             for name, data in task.datasets.items()
         },
         "rows": task.rows,

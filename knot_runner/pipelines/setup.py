@@ -90,10 +90,8 @@ def resident(task: ImageTask, images: Images) -> ImageData:
 def first_model(network: Network, seed: int, data_root: Path | None) -> tuple[Tensor, Tensor]:
     """(weights [P], buffers [Q]) that all clients start from: initialised by the seed, a text model's encoder perhaps
     pre-trained. Raises :class:`UserError` for a model of one's own that does not fit the images."""
-    if isinstance(network.spec, CustomSettings):
-        with seeded(seed, "check"):
-            check_custom_model(network.spec, build_network(network), network.inputs, network.classes)
-    if not network.reads_texts or network.spec.weights == "scratch":
+    check_network(network, seed)
+    if not network.is_pretrained:
         return flat.initial(network, seed)
     from knot_runner.models.pretrained import load_pretrained
 
@@ -101,6 +99,13 @@ def first_model(network: Network, seed: int, data_root: Path | None) -> tuple[Te
         model = build_network(network)
     load_pretrained(model, network.spec, data_root)
     return flat.flat_vectors(model)
+
+
+def check_network(network: Network, seed: int) -> None:
+    """Raises :class:`UserError` for a model of one's own that does not fit the images."""
+    if isinstance(network.spec, CustomSettings):
+        with seeded(seed, "check"):
+            check_custom_model(network.spec, build_network(network), network.inputs, network.classes)
 
 
 def client_counts(setup: Setup) -> dict[str, Any]:

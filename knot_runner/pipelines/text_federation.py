@@ -11,7 +11,7 @@ import torch
 from knot_runner.config.settings import BiasSettings, ModelSettings, Settings
 from knot_runner.config.strict import digest
 from knot_runner.data.checksums import DataFolder
-from knot_runner.data.tasks import Examples, TextTask
+from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.requests import REQUEST_FORMAT, Ref
 from knot_runner.engine.seeds import keyed
@@ -29,8 +29,8 @@ from knot_runner.util.files import sha256
 MIN_ROWS = 2
 
 
-def make_federation(
-    settings: Settings, task: TextTask, store: Store, data_root: Path | None, bias: BiasSettings | None
+def text_federation(
+    settings: Settings, task: PartyTask, store: Store, data_root: Path | None, bias: BiasSettings | None
 ) -> Federation:
     """Encode every split of every data set (cached) and describe the parties.
 
@@ -56,13 +56,13 @@ def make_federation(
         server=by_role["global"][0],
         transfer=transfer,
         sizes={d.name: len(d.splits["train"].texts) for d in task.datasets.values()},
-        tokens=tokens,
+        examples=tokens,
         networks=networks,
         labels=task.labels,
         training=settings.training,
         seed=settings.seed,
         weights=weights_identity(settings.model, data_root),
-        random_texts=_random_texts(settings, bias, vocabulary, tokenizer, words, store) if bias else None,
+        random_examples=_random_texts(settings, bias, vocabulary, tokenizer, words, store) if bias else None,
         notes=_check_weights(networks.values(), data_root),
     )
 
@@ -77,7 +77,7 @@ def stage_lengths(settings: Settings) -> dict[str, int]:
     return {role: stage.max_length or settings.task.max_length for role, stage in stages.items()}
 
 
-def load_vocabulary(model: ModelSettings, task: TextTask, data_root: Path | None) -> list[str]:
+def load_vocabulary(model: ModelSettings, task: PartyTask, data_root: Path | None) -> list[str]:
     """The vocabulary that ``model.vocab`` names: learnt on all train texts, the hub's, or a local file."""
     if model.vocab == "train":
         texts = [
@@ -106,15 +106,15 @@ def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
     return digest([sha256(file) for file in weight_files(local_path(model.weights, data_root))])
 
 
-def weights_notes(model: ModelSettings, task: TextTask, data_root: Path | None) -> list[str]:
-    """Of a run that begins with pre-trained weights: what :func:`make_federation` would note. Raises
+def weights_notes(model: ModelSettings, task: PartyTask, data_root: Path | None) -> list[str]:
+    """Of a run that begins with pre-trained weights: what :func:`text_federation` would note. Raises
     :class:`UserError`."""
     if model.weights == "scratch":
         return []
     return _check_weights(_networks(model, task, len(load_vocabulary(model, task, data_root))).values(), data_root)
 
 
-def _networks(model: ModelSettings, task: TextTask, vocabulary: int) -> dict[str, Network]:
+def _networks(model: ModelSettings, task: PartyTask, vocabulary: int) -> dict[str, Network]:
     return {name: Network(party_model(model, name), vocabulary, len(task.labels.names)) for name in task.datasets}
 
 
@@ -187,27 +187,3 @@ def _random_texts(
     texts = [" ".join(vocabulary[i] for i in row) for row in drawn]
     examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))
     return save_texts(examples, tokenizer, key, store)
-
-
-def balanced_subset(tokens: Ref, per_label: int, seed: int, store: Store) -> Ref:
-    """At most ``per_label`` texts of each label, drawn by ``seed``: for the [CLS] scatter plots (App. C)."""
-    key = digest({"format": REQUEST_FORMAT, "of": tokens, "per_label": per_label, "seed": seed})
-    with store.lock("tokens", key):
-        if store.find("tokens", key) is None:
-            tensors = store.get(*tokens).tensors()
-            whole = Encoded(tensors["ids"], tensors["offsets"], tensors["second"])
-            draw = np.random.default_rng(keyed(seed, "balanced"))
-            labels = tensors["labels"].numpy()
-            groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-            rows = np.sort(np.concatenate([draw.permutation(group)[:per_label] for group in groups]))
-            part = select_texts(whole, rows)
-            store.put("tokens", key, part.tensors() | {"labels": tensors["labels"][rows]}, {"texts": len(part)})
-    return ("tokens", key)
-
-
-def select_texts(texts: Encoded, rows: np.ndarray) -> Encoded:
-    """The encoded texts ``rows``, packed anew."""
-    pieces = [texts.ids[texts.offsets[row] : texts.offsets[row + 1]] for row in rows]
-    lengths = torch.tensor([len(piece) for piece in pieces])
-    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
-    return Encoded(torch.cat(pieces), offsets, texts.second[torch.from_numpy(rows)])

@@ -40,13 +40,14 @@ class KeptEpoch:
 @dataclass(kw_only=True)
 class DistillationResult(RunResult):
     """KNOT, or its teachers alone. ``before``: the global model before distillation; ``teachers``: each on its own
-    test set; ``bias``: B_k by teacher [C]."""
+    test set; ``baselines``: every teacher and their ensemble on the global model's; ``bias``: B_k by teacher [C]."""
 
     metrics: Scores
     datasets: dict[str, SplitSizes]
     labels: ClassNames
     before: Scores | None = None
     teachers: Scores | None = None
+    baselines: Scores | None = None
     bias: dict[str, list[Amount]] | None = None
     kept_epochs: dict[str, KeptEpoch] | None = None
     selected_epoch: Any = None
@@ -57,8 +58,9 @@ class DistillationResult(RunResult):
         require(bool(self.metrics) and bool(self.datasets), "metrics" if not self.metrics else "datasets", "is empty")
         check_scores("metrics", self.metrics)
         check_scores("before", self.before or {})
-        for teacher, row in (self.teachers or {}).items():
-            check_scores(f"teachers.{teacher}", {metric: {"": score} for metric, score in row.items()})
+        for key in ("teachers", "baselines"):
+            for name, row in (getattr(self, key) or {}).items():
+                check_scores(f"{key}.{name}", {metric: {"": score} for metric, score in row.items()})
         points, classes = self.labels.coordinates, len(self.labels.names)
         require(points is not None and len(points) == classes >= 2, "labels", "has not coordinates for every class")
         require(len({len(point) for point in points}) == 1, "labels", "has coordinates of several lengths")

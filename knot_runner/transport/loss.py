@@ -26,6 +26,7 @@ from torch.autograd.function import once_differentiable
 from knot_runner.transport.costs import ground_cost
 from knot_runner.transport.newton import semi_dual
 from knot_runner.transport.solver import Solver, TransportError
+from knot_runner.transport.tree import tree
 from knot_runner.util.errors import UserError
 
 #: a row whose marginal error is beyond this many tolerances is an error, not a result
@@ -159,4 +160,5 @@ SOLVERS: dict[str, Callable[[Tensor, Tensor, Tensor, Solver], tuple[Tensor, Tens
     "geomloss": geomloss,
     "exact": exact,
     "line": line,
+    "tree": tree,
 }

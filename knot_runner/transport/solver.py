@@ -16,11 +16,11 @@ class TransportError(FloatingPointError):
 class Solver:
     """Settings of :func:`knot_runner.transport.transport_loss`.
 
-    ``newton`` reads ``epsilon`` and ``tolerance``, ``geomloss`` reads ``epsilon`` and ``scaling``; ``exact`` and
-    ``line`` are the limit epsilon = 0 and read none.
+    ``newton`` reads ``epsilon`` and ``tolerance``, ``geomloss`` reads ``epsilon`` and ``scaling``; ``exact``,
+    ``line`` and ``tree`` are the limit epsilon = 0 and read none.
     """
 
-    name: Literal["newton", "geomloss", "exact", "line"]
+    name: Literal["newton", "geomloss", "exact", "line", "tree"]
     #: weight of KL(pi | p x q), in units of the coordinates. KNOT names .001 (code, "chose") and .003 ("used")
     epsilon: float
     #: newton: largest error of the second marginal, summed over labels; the first is exact

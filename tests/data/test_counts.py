@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from knot_runner.data.counts import Counts, of_all_images, of_images, of_texts
+from knot_runner.data.counts import Counts, of_all_images, of_images, of_parties
 from knot_runner.data.images import Images, ImageTask, Partition
 from knot_runner.data.load import load_task
 
@@ -35,7 +35,7 @@ def test_clients_by_hand() -> None:
 
 
 def test_texts_by_hand(folder: Path, task_dict, make) -> None:
-    made = of_texts(load_task(make(task_dict), folder))
+    made = of_parties(load_task(make(task_dict), folder))
     assert made.record()["parties"]["A"] == {"train": [6, 6], "valid": [2, 2], "test": [2, 2]}
     assert made.record()["unlabelled"] == {"T": {"train": 12, "valid": 4}}
     assert made.record()["parties"]["T"] == {"train": [0, 0], "valid": [0, 0]}
@@ -50,7 +50,7 @@ def test_texts_by_hand(folder: Path, task_dict, make) -> None:
 
 def test_a_party_of_one_class_is_said(folder: Path, task_dict, make) -> None:
     (folder / "a.csv").write_text("text,label\n" + "".join(f"text {i},good\n" for i in range(20)))
-    (line,) = of_texts(load_task(make(task_dict), folder)).warnings()
+    (line,) = of_parties(load_task(make(task_dict), folder)).warnings()
     assert line == "warning: A: all 12 training examples are of class good"
 
 

@@ -16,14 +16,14 @@ from sklearn.metrics import f1_score
 from knot_runner.config.settings import SplitFile
 from knot_runner.data.embedded import label_counts, split_sizes
 from knot_runner.data.load import load_task
-from knot_runner.data.tasks import Examples, TextTask
+from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.util.errors import UserError
 
 KINDS = ("sa", "erc", "nli")
 
 
 @pytest.fixture(scope="module")
-def tasks() -> dict[str, TextTask]:
+def tasks() -> dict[str, PartyTask]:
     return {}
 
 
@@ -31,7 +31,7 @@ def tasks() -> dict[str, TextTask]:
 def task(tasks, preset):
     """The preset's generated task, made once."""
 
-    def get(name: str) -> TextTask:
+    def get(name: str) -> PartyTask:
         if name not in tasks:
             tasks[name] = load_task(preset(name), None)
         return tasks[name]

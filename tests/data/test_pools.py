@@ -4,7 +4,7 @@ import numpy as np
 
 from knot_runner.config.settings import Labels
 from knot_runner.data.pools import pool_texts
-from knot_runner.data.tasks import Dataset, Examples, TextTask
+from knot_runner.data.tasks import Dataset, Examples, PartyTask
 
 
 def part(name, labels, pairs=False):
@@ -23,7 +23,7 @@ def task(pairs=False):
     for name, (role, splits) in parts.items():
         made = {split: part(f"{name}-{split}", labels, pairs) for split, labels in splits.items()}
         sets[name] = Dataset(name, role, made)
-    return TextTask("demo", Labels(["no", "yes"], [[0.0], [1.0]], "semantic"), sets, "local", ["a note"])
+    return PartyTask("demo", Labels(["no", "yes"], [[0.0], [1.0]], "semantic"), sets, "local", ["a note"])
 
 
 def test_labelled_data_sets_are_joined_in_order_and_the_transfer_set_is_left_out():

@@ -10,7 +10,7 @@ from knot_runner.config.settings import ModelSettings, StageSettings
 from knot_runner.engine import loop
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.objectives import cross_entropy
-from knot_runner.engine.requests import EncodedPart, Objective, Predict, Train, request_key
+from knot_runner.engine.requests import Objective, Predict, StoredPart, Train, request_key
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
 from knot_runner.models.network import Network, build_network
@@ -39,7 +39,7 @@ def place(tmp_path):
 def request_(place):
     return Train(
         stage="local", party="A", network=Network(SPEC, 500, 3), start=None,
-        train=EncodedPart(put_texts(place.store, "t", 50, 1)), valid=EncodedPart(put_texts(place.store, "v", 20, 2)),
+        train=StoredPart(put_texts(place.store, "t", 50, 1)), valid=StoredPart(put_texts(place.store, "v", 20, 2)),
         objective=Objective(cross_entropy),
         training=StageSettings(epochs=3, batch=16, lr=1e-2, weight_decay=0.1),
         select="f1", seed=7,
@@ -150,7 +150,7 @@ def test_select_best_keeps_the_first_of_the_best(request_, place, tmp_path, monk
 
 def test_what_stages_kept_before_they_had_these_settings_is_found(request_):
     """Stages made by version 0.1.0 have this key; a length is in the key of the texts."""
-    plain = dataclasses.replace(request_, train=EncodedPart(("tokens", "t")), valid=EncodedPart(("tokens", "v")))
+    plain = dataclasses.replace(request_, train=StoredPart(("tokens", "t")), valid=StoredPart(("tokens", "v")))
     assert request_key(plain) == "61911c4791124c85"
     for changes, same in (({"max_length": 64}, True), ({"select": "last"}, False)):
         other = dataclasses.replace(plain, training=dataclasses.replace(plain.training, **changes))

@@ -15,7 +15,7 @@ from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.loop import Place
 from knot_runner.engine.objectives import cross_entropy
-from knot_runner.engine.requests import EncodedPart, Objective, Predict, Train
+from knot_runner.engine.requests import Objective, Predict, StoredPart, Train
 from knot_runner.engine.shared_executor import ExecutorPool
 from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Store
@@ -86,8 +86,8 @@ NETWORK = Network(SPEC, 500, 3)
 
 def training(party, objective=None, epochs=2, seed=7):
     return Train(
-        stage="local", party=party, network=NETWORK, start=None, train=EncodedPart(("tokens", "t")),
-        valid=EncodedPart(("tokens", "v")), objective=objective or Objective(cross_entropy),
+        stage="local", party=party, network=NETWORK, start=None, train=StoredPart(("tokens", "t")),
+        valid=StoredPart(("tokens", "v")), objective=objective or Objective(cross_entropy),
         training=StageSettings(epochs, 16, 1e-2, 0.1), select="f1", seed=seed,
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ import torch
 from knot_runner.config.settings import StageSettings
 from knot_runner.engine import loop, stages
 from knot_runner.engine.objectives import cross_entropy
-from knot_runner.engine.requests import EncodedPart, Objective, Predict, Train
+from knot_runner.engine.requests import Objective, Predict, StoredPart, Train
 from knot_runner.engine.stages import key_of, missing_of, run_each, run_one
 from knot_runner.engine.store import Store
 from knot_runner.models.network import Network
@@ -28,7 +28,7 @@ def parties(place):
     """Three trainings that differ by their party."""
     first = Train(
         stage="local", party="A", network=Network(SPEC, 500, 3), start=None,
-        train=EncodedPart(put_texts(place.store, "t", 20, 1)), valid=EncodedPart(put_texts(place.store, "v", 10, 2)),
+        train=StoredPart(put_texts(place.store, "t", 20, 1)), valid=StoredPart(put_texts(place.store, "v", 10, 2)),
         objective=Objective(cross_entropy), training=StageSettings(1, 16, 1e-2, 0.1), select="f1", seed=7,
     )  # fmt: skip
     return [first, *(dataclasses.replace(first, party=party) for party in "BC")]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from knot_runner.config.settings import StageSettings
 from knot_runner.engine import worker_pool
 from knot_runner.engine.objectives import cross_entropy
-from knot_runner.engine.requests import EncodedPart, Objective, Predict, Train
+from knot_runner.engine.requests import Objective, Predict, StoredPart, Train
 from knot_runner.engine.worker import Event
 from knot_runner.engine.worker_pool import DEATHS, WorkerPool
 from knot_runner.models.network import Network
@@ -21,7 +21,7 @@ from knot_runner.util.workers import WorkerDied
 from tests.engine.test_loop import SPEC
 
 NETWORK = Network(SPEC, 500, 3)
-PART = EncodedPart(("tokens", "t"))
+PART = StoredPart(("tokens", "t"))
 
 
 def training(name):

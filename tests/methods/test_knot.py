@@ -31,13 +31,15 @@ def federation(support="semantic"):
         server="hub",
         transfer="pool",
         sizes={"near": 100, "far": 300, "hub": 600, "pool": 50},
-        tokens={(name, split): ("tokens", f"{name}-{split}") for name in names for split in ("train", "valid", "test")},
+        examples={
+            (name, split): ("tokens", f"{name}-{split}") for name in names for split in ("train", "valid", "test")
+        },
         networks={name: Network(SPEC, 500, 3 + i) for i, name in enumerate(names)},  # told apart by their classes
         labels=Labels(["bad", "fair", "good"], [[0.0], [1.0], [2.0]], support),
         training=STAGES,
         seed=7,
         weights="scratch",
-        random_texts=("tokens", "noise"),
+        random_examples=("tokens", "noise"),
     )
 
 
@@ -79,7 +81,10 @@ def test_every_teacher_trains_by_itself_on_its_own_texts(run):
     assert [request.stage for request in teachers] == ["local", "local", "pretrain"]
     for request in teachers:
         own = request.party
-        assert (request.train.tokens, request.valid.tokens) == (("tokens", f"{own}-train"), ("tokens", f"{own}-valid"))
+        assert (request.train.examples, request.valid.examples) == (
+            ("tokens", f"{own}-train"),
+            ("tokens", f"{own}-valid"),
+        )
         assert request.network == federation().networks[own]
         assert request.start is None and request.seed == 7 and request.weights == "scratch"
         assert request.objective.make is cross_entropy and request.select == "f1"
@@ -92,7 +97,7 @@ def test_every_teacher_trains_by_itself_on_its_own_texts(run):
 def test_each_teacher_labels_both_parts_of_the_transfer_set_with_its_own_weights(run):
     (_, labels, _), _, state = run(method("A"))
     assert all(isinstance(request, Predict) and request.output == "logits" for request in labels)
-    asked = [(request.stage, request.party, request.weights, request.tokens) for request in labels]
+    asked = [(request.stage, request.party, request.weights, request.examples) for request in labels]
     kept = {"near": ("local", "0.0"), "far": ("local", "0.1"), "hub": ("pretrain", "0.2")}
     assert asked == [
         ("soft_labels", party, kept[party], ("tokens", f"pool-{split}"))
@@ -108,7 +113,7 @@ def test_biases_are_asked_for_where_the_weighting_reads_them_and_have_a_pseudo_c
         assert not [request for request in run(method(weighting))[0][1] if request.stage == "bias"]
     (_, labels, last), said, state = run(method("E"))
     biases = [request for request in labels if request.stage == "bias"]
-    assert [(request.party, request.tokens) for request in biases] == [(p, ("tokens", "noise")) for p in PARTIES]
+    assert [(request.party, request.examples) for request in biases] == [(p, ("tokens", "noise")) for p in PARTIES]
     # of four random texts: requests 6, 7, 8 say class 0 four times; class 1 three times; class 2 three times
     expected = [[5 / 7, 1 / 7, 1 / 7], [2 / 7, 4 / 7, 1 / 7], [2 / 7, 1 / 7, 4 / 7]]
     for party, bias in zip(PARTIES, expected, strict=True):
@@ -123,7 +128,7 @@ def test_the_student_starts_from_the_global_model_and_learns_from_all_three(run)
     assert request.training == STAGES.distil and request.select == "loss"
     assert request.objective.make is distillation
     for part, split, keys in ((request.train, "train", "024"), (request.valid, "valid", "135")):
-        assert part.tokens == ("tokens", f"pool-{split}")
+        assert part.examples == ("tokens", f"pool-{split}")
         assert part.inputs == {p: ("soft_labels", f"1.{key}") for p, key in zip(PARTIES, keys, strict=True)}
     settings = request.objective.settings
     assert settings["teachers"] == list(PARTIES) and settings["biases"] is None

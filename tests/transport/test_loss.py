@@ -180,7 +180,7 @@ def test_supports() -> None:
         ({"name": "geomloss", "epsilon": 0.0}, "method.solver.epsilon"),
         ({"tolerance": 0.0}, "method.solver.tolerance"),
         ({"scaling": 1.0}, "method.solver.scaling"),
-        ({"name": "sinkhorn"}, "method.solver.name: 'sinkhorn' is not one of newton, geomloss, exact, line"),
+        ({"name": "sinkhorn"}, "method.solver.name: 'sinkhorn' is not one of newton, geomloss, exact, line, tree"),
     ],
 )
 def test_settings_name_the_key(change: dict, message: str) -> None:

@@ -47,10 +47,11 @@ from knot_runner.config.settings.partition import (
     Manual,
     Natural,
     Pairs,
+    PartyShares,
     Shards,
 )
 from knot_runner.config.settings.probe import ProbeSettings
-from knot_runner.config.settings.run import Misfit, Settings, build_run
+from knot_runner.config.settings.run import Misfit, Settings, build_run, fitting_choices
 from knot_runner.config.settings.run_id import run_id
 from knot_runner.config.settings.task import (
     DatasetSettings,

@@ -97,7 +97,7 @@ register(
     Family(
         "distillation",
         {"knot": KnotSettings, "teachers": TeachersSettings},
-        ("texts",),
+        ("texts", "images"),
         run="knot_runner.pipelines.distillation:run_distillation",
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
         summary="knot_runner.report.records.run_summary:distillation_summary",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Literal
 
 from knot_runner.config.settings.sizes import Fraction, ImageSide, Seed, Spread
 from knot_runner.config.strict import require
+from knot_runner.util.errors import nearest
 
 #: formats of image files that are read without plug-ins
 IMAGE_FORMATS = ("leaf", "cifar", "idx", "usps", "folders")
@@ -61,6 +63,11 @@ class ImageTaskSettings:
     classes: list[str]
     #: one coordinate vector per class, for semantic distance; null = none is measured
     coordinates: list[list[Spread]] | None
+    #: where classes lie for semantic distance and transport costs: given = ``coordinates``; onehot = every two sqrt(2)
+    #: apart; superclasses = 1 apart within one of ``superclasses``, 2 otherwise
+    geometry: Literal["given", "onehot", "superclasses"] = field(default="given", kw_only=True)
+    #: superclass -> its classes, each in one of them
+    superclasses: dict[str, list[str]] | None = field(default=None, kw_only=True)
     #: [channels, height, width]
     shape: list[ImageSide]
     #: per channel, in units of pixel values 0..1
@@ -86,3 +93,15 @@ class ImageTaskSettings:
         if self.coordinates is not None:
             fits = len(self.coordinates) == len(self.classes) and len({len(p) for p in self.coordinates}) == 1
             require(fits, "coordinates", f"needs one point of equal length for each of {len(self.classes)} classes")
+            points = {tuple(point) for point in self.coordinates}
+            require(len(points) == len(self.classes), "coordinates", "two classes share one point")
+        if self.geometry == "superclasses":
+            self._check_superclasses()
+
+    def _check_superclasses(self) -> None:
+        require(bool(self.superclasses), "superclasses", "is not set, but task.geometry=superclasses needs it")
+        listed = Counter(name for members in self.superclasses.values() for name in members)
+        for name in self.classes:
+            require(listed[name] == 1, "superclasses", f"class {name!r} is in {listed[name]} of them; one is right")
+        for name in listed:
+            require(name in self.classes, "superclasses", f"no class {name!r}{nearest(name, self.classes)}")

@@ -20,10 +20,10 @@ class EntropySettings:
 @dataclass
 class SinkhornSettings:
     """Regularised transport (KNOT eq. 1). ``newton`` converges to ``tolerance``; ``geomloss`` runs its schedule with
-    ``scaling`` (.5 = as published); ``exact`` (POT) and ``line`` (closed form) have no regularisation."""
+    ``scaling`` (.5 = as published); ``exact`` (POT), ``line`` and ``tree`` (closed forms) have no regularisation."""
 
     name: Literal["sinkhorn"]
-    solver: Literal["newton", "geomloss", "exact", "line"]
+    solver: Literal["newton", "geomloss", "exact", "line", "tree"]
     epsilon: float
     tolerance: float
     scaling: Fraction
@@ -39,10 +39,14 @@ LOSS_SETTINGS: dict[str, type] = {"entropy": EntropySettings, "sinkhorn": Sinkho
 
 @dataclass
 class BiasSettings:
-    """Random texts that show a model's probability bias B_k (paper: 100,000 texts of 200 tokens)."""
+    """Random examples that show a model's probability bias B_k: ``texts`` of ``tokens`` pieces (paper: 100,000 of 200),
+    or ``images`` of ``noise``."""
 
     texts: Items
     tokens: Steps
+    images: Items = 2000
+    #: uniform = every pixel from all values alike; shuffled = transfer images with their pixels in random places
+    noise: Literal["uniform", "shuffled"] = "uniform"
 
 
 @dataclass

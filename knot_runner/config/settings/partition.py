@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Items, ItemsOrNone, Parties
-from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fraction, Items, ItemsOrNone, Parties
+from knot_runner.config.strict import AtMost, Holds, build, require
 
 Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "is not in (0, 1e6]; kind=iid is its limit")]
 
@@ -102,6 +103,30 @@ class Centralised:
     """One client has everything."""
 
     kind: Literal["centralised"]
+
+
+@dataclass
+class PartyShares:
+    """Of methods that distil: shares of the training images that no client has, for the ``server``'s global model and
+    for the unlabelled ``transfer`` set, and the share of each party's images that epochs are chosen on (``valid``)."""
+
+    server: Fraction = 0.2
+    transfer: Fraction = 0.2
+    valid: Fraction = 0.1
+
+    def __post_init__(self) -> None:
+        total = self.server + self.transfer
+        require(total < 1, "transfer", f"server + transfer = {total:g} leave the clients no images; below 1 is right")
+
+
+#: Their keys of ``partition``; null is the default.
+SHARE_KEYS = ("server", "transfer", "valid")
+
+
+def party_shares(partition: dict[str, Any]) -> dict[str, Any]:
+    """The shares of a composed ``partition``, with defaults for null ones. Raises :class:`UserError`."""
+    given = {key: partition[key] for key in SHARE_KEYS if partition.get(key) is not None}
+    return dataclasses.asdict(build(PartyShares, given, "partition"))
 
 
 #: ``partition.kind`` -> its settings.

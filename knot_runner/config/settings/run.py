@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.families import METHOD_SETTINGS, family_of
+from knot_runner.config.settings.families import METHOD_SETTINGS, family_of, family_of_algorithm
 from knot_runner.config.settings.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSettings
 from knot_runner.config.settings.groups import (
@@ -22,12 +22,12 @@ from knot_runner.config.settings.groups import (
 from knot_runner.config.settings.images import IMAGE_FORMATS, ImageTaskSettings
 from knot_runner.config.settings.method import LOSS_SETTINGS, KnotSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
-from knot_runner.config.settings.partition import PARTITION_SETTINGS
+from knot_runner.config.settings.partition import PARTITION_SETTINGS, SHARE_KEYS, PartyShares, party_shares
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
 from knot_runner.config.settings.task import TEXT_FORMATS, TaskSettings
-from knot_runner.config.strict import build, shorten
+from knot_runner.config.strict import build, shorten, without
 from knot_runner.util.errors import UserError, nearest
 
 #: Kind of task -> a method that would fit it.
@@ -36,6 +36,13 @@ FITTING_METHODS = {
     "images": "fedavg",
     "gaussians": "federated_distance",
     "image_sets": "dataset_distance",
+}
+#: (Kind of task, what its method's family trains in) -> a training that would fit them.
+FITTING_TRAININGS = {
+    ("images", "rounds"): "chill",
+    ("images", "stages"): "image_stages",
+    ("texts", "rounds"): "texts",
+    ("texts", "stages"): "small",
 }
 #: Kind of task -> what it has, where its name does not say so.
 WHAT_IS_IN = {"gaussians": "samples of Gaussians", "image_sets": "sets of images"}
@@ -62,8 +69,10 @@ class Settings:
     #: null where nothing is trained
     model: ModelSettings | ImageModel | None = None
     training: TrainingSettings | FederatedTraining | None = None
-    #: how examples are dealt to clients, one of ``PARTITION_SETTINGS``; null where parties are distilled
+    #: how examples are dealt to clients, one of ``PARTITION_SETTINGS``; null where data sets of texts are distilled
     partition: Any = None
+    #: of methods that distil images; null otherwise
+    shares: PartyShares | None = None
     #: a preset's grid, and how ``table`` and ``plot`` show it; neither is part of a run
     sweep: dict[str, Any] | None = None
     #: a sweep begins no more jobs after one has failed
@@ -138,18 +147,48 @@ def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
         fits = "femnist_dnn" if on_images else "bert_tiny"
         raise Misfit(f"model={config['model'].get('name')}: does not read task={name}; model={fits} would fit")
     if rounds != ("rounds" in config["training"]):
-        fits = ("chill" if on_images else "texts") if rounds else "small"
+        fits = FITTING_TRAININGS[task_kind, family_of(method).training]
         raise Misfit(
             f"training={config['training'].get('name')}: is not for method={method_name}; training={fits} would fit"
         )
-    if rounds != (config.get("partition") is not None):
+    if (rounds or on_images) != (config.get("partition") is not None):
         fits = "dirichlet" if on_images else "natural (a client is a data set)"
         what = f"needs clients; partition={fits} would fit"
-        if not rounds:
+        if not rounds and not on_images:
             what = "has texts, whose data sets are the parties of a distillation; null is right"
         raise Misfit(f"partition: task={name} {what}")
+    given = [key for key in SHARE_KEYS if (config.get("partition") or {}).get(key) is not None]
+    if rounds and given:
+        raise Misfit(
+            f"partition.{given[0]}: method={method_name} leaves the clients all training images; null is right"
+        )
     if not on_images and config["method"].get("clustering") is not None:
         raise Misfit(f"method.clustering: distances are between images, and task={name} has texts; null is right")
+
+
+def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
+    """The choices of ``training``, ``partition`` and transport solver in the place of those of a composed ``config``
+    that do not fit its task and method together; empty where all fit, or where task and method do not."""
+    task, method = config.get("task"), config.get("method")
+    if not isinstance(task, dict) or not isinstance(method, dict):
+        return {}
+    kind, family = kind_of(task), family_of_algorithm(str(method.get("algorithm")))
+    if kind in UNTRAINED_TASKS or kind not in family.tasks:
+        return {}
+    found, training = {}, config.get("training")
+    if isinstance(training, dict) and (family.training == "rounds") != ("rounds" in training):
+        found["training"] = FITTING_TRAININGS[kind, family.training]
+    if kind == "texts" and family.training == "rounds" and config.get("partition") is None:
+        found["partition"] = "natural"
+    loss = method.get("loss")
+    if kind == "images" and isinstance(loss, dict) and loss.get("solver") == "newton" and _is_tree(task):
+        found["method.loss.solver"] = "tree"  # newton is made for few classes: 62 take seconds a step
+    return found
+
+
+def _is_tree(task: dict[str, Any]) -> bool:
+    """Whether the classes of a task of images lie at the leaves of a tree (:mod:`knot_runner.transport.tree`)."""
+    return task.get("geometry", "given") != "given" or task.get("coordinates") is None
 
 
 def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
@@ -169,6 +208,8 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
         _check_target(config, parts["model"])
     if config.get("partition") is not None:
         parts["partition"] = _partition(config)
+        if training is TrainingSettings:
+            parts["shares"] = PartyShares(**party_shares(config["partition"]))
     return parts
 
 
@@ -190,7 +231,7 @@ def _partition(config: dict[str, Any]) -> Any:
         _load_plugins(config)  # a partition of one's own brings its settings
     if not isinstance(kind, str) or kind not in PARTITION_SETTINGS:
         raise UserError(f"partition.kind: no partition {kind!r}{nearest(str(kind), PARTITION_SETTINGS)}")
-    return build(PARTITION_SETTINGS[kind], config["partition"], "partition")
+    return build(PARTITION_SETTINGS[kind], without(config["partition"], *SHARE_KEYS), "partition")
 
 
 def _check_formats(config: dict[str, Any], group: dict[str, Any], known: tuple[str, ...], where: str) -> None:

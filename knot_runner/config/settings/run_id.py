@@ -7,13 +7,14 @@ from typing import Any
 
 from knot_runner.config.plugins import as_written
 from knot_runner.config.settings.families import family_of_algorithm
+from knot_runner.config.settings.partition import SHARE_KEYS, party_shares
 from knot_runner.config.strict import digest, without
 
 #: Groups and keys that do not change the numbers, so they are left out of the run id.
 NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast")
 #: Keys of ``hardware`` that do, in federated runs: engines agree up to rounding only.
 HARDWARE_IN_RUN_ID = ("engine", "precision")
-#: Keys of rounds, and of a text model's stages, that came later: at these values a run is what it was before, and has
+#: Keys of rounds, and of stages, that came later: at these values a run is what it was before, and has
 #: that name.
 TRAINING_DEFAULTS = {"optimiser": "sgd"}
 STAGE_DEFAULTS = {"select": "best", "max_length": None}
@@ -39,9 +40,16 @@ def kind_of(task: dict[str, Any]) -> str:
 
 def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
     task, method = _used_images(counted["task"], counted["task"]["source"]), dict(counted["method"])
-    if not family_of_algorithm(method["algorithm"]).trains:
-        return {**without(counted, "model", "training"), "task": task, "method": _used_distances(method)}
-    return {**counted, "task": task, **_used_of_rounds(config, counted)}
+    family = family_of_algorithm(method["algorithm"])
+    used = {**counted, "task": task}
+    if counted.get("partition"):
+        used["partition"] = without(counted["partition"], *SHARE_KEYS)
+    if not family.trains:
+        return {**without(used, "model", "training"), "method": _used_distances(method)}
+    if family.training == "rounds":
+        return {**used, **_used_of_rounds(config, counted)}
+    partition = {**used["partition"], **party_shares(counted["partition"])}
+    return {**used, **_used_of_stages(counted, "texts", "tokens"), "partition": partition}
 
 
 def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +95,13 @@ def _used_otdd(otdd: dict[str, Any]) -> dict[str, Any]:
 
 
 def _used_images(task: dict[str, Any], source: str) -> dict[str, Any]:
-    return without(task, *{"local", "hub"} - {source})
+    unused = {"local", "hub"} - {source}
+    geometry = task.get("geometry", "given")
+    if geometry == "given":
+        unused.add("geometry")
+    if geometry != "superclasses":
+        unused.add("superclasses")
+    return without(task, *unused)
 
 
 def _used_of_image_sets(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
@@ -116,15 +130,23 @@ def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str,
         del model["vocab_size"]
     if family_of_algorithm(counted["method"]["algorithm"]).training == "rounds":
         return {**counted, "task": task, "model": model, **_used_of_rounds(config, counted)}
-    training = {
-        name: used_of_stage(stage) if isinstance(stage, dict) else stage for name, stage in counted["training"].items()
-    }
-    used = {"task": task, "model": model, "training": training}
+    used = {"task": task, "model": model, **_used_of_stages(counted, "images", "noise")}
     return without(counted, "partition") | used
 
 
+def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, Any]:
+    """What counts of method and training where parties are distilled; ``of_other_tasks``: keys of the random examples
+    that are not of the task's kind."""
+    method, training = dict(counted["method"]), {}
+    if isinstance(method.get("bias"), dict):
+        method["bias"] = without(method["bias"], *of_other_tasks)
+    for name, stage in counted["training"].items():
+        training[name] = used_of_stage(stage) if isinstance(stage, dict) else stage
+    return {"method": method, "training": training}
+
+
 def used_of_stage(stage: dict[str, Any]) -> dict[str, Any]:
-    """What counts of one training stage of a text model: all but what is at its default of ``STAGE_DEFAULTS``."""
+    """What counts of one training stage: all but what is at its default of ``STAGE_DEFAULTS``."""
     return without(stage, *(key for key, default in STAGE_DEFAULTS.items() if stage.get(key, default) == default))
 
 

@@ -14,6 +14,7 @@ from knot_runner.data.hub import read_hub_images
 from knot_runner.data.images.checks import ImageReader, by_part
 from knot_runner.data.images.cifar import read_cifar
 from knot_runner.data.images.folders import read_folders
+from knot_runner.data.images.geometry import class_points
 from knot_runner.data.images.idx import read_idx, read_usps
 from knot_runner.data.images.leaf import read_leaf
 from knot_runner.data.splits import hold_out, limited
@@ -35,7 +36,7 @@ def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTas
 
     Same settings and files, same task, bit for bit. Raises :class:`UserError` naming the key or file.
     """
-    classes, coordinates, folder = settings.classes, settings.coordinates, None
+    classes, coordinates, folder = settings.classes, class_points(settings), None
     if settings.source == "embedded":
         parts, classes, coordinates = _embedded(settings), EMBEDDED_DIGITS, _first_points(coordinates)
     elif settings.source == "local":

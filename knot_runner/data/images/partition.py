@@ -47,7 +47,7 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
         raise UserError(
             f"partition.clients: {clients} are more than the {images} training examples; fewer clients would help"
         )
-    partition = PARTITIONS[kind](settings, task, _random(seed, kind))
+    partition = PARTITIONS[kind](settings, task, partition_rng(seed, kind))
     sizes = [len(rows) for rows in partition.train]
     if 0 in sizes:
         remedy = REMEDIES.get(kind, "fewer clients would help")
@@ -58,7 +58,8 @@ def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
     return partition
 
 
-def _random(seed: int, kind: str) -> np.random.Generator:
+def partition_rng(seed: int, kind: str) -> np.random.Generator:
+    """What a partition of this ``kind`` samples from."""
     digest = hashlib.sha256(f"{seed}/partition/{kind}".encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 

@@ -4,29 +4,44 @@ from __future__ import annotations
 
 from typing import Any
 
+from knot_runner.config.settings.partition import SHARE_KEYS, party_shares
+from knot_runner.config.strict import without
+
 
 def made_with(configs: list[dict[str, Any]]) -> str:
     """The settings of a preset's jobs (composed configs) in words; where tasks differ, the first task's, but those of
     every task where clients train in rounds."""
     first = configs[0]
-    if first["task"]["kind"] == "images":
+    if "distil" not in first["training"]:
         return _federated(configs)
-    task, model, training = first["task"], first["model"], first["training"]
-    parts = [
-        f"task.source={task['source']}",
-        f"texts of up to {task['max_length']} tokens" + _context(task),
-        f"{model['name']} ({model['head']} head), weights: {model['weights']}, vocabulary: {model['vocab']}",
-        f"local models {_stage(training['local'])}, global {_stage(training['pretrain'])}",
-    ]
+    training, on_images = first["training"], first["task"]["kind"] == "images"
+    parts = [_data(first), _shares(first["partition"])] if on_images else _texts(first)
+    parts.append(f"local models {_stage(training['local'])}, global {_stage(training['pretrain'])}")
     distilling = [config["method"] for config in configs if "loss" in config["method"]]
     if distilling:
         parts.append(f"distillation {_stage(training['distil'])}")
         parts.append("normalised weights" if distilling[0]["normalise"] else "raw weights")
-    parts.append(f"B_k from {first['method']['bias']['texts']:,} random texts")
+    bias = first["method"]["bias"]
+    noise = f"{bias['images']:,} images ({bias['noise']})" if on_images else f"{bias['texts']:,} random texts"
+    parts.append(f"B_k from {noise}")
     parts += list(dict.fromkeys(_loss(method["loss"]) for method in distilling))
-    if task["limit"]:
-        parts.append(f"at most {task['limit']} rows per split")
+    if first["task"]["limit"] and not on_images:
+        parts.append(f"at most {first['task']['limit']} rows per split")
     return f"ours: {'; '.join(parts)}."
+
+
+def _texts(config: dict[str, Any]) -> list[str]:
+    task, model = config["task"], config["model"]
+    return [
+        f"task.source={task['source']}",
+        f"texts of up to {task['max_length']} tokens" + _context(task),
+        f"{model['name']} ({model['head']} head), weights: {model['weights']}, vocabulary: {model['vocab']}",
+    ]
+
+
+def _shares(partition: dict[str, Any]) -> str:
+    shares = party_shares(partition)
+    return f"{shares['server']:.0%} of the training images at the server, {shares['transfer']:.0%} transferred"
 
 
 def _stage(stage: dict[str, Any]) -> str:
@@ -43,7 +58,8 @@ def _loss(loss: dict[str, Any]) -> str:
     if loss["name"] != "sinkhorn":
         return f"{loss['name']}: " + ", ".join(str(value) for key, value in loss.items() if key != "name")
     extra = f" with scaling {loss['scaling']}" if loss["solver"] == "geomloss" else ""
-    return f"sinkhorn: {loss['solver']}{extra}, epsilon {float(loss['epsilon']):g}"
+    epsilon = f", epsilon {float(loss['epsilon']):g}" if loss["solver"] in ("newton", "geomloss") else ", not regularised"
+    return f"sinkhorn: {loss['solver']}{extra}{epsilon}"
 
 
 # ---------------------------------------------------------------------------------------------------------- federated
@@ -90,7 +106,7 @@ def _clients(partition: dict[str, Any]) -> str:
         return "one client with everything"
     if kind == "natural":
         return f"{partition['clients'] or 'all'} clients by natural (by {partition['by']})"
-    others = {key: value for key, value in partition.items() if key not in ("kind", "clients", "groups")}
+    others = without(partition, "kind", "clients", "groups", *SHARE_KEYS)
     extra = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in others.items())
     return f"{partition['clients']} clients by {kind}" + (f" ({extra})" if extra else "")
 

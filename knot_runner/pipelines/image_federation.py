@@ -1,0 +1,73 @@
+"""From a task's images to a federation: every party's images in the store, a network for each."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from knot_runner.config.settings import BiasSettings, ImageTaskSettings, Settings
+from knot_runner.config.strict import digest
+from knot_runner.data.tasks import UNLABELLED, Images, PartyTask
+from knot_runner.engine.requests import REQUEST_FORMAT, Ref
+from knot_runner.engine.seeds import keyed
+from knot_runner.engine.store import Store
+from knot_runner.methods.federation import Federation
+from knot_runner.models.network import Network
+from knot_runner.pipelines.setup import check_network
+
+
+def image_federation(settings: Settings, task: PartyTask, store: Store, bias: BiasSettings | None) -> Federation:
+    """Put every split of every party into ``store`` and describe the parties.
+
+    ``bias``: also make the random images that show probability biases. Raises :class:`UserError`.
+    """
+    by_role = {role: [d.name for d in task.datasets.values() if d.role == role] for role in ("local", "global")}
+    transfer = next(d for d in task.datasets.values() if d.role == "transfer")
+    examples = {
+        (data.name, split): save_images(images, settings.task, store)
+        for data in task.datasets.values()
+        for split, images in data.splits.items()
+    }
+    network = Network(settings.model, tuple(settings.task.shape), len(task.labels.names))
+    check_network(network, settings.seed)
+    random = random_images(transfer.splits["train"], bias, settings.seed) if bias else None
+    return Federation(
+        locals=by_role["local"],
+        server=by_role["global"][0],
+        transfer=transfer.name,
+        sizes={data.name: len(data.splits["train"]) for data in task.datasets.values()},
+        examples=examples,
+        networks=dict.fromkeys(task.datasets, network),
+        labels=task.labels,
+        training=settings.training,
+        seed=settings.seed,
+        weights="scratch",
+        random_examples=save_images(random, settings.task, store) if random else None,
+        augment=settings.task.augment,
+    )
+
+
+def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:
+    """``images`` in the store, with what normalises them."""
+    stats = {"mean": task.mean, "std": task.std}
+    ref = ("images", digest({"format": REQUEST_FORMAT, "images": images.digest, **stats}))
+    with store.lock(*ref):
+        if store.find(*ref) is None:
+            tensors = {"pixels": torch.from_numpy(images.pixels), "labels": torch.from_numpy(images.labels)}
+            tensors |= {name: torch.tensor(values, dtype=torch.float64) for name, values in stats.items()}
+            store.put(*ref, tensors, {"images": len(images)})
+    return ref
+
+
+def random_images(public: Images, bias: BiasSettings, seed: int) -> Images:
+    """``bias.images`` images without labels, of the shape of the transfer set's ``public`` ones: uniform noise, or
+    these with their pixels in random places (all channels alike)."""
+    draw, count = np.random.default_rng(keyed(seed, "random images", bias.noise)), bias.images
+    shape, labels = public.pixels.shape[1:], np.full(bias.images, UNLABELLED, dtype=np.int64)
+    if bias.noise == "uniform":
+        whole = public.pixels.dtype == np.uint8
+        pixels = draw.integers(256, size=(count, *shape), dtype=np.uint8) if whole else draw.random((count, *shape))
+        return Images(pixels.astype(public.pixels.dtype, copy=False), labels)
+    chosen = public.pixels[draw.integers(len(public), size=count)].reshape(count, shape[0], -1)
+    places = draw.permuted(np.tile(np.arange(chosen.shape[2]), (count, 1)), axis=1)
+    return Images(np.take_along_axis(chosen, places[:, None, :], axis=2).reshape(count, *shape), labels)

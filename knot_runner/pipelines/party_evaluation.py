@@ -1,0 +1,122 @@
+"""After a method is through: predictions on every test set, measures, features and probes, written as records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner import metrics
+from knot_runner.config.strict import digest
+from knot_runner.data.tasks import PartyTask
+from knot_runner.engine.commit import save_bytes
+from knot_runner.engine.execute import Executor
+from knot_runner.engine.requests import REQUEST_FORMAT, Ref
+from knot_runner.engine.seeds import keyed
+from knot_runner.engine.store import Store
+from knot_runner.methods.federation import Federation
+from knot_runner.models.tokens import Encoded
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.trained_model import TrainedModel, probabilities_of, trained_models
+from knot_runner.util.files import write_atomic
+
+VECTORS_PER_LABEL = 400
+#: (probabilities float32 [N, C], labels int64 [N]) of a test set
+Predictions = tuple[np.ndarray, np.ndarray]
+
+
+def evaluate(
+    context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any], executor: Executor
+) -> dict[str, Any]:
+    """Write ``predictions``, ``vectors`` and ``probe`` into the run's folder and return the measures.
+
+    Keys: ``metrics`` (after the method; of teachers alone, each on its own test set), ``before`` (the pretrained global
+    model), ``teachers`` (each on its own test set): measure -> data set -> value, see :func:`metrics.measure_all`;
+    ``baselines``: every teacher, and the mean of their probabilities (``ensemble``), on the global model's test set.
+    """
+    coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
+    student, before, teachers = trained_models(federation, state)
+    tests = [name for name in federation.teachers if ("test" in task.datasets[name].splits)]
+    after_p, before_p = (_on_tests(model, tests, federation, executor) for model in (student, before))
+    own = {party: _on_tests(teachers[party], [party], federation, executor)[party] for party in tests}
+    if "selected_epoch" not in state:  # nothing was distilled: the teachers' own scores are the result
+        after_p = own
+    arrays = {}
+    for prefix, predictions in (("", after_p), ("before/", before_p)):
+        for name, (probabilities, labels) in predictions.items():
+            arrays[f"{prefix}{name}.probabilities"] = torch.from_numpy(probabilities)
+            arrays[f"{prefix}{name}.labels"] = torch.from_numpy(labels)
+    write_atomic(context.folder / "predictions.safetensors", save_bytes(arrays))
+    _write_vectors(student, federation, executor, context.folder)
+    if not context.settings.on_images and context.settings.task.probe:
+        from knot_runner.pipelines.text_probe import write_probe  # tokenizers, which images do without
+
+        write_probe(context, task, federation, state, executor)
+    return {
+        "metrics": metrics.measure_all(after_p, coordinates),
+        "before": metrics.measure_all(before_p, coordinates),
+        "teachers": {name: metrics.measure_data_set(*own[name], coordinates) for name in tests},
+        "baselines": _baselines(teachers, federation, executor, coordinates),
+    }
+
+
+def _baselines(
+    teachers: dict[str, TrainedModel], federation: Federation, executor: Executor, coordinates: np.ndarray
+) -> dict[str, dict[str, float]]:
+    """Every teacher, and their ensemble, on the global model's test set: name -> measure -> value."""
+    server, found, labels = federation.server, {}, np.empty(0)
+    for party, teacher in teachers.items():
+        found[party], labels = _on_tests(teacher, [server], federation, executor)[server]
+    found["ensemble"] = np.mean(list(found.values()), axis=0, dtype=np.float64).astype(np.float32)
+    return {name: metrics.measure_data_set(own, labels, coordinates) for name, own in found.items()}
+
+
+def _on_tests(
+    model: TrainedModel, names: list[str], federation: Federation, executor: Executor
+) -> dict[str, Predictions]:
+    """What ``model`` predicts for the test sets of ``names``."""
+    requests = [model.predict("predictions", federation.examples[name, "test"]) for name in names]
+    found = {}
+    for name, request, artefact in zip(names, requests, executor(requests), strict=True):
+        labels = executor.place.store.get(*request.examples).tensors()["labels"]
+        found[name] = (probabilities_of(artefact), labels.numpy())
+    return found
+
+
+def _write_vectors(student: TrainedModel, federation: Federation, executor: Executor, folder: Path) -> None:
+    """What the student's last layer reads of some of the global model's test examples (App. C)."""
+    store: Store = executor.place.store
+    some = balanced_subset(federation.examples[federation.server, "test"], VECTORS_PER_LABEL, federation.seed, store)
+    artefact = executor([student.predict("features", some, "features")])[0]
+    arrays = {"vectors": artefact.tensors()["features"], "labels": store.get(*some).tensors()["labels"]}
+    write_atomic(folder / "vectors.safetensors", save_bytes(arrays))
+
+
+def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> Ref:
+    """At most ``per_label`` stored examples of each label, drawn by ``seed``: for the scatter plots (App. C)."""
+    ref = (examples[0], digest({"format": REQUEST_FORMAT, "of": examples, "per_label": per_label, "seed": seed}))
+    with store.lock(*ref):
+        if store.find(*ref) is None:
+            tensors = store.get(*examples).tensors()
+            draw = np.random.default_rng(keyed(seed, "balanced"))
+            labels = tensors["labels"].numpy()
+            groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+            rows = np.sort(np.concatenate([draw.permutation(group)[:per_label] for group in groups]))
+            kind = "images" if "pixels" in tensors else "texts"
+            store.put(*ref, select_stored(tensors, rows), {kind: len(rows)})
+    return ref
+
+
+def select_stored(tensors: dict[str, Tensor], rows: np.ndarray) -> dict[str, Tensor]:
+    """Stored texts, packed anew, or images: those at ``rows``, with their labels."""
+    labels = {"labels": tensors["labels"][rows]}
+    if "pixels" in tensors:
+        return tensors | {"pixels": tensors["pixels"][rows]} | labels
+    pieces = [tensors["ids"][tensors["offsets"][row] : tensors["offsets"][row + 1]] for row in rows]
+    lengths = torch.tensor([len(piece) for piece in pieces])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    texts = Encoded(torch.cat(pieces), offsets, tensors["second"][torch.from_numpy(rows)])
+    return texts.tensors() | labels

@@ -1,0 +1,139 @@
+"""KNOT on images, through the command line: against a plain float64 reimplementation, and what it leaves behind."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.settings import BiasSettings
+from knot_runner.data.images.load import load_images
+from knot_runner.data.images.parties import image_parties
+from knot_runner.data.tasks import Images
+from knot_runner.models.network import Network, build_network, feature_reader
+from knot_runner.pipelines.image_federation import random_images
+from tests.plain_knot import PlainKnot
+from tests.tiny import TINY_PARTIES, replaced
+
+
+def run(tmp_path, *overrides):
+    """(result, folder) of the tiny run."""
+    assert main([*replaced(TINY_PARTIES, *overrides), f"paths.out={tmp_path}"]) == 0
+    (file,) = Path(tmp_path).glob("*/*/*/result.json")
+    return json.loads(file.read_text()), file.parent
+
+
+def plain(*overrides):
+    """The same by :class:`PlainKnot`."""
+    (job,) = compose_jobs(replaced(TINY_PARTIES, *overrides), None)
+    settings = job.settings
+    task = load_images(settings.task, None)
+    parties = image_parties(task, settings.partition, settings.shares, settings.seed)
+    network = Network(settings.model, tuple(settings.task.shape), len(task.classes))
+    noise = random_images(parties.datasets["transfer"].splits["train"], job.method.bias, settings.seed)
+    return PlainKnot(job, parties, network, noise).run()
+
+
+@pytest.mark.parametrize("weighting", ["a", "d", "u", "e"])
+@pytest.mark.parametrize("loss", ["entropy", "sinkhorn"])
+def test_it_equals_a_plain_float64_loop(loss, weighting, tmp_path):
+    overrides = [f"method={loss}_{weighting}"]
+    if loss == "sinkhorn":  # regularised, since the gradient of the limit jumps where p passes q
+        overrides += ["task.geometry=superclasses", "method.loss.solver=newton", "method.loss.epsilon=0.5"]
+    _, folder = run(tmp_path, *overrides)
+    found = load_file(folder / "predictions.safetensors")["server.probabilities"].numpy()
+    wanted = plain(*overrides)
+    before = load_file(folder / "predictions.safetensors")["before/server.probabilities"].numpy()
+    assert np.abs(found - before).max() > 0.02  # it has learnt
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_the_result_speaks_of_parties(tmp_path):
+    result, folder = run(tmp_path)
+    assert list(result["datasets"]) == ["client 0", "client 1", "client 2", "server", "transfer"]
+    assert set(result["baselines"]) == {"client 0", "client 1", "client 2", "server", "ensemble"}
+    assert result["baselines"]["server"] == result["teachers"]["server"]
+    assert len(load_file(folder / "vectors.safetensors")["vectors"][0]) == 16  # what the head reads
+    assert {len(shares) for shares in result["bias"].values()} == {10}
+    assert not (folder / "probe.json").exists()
+
+
+def test_the_same_command_again_and_in_two_processes_gives_the_same_bits(tmp_path):
+    _, one = run(tmp_path / "one")
+    _, two = run(tmp_path / "two", "hardware.workers=2")
+    for name in ("predictions.safetensors", "model.safetensors"):
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+
+
+def test_a_stage_is_not_trained_twice(tmp_path):
+    run(tmp_path)
+    stages = sorted(path.name for path in (tmp_path / "artefacts" / "local").iterdir())
+    assert main([*replaced(TINY_PARTIES, "method=entropy_a"), f"paths.out={tmp_path}"]) == 0
+    assert sorted(path.name for path in (tmp_path / "artefacts" / "local").iterdir()) == stages
+
+
+@pytest.mark.parametrize("noise", ["uniform", "shuffled"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_random_images(noise, dtype):
+    draw = np.random.default_rng(0)
+    pixels = draw.integers(1, 5, (20, 3, 4, 5)).astype(dtype)
+    found = random_images(Images(pixels, np.zeros(20, int)), BiasSettings(1, 1, 50, noise), 3)
+    assert found.pixels.shape == (50, 3, 4, 5) and found.pixels.dtype == dtype and set(found.labels) == {-1}
+    again = random_images(Images(pixels, np.zeros(20, int)), BiasSettings(1, 1, 50, noise), 3)
+    other = random_images(Images(pixels, np.zeros(20, int)), BiasSettings(1, 1, 50, noise), 4)
+    assert (found.pixels == again.pixels).all() and (found.pixels != other.pixels).any()
+    if noise == "uniform":
+        top = 255 if dtype == np.uint8 else 1
+        assert found.pixels.min() < 0.02 * top and found.pixels.max() > 0.98 * top
+        return
+    columns = {tuple(sorted(map(tuple, image.reshape(3, -1).T))) for image in pixels}
+    shuffled = [image.reshape(3, -1).T for image in found.pixels]
+    assert all(tuple(sorted(map(tuple, image))) in columns for image in shuffled)  # channels stay together
+    assert any((image.reshape(3, -1).T != one).any() for image, one in zip(found.pixels, shuffled, strict=True)) is False
+    assert len({image.tobytes() for image in found.pixels}) > 45
+
+
+def test_features_are_what_the_head_reads():
+    (job,) = compose_jobs(TINY_PARTIES, None)
+    network = Network(job.settings.model, (1, 8, 8), 10)
+    model = build_network(network)
+    x = torch.rand(3, 1, 8, 8)
+    features = feature_reader(model, network)(x=x)
+    torch.testing.assert_close(model.head(features), model(x))
+
+
+@pytest.mark.parametrize(
+    "overrides, line",
+    [
+        (["partition.server=0.6", "partition.transfer=0.5"], "partition.transfer: server + transfer = 1.1 leave"),
+        (["partition.server=1.5"], "partition.server: 1.5 is not between 0 and 1"),
+        (["method.loss.solver=line"], "'line' needs labels on a line"),
+        (["partition.clients=200"], "partition.clients"),
+        (["model=bert_tiny"], "model=bert_tiny: does not read task=femnist"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(overrides, line, tmp_path, capsys):
+    assert main([*replaced(TINY_PARTIES, *overrides), f"paths.out={tmp_path}"]) == 2
+    said = capsys.readouterr().err
+    assert line in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "overrides, line",
+    [
+        (["method=fedavg", "training=image_stages"], "training=image_stages: is not for method=fedavg; training=chill"),
+        (["method=entropy_a", "training=chill"], "is not for method=entropy_a; training=image_stages would fit"),
+    ],
+)
+def test_a_training_of_the_other_kind_is_refused(overrides, line, tmp_path, capsys):
+    assert main(["task=mnist", *overrides, f"paths.out={tmp_path}"]) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_shares_are_of_methods_that_distil(capsys, tmp_path):
+    assert main(["task=femnist", "partition.server=0.3", f"paths.out={tmp_path}"]) == 2
+    assert "partition.server: method=fedavg leaves the clients all training images; null is right" in capsys.readouterr().err

@@ -1,0 +1,93 @@
+"""Transport on trees: values against POT's linear programme, the gradient by its optimality and by differences."""
+
+import numpy as np
+import ot
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knot_runner.data.images.geometry import one_hot, superclass_points
+from knot_runner.transport import Solver, ground_cost, transport_loss
+from knot_runner.transport.tree import tree_edges
+from knot_runner.util.errors import UserError
+
+TREE = Solver("tree", 0.0, 1e-9, 0.5)
+GROUPS = {"animals": ["cat", "dog", "hen"], "cars": ["bus"], "plants": ["oak", "elm"]}
+CLASSES = ["cat", "bus", "oak", "dog", "elm", "hen"]
+FORESTS = {
+    "one-hot": one_hot(5),
+    "superclasses": superclass_points(CLASSES, GROUPS),
+    "two": [[0.0, 0.0], [3.0, 4.0]],
+}
+
+
+def three_levels():
+    """Eight labels, 1 apart in pairs, 3 in fours and 10 otherwise, as points."""
+    ones = np.eye(8), np.repeat(np.eye(4), 2, 0), np.repeat(np.eye(2), 4, 0)
+    scales = np.sqrt([1 / 2, (9 - 1) / 2, (100 - 9) / 2])
+    return np.hstack([scale * part for scale, part in zip(scales, ones, strict=True)]).tolist()
+
+
+FORESTS["three levels"] = three_levels()
+
+
+def pairs(labels, count=40, seed=0):
+    draw = np.random.default_rng(seed)
+    p, q = (draw.dirichlet(np.full(labels, 0.3), count) for _ in range(2))
+    p[0], q[0] = np.eye(labels)[0], np.eye(labels)[-1]
+    q[1] = p[1]
+    return torch.from_numpy(p), torch.from_numpy(q)
+
+
+@pytest.mark.parametrize("name", FORESTS)
+def test_the_value_is_the_linear_programmes(name):
+    points = torch.tensor(FORESTS[name], dtype=torch.float64)
+    p, q = pairs(len(points))
+    cost = ground_cost(points).numpy()
+    wanted = [ot.emd2(a / a.sum(), b / b.sum(), cost) for a, b in zip(p.numpy(), q.numpy(), strict=True)]
+    np.testing.assert_allclose(transport_loss(p, q, points, TREE).numpy(), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FORESTS)
+def test_the_gradient_is_an_optimal_potential(name):
+    """It changes by at most the cost between two labels, and makes up the value (Kantorovich duality)."""
+    points = torch.tensor(FORESTS[name], dtype=torch.float64)
+    p, q = pairs(len(points))
+    p.requires_grad_()
+    value = transport_loss(p, q, points, TREE)
+    (f,) = torch.autograd.grad(value.sum(), p)
+    assert ((f[:, :, None] - f[:, None]) - ground_cost(points)).max() < 1e-9
+    torch.testing.assert_close((f * (p - q)).sum(1), value, atol=1e-9, rtol=0)
+    torch.testing.assert_close(f.sum(1), torch.zeros(len(f), dtype=f.dtype), atol=1e-9, rtol=0)
+
+
+def test_by_hand():
+    points = torch.tensor(superclass_points(CLASSES, GROUPS), dtype=torch.float64)
+    cat, dog, bus = (torch.eye(6, dtype=torch.float64)[CLASSES.index(name)] for name in ("cat", "dog", "bus"))
+    found = transport_loss(torch.stack([cat, cat, cat, (cat + dog) / 2]), torch.stack([cat, dog, bus, bus]), points, TREE)
+    torch.testing.assert_close(found, torch.tensor([0.0, 1.0, 2.0, 2.0], dtype=torch.float64))
+
+
+@given(st.integers(2, 7), st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_newton_comes_close_as_epsilon_falls(labels, seed):
+    p, q = pairs(labels, 4, seed)
+    points = torch.tensor(one_hot(labels), dtype=torch.float64)
+    newton = transport_loss(p, q, points, Solver("newton", 1e-4, 1e-9, 0.5))
+    torch.testing.assert_close(transport_loss(p, q, points, TREE), newton, atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("points", [[[0.0], [1.0], [2.0]], [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]])
+def test_points_that_are_no_leaves_of_a_tree_are_refused(points):
+    with pytest.raises(UserError, match="method.loss.solver: tree needs labels that are leaves of a tree"):
+        tree_edges(ground_cost(torch.tensor(points, dtype=torch.float64)))
+
+
+def test_edges_of_superclasses():
+    weights, below = tree_edges(ground_cost(torch.tensor(superclass_points(CLASSES, GROUPS), dtype=torch.float64)))
+    edges = {tuple(row.int().tolist()): round(float(weight), 9) for weight, row in zip(weights, below, strict=True)}
+    leaves = {tuple(row): 0.5 for row in np.eye(6, dtype=int).tolist()}
+    groups = {(1, 0, 0, 1, 0, 1): 0.5, (0, 0, 1, 0, 1, 0): 0.5}
+    assert edges == leaves | groups or len(weights) == 9  # the group of one label has the edge of its leaf twice
+    assert sorted(round(float(w), 9) for w in weights) == [0.5] * 9
