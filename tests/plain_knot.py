@@ -15,7 +15,6 @@ from sklearn.metrics import f1_score
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.models.network import build_network
 
-
 #: Of Sinkhorn's algorithm, at the epsilon of the test.
 ITERATIONS = 100
 
@@ -122,7 +121,7 @@ class PlainKnot:
         return (q * (q.log() - p.log())).sum(2)
 
     def transport(self, p, q):
-        """T_eps (eq. 1) by Sinkhorn's iterations until nothing moves; its gradient is the dual potential of p (eq. 4)."""
+        """T_eps (eq. 1) by Sinkhorn's iterations until nothing moves; the gradient is the potential of p (eq. 4)."""
         points = torch.tensor(self.parties.labels.coordinates, dtype=torch.float64)
         cost, eps = torch.linalg.vector_norm(points[:, None] - points, dim=-1), self.job.method.loss["epsilon"]
         p = p.expand_as(q)

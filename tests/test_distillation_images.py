@@ -93,7 +93,6 @@ def test_random_images(noise, dtype):
     columns = {tuple(sorted(map(tuple, image.reshape(3, -1).T))) for image in pixels}
     shuffled = [image.reshape(3, -1).T for image in found.pixels]
     assert all(tuple(sorted(map(tuple, image))) in columns for image in shuffled)  # channels stay together
-    assert any((image.reshape(3, -1).T != one).any() for image, one in zip(found.pixels, shuffled, strict=True)) is False
     assert len({image.tobytes() for image in found.pixels}) > 45
 
 
@@ -136,4 +135,5 @@ def test_a_training_of_the_other_kind_is_refused(overrides, line, tmp_path, caps
 
 def test_shares_are_of_methods_that_distil(capsys, tmp_path):
     assert main(["task=femnist", "partition.server=0.3", f"paths.out={tmp_path}"]) == 2
-    assert "partition.server: method=fedavg leaves the clients all training images; null is right" in capsys.readouterr().err
+    line = "partition.server: method=fedavg leaves the clients all training images; null is right"
+    assert line in capsys.readouterr().err

@@ -72,9 +72,7 @@ def world(tmp_path):
 
 
 def evaluate(world, state=STATE, probe=None):
-    settings = SimpleNamespace(
-        model=SPEC, task=SimpleNamespace(probe=probe or {}, max_length=12), on_images=False
-    )
+    settings = SimpleNamespace(model=SPEC, task=SimpleNamespace(probe=probe or {}, max_length=12), on_images=False)
     context = SimpleNamespace(settings=settings, folder=world.folder, data_root=None)
     return evaluation.evaluate(context, world.task, world.federation, state, world.executor)
 

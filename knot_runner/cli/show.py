@@ -48,6 +48,7 @@ def show_partition(job: ComposedJob) -> None:
     import numpy as np
 
     from knot_runner.data.images import load_images, make_partition
+    from knot_runner.data.images.parties import clients_images
     from knot_runner.data.load import load_task
     from knot_runner.data.pools import pool_texts
     from knot_runner.report.figures.partition import draw_partition
@@ -58,6 +59,8 @@ def show_partition(job: ComposedJob) -> None:
         raise UserError(f"plot partition: task={name} method={method} deals nothing to clients; task=femnist would fit")
     root = Path(settings.paths.data).expanduser() if settings.paths.data else None
     task = load_images(settings.task, root) if settings.on_images else pool_texts(load_task(settings.task, root))
+    if settings.shares is not None:  # a server's and a transfer set's images are of no client
+        task = clients_images(task, settings.shares, settings.seed)
     partition = make_partition(settings.partition, task, settings.seed)
     counts = np.stack([np.bincount(task.train.labels[rows], minlength=len(task.classes)) for rows in partition.train])
     name = f"partition_{settings.task.name}_{settings.partition.kind}_seed{settings.seed}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -24,7 +25,9 @@ from knot_runner.util.workers import Handler, Send, WorkerProcess
 #: Seconds between two events of one worker.
 EVENTS_EVERY = 0.2
 #: Slow imports of a worker: torch's optimisers import torch._dynamo.
-_PRELOADED = ["knot_runner.engine.worker", "torch._dynamo", "transformers.models.bert.modeling_bert"]
+_PRELOADED = ["knot_runner.engine.worker", "torch._dynamo"]
+#: The slowest, which models of images do without.
+_OF_TEXTS = ["transformers.models.bert.modeling_bert"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ class Worker(WorkerProcess):
     """A process with ``hardware.threads`` threads that executes one request at a time."""
 
     def __init__(self, place: Place, hardware: HardwareSettings, plugins: list[str]) -> None:
-        super().__init__(_PRELOADED, prepare_stages, place, hardware, plugins)
+        of_texts = _OF_TEXTS if "tokenizers" in sys.modules else []  # texts have been encoded by then
+        super().__init__([*_PRELOADED, *of_texts], prepare_stages, place, hardware, plugins)
 
     def run(self, request: StageRequest, on_event: Callable[[Event], None]) -> BaseException | None:
         """Execute ``request``; None, or its error. Raises :class:`WorkerDied`."""

@@ -17,13 +17,16 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.settings import TrackerSettings
 from knot_runner.util.errors import UserError
 from knot_runner.util.memory import read_kilobytes
 from knot_runner.util.processes import begin_child, redirect_output, start_process
+
+if TYPE_CHECKING:
+    from knot_runner.pipelines.context import RunContext
 
 #: (moment, *what was told); moments are of ``time.monotonic``, which all processes of a machine share
 ChildMessage = tuple[Any, ...]
@@ -130,14 +133,19 @@ def _end(process: BaseProcess) -> None:
 
 def run_apart(step: str, job: ComposedJob, folder: Path, report: Callable[..., None], **services: Any) -> Any:
     """``run`` or ``inspect`` (the ``step``) of the pipeline of ``job``, with ``folder`` for ``paths.out``."""
-    from knot_runner.pipelines.context import RunContext, Services
     from knot_runner.pipelines.single_run import pipeline_function
+
+    return pipeline_function(step, job.method)(context_apart(job, folder, report, **services))
+
+
+def context_apart(job: ComposedJob, folder: Path, report: Callable[..., None], **services: Any) -> RunContext:
+    """What the pipeline of ``job`` is given, with ``folder`` for ``paths.out``."""
+    from knot_runner.pipelines.context import RunContext, Services
 
     paths = dataclasses.replace(job.settings.paths, out=str(folder))
     own = dataclasses.replace(job.settings, paths=paths, tracker=TrackerSettings("none"))
     means = Services(**services)
-    context = RunContext(own, job.method, folder / "run", "", "apart", report, lambda text: None, means)
-    return pipeline_function(step, job.method)(context)
+    return RunContext(own, job.method, folder / "run", "", "apart", report, lambda text: None, means)
 
 
 def _serve(connection: Connection, work: Callable[..., None], arguments: tuple[Any, ...], folder: str) -> None:

@@ -13,7 +13,7 @@ from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.strict import digest, without
 from knot_runner.estimate.child import Tell, run_apart, watch
-from knot_runner.estimate.pieces import on_texts
+from knot_runner.estimate.pieces import has_stages
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def gathered(groups: list[list[ComposedJob]], looks: list[tuple[list[str], list[
 def _dealt(job: ComposedJob) -> tuple[str, str]:
     """(Task and partition of a job, its seed) in words."""
     partition = (job.config.get("partition") or {}).get("kind")
-    if on_texts(job) or not partition:
+    if not partition:
         return job.settings.task.name, ""
     return f"{job.settings.task.name}, {partition}", f", seed {job.settings.seed}"
 
@@ -82,8 +82,8 @@ def _alike(job: ComposedJob) -> str:
     do not count."""
     config = job.config
     training = without(config.get("training") or {}, "lr", "rounds")
-    used = None if on_texts(job) else without(config["method"], "name", "temperature", "loss")
-    seed = None if on_texts(job) else job.settings.seed
+    used = None if has_stages(job) else without(config["method"], "name", "temperature", "loss")
+    seed = None if has_stages(job) and not config.get("partition") else job.settings.seed
     return digest(
         [config["task"], config.get("partition"), config["paths"]["data"], config.get("model"), training, seed, used]
     )

@@ -21,8 +21,8 @@ NOT_OF_A_ROUND = ("name", "rounds", "lr", "target", "stop_at_target", "evaluate_
 OF_A_ROUND = ("algorithm", "aggregation", "batchnorm", "stragglers", "head_epochs", "final_head_epochs")
 #: How the names of kinds begin: of teachers, of all trainings.
 TEACHER, TRAININGS = "teacher", ("teacher", "distillation")
-#: Kinds of pieces of jobs on texts: starting worker processes, each of which loads what the timed process had to,
-#: reading the texts, and evaluation.
+#: Kinds of pieces of jobs in stages: starting worker processes, each of which loads what the timed process had to,
+#: reading the data, and evaluation.
 WORKERS, START_KIND, EVALUATION = "worker processes", "starts", "evaluations"
 #: What jobs share: the stages of clustering, and reading data (once only where they run in one program).
 DISTANCE_MATRICES, CLUSTERING_KIND, DATA_SETS_KIND = "distance matrices", "clusterings", "data sets"
@@ -97,13 +97,13 @@ class Load:
 # ----------------------------------------------------------------------------------- pieces and kinds, by the settings
 
 
-def on_texts(job: ComposedJob) -> bool:
-    """Whether the job distils texts: its pieces depend on the data (:mod:`knot_runner.estimate.texts`)."""
+def has_stages(job: ComposedJob) -> bool:
+    """Whether the job distils in stages: its pieces depend on the data (:mod:`knot_runner.estimate.stages`)."""
     return family_of(job.method).training == "stages"
 
 
 def load_of(job: ComposedJob) -> Load:
-    """The pieces of a job that distils no texts; of one that was stopped, the rounds that are left."""
+    """The pieces of a job without stages; of one that was stopped, the rounds that are left."""
     task, pieces = job.settings.task.name, []
     if job.settings.on_images or isinstance(job.settings.task, TaskSettings):
         read = digest({"task": job.config["task"], "data": job.config["paths"]["data"]})

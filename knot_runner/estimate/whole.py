@@ -22,9 +22,9 @@ from knot_runner.estimate.pieces import (
     Cost,
     Load,
     Piece,
+    has_stages,
     in_family,
     load_of,
-    on_texts,
 )
 from knot_runner.estimate.recorded import recorded_costs
 from knot_runner.estimate.timed import time_piece
@@ -34,7 +34,7 @@ from knot_runner.util.errors import UserError
 MIN_SECONDS = 2.0
 #: How much more than its share of the time a kind may take before it is given up, as long as there is any.
 _GRACE_SECONDS = 2.0
-#: What of its share a process on texts uses: the last step it looks at may be slow.
+#: What of its share a process on stages uses: the last step it looks at may be slow.
 TEXTS_SHARE = 0.95
 
 
@@ -43,7 +43,7 @@ class SweepEstimate:
     """What is known: the ``loads`` of the jobs to do, and ``costs`` of kinds.
 
     ``untimed``: name of a kind -> why its cost is not known; ``problems``: what a run of the sweep would stop at;
-    ``unplanned``: jobs on texts whose pieces are not known.
+    ``unplanned``: jobs in stages whose pieces are not known.
     """
 
     loads: list[Load] = field(default_factory=list)
@@ -64,8 +64,8 @@ class SweepEstimate:
 
 
 def plain_loads(jobs: list[ComposedJob]) -> list[Load]:
-    """The pieces of the jobs that are not on texts: nothing is read or timed."""
-    return [load_of(job) for job in jobs if not on_texts(job)]
+    """The pieces of the jobs without stages: nothing is read or timed."""
+    return [load_of(job) for job in jobs if not has_stages(job)]
 
 
 def estimate_sweep(jobs: list[ComposedJob], done: list[ComposedJob], seconds: float) -> SweepEstimate:
@@ -75,7 +75,7 @@ def estimate_sweep(jobs: list[ComposedJob], done: list[ComposedJob], seconds: fl
     """
     began, made = time.monotonic(), SweepEstimate()
     recorded = recorded_costs([*jobs, *done], os.cpu_count() or 1)
-    plain = [job for job in jobs if not on_texts(job)]
+    plain = [job for job in jobs if not has_stages(job)]
     made.loads = _with_what_is_there(plain_loads(jobs), plain_loads(done))
     questions = _questions(plain, made.loads)
     made.costs = {kind: recorded[kind] for kind in questions if kind in recorded}
@@ -127,14 +127,14 @@ def _ask(made: SweepEstimate, piece: Piece, job: ComposedJob, left: float, rest:
         made.costs[piece.kind] = answer
 
 
-# ------------------------------------------------------------------------------------------------------------- texts
+# ------------------------------------------------------------------------------------------------------------ stages
 
 
 def _families(jobs: list[ComposedJob]) -> list[list[ComposedJob]]:
-    """Jobs that read the same texts into the same networks, together."""
+    """Jobs in stages that read the same data into the same networks, together."""
     found: dict[str, list[ComposedJob]] = {}
     for job in jobs:
-        if on_texts(job):
+        if has_stages(job):
             alike = digest([in_family(job.config, ""), job.config["paths"]["data"], job.config.get("plugins")])
             found.setdefault(alike, []).append(job)
     return list(found.values())
@@ -146,7 +146,7 @@ def _ask_family(
     """Plan jobs of one family, and time what is not on record, in one process."""
     task, prefix = jobs[0].settings.task.name, in_family(jobs[0].config, "")
     if left < MIN_SECONDS:
-        made.untimed[f"{task} texts"] = "no time was left"
+        made.untimed[f"{task} data"] = "no time was left"
         made.unplanned += len(jobs)
         return
     known = {kind.removeprefix(prefix): cost for kind, cost in recorded.items() if kind.startswith(prefix)}
@@ -168,7 +168,7 @@ def _ask_family(
     # it comes last and takes least: the sums do without it, and say so, where all else is known
     made.costs.setdefault(f"{prefix}{EVALUATION}", Cost(0.0, 0.0, source="not timed"))
     if len(loads) < len(jobs):
-        made.untimed[f"{task} texts"] = seen.broken or seen.problem or f"they were not read in {most:.0f} s"
+        made.untimed[f"{task} data"] = seen.broken or seen.problem or f"they were not read in {most:.0f} s"
 
 
 def _costs(seen: Seen, workers: int) -> dict[str, Cost]:
@@ -186,6 +186,6 @@ def _costs(seen: Seen, workers: int) -> dict[str, Cost]:
 
 
 def _plan_and_time(tell: Tell, folder: Path, configs: list[dict[str, Any]], known: set[str], until: float) -> None:
-    from knot_runner.estimate.texts import plan_and_time  # torch: only in that process
+    from knot_runner.estimate.stage_times import plan_and_time  # torch: only in that process
 
     plan_and_time(tell, folder, [job_of(config) for config in configs], known, until)

@@ -22,7 +22,7 @@ from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.parties import make_federation, model_sources, pretrained_notes, read_parties
+from knot_runner.pipelines.parties import make_federation, model_sources, pretrained_notes
 from knot_runner.pipelines.party_evaluation import evaluate
 from knot_runner.pipelines.rounds import LogRow, RoundLoop, State, run_rounds
 from knot_runner.util.files import refused, write_atomic
@@ -37,7 +37,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         executor = stack.enter_context(
             context.services.executor(store, settings.hardware, context.data_root, settings.plugins, context.progress)
         )
-        task = read_parties(context)
+        task = context.services.parties(context)
         counts = of_parties(task)
         wants_bias = not isinstance(hp, KnotSettings) or needs_bias(hp.weighting)
         federation = make_federation(context, task, store, hp.bias if wants_bias else None)
@@ -71,7 +71,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
 
 def inspect_distillation(context: RunContext) -> RunInputs:
     """What the run reads, and notes on it. Raises :class:`UserError`."""
-    task = read_parties(context)
+    task = context.services.parties(context)
     counts, weights = of_parties(task), pretrained_notes(context, task)
     return RunInputs(task, None, counts, _notes(context, task, counts, weights))
 

@@ -28,8 +28,8 @@ from knot_runner.util.memory import require_memory
 SHORT, LONG = 4, 8
 #: Images of scikit-learn's handwritten digits.
 MAX_DIGITS = 1797
-#: A model in training. AdamW: weights, gradients, two moments; federated SGD: the server's, a client's, its gradients.
-TRAINED_TEXTS, TRAINED_IMAGES = 4, 3
+#: A model in training. Stages, AdamW: weights, gradients, two moments; rounds: the server's, a client's, gradients.
+TRAINED_STAGES, TRAINED_IMAGES = 4, 3
 #: Bytes of a generated or random text of one token or row, at the least.
 TEXT = 16
 
@@ -75,7 +75,7 @@ def _images(task: ImageTaskSettings | ImageSetsSettings) -> None:
 
 def _image_model(settings: Settings) -> None:
     """The model's size is read off the model itself, built without memory."""
-    if not isinstance(settings.training, FederatedTraining):
+    if settings.training is None or settings.model is None:
         return
     from knot_runner.engine.federated import flat
     from knot_runner.models.network import Network
@@ -86,7 +86,8 @@ def _image_model(settings: Settings) -> None:
     key = {"mlp": "hidden", "cnn": "hidden", "resnet": "width", "custom": "target"}[spec.kind]
     if any(field.name.startswith("convs.") and prod(field.shape) * 2 > layout.size for field in layout.parameters):
         key = "convs"
-    trained = TRAINED_IMAGES * SHORT * layout.size
+    copies = TRAINED_IMAGES if isinstance(settings.training, FederatedTraining) else TRAINED_STAGES
+    trained = copies * SHORT * layout.size
     require_memory(trained, f"model.{key}", f"a model of {layout.size:,} parameters")
 
 
@@ -132,7 +133,7 @@ def _texts(settings: Settings, bias: Any) -> None:
         changed = [key for key in ("hidden", "intermediate", "layers") if getattr(own, key) != getattr(model, key)]
         where = f"model.per_party.{name}.{changed[0]}" if changed else f"model.{_largest(own)}"
         size = parameters(own)
-        require_memory(TRAINED_TEXTS * SHORT * size, where, f"a model of more than {size:,} parameters")
+        require_memory(TRAINED_STAGES * SHORT * size, where, f"a model of more than {size:,} parameters")
 
 
 def parameters(spec: ModelSettings) -> int:

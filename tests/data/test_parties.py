@@ -93,7 +93,8 @@ def test_clients_follow_the_partition():
 def test_without_coordinates_labels_are_one_hot_and_that_is_said():
     made = parties()
     assert made.labels.coordinates == np.eye(4).tolist()
-    assert made.notes == ["a note", "demo has no coordinates of classes: every two are sqrt(2) apart (task.geometry=onehot)"]
+    said = "demo has no coordinates of classes: every two are sqrt(2) apart (task.geometry=onehot)"
+    assert made.notes == ["a note", said]
     points = [[0.0], [1.0], [2.0], [3.0]]
     assert parties(coordinates=points).labels.coordinates == points
 

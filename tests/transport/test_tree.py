@@ -65,7 +65,9 @@ def test_the_gradient_is_an_optimal_potential(name):
 def test_by_hand():
     points = torch.tensor(superclass_points(CLASSES, GROUPS), dtype=torch.float64)
     cat, dog, bus = (torch.eye(6, dtype=torch.float64)[CLASSES.index(name)] for name in ("cat", "dog", "bus"))
-    found = transport_loss(torch.stack([cat, cat, cat, (cat + dog) / 2]), torch.stack([cat, dog, bus, bus]), points, TREE)
+    found = transport_loss(
+        torch.stack([cat, cat, cat, (cat + dog) / 2]), torch.stack([cat, dog, bus, bus]), points, TREE
+    )
     torch.testing.assert_close(found, torch.tensor([0.0, 1.0, 2.0, 2.0], dtype=torch.float64))
 
 

@@ -24,10 +24,8 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     is dealt to the clients by ``partition``. All test images are the server's test set, too. Raises
     :class:`UserError` where a party would have too few images.
     """
-    rest, server = _cut(task.train, shares.server, "server", seed)
-    rest, transfer = _cut(rest, shares.transfer / (1 - shares.server), "transfer", seed)
-    clients = dataclasses.replace(task, train=rest)
-    dealt = make_partition(partition, clients, seed)
+    server, transfer, rest = _shared_out(task.train, shares, seed)
+    dealt = make_partition(partition, dataclasses.replace(task, train=rest), seed)
     datasets = {}
     for name, rows, test in zip(dealt.names, dealt.train, dealt.test, strict=True):
         parts = _train_and_valid(name, rest.take(rows), shares.valid, seed)
@@ -41,6 +39,18 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
         notes.append(f"{task.name} has no coordinates of classes: every two are sqrt(2) apart (task.geometry=onehot)")
     labels = Labels(task.classes, task.coordinates or one_hot(len(task.classes)), "semantic")
     return PartyTask(task.name, labels, datasets, task.source, notes, task.files)
+
+
+def clients_images(task: ImageTask, shares: PartyShares, seed: int) -> ImageTask:
+    """``task`` with the training images that :func:`image_parties` deals to the clients. Raises :class:`UserError`."""
+    return dataclasses.replace(task, train=_shared_out(task.train, shares, seed)[2])
+
+
+def _shared_out(images: Images, shares: PartyShares, seed: int) -> tuple[Images, Images, Images]:
+    """The server's images, those of the transfer set, and the clients'."""
+    rest, server = _cut(images, shares.server, "server", seed)
+    rest, transfer = _cut(rest, shares.transfer / (1 - shares.server), "transfer", seed)
+    return server, transfer, rest
 
 
 def _cut(images: Images, share: float, name: str, seed: int) -> tuple[Images, Images]:

@@ -41,10 +41,17 @@ def distillation_summary(name: str, result: dict[str, Any]) -> Group:
         rows.append((title, [_change(result, metric, data) for metric in measures]))
     kept = "the weights of epoch 0, the undistilled global model" if epoch == 0 else f"the weights of epoch {epoch}"
     what = "each model on its own test set" if epoch is None else "pretrained global model -> after distillation"
-    lines = [f"{what}; SD: semantic distance, lower is better"]
+    lines = [f"{what}; SD: semantic distance, lower is better", *_ensemble(result)]
     lines += [f"kept: {kept}"] if epoch is not None else []
     heads = ["data set", *(METRICS[metric].short or METRICS[metric].title for metric in measures)]
     return run_view(name, result, heads, rows, lines + _last_epochs(result))
+
+
+def _ensemble(result: dict[str, Any]) -> list[str]:
+    """A line on the mean of all teachers' probabilities, where it was measured."""
+    found = (result.get("baselines") or {}).get("ensemble", {})
+    values = [f"{METRICS[metric].short or METRICS[metric].title} {number(value, 3)}" for metric, value in found.items()]
+    return [f"ensemble of the teachers, on the global model's test set: {', '.join(values)}"] if values else []
 
 
 def _last_epochs(result: dict[str, Any]) -> list[str]:

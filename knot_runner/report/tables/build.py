@@ -20,6 +20,7 @@ from knot_runner.report.render.table_model import (
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
 from knot_runner.report.statistics import mean_interval
 from knot_runner.report.tables.aggregate import aggregate
+from knot_runner.report.tables.baselines import BASELINES_LINE, baseline_rows
 from knot_runner.report.tables.chilling import CHILLING_COLUMNS
 from knot_runner.report.tables.clustered import ACCURACY_WEIGHTINGS, clustered
 from knot_runner.report.tables.footnotes import (
@@ -73,7 +74,8 @@ def build_table(
     temperatures (x cases, of federated runs), trace (temperatures x rounds) or clustered (clients x graphs).
     ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, in this order; for
     temperatures which of ``CHILLING_COLUMNS``, for clustered of ``ACCURACY_WEIGHTINGS``; a trace has its own.
-    ``notes`` go under the table. ``options``: of kind temperatures, see there.
+    ``notes`` go under the table. ``options``: of kind temperatures, see there; ``baselines``: of methods, whether the
+    global model before, the best teacher and the ensemble have rows.
 
     Raises :class:`UserError` when no run is there, naming the ``command`` that makes them; for an unknown kind, metric
     or printed table; and for runs or a printed table of another task.
@@ -114,13 +116,17 @@ def _parts(
         return trace(runs, table, command)
     if kind == "clustered":
         return clustered(runs, table, metrics)
-    return _locals(runs, table, metrics[0]) if kind == "locals" else _methods(runs, table, metrics, kind)
+    if kind == "locals":
+        return _locals(runs, table, metrics[0])
+    return _methods(runs, table, metrics, kind, bool(options.get("baselines")))
 
 
 # ------------------------------------------------------------------------------------------------ methods x data sets
 
 
-def _methods(runs: list[Run], table: dict[str, Any] | None, metrics: Sequence[str], kind: str) -> Parts:
+def _methods(
+    runs: list[Run], table: dict[str, Any] | None, metrics: Sequence[str], kind: str, baselines: bool = False
+) -> Parts:
     _one_task(runs, table)
     rows = _rows_of_methods(runs)
     measured = [frozenset(run.result["metrics"].get(metrics[0], {})) - {"ALL"} for run in finished(runs)]
@@ -140,9 +146,12 @@ def _methods(runs: list[Run], table: dict[str, Any] | None, metrics: Sequence[st
         cells = {group.key: tuple(cell(members, group.key, c, method) for c in columns) for group in groups}
         keys, heads = ((method, label), (display(method), label)) if labelled else ((method,), (display(method),))
         made.append(TableRow(keys, heads, cells))
+    extra = baseline_rows(runs, groups, labelled) if baselines else []
     lines = [*absences({_name(key): members for key, members in rows.items()}), *sources(runs), *protocol(runs)]
     lines += missing_columns(columns, measured, table)
     lines += nearness(groups, made) + cited(table)
+    lines += [BASELINES_LINE] if extra else []
+    made += extra
     return made, ("method", "settings") if labelled else ("method",), groups, lines
 
 

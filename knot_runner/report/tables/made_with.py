@@ -58,8 +58,9 @@ def _loss(loss: dict[str, Any]) -> str:
     if loss["name"] != "sinkhorn":
         return f"{loss['name']}: " + ", ".join(str(value) for key, value in loss.items() if key != "name")
     extra = f" with scaling {loss['scaling']}" if loss["solver"] == "geomloss" else ""
-    epsilon = f", epsilon {float(loss['epsilon']):g}" if loss["solver"] in ("newton", "geomloss") else ", not regularised"
-    return f"sinkhorn: {loss['solver']}{extra}{epsilon}"
+    regularised = loss["solver"] in ("newton", "geomloss")
+    how = f"epsilon {float(loss['epsilon']):g}" if regularised else "not regularised"
+    return f"sinkhorn: {loss['solver']}{extra}, {how}"
 
 
 # ---------------------------------------------------------------------------------------------------------- federated

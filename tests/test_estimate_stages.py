@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.composing.commands import compose_all
-from knot_runner.data.load import load_task
 from knot_runner.engine.store import Store
 from knot_runner.estimate import whole
 from knot_runner.estimate.child import Sample, Seen
 from knot_runner.estimate.lines import disk_space, in_turn, kind_rows, peak_memory
 from knot_runner.estimate.pieces import EVALUATION, WORKERS, Cost, Piece, in_family
-from knot_runner.estimate.texts import Planner, PlanStore, kind_times, plan_and_time
+from knot_runner.estimate.stage_times import kind_times, plan_and_time
+from knot_runner.estimate.stages import Planner, PlanStore
 from knot_runner.estimate.timed import costs_of, stage_seconds
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.single_run import complete_run
@@ -29,7 +29,7 @@ def text_jobs(out, *overrides):
 
 
 def planner_of(job, folder, out):
-    return Planner(load_task(job.settings.task, None), PlanStore(folder, behind=Store(out / "artefacts")), None)
+    return Planner(PlanStore(folder, behind=Store(out / "artefacts")))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,135 @@
+"""Jobs in stages: their pieces, as their method itself plans them, and which of these are there."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from knot_runner.composing.job import ComposedJob
+from knot_runner.config.settings import StageSettings
+from knot_runner.config.strict import digest
+from knot_runner.data.shared import SharedTasks
+from knot_runner.data.tasks import PartyTask
+from knot_runner.engine.requests import Ref, StageRequest, Train, request_title
+from knot_runner.engine.stages import key_of
+from knot_runner.engine.store import Artefact, Store
+from knot_runner.estimate.child import context_apart
+from knot_runner.estimate.pieces import EVALUATION, START_KIND, WORKERS, Piece, distil_kind, teacher_kind
+from knot_runner.methods import knot  # noqa: F401  with its methods in the table
+from knot_runner.methods.contract import METHODS
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.parties import make_federation, read_parties
+
+#: Where the store keeps texts and images.
+EXAMPLE_STAGES = ("tokens", "images")
+#: stage of a request -> what it is called where jobs share it
+SHARED = {
+    "local": "local models",
+    "pretrain": "global models",
+    "soft_labels": "sets of soft labels",
+    "bias": "biases",
+    "distil": "students",
+}
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """A piece with its request, and how many examples that reads (a training: in an epoch)."""
+
+    piece: Piece
+    request: StageRequest
+    rows: int
+
+
+@dataclass(frozen=True)
+class PlanStore(Store):
+    """Finds, and never changes, what is in the store ``behind``; examples, of which a plan needs the names alone, count
+    as there."""
+
+    behind: Store = Store(Path())
+
+    def find(self, stage: str, key: str) -> Artefact | None:
+        return self.behind.find(stage, key) or (StandIn(stage, key, Path(), {}) if stage in EXAMPLE_STAGES else None)
+
+
+class StandIn(Artefact):
+    """Stands for an artefact that is not there while a method plans on."""
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return {"logits": torch.zeros(1, self.info["classes"])}
+
+
+class Planner:
+    """Plans jobs on one task by their method's own plan."""
+
+    def __init__(self, store: PlanStore) -> None:
+        self._store, self._data = store, SharedTasks()
+        self._parties: dict[int, PartyTask] = {}
+        self._federations: dict[str, Any] = {}
+
+    def parties(self, job: ComposedJob) -> PartyTask:
+        """The examples that the job reads; a partition of images is another for every seed."""
+        seed = job.settings.seed if job.settings.on_images else 0
+        if seed not in self._parties:
+            self._parties[seed] = read_parties(self._context(job))
+        return self._parties[seed]
+
+    def _context(self, job: ComposedJob) -> RunContext:
+        services = {"images": self._data.images, "texts": self._data.texts}
+        return context_apart(job, self._store.root, lambda *_: None, **services)
+
+    def plan(self, job: ComposedJob) -> tuple[list[Piece], list[PlannedStage]]:
+        """The job's pieces in order, and those of them that its method asks for."""
+        settings, hp, method = job.settings, job.method, METHODS[job.settings.method["algorithm"]]
+        task = self.parties(job)
+        lengths = [stage.max_length for stage in vars(settings.training).values() if isinstance(stage, StageSettings)]
+        alike = repr((settings.seed, hp.bias, lengths))
+        if alike not in self._federations:
+            self._federations[alike] = make_federation(self._context(job), task, self._store, hp.bias)
+        federation = dataclasses.replace(self._federations[alike], training=settings.training)
+        rows = {ref: len(task.datasets[name].splits[split]) for (name, split), ref in federation.examples.items()}
+        rows[federation.random_examples] = hp.bias.images if settings.on_images else hp.bias.texts
+        state, round, stages = method.init(hp, federation), 0, []
+        while requests := method.plan(hp, state, federation, round):
+            found = [self._store.find(*key_of(request)) for request in requests]
+            stages += [_planned(r, rows, round + 1, f is not None) for r, f in zip(requests, found, strict=True)]
+            stand_ins = [f or _stand_in(r) for r, f in zip(requests, found, strict=True)]
+            state, _ = method.fold(hp, state, federation, round, requests, stand_ins)
+            round += 1
+        start = Piece(START_KIND, "data, reading them", f"start {job.run_id}", START_KIND)
+        tests = float(rows_of_tests(task))
+        end = Piece("evaluations", "evaluation", f"evaluation {job.run_id}", EVALUATION, tests, round + 1)
+        return [_workers(stages), start, *(stage.piece for stage in stages), end], stages
+
+
+def _stand_in(request: StageRequest) -> StandIn:
+    return StandIn(*key_of(request), Path(), {"best_score": 0.0, "best_epoch": 0, "classes": request.network.classes})
+
+
+def _planned(request: StageRequest, rows: dict[Ref, int], step: int, there: bool) -> PlannedStage:
+    key, shared = "/".join(key_of(request)), SHARED.get(request.stage, request.stage)
+    if not isinstance(request, Train):
+        count = rows[request.examples]
+        return PlannedStage(Piece(shared, shared, key, request_title(request), count, step, there), request, count)
+    epochs, batch = request.training.epochs, request.training.batch
+    name = teacher_kind(request.party, batch)
+    if request.start is not None:
+        name = distil_kind(batch, request.objective.settings["loss"])
+    title = f"{name.partition(', batch')[0]}, {epochs} epoch{'s' * (epochs > 1)}"
+    return PlannedStage(Piece(shared, title, key, name, epochs, step, there), request, rows[request.train.examples])
+
+
+def _workers(stages: list[PlannedStage]) -> Piece:
+    """Starting the processes that a job's teachers train in; a job that finds its teachers needs none."""
+    teachers = [stage.piece for stage in stages if isinstance(stage.request, Train) and stage.piece.step == 1]
+    there = all(piece.there for piece in teachers)
+    return Piece(WORKERS, WORKERS, digest([piece.key for piece in teachers]), WORKERS, step=-1, there=there)
+
+
+def rows_of_tests(task: PartyTask) -> int:
+    """Test examples of all parties."""
+    return sum(len(data.splits["test"]) for data in task.datasets.values() if "test" in data.splits)

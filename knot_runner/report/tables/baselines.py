@@ -1,0 +1,62 @@
+"""Rows of a table of methods for what these start from: the global model before, the best teacher, the ensemble."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from knot_runner.metrics import METRICS
+from knot_runner.report.render.table_model import ColumnGroup, TableRow
+from knot_runner.report.run_folders import Run
+from knot_runner.report.tables.aggregate import aggregate
+from knot_runner.report.tables.footnotes import finished
+
+#: (result, metric, column) -> the value of a baseline, None where it has none
+BaselineValue = Callable[[dict[str, Any], str, str], float | None]
+#: What is said under the table.
+BASELINES_LINE = (
+    "Before: the global model that distillation starts from. Best teacher, ensemble (the mean of all teachers' "
+    "probabilities): on the global model's test set; the best is chosen by these very numbers."
+)
+
+
+def baseline_rows(runs: Sequence[Run], groups: Sequence[ColumnGroup], labelled: bool) -> list[TableRow]:
+    """One row per baseline over the seeds of ``runs``; all methods of a seed have the same."""
+    of_seed = {run.job.seed: run for run in finished(runs) if "baselines" in run.result}
+    members = [of_seed[seed] for seed in sorted(of_seed)]
+    rows = []
+    for name, value in BASELINES.items() if members else ():
+        cells = {}
+        for group in groups:
+            top = METRICS[group.key].top if math.isfinite(METRICS[group.key].top) else None
+            found = [_values(members, value, group.key, column) for column in group.columns]
+            cells[group.key] = tuple(aggregate(ours, members, None, True, top) for ours in found)
+        rows.append(TableRow((name, "") if labelled else (name,), (name, "") if labelled else (name,), cells))
+    return rows
+
+
+def _values(members: Sequence[Run], value: BaselineValue, metric: str, column: str) -> list[float | None]:
+    return [value(run.result, metric, column) for run in members]
+
+
+def _before(result: dict[str, Any], metric: str, column: str) -> float | None:
+    return result["before"].get(metric, {}).get(column)
+
+
+def _best_teacher(result: dict[str, Any], metric: str, column: str) -> float | None:
+    if column != _global_name(result):
+        return None
+    values = [row[metric] for name, row in result["baselines"].items() if name != "ensemble"]
+    return max(values) if METRICS[metric].better == "higher" else min(values)
+
+
+def _ensemble(result: dict[str, Any], metric: str, column: str) -> float | None:
+    return result["baselines"]["ensemble"][metric] if column == _global_name(result) else None
+
+
+def _global_name(result: dict[str, Any]) -> str:
+    return next(name for name, facts in result["datasets"].items() if facts["role"] == "global")
+
+
+BASELINES: dict[str, BaselineValue] = {"Before": _before, "Best teacher": _best_teacher, "Ensemble": _ensemble}
