@@ -85,6 +85,8 @@ VERBS = (
     "help",
     "plot partition",
 )
+#: Parts of lines that say what was understood, before a command is carried out or refused.
+NOTES = (" is given ", "left out", ": chosen for method=")
 PRESETS = ("knot_fig5", "fedwad_toy", "chill_fig6", "nope", "a,b", "glob(x*)", "../x", "", "=", "[a]")
 
 
@@ -187,7 +189,7 @@ def outcome(arguments: list[str]) -> Outcome:
 
 
 def _wrong(code: int | None, said: str) -> str:
-    lines = [line for line in said.splitlines() if " is given " not in line and "left out" not in line]
+    lines = [line for line in said.splitlines() if not any(note in line for note in NOTES)]
     foreign = [word for word in FOREIGN if word in said]
     if foreign:
         return f"says {foreign[0]!r}"

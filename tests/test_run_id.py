@@ -21,6 +21,11 @@ OTHER_SOURCES = ["task.local.*", "task.hub.*"]
 PLAIN = [*HARDWARE, *OTHER_SOURCES, "hardware.stack", "method.lr_control"]
 FEDWAD = "method.clustering.otdd.fedwad.*"
 WITHOUT_MODEL = [*UNTRAINED, *OTHER_SOURCES, "model.*", "training.*"]
+#: Of stages on images alone, or on texts alone; superclasses count where they make the geometry.
+OF_STAGES = ["partition.server", "partition.transfer", "partition.valid"]
+OF_GEOMETRY = ["task.superclasses*", "task.sets.*.superclasses*"]
+OF_RANDOM_IMAGES = ["method.bias.images", "method.bias.noise"]
+OF_RANDOM_TEXTS = ["method.bias.texts", "method.bias.tokens"]
 #: Overrides -> the settings that do not change its numbers, written down by hand.
 RUNS: dict[str, tuple[list[str], list[str]]] = {
     "texts from files": (
@@ -83,6 +88,14 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
             "model.vocab_size",
         ],
     ),
+    "distilled images": (
+        ["task=cifar10", "method=sinkhorn_e", "partition=dirichlet_nofloor"],
+        [*UNTRAINED, *OTHER_SOURCES, *OF_RANDOM_TEXTS],
+    ),
+    "distilled images, superclasses": (
+        ["task=cifar10", "method=sinkhorn_e", "task.geometry=superclasses"],
+        [*UNTRAINED, *OTHER_SOURCES, *OF_RANDOM_TEXTS],
+    ),
     "averaging": (["task=femnist", "method=fedavg"], PLAIN),
     "averaging, images from files": (
         ["task=femnist", "method=fedavg", "task.source=local"],
@@ -141,6 +154,8 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
 def test_what_changes_numbers_changes_the_run_id_and_nothing_else_does(name: str) -> None:
     overrides, unused = RUNS[name]
     (job,) = compose_jobs(overrides, None)
+    later = [] if "distilled images" in name else [*OF_STAGES, *OF_RANDOM_IMAGES]
+    geometry = [] if "superclasses" in name else OF_GEOMETRY
     names = [key for key, _ in leaves(job.config)]
     for pattern in unused:
         assert any(fnmatch(key, pattern) for key in names) or pattern.startswith(("task.", "model.")), pattern
@@ -149,7 +164,7 @@ def test_what_changes_numbers_changes_the_run_id_and_nothing_else_does(name: str
         if key in ("task.kind", "method.clustering"):  # another kind of run altogether, or none
             continue
         counts = run_id(replaced(job.config, key, other(value))) != run_id(job.config)
-        if counts == any(fnmatch(key, pattern) for pattern in [*NEVER, *unused]):
+        if counts == any(fnmatch(key, pattern) for pattern in [*NEVER, *later, *geometry, *unused]):
             wrong.append(f"{key} {'changes' if counts else 'does not change'} the run id")
     assert not wrong
 
@@ -179,6 +194,13 @@ def replaced(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     """``config`` with another value at the dotted ``key``."""
     first, _, rest = key.partition(".")
     return {**config, first: replaced(config[first], rest, value) if rest else value}
+
+
+def test_shares_by_default_are_the_shares_themselves() -> None:
+    words = ["task=mnist", "method=entropy_a"]
+    same = ["partition.server=0.2", "partition.transfer=0.2", "partition.valid=0.1"]
+    ids = [compose_jobs([*words, *more], None)[0].run_id for more in ([], same, ["partition.server=0.3"])]
+    assert ids[0] == ids[1] != ids[2]
 
 
 def test_the_revision_counts_where_the_hub_is_read() -> None:

@@ -42,6 +42,25 @@ def headline(path: Path) -> str:
     return next((line for line in comments if line and not line.startswith(("@package", "knot-runner"))), "")
 
 
+def algorithm_of(path: Path) -> str:
+    """``algorithm`` of a method's YAML file, or of those that its defaults name; "" where none says it."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return ""
+    if not isinstance(content, dict):
+        return ""
+    if "algorithm" in content:
+        return str(content["algorithm"])
+    for entry in reversed(content.get("defaults") or []):
+        name = str(entry).partition("@")[0]
+        if name != "_self_":
+            folder = config_folder() if name.startswith("/") else path.parent
+            if found := algorithm_of(folder / f"{name.lstrip('/')}.yaml"):
+                return found
+    return ""
+
+
 def describe_yaml(path: Path) -> str:
     """What a YAML file is, and a preset's job count."""
     try:

@@ -5,6 +5,7 @@ import pytest
 
 from knot_runner.config.settings import Dirichlet, Iid, PartyShares
 from knot_runner.config.settings.partition import party_shares
+from knot_runner.config.strict import build
 from knot_runner.data.images.parties import image_parties
 from knot_runner.data.tasks import Images, ImageTask
 from knot_runner.util.errors import UserError
@@ -114,5 +115,5 @@ def test_too_few_images_are_named(options, line):
 
 def test_shares_leave_something():
     with pytest.raises(UserError, match=r"partition.transfer: server \+ transfer = 1.1 leave the clients no images"):
-        party_shares({"server": 0.6, "transfer": 0.5, "valid": None})
+        build(PartyShares, {"server": 0.6, "transfer": 0.5}, "partition")
     assert party_shares({"server": 0.6, "valid": None}) == {"server": 0.6, "transfer": 0.2, "valid": 0.1}

@@ -8,6 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from knot_runner.composing import catalog
+from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, family_of_algorithm
+from knot_runner.config.settings.run import FITTING_METHODS
 from knot_runner.report.render.terminal import output
 from knot_runner.report.render.text import plain
 from knot_runner.util.errors import UserError
@@ -32,11 +34,30 @@ def ls_command(arguments: list[str]) -> int:
     ]
     for group in catalog.GROUPS:
         _print(group, [(path.stem, _described(path, folder)) for path in catalog.yaml_files(group, folder)])
+    _print_compositions(folder)
     for path in catalog.hidden(folder):
         output().print(Text(plain(f"{path}: is not used, since there is one of that name; another name is right")))
     if plugins:
         _print("from plugins", _added(plugins))
     return 0
+
+
+def _print_compositions(folder: str | None) -> None:
+    """Which methods run on which kinds of task, by the families that they are of."""
+    methods: dict[str, list[str]] = {}
+    for path in catalog.yaml_files("method", folder):
+        algorithm = catalog.algorithm_of(path)
+        if algorithm in METHOD_SETTINGS:
+            methods.setdefault(family_of_algorithm(algorithm).name, []).append(path.stem)
+    rows = Table(title="task x method", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for kind in FITTING_METHODS:
+        rows.add_column(kind, no_wrap=True)
+    rows.add_column("methods", overflow="fold")
+    for family, names in methods.items():
+        marks = ["yes" if kind in FAMILIES[family].tasks else "-" for kind in FITTING_METHODS]
+        rows.add_row(*marks, Text(plain(", ".join(names))))
+    output().print(rows)
+    output().print()
 
 
 def _plugins(key: str, value: object) -> list[str]:
@@ -54,7 +75,6 @@ def _described(path: Path, folder: str | None) -> str:
 def _added(plugins: list[str]) -> list[tuple[str, str]]:
     """What the plug-ins add to the tables that a plug-in may add to, as one would type or write it."""
     from knot_runner.config.plugins import load_plugins
-    from knot_runner.config.settings.families import METHOD_SETTINGS
     from knot_runner.data.images.load import IMAGE_READERS
     from knot_runner.data.images.partition import PARTITIONS
     from knot_runner.data.readers import TEXT_READERS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fraction, Items, ItemsOrNone, Parties
-from knot_runner.config.strict import AtMost, Holds, build, require
+from knot_runner.config.strict import AtMost, Holds, require
 
 Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "is not in (0, 1e6]; kind=iid is its limit")]
 
@@ -124,9 +124,9 @@ SHARE_KEYS = ("server", "transfer", "valid")
 
 
 def party_shares(partition: dict[str, Any]) -> dict[str, Any]:
-    """The shares of a composed ``partition``, with defaults for null ones. Raises :class:`UserError`."""
+    """The shares of a composed ``partition``, with defaults for null ones; not checked."""
     given = {key: partition[key] for key in SHARE_KEYS if partition.get(key) is not None}
-    return dataclasses.asdict(build(PartyShares, given, "partition"))
+    return dataclasses.asdict(PartyShares()) | given
 
 
 #: ``partition.kind`` -> its settings.

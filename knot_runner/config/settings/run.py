@@ -209,7 +209,7 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
     if config.get("partition") is not None:
         parts["partition"] = _partition(config)
         if training is TrainingSettings:
-            parts["shares"] = PartyShares(**party_shares(config["partition"]))
+            parts["shares"] = build(PartyShares, party_shares(config["partition"]), "partition")
     return parts
 
 

@@ -42,13 +42,12 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     task, method = _used_images(counted["task"], counted["task"]["source"]), dict(counted["method"])
     family = family_of_algorithm(method["algorithm"])
     used = {**counted, "task": task}
-    if counted.get("partition"):
-        used["partition"] = without(counted["partition"], *SHARE_KEYS)
     if not family.trains:
-        return {**without(used, "model", "training"), "method": _used_distances(method)}
+        used = {**without(used, "model", "training"), "method": _used_distances(method)}
+        return {**used, **_used_partition(counted)}
     if family.training == "rounds":
         return {**used, **_used_of_rounds(config, counted)}
-    partition = {**used["partition"], **party_shares(counted["partition"])}
+    partition = {**counted["partition"], **party_shares(counted["partition"])}
     return {**used, **_used_of_stages(counted, "texts", "tokens"), "partition": partition}
 
 
@@ -63,7 +62,14 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
     if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
         hardware["stack"] = config["hardware"]["stack"]
-    return {"method": method, "training": used_of_training(counted["training"]), "hardware": hardware}
+    training = used_of_training(counted["training"])
+    return {"method": method, "training": training, "hardware": hardware, **_used_partition(counted)}
+
+
+def _used_partition(counted: dict[str, Any]) -> dict[str, Any]:
+    """The partition, where there is one, without the shares of a distillation's other parties."""
+    partition = counted.get("partition")
+    return {"partition": without(partition, *SHARE_KEYS)} if partition else {}
 
 
 def used_of_training(training: dict[str, Any]) -> dict[str, Any]:

@@ -70,6 +70,7 @@ def _central(hp: ProbeSettings, settings: Settings) -> Recipe:
         phases=(Phase(hp.warm_epochs),),
         batch=training.batch,
         drop_last=training.drop_last,
+        optimiser=training.optimiser,
         lr=training.lr,
         momentum=training.momentum,
         weight_decay=training.weight_decay,
