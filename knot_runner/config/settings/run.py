@@ -133,10 +133,13 @@ def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
         return
     for group in ("model", "training"):
         _require(config, group)
-    on_images, rounds = task_kind == "images", family_of(method).training == "rounds"
+    family = family_of(method)
+    on_images, rounds = task_kind == "images", family.training == "rounds"
     if on_images != (str(config["model"].get("kind")) in NETWORK_SETTINGS):
         fits = "femnist_dnn" if on_images else "bert_tiny"
         raise Misfit(f"model={config['model'].get('name')}: does not read task={name}; model={fits} would fit")
+    if not on_images and not family.trains:  # its parties are clients, or the data sets themselves
+        return
     if rounds != ("rounds" in config["training"]):
         fits = ("chill" if on_images else "texts") if rounds else "small"
         raise Misfit(
@@ -148,8 +151,6 @@ def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
         if not rounds:
             what = "has texts, whose data sets are the parties of a distillation; null is right"
         raise Misfit(f"partition: task={name} {what}")
-    if not on_images and config["method"].get("clustering") is not None:
-        raise Misfit(f"method.clustering: distances are between images, and task={name} has texts; null is right")
 
 
 def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
