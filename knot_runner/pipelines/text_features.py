@@ -32,7 +32,7 @@ TEXTS_AT_ONCE = 64
 #: A spread below this share of the features themselves is rounding.
 ROUNDING = 1e-6
 #: Our names of an encoder's sizes -> those of its config.json.
-SIZES = {
+CONFIG_SIZES = {
     "hidden": "hidden_size",
     "layers": "num_hidden_layers",
     "heads": "num_attention_heads",
@@ -181,12 +181,12 @@ def _encoder(spec: TextFeatures, model: ModelSettings, data_root: Path | None) -
         return dataclasses.replace(model, weights=HUB, vocab=HUB)
     folder = local_path(spec.encoder, data_root)
     config = read_json(folder / "config.json")
-    if not isinstance(config, dict) or not all(type(config.get(key)) is int for key in SIZES.values()):
+    if not isinstance(config, dict) or not all(type(config.get(key)) is int for key in CONFIG_SIZES.values()):
         raise UserError(
             f"features.encoder: {spec.encoder!r} is neither {OWN_MODEL} nor {HUB} nor a folder whose config.json has "
-            f"{', '.join(SIZES.values())} ({folder})"
+            f"{', '.join(CONFIG_SIZES.values())} ({folder})"
         )
-    sizes = {ours: config[theirs] for ours, theirs in SIZES.items()}
+    sizes = {ours: config[theirs] for ours, theirs in CONFIG_SIZES.items()}
     return dataclasses.replace(model, weights=spec.encoder, vocab=spec.encoder, **sizes)
 
 
