@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from knot_runner.config.settings import ModelSettings, TextFeatures
 from knot_runner.config.settings.text_features import HUB, OWN_MODEL
@@ -138,7 +139,9 @@ def _tfidf(spec: TextFeatures, fitted: Examples, called: str, seed: int) -> Feat
             f"features.components: {spec.components} are more than {called} allows, with {texts} train texts of "
             f"{words} words; {most} is the most"
         )
-    svd = TruncatedSVD(spec.components, random_state=seed % 2**32).fit(counted)
+    svd = TruncatedSVD(spec.components, random_state=seed % 2**32)
+    with threadpool_limits(1, "blas"), np.errstate(divide="ignore", invalid="ignore"):
+        svd.fit(counted)  # the number of threads changes the last digits; equal texts, refused later, have no variance
     return lambda texts: svd.transform(counter.transform(plain_texts(texts)))
 
 
