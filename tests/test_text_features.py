@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from tokenizers import BertWordPieceTokenizer
 from transformers import BertConfig, BertModel
 
+from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.data.pools import PooledTexts, TextPool
 from knot_runner.data.tasks import Dataset, Examples
@@ -189,6 +191,21 @@ def test_a_folder_that_is_no_encoder_is_named(tmp_path, config):
     folder = f"method.otdd.features.encoder={tmp_path / 'none'}"
     with pytest.raises(UserError, match=r"features.encoder: .* is neither model nor hub nor a folder whose config"):
         read(context(tmp_path, "method.otdd.features.kind=cls", folder))
+
+
+def test_a_folder_without_weights_is_named_by_the_setting_that_names_it(tmp_path):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
+    with pytest.raises(
+        UserError, match=r"^features.encoder=.*: a folder with config.json and model.safetensors is right"
+    ):
+        read(context(tmp_path, "method.otdd.features.kind=cls", f"method.otdd.features.encoder={tmp_path}"))
+
+
+def test_more_components_than_memory_holds_are_refused(tmp_path, capsys):
+    assert main([*REVIEWS[:-2], "method.otdd.features.components=9999999", f"paths.out={tmp_path}"]) == 2
+    assert "method.otdd.features.components: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("override", "message"), [

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,7 +106,8 @@ def feature_files(context: RunContext, spec: TextFeatures | None) -> list[Opened
     """The local files that ``spec`` names, as they are. Raises :class:`UserError`."""
     if spec is None or spec.kind == "tfidf":
         return []
-    return model_files(_encoder(spec, context.settings.model, context.data_root), context.data_root)
+    with _named(spec):
+        return model_files(_encoder(spec, context.settings.model, context.data_root), context.data_root)
 
 
 def _fitted(spec: TextFeatures, pool: TextPool) -> tuple[Examples, str]:
@@ -157,11 +159,12 @@ def plain_texts(examples: Examples) -> list[str]:
 def _cls(context: RunContext, spec: TextFeatures, pool: TextPool) -> Features:
     """The last hidden state at [CLS] of the encoder that ``spec`` names, without dropout, in float32 on the CPU."""
     settings, root = context.settings, context.data_root
-    own = _encoder(spec, settings.model, root)
-    vocabulary = load_vocabulary(own, pool.whole, root)
+    with _named(spec):
+        own = _encoder(spec, settings.model, root)
+        vocabulary = load_vocabulary(own, pool.whole, root)
+        network = Network(party_model(own, ""), len(vocabulary), len(pool.classes))
+        encoder = initial_network(network, settings.seed, root).bert.eval()
     tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
-    network = Network(party_model(own, ""), len(vocabulary), len(pool.classes))
-    encoder = initial_network(network, settings.seed, root).bert.eval()
 
     def features(texts: Examples) -> np.ndarray:
         encoded = encode(tokenizer, texts.texts, texts.pairs)
@@ -174,6 +177,18 @@ def _cls(context: RunContext, spec: TextFeatures, pool: TextPool) -> Features:
         return found
 
     return features
+
+
+@contextlib.contextmanager
+def _named(spec: TextFeatures) -> Iterator[None]:
+    """What is wrong with an encoder that is not the run's model is said to be of ``features.encoder``."""
+    try:
+        yield
+    except UserError as problem:
+        text = str(problem)
+        if spec.encoder == OWN_MODEL or text.startswith("features."):
+            raise
+        raise UserError(f"features.encoder={spec.encoder}: {text}") from None
 
 
 def _encoder(spec: TextFeatures, model: ModelSettings, data_root: Path | None) -> ModelSettings:
