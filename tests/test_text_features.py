@@ -58,14 +58,14 @@ def with_transfer(pool: TextPool, texts: list[str]) -> TextPool:
 
 @pytest.mark.parametrize("fitted_on", ["transfer", "global", "clients"])
 def test_words_are_scikit_learns_tfidf_and_svd_of_the_named_part(tmp_path, fitted_on):
-    run = context(tmp_path, f"method.otdd.features.fitted_on={fitted_on}", "method.otdd.features.words=150", "seed=3")
+    run = context(tmp_path, f"method.otdd.features.fitted_on={fitted_on}", "method.otdd.features.words=40", "seed=3")
     pool = read(run)
     parts = {
         "transfer": pool.whole.datasets["Grocery"].splits["train"].texts,
         "global": pool.whole.datasets["Food"].splits["train"].texts,
         "clients": pool.train.examples.texts,
     }
-    counter = TfidfVectorizer(max_features=150)
+    counter = TfidfVectorizer(max_features=40)
     fitted = counter.fit_transform(parts[fitted_on])
     svd = TruncatedSVD(8, random_state=keyed(3, "features") % 2**32).fit(fitted)
     raw = svd.transform(fitted)
