@@ -68,8 +68,8 @@ def test_an_interpolation_in_a_list_follows_the_values(tmp_path):
 
 
 def test_one_that_does_not_fit_is_refused_where_all_were_named():
-    with pytest.raises(UserError, match="method=sinkhorn_e: task=femnist has images"):
-        compose_jobs(["task=femnist", "method=fedavg,sinkhorn_e"], None)
+    with pytest.raises(UserError, match="method=federated_distance: task=femnist has images"):
+        compose_jobs(["task=femnist", "method=fedavg,federated_distance"], None)
 
 
 def test_task_method_and_seed_are_in_no_label():

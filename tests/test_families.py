@@ -20,7 +20,7 @@ def job(*overrides):
             "method=fedavg: task=gaussians has samples of Gaussians; method=federated_distance",
         ),
         (["task=mnist", "method=federated_distance"], "task=mnist has images; method=fedavg would fit"),
-        (["task=sa", "method=coreset"], "task=sa has texts; method=sinkhorn_e would fit"),
+        (["task=sa", "method=temperature_probe"], "task=sa has texts; method=sinkhorn_e would fit"),
         (["task=image_sets", "method=fedavg"], "task=image_sets has sets of images; method=dataset_distance would fit"),
         (
             ["task=gaussians", "model=bert_tiny"],

@@ -127,7 +127,7 @@ def test_image_engines_say_what_would_fit(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("overrides", "message"), [
-    (["method=clustered_fedavg"], "method.clustering: distances are between images, and task=erc has texts"),
+    (["method=clustered_fedavg", "method.clustering.otdd.features=null"], "features: is not set, and texts are"),
     (["method=fedavg", "+model.per_party.MELD.hidden=32"], "model.per_party: averaging needs one model"),
     (["method=scaffold"], "training.optimiser: scaffold's control variates are defined for plain SGD"),
     (["method=sinkhorn_e"], "training=texts: is not for method=sinkhorn_e; training=small would fit"),

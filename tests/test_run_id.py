@@ -20,12 +20,21 @@ OTHER_SOURCES = ["task.local.*", "task.hub.*"]
 #: T = 1 has no rate to control; an engine that is not stacked (and not chosen) has no width.
 PLAIN = [*HARDWARE, *OTHER_SOURCES, "hardware.stack", "method.lr_control"]
 FEDWAD = "method.clustering.otdd.fedwad.*"
+#: Images have pixels, or an encoder's code.
+CLUSTERED = [*PLAIN, "method.clustering.otdd.features.*"]
 WITHOUT_MODEL = [*UNTRAINED, *OTHER_SOURCES, "model.*", "training.*"]
 #: Of stages on images alone, or on texts alone; superclasses count where they make the geometry.
 OF_STAGES = ["partition.server", "partition.transfer", "partition.valid"]
 OF_GEOMETRY = ["task.superclasses*", "task.sets.*.superclasses*"]
 OF_RANDOM_IMAGES = ["method.bias.images", "method.bias.noise"]
 OF_RANDOM_TEXTS = ["method.bias.texts", "method.bias.tokens"]
+#: Generated texts of clients that train in rounds, and what of them is not in use.
+TEXTS_OF_CLIENTS = ["task=erc", "training=texts", "partition=natural", "hardware.engine=lean"]
+UNREAD_TEXTS = [
+    "task.optional*", "task.datasets.*.hub*", "task.datasets.*.local*", "model.kind", "model.hub_id", "model.revision",
+]  # fmt: skip
+ROUNDS_OF_TEXTS = ["hardware.stack", "method.lr_control"]
+FEATURES = "method.clustering.otdd.features"
 #: Overrides -> the settings that do not change its numbers, written down by hand.
 RUNS: dict[str, tuple[list[str], list[str]]] = {
     "texts from files": (
@@ -117,32 +126,85 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
         ["task=femnist", "method=fedavg", "hardware.engine=auto"],
         [*HARDWARE, *OTHER_SOURCES, "method.lr_control"],
     ),
-    "by affinity": (["task=mnist_fedwad", "method=clustered_fedrep"], PLAIN),
+    "by affinity": (["task=mnist_fedwad", "method=clustered_fedrep"], CLUSTERED),
     "by a sparse graph": (
         ["task=mnist_fedwad", "method=clustered_fedavg", "method.clustering.graph=sparse3"],
-        [*PLAIN, "method.clustering.scale"],
+        [*CLUSTERED, "method.clustering.scale"],
     ),
     "by the exact distance": (
         ["task=mnist_fedwad", "method=clustered_fedavg", "method.clustering.otdd.solver=exact"],
-        [*PLAIN, FEDWAD, "method.clustering.otdd.precision"],
+        [*CLUSTERED, FEDWAD, "method.clustering.otdd.precision"],
     ),
     "one cluster of all": (
         ["task=mnist_fedwad", "method=clustered_fedavg", "method.clustering.graph=none"],
         [*PLAIN, "method.clustering.otdd.*", "method.clustering.clusters", "method.clustering.scale"],
     ),
-    "distances of clients": (["task=mnist", "method=dataset_distance"], WITHOUT_MODEL),
+    "distances of clients": (["task=mnist", "method=dataset_distance"], [*WITHOUT_MODEL, "method.otdd.features.*"]),
     "distances of data sets": (
         ["task=image_sets", "method=dataset_distance"],
-        [*UNTRAINED, "task.optional*", "task.sets.*.local.*", "task.sets.*.hub.*"],
+        [*UNTRAINED, "task.optional*", "task.sets.*.local.*", "task.sets.*.hub.*", "method.otdd.features.*"],
     ),
     "a distance": (["task=gaussians"], UNTRAINED),
     "a distance, exact": (["task=gaussians", "method.fedwad.mode=exact"], [*UNTRAINED, "method.fedwad.support"]),
-    "a coreset": (["task=mnist", "method=coreset"], WITHOUT_MODEL),
+    "a coreset": (["task=mnist", "method=coreset"], [*WITHOUT_MODEL, "method.features.*"]),
     "a coreset, exact": (
         ["task=mnist", "method=coreset", "method.distance=exact"],
-        [*WITHOUT_MODEL, "method.fedwad.*"],
+        [*WITHOUT_MODEL, "method.features.*", "method.fedwad.*"],
     ),
-    "neighbours": (["task=mnist", "method=coreset_knn"], WITHOUT_MODEL),
+    "neighbours": (["task=mnist", "method=coreset_knn"], [*WITHOUT_MODEL, "method.features.*"]),
+    "texts in clusters, by words": (
+        [*TEXTS_OF_CLIENTS, "method=clustered_fedavg"],
+        [*UNREAD_TEXTS, *HARDWARE, *ROUNDS_OF_TEXTS, "method.clustering.otdd.encoder", f"{FEATURES}.encoder"],
+    ),
+    "texts in clusters, by an encoder": (
+        [*TEXTS_OF_CLIENTS, "method=clustered_fedavg", f"{FEATURES}.kind=cls"],
+        [
+            *UNREAD_TEXTS,
+            *HARDWARE,
+            *ROUNDS_OF_TEXTS,
+            "method.clustering.otdd.encoder",
+            f"{FEATURES}.components",
+            f"{FEATURES}.words",
+        ],
+    ),
+    "texts in one cluster": (
+        [*TEXTS_OF_CLIENTS, "method=clustered_fedavg", "method.clustering.graph=none"],
+        [
+            *UNREAD_TEXTS,
+            *HARDWARE,
+            *ROUNDS_OF_TEXTS,
+            "method.clustering.otdd.*",
+            "method.clustering.clusters",
+            "method.clustering.scale",
+        ],
+    ),
+    "distances of texts, by words": (
+        ["task=sa", "method=dataset_distance"],
+        [*UNREAD_TEXTS, *UNTRAINED, "model.*", "training.*", "method.otdd.encoder", "method.otdd.features.encoder"],
+    ),
+    "distances of texts, by the hub's encoder": (
+        ["task=sa", "method=dataset_distance", "method.otdd.features.kind=cls", "method.otdd.features.encoder=hub"],
+        [
+            *UNREAD_TEXTS[:-2],
+            *UNTRAINED,
+            "training.*",
+            "method.otdd.encoder",
+            "method.otdd.features.components",
+            "method.otdd.features.words",
+        ],
+    ),
+    "neighbours of texts": (
+        ["task=sa", "method=coreset_knn", "partition=natural"],
+        [
+            *UNREAD_TEXTS,
+            *UNTRAINED,
+            "model.*",
+            "training.*",
+            "method.encoder.*",
+            "method.encoder_share",
+            "method.features.encoder",
+        ],
+    ),
     "a temperature probe": (
         ["task=femnist", "method=temperature_probe"],
         [*HARDWARE, *OTHER_SOURCES, "hardware.stack"],

@@ -27,6 +27,10 @@ class PooledTexts:
     def __len__(self) -> int:
         return len(self.examples)
 
+    def take(self, rows: np.ndarray) -> PooledTexts:
+        """The texts at ``rows`` (int [M]), in that order."""
+        return PooledTexts(self.examples.take(rows), self.users[rows])
+
 
 @dataclass(frozen=True, eq=False)
 class TextPool:
@@ -43,6 +47,8 @@ class TextPool:
     source: str
     digest: str
     user_names: list[str]
+    #: all of the task, with the transfer set
+    whole: PartyTask
     file_names: None = None
     notes: list[str] = field(default_factory=list)
     files: list[Opened] = field(default_factory=list)
@@ -65,6 +71,7 @@ def pool_texts(task: PartyTask) -> TextPool:
         source=task.source,
         digest=task.digest,
         user_names=names,
+        whole=task,
         notes=task.notes,
         files=task.files,
     )

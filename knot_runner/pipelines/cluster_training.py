@@ -17,6 +17,7 @@ from typing import Any
 
 from knot_runner.config.settings.run_id import used_of_training
 from knot_runner.config.strict import digest
+from knot_runner.data.images import ImageTask
 from knot_runner.engine.commit import LOG_FILE
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.engine.store import Artefact, Store
@@ -86,7 +87,7 @@ def train_clusters(work: ClusterWork, clusters: list[Population]) -> list[Finish
 
 def cluster_key(work: ClusterWork, cluster: Population) -> str:
     """Content address of the cluster's training."""
-    settings, task = work.context.settings, work.setup.task
+    settings = work.context.settings
     hardware, name = settings.hardware, work.engine.name
     rows = hashlib.sha256()
     for client in cluster.clients:
@@ -95,7 +96,7 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
     plain = {
         "format": CLUSTERS_FORMAT,
         "seed": settings.seed,
-        "task": [task.digest, task.mean, task.std, task.coordinates, cluster.augment],
+        "task": [*_examples_key(work), work.setup.task.coordinates, cluster.augment],
         "model": settings.model,
         "plugins": settings.plugins,
         "engine": [name, hardware.precision, hardware.stack if name == "stacked" else None],
@@ -105,6 +106,18 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
     parts = {"training": training, "method": dataclasses.asdict(work.context.hp)}
     used = {name: {key: value for key, value in own.items() if key not in NOT_IN_KEY} for name, own in parts.items()}
     return digest({**plain, **used})
+
+
+def _examples_key(work: ClusterWork) -> list[Any]:
+    """What stands for the examples as a network reads them. Of texts it is their tokens, which depend on vocabulary and
+    ``task.max_length``, with the weights that clients start from, which may be a file's."""
+    setup = work.setup
+    if isinstance(setup.task, ImageTask):
+        return [setup.task.digest, setup.task.mean, setup.task.std]
+    content = hashlib.sha256()
+    for tensor in (*setup.data.tensors(), *setup.test.tensors(), setup.population.start.weights):
+        content.update(f"{tensor.dtype} {list(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
+    return [setup.task.digest, content.hexdigest()]
 
 
 def _train_missing(work: ClusterWork, missing: dict[str, Population]) -> None:

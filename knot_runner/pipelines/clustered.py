@@ -43,7 +43,8 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
         sets = matrix.labelled(context, spec.otdd, setup.task, setup.partition.train, settings.seed)
         between = matrix.compute_distances(context, sets, setup.partition.names, spec.otdd, setup.task.digest)
         found = clustering.cluster(between.matrix, spec, keyed(settings.seed, "clustering"))
-        seconds, notes = {"distances": round(between.seconds, 2)}, matrix.subsample_note(spec.otdd, setup.partition)
+        seconds = {"distances": round(between.seconds, 2)}
+        notes = matrix.subsample_note(spec.otdd, setup.partition, setup.task)
     sizes = [len(members) for members in found.members]
     planted = clustering.adjusted_rand(found.labels, setup.partition.groups) if spec.graph != "none" else None
     facts = {

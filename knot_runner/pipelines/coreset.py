@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,19 +14,24 @@ from torch import Tensor
 
 from knot_runner.config.settings import CoresetKnnSettings, CoresetSettings
 from knot_runner.data.counts import of_images
-from knot_runner.data.images import ImageTask, make_partition
+from knot_runner.data.images import ImageTask
+from knot_runner.data.pools import TextPool
 from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
-from knot_runner.pipelines import encoding
+from knot_runner.pipelines.client_examples import dealt, read_examples
 from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.encoding import Space, feature_space
 from knot_runner.transport import coreset as descent
 from knot_runner.transport.coreset import Descent
 from knot_runner.transport.federated.message import Draws
 from knot_runner.transport.federated.plan import squared_distances
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
+
+if TYPE_CHECKING:
+    from knot_runner.pipelines.text_features import TextSpace
 
 #: Training samples, at most, that the finished coreset is compared with.
 COMPARED = 2000
@@ -36,7 +41,7 @@ MAX_COORDINATE = 1e150
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """``points`` [N, d] of all training images, and which ``rows`` of them each client has."""
+    """``points`` [N, d] of all training examples, and which ``rows`` of them each client has."""
 
     points: np.ndarray
     rows: list[np.ndarray]
@@ -52,7 +57,7 @@ def run_coreset(context: RunContext) -> dict[str, Any]:
     for note in seen.notes:
         context.note(note)
     write_atomic(context.folder / "config.yaml", context.config_yaml)
-    space = encoding.space(context, hp.encoder, task)
+    space = feature_space(context, hp, task)
     clients = Clients(space.points(task.train), partition.train)
     course = _Course(context, clients, task.digest)
     points = course.run()
@@ -61,7 +66,7 @@ def run_coreset(context: RunContext) -> dict[str, Any]:
     keep(context, space, points, {"labels": torch.from_numpy(labels)})
     descended = round(sum(row["seconds"] for row in course.rows), 2)
     return {
-        **describe_coresets(context, seen),
+        **describe_coresets(context, seen, space),
         "kind": "coreset",
         "losses": [row["loss"] for row in course.rows],
         **facts,
@@ -73,9 +78,9 @@ def run_coreset(context: RunContext) -> dict[str, Any]:
 
 def inspect_coreset(context: RunContext) -> RunInputs:
     """What the run reads, and notes on it. Raises :class:`UserError`."""
-    settings, hp = context.settings, context.hp
-    task = context.services.images(settings.task, context.data_root)
-    partition = make_partition(settings.partition, task, settings.seed)
+    hp = context.hp
+    task = read_examples(context, hp)
+    partition = dealt(context, task)
     if hp.participants > len(partition.train):
         raise UserError(
             f"method.participants: {hp.participants} are more than the {len(partition.train)} clients; "
@@ -173,21 +178,23 @@ def as_tensors(state: Descent) -> dict[str, Tensor]:
     return {name: torch.from_numpy(value) for name, value in arrays.items()}
 
 
-def keep(context: RunContext, space: encoding.Space, points: np.ndarray, more: dict[str, Tensor]) -> None:
-    """``coreset.safetensors``: the points as they are and as images, with ``more``."""
-    tensors = {"points": torch.from_numpy(space.images(points)).flatten(1), "codes": torch.from_numpy(points)}
+def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more: dict[str, Tensor]) -> None:
+    """``coreset.safetensors``: the points as they are (``codes``) and, of images, as images (``points``); ``more``."""
+    tensors = {"codes": torch.from_numpy(points)}
+    if isinstance(space, Space):
+        tensors["points"] = torch.from_numpy(space.images(points)).flatten(1)
     write_atomic(context.folder / "coreset.safetensors", save_bytes(tensors | more))
 
 
-def describe_coresets(context: RunContext, seen: RunInputs) -> dict[str, Any]:
-    """What the results of both kinds of coreset say."""
+def describe_coresets(context: RunContext, seen: RunInputs, space: Space | TextSpace) -> dict[str, Any]:
+    """What the results of both kinds of coreset say. ``shape``: of an image, or of a text's features, one number."""
     task, partition = seen.task, seen.partition
     return {
         # transport is solved on the CPU
         **context.describe(task.digest, task.source, torch.device("cpu"), task.files),
         "status": "done",
         "points": context.hp.points,
-        "shape": list(task.shape),
+        "shape": list(space.shape),
         "clients": len(partition.train),
         "datasets": {"train": sum(len(rows) for rows in partition.train), "test": len(task.test)},
         "labels": {"names": task.classes, "coordinates": task.coordinates},
@@ -200,7 +207,7 @@ def _from_tensors(tensors: dict[str, Tensor], steps: int) -> Descent:
     return Descent(**{name: tensors[name].numpy() for name in ("points", "first", "second")}, steps=steps)
 
 
-def _measure(points: np.ndarray, clients: Clients, task: ImageTask, seed: int) -> dict[str, Any]:
+def _measure(points: np.ndarray, clients: Clients, task: ImageTask | TextPool, seed: int) -> dict[str, Any]:
     """Exact W2 between the coreset and (a seeded draw of) all clients' samples: what it is to make small."""
     rows = subsample(np.concatenate(clients.rows), COMPARED, coreset_draws(seed, "coreset", "compared"))
     distance, _ = descent.exact_gradient(points, clients.points[rows])

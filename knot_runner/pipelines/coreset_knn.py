@@ -14,9 +14,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from knot_runner import metrics
 from knot_runner.config.settings import CoresetKnnSettings
 from knot_runner.data.counts import of_images
-from knot_runner.data.images import ImageTask, Partition, make_partition
+from knot_runner.data.images import ImageTask, Partition
+from knot_runner.data.pools import TextPool
 from knot_runner.engine.hardware import prepare_cpu_device
-from knot_runner.pipelines import encoding
+from knot_runner.pipelines.client_examples import dealt, read_examples
 from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.coreset import (
@@ -30,6 +31,7 @@ from knot_runner.pipelines.coreset import (
     pull,
     subsample,
 )
+from knot_runner.pipelines.encoding import feature_space
 from knot_runner.transport import coreset as descent
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
@@ -45,7 +47,7 @@ def run_coreset_knn(context: RunContext) -> dict[str, Any]:
     for note in seen.notes:
         context.note(note)
     write_atomic(context.folder / "config.yaml", context.config_yaml)
-    space = encoding.space(context, hp.encoder, whole, held)
+    space = feature_space(context, hp, whole, held)
     clients = Clients(space.points(task.train), partition.train)
     points, rows = _coresets(context, clients, whole.digest)
     labels, owners = _labelled(points, clients, task.train.labels)
@@ -53,7 +55,7 @@ def run_coreset_knn(context: RunContext) -> dict[str, Any]:
     more = {"labels": torch.from_numpy(labels), "clients": torch.from_numpy(owners)}
     keep(context, space, np.concatenate(points), more)
     return {
-        **describe_coresets(context, seen),
+        **describe_coresets(context, seen, space),
         "kind": "knn",
         "data": whole.digest,
         **facts,
@@ -71,15 +73,19 @@ def inspect_coreset_knn(context: RunContext) -> RunInputs:
     return _read(context)[2]
 
 
-def _read(context: RunContext) -> tuple[ImageTask, np.ndarray, RunInputs]:
-    """All images; the rows (ascending) that the encoder is trained on; and the clients' part."""
+def _read(context: RunContext) -> tuple[ImageTask | TextPool, np.ndarray, RunInputs]:
+    """All examples; the rows (ascending) that an encoder of images is trained on; and the clients' part."""
     settings, hp = context.settings, context.hp
-    whole = context.services.images(settings.task, context.data_root)
-    held, rest = split(hp, len(whole.train), settings.seed)
-    task = dataclasses.replace(whole, train=whole.train.take(rest))
-    partition = make_partition(settings.partition, task, settings.seed)
+    whole = read_examples(context, hp)
+    if isinstance(whole, TextPool):  # what texts are points by is fitted on its own part
+        task, held, split_notes = whole, np.arange(0), []
+    else:
+        held, rest = split(hp, len(whole.train), settings.seed)
+        task = dataclasses.replace(whole, train=whole.train.take(rest))
+        split_notes = [_split_note(hp, held, rest)]
+    partition = dealt(context, task)
     counts = of_images(task, partition)
-    notes = [*whole.notes, *partition.notes, *counts.warnings(), _split_note(hp, held, rest)]
+    notes = [*whole.notes, *partition.notes, *counts.warnings(), *split_notes]
     return whole, held, RunInputs(task, partition, counts, notes)
 
 
@@ -147,7 +153,7 @@ def _labelled(points: list[np.ndarray], clients: Clients, labels: np.ndarray) ->
 
 
 def _classify(
-    points: np.ndarray, labels: np.ndarray, test: np.ndarray, task: ImageTask, partition: Partition
+    points: np.ndarray, labels: np.ndarray, test: np.ndarray, task: ImageTask | TextPool, partition: Partition
 ) -> dict[str, Any]:
     """What the nearest neighbour among ``points`` [M, d] says of ``test`` [T, d]: one classifier for all clients."""
     predicted = KNeighborsClassifier(1, algorithm="brute").fit(points, labels).predict(test)

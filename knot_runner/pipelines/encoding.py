@@ -1,10 +1,12 @@
-"""Images as points: normalised pixels, or codes of an autoencoder, which is trained once and kept as an artefact."""
+"""Examples as points. Images: normalised pixels, or codes of an autoencoder, which is trained once and kept as an
+artefact; of texts see text_features.py."""
 
 from __future__ import annotations
 
 import math
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,11 +16,16 @@ from torch import Tensor
 from knot_runner.config.settings import EncoderSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.images import Images, ImageTask
+from knot_runner.data.pools import TextPool
 from knot_runner.engine.seeds import generator, seeded
 from knot_runner.engine.store import Artefact
 from knot_runner.models.encoder import Autoencoder, build_encoder
+from knot_runner.pipelines.client_examples import Described
 from knot_runner.pipelines.context import RunContext
 from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    from knot_runner.pipelines.text_features import TextSpace
 
 ENCODER_STAGE = "encoder"
 #: Images that are encoded at once.
@@ -71,6 +78,17 @@ class Space:
     def _scales(self, dtype: type) -> tuple[np.ndarray, np.ndarray]:
         mean, std = (np.asarray(values, dtype).reshape(-1, 1, 1) for values in (self.mean, self.std))
         return mean, std
+
+
+def feature_space(
+    context: RunContext, described: Described, task: ImageTask | TextPool, train_rows: np.ndarray | None = None
+) -> Space | TextSpace:
+    """What examples are points by: images by ``described.encoder`` (see :func:`space`), texts by its ``features``."""
+    if isinstance(task, TextPool):
+        from knot_runner.pipelines.text_features import text_space  # tokenizers, which images do without
+
+        return text_space(context, described.features, task)
+    return space(context, described.encoder, task, train_rows)
 
 
 def encoded(

@@ -14,16 +14,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from knot_runner.config.settings import OtddSettings
+from knot_runner.config.settings import ImageSetsSettings, OtddSettings
 from knot_runner.config.strict import digest as digest_of
 from knot_runner.data.counts import of_images
-from knot_runner.data.images import ImageTask, Partition, make_partition
+from knot_runner.data.images import ImageTask, Partition
 from knot_runner.data.images.sets import load_image_sets
+from knot_runner.data.pools import TextPool
 from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Artefact, Store
+from knot_runner.pipelines.client_examples import dealt, read_examples
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.encoding import space
+from knot_runner.pipelines.encoding import feature_space
 from knot_runner.pipelines.pair_log import IndexPair, PairLog
 from knot_runner.records import PAIRS_FILE
 from knot_runner.transport.otdd.matrix import distance_matrix
@@ -51,7 +53,7 @@ class Distances:
 
 
 def run_matrix(context: RunContext) -> dict[str, Any]:
-    """Read the images, measure every pair of clients or data sets. Raises :class:`UserError`."""
+    """Read the examples, measure every pair of clients or data sets. Raises :class:`UserError`."""
     began = time.monotonic()
     device = prepare_cpu_device(context.settings.hardware, context.note)
     otdd = context.hp.otdd
@@ -88,40 +90,39 @@ def inspect_matrix(context: RunContext) -> RunInputs:
         raise UserError(
             f"partition.clients: {len(partition.names)} are too many for method=dataset_distance; {MAX_LABELS}"
         )
-    counts = of_images(task, partition, alike=context.settings.on_images)
-    notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(context.hp.otdd, partition)]
+    counts = of_images(task, partition, alike=context.settings.partition is not None)
+    notes = [*task.notes, *partition.notes, *counts.warnings(), *subsample_note(context.hp.otdd, partition, task)]
     return RunInputs(task, partition, counts, notes)
 
 
-def clients_data(context: RunContext) -> tuple[ImageTask, Partition]:
-    """The images and which rows are whose: clients of the partition, or data sets. Raises :class:`UserError`."""
-    settings = context.settings
-    if not settings.on_images:
-        return load_image_sets(settings.task, context.data_root)
-    task = context.services.images(settings.task, context.data_root)
-    return task, make_partition(settings.partition, task, settings.seed)
+def clients_data(context: RunContext) -> tuple[ImageTask | TextPool, Partition]:
+    """The examples and which rows are whose: clients of the partition, or data sets. Raises :class:`UserError`."""
+    if isinstance(context.settings.task, ImageSetsSettings):
+        return load_image_sets(context.settings.task, context.data_root)
+    task = read_examples(context, context.hp.otdd)
+    return task, dealt(context, task)
 
 
 def labelled(
-    context: RunContext, otdd: OtddSettings, task: ImageTask, rows: list[np.ndarray], seed: int
+    context: RunContext, otdd: OtddSettings, task: ImageTask | TextPool, rows: list[np.ndarray], seed: int
 ) -> list[LabelledSamples]:
-    """Each client's training images (``rows``: int [n] of ``task.train``) as points [n, d] float64 with labels.
+    """Each client's training examples (``rows``: int [n] of ``task.train``) as points [n, d] float64 with labels.
 
-    Points are normalised pixels, or codes where ``otdd.encoder`` is set. Of a client with more than ``otdd.samples``
-    images, so many are drawn by (``seed``, client). Raises :class:`UserError` naming a client without images, or with
-    pixels that are not finite.
+    Points are those of :func:`feature_space`. Of a client with more than ``otdd.samples`` examples, so many are drawn
+    by (``seed``, client). Raises :class:`UserError` naming a client without examples, or with points that are not
+    finite.
     """
-    where = space(context, otdd.encoder, task)
+    where, what = feature_space(context, otdd, task), _called(task)
     made = []
     for client, own in enumerate(rows):
         if not len(own):
-            raise UserError(f"client {client} of 0..{len(rows) - 1}: has no training images, so it has no distance")
+            raise UserError(f"client {client} of 0..{len(rows) - 1}: has no training {what}, so it has no distance")
         if len(own) > otdd.samples:
             rng = np.random.default_rng(keyed(seed, "otdd", "samples", client))
             own = own[np.sort(rng.permutation(len(own))[: otdd.samples])]
-        images = task.train.take(own)
+        examples = task.train.take(own)
         try:
-            made.append(LabelledSamples(where.points(images), images.labels))
+            made.append(LabelledSamples(where.points(examples), examples.labels))
         except UserError as problem:
             raise UserError(f"client {client} of 0..{len(rows) - 1}: {problem}") from None
     return made
@@ -171,24 +172,27 @@ def _measured(
 
 
 def _key(sets: list[LabelledSamples], otdd: OtddSettings, data: str, seed: int) -> str:
-    """Name of the artefact: the samples themselves stand for rows, encoder and ``otdd.samples``."""
+    """Name of the artefact: the samples themselves stand for rows, encoder, features and ``otdd.samples``."""
     content = hashlib.sha256()
     for one in sets:
         for array in (one.points, one.labels):
             content.update(f"{array.dtype} {array.shape}".encode())
             content.update(np.ascontiguousarray(array))
-    unused = {"encoder", "samples"} | ({"fedwad", "precision"} if otdd.solver == "exact" else set())
+    unused = {"encoder", "features", "samples"} | ({"fedwad", "precision"} if otdd.solver == "exact" else set())
     used = {name: value for name, value in dataclasses.asdict(otdd).items() if name not in unused}
     return digest_of(
         {"format": DISTANCES_FORMAT, "otdd": used, "data": data, "samples": content.hexdigest(), "seed": seed}
     )
 
 
-def subsample_note(otdd: OtddSettings, partition: Partition) -> list[str]:
-    """A line where a draw stands for a client's or data set's images."""
+def subsample_note(otdd: OtddSettings, partition: Partition, task: ImageTask | TextPool) -> list[str]:
+    """A line where a draw stands for a client's or data set's examples."""
     larger = sum(len(rows) > otdd.samples for rows in partition.train)
     if not larger:
         return []
-    return [
-        f"{larger} of {len(partition.train)} have more than {otdd.samples} images; so many are drawn (otdd.samples)"
-    ]
+    more = f"more than {otdd.samples} {_called(task)}"
+    return [f"{larger} of {len(partition.train)} have {more}; so many are drawn (otdd.samples)"]
+
+
+def _called(task: ImageTask | TextPool) -> str:
+    return "texts" if isinstance(task, TextPool) else "images"

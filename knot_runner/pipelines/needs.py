@@ -18,6 +18,7 @@ from knot_runner.config.settings import (
     ImageSetsSettings,
     ImageTaskSettings,
     ModelSettings,
+    OtddSettings,
     Settings,
     TaskSettings,
 )
@@ -41,6 +42,7 @@ def check_memory(settings: Settings, hp: Any) -> None:
         _gaussians(task, hp.fedwad)
     elif isinstance(task, TaskSettings):
         _texts(settings, getattr(hp, "bias", None))
+        _points(hp, None)
     else:
         _images(task)
         _image_model(settings)
@@ -91,11 +93,10 @@ def _image_model(settings: Settings) -> None:
     require_memory(trained, f"model.{key}", f"a model of {layout.size:,} parameters")
 
 
-def _points(hp: Any, pixels: int) -> None:
-    """Coresets, the moving measures of distances, and their encoders."""
-    encoder = getattr(hp, "encoder", None)
+def _points(hp: Any, pixels: int | None) -> None:
+    """Coresets, the moving measures of distances, and what makes points of examples; ``pixels`` None: texts."""
     if isinstance(hp, CoresetSettings | CoresetKnnSettings):
-        dimension = _encoder("method.encoder", encoder, pixels)
+        dimension = _dimension("method", hp, pixels)
         require_memory(
             hp.points * dimension * 2 * LONG, "method.points", f"a coreset of {hp.points} points of {dimension} numbers"
         )
@@ -104,7 +105,19 @@ def _points(hp: Any, pixels: int) -> None:
     if otdd is None and getattr(hp, "clustering", None) is not None:
         otdd, where = hp.clustering.otdd, "method.clustering.otdd"
     if otdd is not None:
-        _support(f"{where}.fedwad.support", otdd.fedwad, _encoder(f"{where}.encoder", otdd.encoder, pixels))
+        _support(f"{where}.fedwad.support", otdd.fedwad, _dimension(where, otdd, pixels))
+
+
+def _dimension(where: str, described: OtddSettings | CoresetSettings | CoresetKnnSettings, pixels: int | None) -> int:
+    """Numbers of a point, at the least."""
+    if pixels is not None:
+        return _encoder(f"{where}.encoder", described.encoder, pixels)
+    features = described.features
+    if features is None or features.kind == "cls":
+        return 1
+    size = features.components**2 * LONG  # of at least as many words
+    require_memory(size, f"{where}.features.components", f"a decomposition with {features.components} components")
+    return features.components
 
 
 def _encoder(key: str, spec: EncoderSettings | None, pixels: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from knot_runner.config.settings import Centralised
 from knot_runner.config.settings.networks import CustomSettings
@@ -88,17 +88,21 @@ def resident(task: ImageTask, images: Images) -> ImageData:
 
 
 def first_model(network: Network, seed: int, data_root: Path | None) -> tuple[Tensor, Tensor]:
-    """(weights [P], buffers [Q]) that all clients start from: initialised by the seed, a text model's encoder perhaps
-    pre-trained. Raises :class:`UserError` for a model of one's own that does not fit the images."""
-    check_network(network, seed)
-    if not network.is_pretrained:
-        return flat.initial(network, seed)
-    from knot_runner.models.pretrained import load_pretrained
+    """(weights [P], buffers [Q]) of :func:`initial_network`, which all clients start from."""
+    return flat.flat_vectors(initial_network(network, seed, data_root))
 
+
+def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.Module:
+    """A fresh model, initialised by the run's seed, a text model's encoder perhaps pre-trained. Raises
+    :class:`UserError` for a model of one's own that does not fit the images."""
+    check_network(network, seed)
     with seeded(seed, "init"):
         model = build_network(network)
-    load_pretrained(model, network.spec, data_root)
-    return flat.flat_vectors(model)
+    if network.reads_texts and network.spec.weights != "scratch":
+        from knot_runner.models.pretrained import load_pretrained
+
+        load_pretrained(model, network.spec, data_root)
+    return model
 
 
 def check_network(network: Network, seed: int) -> None:

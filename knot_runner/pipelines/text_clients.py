@@ -9,6 +9,7 @@ from knot_runner.engine.examples import TextData
 from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.text_features import feature_files, feature_notes
 from knot_runner.pipelines.text_federation import encoded_pool, load_vocabulary, model_files, weights_notes
 
 
@@ -18,7 +19,10 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
     task = context.services.texts(settings.task, root)
     vocabulary = load_vocabulary(settings.model, task, root)
     pool = pool_texts(task)
-    notes = [*pool.notes, *weights_notes(settings.model, task, root)]
-    pool = dataclasses.replace(pool, notes=notes, files=[*pool.files, *model_files(settings.model, root)])
+    clustering = context.hp.clustering
+    compared_by = None if clustering is None or clustering.graph == "none" else clustering.otdd.features
+    notes = [*pool.notes, *weights_notes(settings.model, task, root), *feature_notes(compared_by, pool)]
+    files = [*pool.files, *model_files(settings.model, root), *feature_files(context, compared_by)]
+    pool = dataclasses.replace(pool, notes=notes, files=files)
     data = [encoded_pool(part.examples, vocabulary, settings, context.store) for part in (pool.train, pool.test)]
     return pool, Network(party_model(settings.model, ""), len(vocabulary), len(pool.classes)), *data

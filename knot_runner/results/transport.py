@@ -99,7 +99,7 @@ class _Coresets(RunResult):
     metrics: Scores
 
     def __post_init__(self) -> None:
-        require(len(self.shape) == 3, "shape", "is not channels, height, width")
+        require(len(self.shape) in (1, 3), "shape", "is neither channels, height, width nor a number of features")
         require(bool(self.losses), "losses", "are none")
         check_scores("metrics", self.metrics)
 

@@ -65,6 +65,7 @@ from knot_runner.config.settings.task import (
     TaskSettings,
     TextColumns,
 )
+from knot_runner.config.settings.text_features import TextFeatures
 from knot_runner.config.settings.transport import (
     EncoderSettings,
     FedwadSettings,

@@ -144,7 +144,7 @@ register(
     Family(
         "matrix",
         {"dataset_distance": DatasetDistanceSettings},
-        ("images", "image_sets"),
+        ("images", "image_sets", "texts"),
         run="knot_runner.pipelines.matrix:run_matrix",
         inspect="knot_runner.pipelines.matrix:inspect_matrix",
         summary="knot_runner.report.records.distance:matrix_summary",
@@ -157,7 +157,7 @@ register(
     Family(
         "coreset",
         {"coreset": CoresetSettings},
-        ("images",),
+        ("images", "texts"),
         run="knot_runner.pipelines.coreset:run_coreset",
         inspect="knot_runner.pipelines.coreset:inspect_coreset",
         summary="knot_runner.report.records.distance:coreset_summary",
@@ -170,7 +170,7 @@ register(
     Family(
         "knn",
         {"coreset_knn": CoresetKnnSettings},
-        ("images",),
+        ("images", "texts"),
         run="knot_runner.pipelines.coreset_knn:run_coreset_knn",
         inspect="knot_runner.pipelines.coreset_knn:inspect_coreset_knn",
         summary="knot_runner.report.records.distance:knn_summary",

@@ -18,6 +18,7 @@ from knot_runner.config.settings.sizes import (
     Steps,
 )
 from knot_runner.config.settings.task import check_missing, missing_names
+from knot_runner.config.settings.text_features import TextFeatures
 from knot_runner.config.settings.transport import EncoderSettings, FedwadSettings, OtddSettings
 from knot_runner.config.strict import require
 
@@ -57,7 +58,10 @@ class _Coreset:
     #: standard deviation of the first points, N(0, start_scale^2 I)
     start_scale: Deviation
     fedwad: FedwadSettings
+    #: of images: null = normalised pixels
     encoder: EncoderSettings | None = None
+    #: of texts
+    features: TextFeatures | None = None
 
     def __post_init__(self) -> None:
         require(self.fedwad.privacy is None, "fedwad.privacy", "is of method=federated_distance alone")

@@ -142,10 +142,13 @@ def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
         return
     for group in ("model", "training"):
         _require(config, group)
-    on_images, rounds = task_kind == "images", family_of(method).training == "rounds"
+    family = family_of(method)
+    on_images, rounds = task_kind == "images", family.training == "rounds"
     if on_images != (str(config["model"].get("kind")) in NETWORK_SETTINGS):
         fits = "femnist_dnn" if on_images else "bert_tiny"
         raise Misfit(f"model={config['model'].get('name')}: does not read task={name}; model={fits} would fit")
+    if not on_images and not family.trains:  # its parties are clients, or the data sets themselves
+        return
     if rounds != ("rounds" in config["training"]):
         fits = FITTING_TRAININGS[task_kind, family_of(method).training]
         raise Misfit(
@@ -162,8 +165,6 @@ def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
         raise Misfit(
             f"partition.{given[0]}: method={method_name} leaves the clients all training images; null is right"
         )
-    if not on_images and config["method"].get("clustering") is not None:
-        raise Misfit(f"method.clustering: distances are between images, and task={name} has texts; null is right")
 
 
 def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
@@ -174,6 +175,8 @@ def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
         return {}
     kind, family = kind_of(task), family_of_algorithm(str(method.get("algorithm")))
     if kind in UNTRAINED_TASKS or kind not in family.tasks:
+        return {}
+    if kind == "texts" and not family.trains:  # clients, or the data sets themselves
         return {}
     found, training = {}, config.get("training")
     if isinstance(training, dict) and (family.training == "rounds") != ("rounds" in training):

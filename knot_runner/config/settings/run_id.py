@@ -43,7 +43,7 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     family = family_of_algorithm(method["algorithm"])
     used = {**counted, "task": task}
     if not family.trains:
-        used = {**without(used, "model", "training"), "method": _used_distances(method)}
+        used = {**without(used, "model", "training"), "method": _used_distances(method, "encoder")}
         return {**used, **_used_partition(counted)}
     if family.training == "rounds":
         return {**used, **_used_of_rounds(config, counted)}
@@ -58,7 +58,8 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     if not chilled and method.get("temperature") == 1:
         method["lr_control"] = False
     if clustering := method.pop("clustering", None):
-        method["clustering"] = _used_clustering(clustering)
+        reads = "features" if kind_of(config["task"]) == "texts" else "encoder"
+        method["clustering"] = _used_clustering(clustering, reads)
     hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
     if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
         hardware["stack"] = config["hardware"]["stack"]
@@ -77,27 +78,45 @@ def used_of_training(training: dict[str, Any]) -> dict[str, Any]:
     return without(training, *(key for key, default in TRAINING_DEFAULTS.items() if training.get(key) == default))
 
 
-def _used_distances(method: dict[str, Any]) -> dict[str, Any]:
+def _used_distances(method: dict[str, Any], reads: str) -> dict[str, Any]:
     """Of methods that train no model: the exact distance has no interpolating measures, and no encoder no images."""
     used = without(method, "fedwad") if method.get("distance") == "exact" else dict(method)
-    if not method.get("encoder"):
-        used.pop("encoder_share", None)
     if "otdd" in used:
-        used["otdd"] = _used_otdd(used["otdd"])
+        return {**used, "otdd": _used_otdd(used["otdd"], reads)}
+    used = _used_points(used, reads)
+    return used if used.get("encoder") else without(used, "encoder_share")
+
+
+def _features(method: dict[str, Any]) -> dict[str, Any]:
+    """What counts of the features of texts that a method reads; {} where it reads none."""
+    owner = method.get("clustering", method)
+    if not owner or owner.get("graph") == "none":
+        return {}
+    return _used_points(owner.get("otdd", owner), "features").get("features") or {}
+
+
+def _used_points(settings: dict[str, Any], reads: str) -> dict[str, Any]:
+    """What examples are points by (``reads``): an ``encoder`` of images, or ``features`` of texts; the other is not
+    read."""
+    used = without(settings, *{"encoder", "features"} - {reads})
+    if reads == "features" and used.get("features"):
+        unread = ("encoder",) if used["features"]["kind"] == "tfidf" else ("components", "words")
+        used["features"] = without(used["features"], *unread)
     return used
 
 
-def _used_clustering(clustering: dict[str, Any]) -> dict[str, Any]:
+def _used_clustering(clustering: dict[str, Any], reads: str) -> dict[str, Any]:
     """One cluster of all clients needs no distance; only an affinity has a scale."""
     if clustering["graph"] == "none":
         return {"graph": "none"}
     used = clustering if clustering["graph"] == "affinity" else without(clustering, "scale")
-    return {**used, "otdd": _used_otdd(clustering["otdd"])}
+    return {**used, "otdd": _used_otdd(clustering["otdd"], reads)}
 
 
-def _used_otdd(otdd: dict[str, Any]) -> dict[str, Any]:
+def _used_otdd(otdd: dict[str, Any], reads: str) -> dict[str, Any]:
     """The exact distance has no interpolating measures."""
-    return without(otdd, "fedwad", "precision") if otdd["solver"] == "exact" else otdd
+    used = _used_points(otdd, reads)
+    return without(used, "fedwad", "precision") if otdd["solver"] == "exact" else used
 
 
 def _used_images(task: dict[str, Any], source: str) -> dict[str, Any]:
@@ -113,7 +132,7 @@ def _used_images(task: dict[str, Any], source: str) -> dict[str, Any]:
 def _used_of_image_sets(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
     task = without(counted["task"], "optional")
     sets = {name: _used_images(one, task["source"]) for name, one in task["sets"].items()}
-    method = {**counted["method"], "otdd": _used_otdd(counted["method"]["otdd"])}
+    method = _used_distances(counted["method"], "encoder")
     return {**counted, "method": method, "task": {**task, "sets": sets}}
 
 
@@ -130,11 +149,18 @@ def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str,
     unused = {"embedded", "local", "hub"} - {task["source"]}
     task["datasets"] = {name: without(data, *unused) for name, data in task["datasets"].items()}
     model = without(counted["model"], "kind")  # there is one kind that reads texts
-    if "hub" not in (model["weights"], model["vocab"]):
+    features = _features(counted["method"])
+    if "hub" not in (model["weights"], model["vocab"], features.get("encoder")):
         del model["hub_id"], model["revision"]
     if model["vocab"] != "train":
         del model["vocab_size"]
-    if family_of_algorithm(counted["method"]["algorithm"]).training == "rounds":
+    family = family_of_algorithm(counted["method"]["algorithm"])
+    if not family.trains:
+        method = _used_distances(counted["method"], "features")
+        own = {"model": model} if "encoder" in features else {}
+        used = {**without(counted, "model", "training"), "task": task, "method": method, **own}
+        return {**used, **_used_partition(counted)}
+    if family.training == "rounds":
         return {**counted, "task": task, "model": model, **_used_of_rounds(config, counted)}
     used = {"task": task, "model": model, **_used_of_stages(counted, "images", "noise")}
     return without(counted, "partition") | used

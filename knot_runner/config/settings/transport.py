@@ -18,6 +18,7 @@ from knot_runner.config.settings.sizes import (
     StepsOrNone,
     Width,
 )
+from knot_runner.config.settings.text_features import TextFeatures
 from knot_runner.config.strict import AtMost, Holds, require
 
 
@@ -88,8 +89,10 @@ class OtddSettings:
     samples: Annotated[int, AtMost(10**8), Holds(lambda value: value >= 2, "is not at least 2")]
     precision: Literal["float64", "float32"]
     fedwad: FedwadSettings
-    #: null = normalised pixels
+    #: of images: null = normalised pixels
     encoder: EncoderSettings | None = None
+    #: of texts
+    features: TextFeatures | None = None
 
     def __post_init__(self) -> None:
         bures = self.covariance == "bures"

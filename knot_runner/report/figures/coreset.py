@@ -28,8 +28,8 @@ DESCENT_NOTE = (
     "training samples."
 )
 NEIGHBOUR_NOTE = (
-    "Nearest neighbour: one classifier of all coresets, on all test images. Other methods: each client's own model on "
-    "its own test images."
+    "Nearest neighbour: one classifier of all coresets, on all test {what}. Other methods: each client's own model on "
+    "its own test {what}."
 )
 
 
@@ -70,6 +70,8 @@ def _by_case(runs: list[Run]) -> dict[str, dict[str, Run]]:
     for run in sorted(runs, key=lambda run: (run.result.get("distance") != "exact", support[id(run)], run.job.seed)):
         if run.result.get("kind") != "coreset":
             raise UserError(f"{run.job.task} {run.job.method}: is not a coreset, so it has no images to show")
+        if len(run.result["shape"]) != 3:
+            raise UserError(f"{run.job.task} {run.job.method}: its points are features of texts, which have no picture")
         seed = f", seed {run.job.seed}" if several_seeds else ""
         made[_case(run)].setdefault(_row(run) + seed, run)
     return made
@@ -116,7 +118,7 @@ def _draw_images(axes: style.Axes, strips: dict[str, np.ndarray]) -> None:
 
 @style.figure_of
 def coreset_accuracy(runs: list[Run], command: str) -> style.Drawing:
-    """Accuracy on the test images against the number of clients, a line per size of coreset and per other method
+    """Accuracy on the test examples against the number of clients, a line per size of coreset and per other method
     (Fig. 5, 12). Bands reach from the lowest to the highest seed; the numbers are in a CSV beside the PNG."""
     found = _by_method(runs)
     made, (axes,) = style.panels(1, 8.6, 4.4)
@@ -125,7 +127,10 @@ def coreset_accuracy(runs: list[Run], command: str) -> style.Drawing:
     axes.set(xlabel="clients", ylabel="accuracy (%)", xticks=sorted({run.result["clients"] for run in runs}))
     style.side_legend(made, [axes], loc="outside right center")
     seeds = style.seed_list(runs)
-    notes = [NEIGHBOUR_NOTE] + ([f"Means over seeds {seeds}; bands: lowest to highest."] if "," in seeds else [])
+    texts = all("datasets" in (run.job.config.get("task") or {}) for run in runs)
+    notes = [NEIGHBOUR_NOTE.format(what="texts" if texts else "images")] + (
+        [f"Means over seeds {seeds}; bands: lowest to highest."] if "," in seeds else []
+    )
     numbers = band_numbers(("method", "clients"), {(name,): one for name, one in found.items()})
     lines = [f"{name}, {clients} clients: accuracy {mean:.2f}%" for name, clients, mean, *_ in numbers.rows]
     return style.Drawing(made, f"{runs[0].job.task}: classification by the clients' coresets", notes, lines, numbers)

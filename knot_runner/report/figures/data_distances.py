@@ -93,7 +93,8 @@ def _scale(runs: list[Run]) -> str:
 
 def _fixed(run: Run) -> bool:
     """Whether the data sets are the same ones under every seed, unlike clients."""
-    return (run.job.config.get("task") or {}).get("kind") == "image_sets"
+    config = run.job.config
+    return (config.get("task") or {}).get("kind") != "images" and config.get("partition") is None
 
 
 def _draw_map(axes: style.Axes, runs: list[Run]) -> None:

@@ -126,8 +126,9 @@ def knn_summary(name: str, result: dict[str, Any]) -> Group:
 
 def _along(result: dict[str, Any]) -> str:
     sizes, seconds = result["datasets"], result["seconds"]
+    what = "images" if len(result["shape"]) == 3 else "texts"
     return (
-        f"{DISTANCE_NAMES[result['distance']]}; {result['clients']} clients with {sizes['train']:,} training images; "
+        f"{DISTANCE_NAMES[result['distance']]}; {result['clients']} clients with {sizes['train']:,} training {what}; "
         f"{seconds['total']:,.0f} s"
     )
 

@@ -19,6 +19,7 @@ from knot_runner.report.tables.clustered_grid import (
     GridRow,
     by_column,
     clustered_frame,
+    examples_called,
     grid_columns,
     in_words,
     printed_pair,
@@ -45,7 +46,7 @@ def clustered(runs: list[Run], table: Printed, metrics: Sequence[str]) -> Parts:
     Raises :class:`UserError` for runs that have no row here.
     """
     frame = clustered_frame(runs, preset_cases({}, table), table["algorithms"] if table else {})
-    columns = _columns(grid_columns(frame), metrics)
+    columns = _columns(grid_columns(frame), metrics, examples_called(frame))
     heads = (*CLUSTERED_HEADS, "settings") if any(frame["other"]) else CLUSTERED_HEADS
     rows: list[TableRow] = []
 
@@ -66,7 +67,9 @@ def clustered(runs: list[Run], table: Printed, metrics: Sequence[str]) -> Parts:
     return rows, heads, tuple(group for group, _, _ in columns), lines + cited(table)
 
 
-def _columns(of: Sequence[GridColumn], metrics: Sequence[str]) -> list[tuple[ColumnGroup, list[GridColumn], str]]:
+def _columns(
+    of: Sequence[GridColumn], metrics: Sequence[str], examples: str
+) -> list[tuple[ColumnGroup, list[GridColumn], str]]:
     """A group per structure, weighting and support size, the places that its columns are, and the weighting; vanilla
     stands with the smallest support."""
     made = []
@@ -76,13 +79,13 @@ def _columns(of: Sequence[GridColumn], metrics: Sequence[str]) -> list[tuple[Col
         for metric in metrics:
             for support in supports:
                 there = [place for place in own if place.support in (support, *([None] * (support == supports[0])))]
-                made.append((_group(there, metric), there, metric))
+                made.append((_group(there, metric, examples), there, metric))
     return made
 
 
-def _group(there: Sequence[GridColumn], metric: str) -> ColumnGroup:
+def _group(there: Sequence[GridColumn], metric: str, examples: str) -> ColumnGroup:
     structure, names = there[0].structure, tuple(place.key for place in there)
-    title = f"{in_words(structure)}: accuracy in percent, {ACCURACY_WEIGHTINGS[metric]}"
+    title = f"{in_words(structure)}: accuracy in percent, {ACCURACY_WEIGHTINGS[metric].format(examples=examples)}"
     unit, heads = f"accuracy_{metric}_percent", tuple(place.head for place in there)
     key = f"{metric} {' '.join(names)}"
     return ColumnGroup(key, title, names, 1, unit, title, heads=heads, paper_digits=1)

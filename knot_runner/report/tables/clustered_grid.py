@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 STRUCTURES = {"pairs": "strong", "shards": "none"}
 #: How accuracies of clients are averaged -> what the table says of it.
 ACCURACY_WEIGHTINGS = {
-    "clusters": "clusters alike, clients in them by test images",
-    "weighted": "all clients by test images",
+    "clusters": "clusters alike, clients in them by test {examples}",
+    "weighted": "all clients by test {examples}",
     "unweighted": "all clients alike",
 }
 #: That of the published tables, and the one that no choice of clusters can favour.
@@ -117,6 +117,12 @@ def _measured(run: Run, place: GridColumn) -> dict[str, float | None]:
     singles = sum(size == 1 for size in clusters["sizes"]) if "sizes" in clusters else None
     percent = {how: 100 * means[how] for how in ACCURACY_WEIGHTINGS if means.get(how) is not None}
     return {**percent, "ari": clusters.get("ari"), "singles": singles}
+
+
+def examples_called(frame: pd.DataFrame) -> str:
+    """What accuracies are shares of: images, or texts, which data sets have."""
+    texts = all("datasets" in run.job.config["task"] for run in frame["run"])
+    return "texts" if texts else "images"
 
 
 def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:

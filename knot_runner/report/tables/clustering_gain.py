@@ -16,6 +16,7 @@ from knot_runner.report.tables.clustered_grid import (
     GridColumn,
     GridRow,
     by_column,
+    examples_called,
     grid_columns,
     in_words,
     printed_pair,
@@ -96,18 +97,19 @@ def _on_gains(
     means: list[tuple[float, float]] = []
     for algorithm, members in rows.groupby("algorithm", sort=False):
         accuracies = [by_column(members, weighting) for weighting in (PRINTED, BY_IMAGES)]
+        examples = examples_called(members)
         both = {place: [gain(one, place, table) for one in accuracies] for place in own}
         pairs = {place: (first, second) for place, (first, second) in both.items() if first and second}
         means += [(first.mean, second.mean) for first, second in pairs.values()]
         for place, (first, second) in list(pairs.items())[:1]:
             paper = f"paper {signed(first.paper, 1)}; " if first.paper is not None else ""
-            said = f"{first.band} points on vanilla ({paper}by images {second.band}; {first.basis})"
+            said = f"{first.band} points on vanilla ({paper}by {examples} {second.band}; {first.basis})"
             lines.append(f"{title}, {algorithm}: {place.head} {said}.")
     if means:
         first, second = map(statistics.fmean, zip(*means, strict=True))
         left = f" ({100 * second / first:.0f}% of it)" if first > 0.05 else ""
         said = f" The paper: {claim}." if claim else ""
-        mean = f"mean gain {signed(first, 1)} points, by images {signed(second, 1)}{left}"
+        mean = f"mean gain {signed(first, 1)} points, by {examples_called(rows)} {signed(second, 1)}{left}"
         lines.append(f"{title}, all algorithms: {mean}.{said}")
     return lines
 

@@ -12,10 +12,10 @@ def made_with(configs: list[dict[str, Any]]) -> str:
     """The settings of a preset's jobs (composed configs) in words; where tasks differ, the first task's, but those of
     every task where clients train in rounds."""
     first = configs[0]
-    if "distil" not in first["training"]:
+    if "rounds" in first["training"]:
         return _federated(configs)
     training, on_images = first["training"], first["task"]["kind"] == "images"
-    parts = [_data(first), _shares(first["partition"])] if on_images else _texts(first)
+    parts = [_data(first), _shares(first["partition"])] if on_images else _texts_and_model(first)
     parts.append(f"local models {_stage(training['local'])}, global {_stage(training['pretrain'])}")
     distilling = [config["method"] for config in configs if "loss" in config["method"]]
     if distilling:
@@ -30,11 +30,11 @@ def made_with(configs: list[dict[str, Any]]) -> str:
     return f"ours: {'; '.join(parts)}."
 
 
-def _texts(config: dict[str, Any]) -> list[str]:
+def _texts_and_model(config: dict[str, Any]) -> list[str]:
     task, model = config["task"], config["model"]
     return [
         f"task.source={task['source']}",
-        f"texts of up to {task['max_length']} tokens" + _context(task),
+        _texts(task),
         f"{model['name']} ({model['head']} head), weights: {model['weights']}, vocabulary: {model['vocab']}",
     ]
 
@@ -46,6 +46,10 @@ def _shares(partition: dict[str, Any]) -> str:
 
 def _stage(stage: dict[str, Any]) -> str:
     return f"{stage['epochs']} epochs of batch {stage['batch']} at rate {float(stage['lr']):g}"
+
+
+def _texts(task: dict[str, Any]) -> str:
+    return f"texts of up to {task['max_length']} tokens" + _context(task)
 
 
 def _context(task: dict[str, Any]) -> str:
@@ -81,22 +85,31 @@ def _federated(configs: list[dict[str, Any]]) -> str:
 
 def _grouped(configs: list[dict[str, Any]]) -> list[str]:
     """How clients were grouped, where they were: the distances of their data and the number of clusters."""
-    found = [config["method"].get("clustering") for config in configs]
-    return list(dict.fromkeys(_distances(one) for one in found if one and one["graph"] != "none"))
+    found = [(config["method"].get("clustering"), _points(config)) for config in configs]
+    return list(dict.fromkeys(_distances(one, of) for one, of in found if one and one["graph"] != "none"))
 
 
-def _distances(clustering: dict[str, Any]) -> str:
+def _points(config: dict[str, Any]) -> str:
+    """What examples are where clients are compared: `` of mnist_dense codes``, "" for pixels."""
+    otdd = (config["method"].get("clustering") or {}).get("otdd", {})
+    if config["task"]["kind"] == "images":
+        return f" of {otdd['encoder']['name']} codes" if otdd.get("encoder") else ""
+    features = otdd.get("features") or {}
+    return f" of {features['kind']} features (fitted on {features['fitted_on']})" if features else ""
+
+
+def _distances(clustering: dict[str, Any], of: str) -> str:
     otdd, fedwad = clustering["otdd"], clustering["otdd"]["fedwad"]
-    encoder = f" of {otdd['encoder']['name']} codes" if otdd["encoder"] else ""
     how = f"K={fedwad['iterations']}, t {fedwad['t']}" if otdd["solver"] == "federated" else otdd["solver"]
     label = f"{otdd['covariance']} ({otdd['part']})"
-    return f"clusters: {clustering['clusters']}, by distances{encoder} with {label}, {how}"
+    return f"clusters: {clustering['clusters']}, by distances{of} with {label}, {how}"
 
 
 def _data(config: dict[str, Any]) -> str:
     task, limit = config["task"], config["task"].get("limit")
-    cut = f", at most {limit:,} training images" if limit else ""
-    source = f"{task['name']} (task.source={task['source']}{cut})"
+    images = task["kind"] == "images"
+    cut = f", at most {limit:,} {'training images' if images else 'texts of a data set'}" if limit else ""
+    source = f"{task['name']} (task.source={task['source']}{cut}{'' if images else f', {_texts(task)}'})"
     return f"{source}, {_clients(config['partition'])}, {config['model']['name']}"
 
 
@@ -118,7 +131,8 @@ def _training(config: dict[str, Any]) -> str:
         return f"batches of {training['batch']} at rate {float(training['lr']):g}"
     decay = f", weight decay {float(training['weight_decay']):g}" if training["weight_decay"] else ""
     momentum = f", momentum {float(training['momentum']):g}" if training["momentum"] else ""
+    optimiser = ", AdamW" if training.get("optimiser") == "adamw" else ""
     return (
         f"{training['rounds']} rounds of {training['participants']} clients, {_stage(training)}"
-        f"{momentum}{decay}, {method['aggregation']} mean, engine {config['hardware']['engine']}"
+        f"{momentum}{decay}{optimiser}, {method['aggregation']} mean, engine {config['hardware']['engine']}"
     )

@@ -1,0 +1,176 @@
+"""Runs that compare texts, through the command line: distances, clusters, coresets, and what is shown of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from sklearn.metrics import adjusted_rand_score
+
+from knot_runner.cli.main import main
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.pipelines import coreset_knn
+from tests.tiny import TINY_TEXTS, replaced
+
+FEATURES = "method.clustering.otdd.features"
+#: Generated dialogues of five data sets at six clients in three planted groups of emotions.
+CLUSTERED = replaced(
+    TINY_TEXTS, "partition=pairs_of_five", "partition.clients=6", "task.limit=200", "task.context=0",
+    "method=clustered_fedavg", "method.clustering.clusters=3",
+)  # fmt: skip
+CORESET = ["task=sa", "task.limit=60", "hardware.workers=1", "method.features.components=6", "method.epochs=4",
+           "method.points=4", "method.fedwad.iterations=3"]  # fmt: skip
+
+
+def run(out: Path, *overrides: str) -> Path:
+    """The folder of the run with ``overrides``, which is the newest below ``out``."""
+    before = set(out.glob("*/*/*/result.json"))
+    assert main([*overrides, f"paths.out={out}"]) == 0
+    (found,) = set(out.glob("*/*/*/result.json")) - before
+    return found.parent
+
+
+def records(folder: Path) -> tuple[dict, list[dict]]:
+    """Result and rows without times."""
+    result = json.loads((folder / "result.json").read_text())
+    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds"]
+    del result["seconds"], result["digest"]
+    return result, rows
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("out")
+
+
+@pytest.fixture(scope="module")
+def once(out) -> Path:
+    """Clusters of clients by their words."""
+    return run(out, *CLUSTERED)
+
+
+def test_clients_of_planted_groups_are_found_by_their_words(once):
+    result, rows = records(once)
+    groups = json.loads((once / "partition.json").read_text())["groups"]
+    assert result["clusters"]["ari"] == adjusted_rand_score(groups, result["clusters"]["labels"]) == 1
+    assert result["clients"] == 6 and len(rows) == 2 and len(result["clusters"]["sizes"]) == 3
+    assert any(note.startswith("features: TF-IDF of words, 50 features, fitted on the 200") for note in result["notes"])
+    assert {name.split("/")[1] for name in load_file(once / "model.safetensors")} == set("012")
+
+
+def test_the_same_command_gives_the_same_numbers(once, tmp_path):
+    again = run(tmp_path, *CLUSTERED)
+    assert records(again) == records(once)
+    for name in ("model.safetensors", "predictions.safetensors"):
+        assert (again / name).read_bytes() == (once / name).read_bytes()
+
+
+def test_one_cluster_of_all_reads_no_features(tmp_path):
+    none = run(tmp_path, *CLUSTERED, "method.clustering.graph=none", f"{FEATURES}=null")
+    plain = run(tmp_path, *replaced(CLUSTERED[:-1], "method=fedavg"), "method.aggregation=uniform")
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (none, plain))
+    assert all(np.array_equal(ours[f"cluster/0/{name}"], value) for name, value in theirs.items())
+    assert not any(note.startswith("features") for note in records(none)[0]["notes"])
+
+
+def test_clusters_are_shared_by_what_finds_the_same_ones_and_not_by_other_tokens(once, out):
+    folders = out / "artefacts/clusters"
+    before = {path.name for path in folders.iterdir()}
+    run(out, *CLUSTERED, f"{FEATURES}.components=49")
+    assert {path.name for path in folders.iterdir()} == before
+    run(out, *CLUSTERED, "task.max_length=9")  # the same texts, cut
+    assert len({path.name for path in folders.iterdir()}) == 2 * len(before)
+
+
+def test_data_sets_as_clients_in_clusters_by_an_encoder(out):
+    natural = replaced(CLUSTERED, "partition=natural", "method.clustering.clusters=2", f"{FEATURES}.kind=cls")
+    folder = run(out, *(word for word in natural if not word.startswith("partition.")))
+    result, _ = records(folder)
+    assert result["clusters"]["count"] == 2 and result["clusters"]["ari"] is None and result["clients"] == 5
+    assert any("[CLS] of the model as clients start from it" in note for note in result["notes"])
+
+
+def test_an_interrupted_run_goes_on_with_the_same_bits(once, tmp_path, monkeypatch):
+    original = Loop.train_client
+
+    def interrupted(self, request, *more):
+        if request.round == 1:
+            raise OSError(5, "the disk is gone")
+        return original(self, request, *more)
+
+    monkeypatch.setattr("knot_runner.pipelines.commits.COMMIT_SHARE", 1e9)  # a commit a round
+    monkeypatch.setattr(Loop, "train_client", interrupted)
+    assert main([*CLUSTERED, f"paths.out={tmp_path}"]) != 0
+    monkeypatch.setattr(Loop, "train_client", original)
+    folder = run(tmp_path, *CLUSTERED)
+    assert records(folder) == records(once)
+    assert (folder / "model.safetensors").read_bytes() == (once / "model.safetensors").read_bytes()
+
+
+def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
+    small = ["task.limit=60", "method.otdd.samples=40", "hardware.workers=1", "seed=0", f"paths.out={tmp_path}"]
+    assert main(["experiment=fedwad_texts", *small, "method.otdd.features.kind=tfidf"]) == 0
+    said = capsys.readouterr().out
+    assert "FedWaD, S=10, K=10, t=0.5: with the exact distances, Spearman" in said
+    exact, federated = (
+        json.loads(path.read_text()) for path in sorted(
+            tmp_path.glob("sa/*/*/result.json"), key=lambda path: json.loads(path.read_text())["solver"]
+        )
+    )  # fmt: skip
+    assert exact["names"] == ["Cell", "Cloths", "Toys", "Food"] and exact["sizes"] == [40] * 4
+    ours, true = np.array(federated["matrix"]), np.array(exact["matrix"])
+    assert (ours[np.triu_indices(4, 1)] >= true[np.triu_indices(4, 1)]).all()
+    assert main(["compare", "method.name=dataset_distance", f"--out={tmp_path}"]) == 0
+    assert "exact" in capsys.readouterr().out
+    assert main(["check", "--no-estimate", "experiment=fedwad_texts", *small, "method.otdd.features.kind=tfidf"]) == 0
+    assert "2 jobs, 2 done, 0 to do" in capsys.readouterr().out
+
+
+def test_the_table_of_clusters_speaks_of_texts(tmp_path, capsys):
+    few = ["task.limit=60", "partition.clients=6", "model.hidden=16", "training.rounds=1", "hardware.workers=1"]
+    grid = ["method.clustering.graph=none,affinity", "method.clustering.otdd.features.kind=tfidf", "seed=0"]
+    assert main(["experiment=fedwad_erc", *few, *grid, f"paths.out={tmp_path}"]) == 0
+    said = capsys.readouterr().out
+    assert "all clients by test texts" in said and "images" not in said
+    assert "texts of up to 64 tokens, the utterance only" in said and "by distances of tfidf features" in said
+    assert main(["claims", "fedwad_erc", *few, *grid, f"paths.out={tmp_path}"]) == 0
+    assert "Words tell the planted groups apart" in capsys.readouterr().out
+
+
+def test_coresets_of_features_and_their_neighbours(tmp_path, capsys):
+    folder = run(tmp_path, *CORESET, "method=coreset", "method.participants=2")
+    result, kept = json.loads((folder / "result.json").read_text()), load_file(folder / "coreset.safetensors")
+    assert result["shape"] == [6] and set(kept) == {"codes", "labels"} and kept["codes"].shape == (4, 6)
+    assert "4 clients with 240 training texts" in capsys.readouterr().out
+    folder = run(tmp_path, *CORESET, "method=coreset_knn", "partition=iid", "partition.clients=3")
+    result, kept = json.loads((folder / "result.json").read_text()), load_file(folder / "coreset.safetensors")
+    assert kept["codes"].shape == (12, 6) and result["clients"] == 3 and 0 < result["metrics"]["accuracy"]["ALL"] < 1
+    assert not any("encoder" in note for note in result["notes"])
+
+
+def test_a_coreset_of_texts_goes_on_after_a_kill(tmp_path, monkeypatch):
+    whole = run(tmp_path / "whole", *CORESET, "method=coreset_knn")
+    original = coreset_knn.own_coreset
+
+    def interrupted(hp, seed, clients, client):
+        if client == 2:
+            raise OSError(5, "the disk is gone")
+        return original(hp, seed, clients, client)
+
+    monkeypatch.setattr(coreset_knn, "own_coreset", interrupted)
+    assert main([*CORESET, "method=coreset_knn", f"paths.out={tmp_path / 'cut'}"]) != 0
+    monkeypatch.setattr(coreset_knn, "own_coreset", original)
+    cut = run(tmp_path / "cut", *CORESET, "method=coreset_knn")
+    assert (cut / "coreset.safetensors").read_bytes() == (whole / "coreset.safetensors").read_bytes()
+
+
+def test_a_coreset_of_texts_has_no_picture(tmp_path, capsys):
+    given = [*replaced(CORESET, "method.epochs=2"), "partition.clients=12", "partition.shards_per_client=2"]
+    one = ["experiment=fedwad_coreset", *given, "method.distance=federated", "method.fedwad.support=10", "seed=0"]
+    assert main([*one, f"paths.out={tmp_path}"]) == 2
+    assert "its points are features of texts, which have no picture" in capsys.readouterr().err

@@ -1,0 +1,233 @@
+"""Texts as points, where data are compared: against scikit-learn, transformers and POT by hand, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import ot
+import pytest
+import torch
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+from tokenizers import BertWordPieceTokenizer
+from transformers import BertConfig, BertModel
+
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_all
+from knot_runner.data.pools import PooledTexts, TextPool
+from knot_runner.data.tasks import Dataset, Examples
+from knot_runner.engine.seeds import keyed
+from knot_runner.pipelines import matrix, text_features
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.setup import initial_network
+from knot_runner.pipelines.text_federation import load_vocabulary
+from knot_runner.util.errors import UserError
+
+#: Four data sets of 60 generated reviews, a narrow model.
+REVIEWS = [
+    "task=sa", "method=dataset_distance", "task.limit=60", "model.hidden=16", "model.layers=1", "model.intermediate=32",
+    "model.vocab_size=600", "method.otdd.features.components=8", "hardware.workers=1",
+]  # fmt: skip
+
+
+def context(out: Path, *overrides: str) -> RunContext:
+    (job,), _ = compose_all([*REVIEWS, f"paths.out={out}", *overrides])
+    return RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
+
+
+def space_of(run: RunContext, pool: TextPool) -> text_features.TextSpace:
+    return text_features.text_space(run, run.hp.otdd.features, pool)
+
+
+def read(run: RunContext) -> TextPool:
+    return matrix.clients_data(run)[0]
+
+
+def with_transfer(pool: TextPool, texts: list[str]) -> TextPool:
+    """``pool`` with other texts in its transfer set."""
+    examples = Examples(texts, None, np.full(len(texts), -1))
+    data = {**pool.whole.datasets, "Grocery": Dataset("Grocery", "transfer", {"train": examples, "valid": examples})}
+    return dataclasses.replace(pool, whole=dataclasses.replace(pool.whole, datasets=data))
+
+
+# -------------------------------------------------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("fitted_on", ["transfer", "global", "clients"])
+def test_words_are_scikit_learns_tfidf_and_svd_of_the_named_part(tmp_path, fitted_on):
+    run = context(tmp_path, f"method.otdd.features.fitted_on={fitted_on}", "method.otdd.features.words=40", "seed=3")
+    pool = read(run)
+    parts = {
+        "transfer": pool.whole.datasets["Grocery"].splits["train"].texts,
+        "global": pool.whole.datasets["Food"].splits["train"].texts,
+        "clients": pool.train.examples.texts,
+    }
+    counter = TfidfVectorizer(max_features=40)
+    fitted = counter.fit_transform(parts[fitted_on])
+    svd = TruncatedSVD(8, random_state=keyed(3, "features") % 2**32).fit(fitted)
+    raw = svd.transform(fitted)
+    expected = svd.transform(counter.transform(pool.test.examples.texts)) - raw.mean(0)
+    expected /= np.sqrt(raw.var(0).mean())
+    found = space_of(run, pool)
+    np.testing.assert_allclose(found.points(pool.test), expected, rtol=1e-9, atol=1e-12)
+    assert found.shape == (8,) and found.points(pool.test).dtype == np.float64
+    points = found.points(PooledTexts(Examples(parts[fitted_on], None, np.zeros(len(raw), int)), np.zeros(len(raw))))
+    assert points.var(0).mean() == pytest.approx(1) and np.abs(points.mean(0)).max() < 1e-9
+
+
+def test_words_of_contexts_and_second_sentences_count_and_their_marks_do_not():
+    pairs = Examples(["one [SEP] two", "three"], ["four", "five"], np.zeros(2, int))
+    assert text_features.plain_texts(pairs) == ["one two four", "three five"]
+    assert text_features.plain_texts(Examples(["one"], None, np.zeros(1, int))) == ["one "]
+
+
+def test_the_same_seed_is_the_same_space_and_another_is_another(tmp_path):
+    first, again, other = (context(tmp_path, f"seed={seed}") for seed in (0, 0, 1))
+    pool = read(first)
+    points = [space_of(run, pool).points(pool.test) for run in (first, again, other)]
+    np.testing.assert_array_equal(points[0], points[1])
+    assert not np.array_equal(points[0], points[2])
+
+
+def cls_by_hand(encoder: BertModel, vocabulary: list[str], texts: list[str], length: int) -> np.ndarray:
+    """The last hidden state at [CLS], one text after another."""
+    tokenizer = BertWordPieceTokenizer(vocab={word: i for i, word in enumerate(vocabulary)}, lowercase=True)
+    tokenizer.enable_truncation(length)
+    found = []
+    with torch.no_grad():
+        for text in texts:
+            ids = torch.tensor([tokenizer.encode(text).ids])
+            found.append(encoder.eval()(input_ids=ids).last_hidden_state[0, 0].double().numpy())
+    return np.stack(found)
+
+
+def check_cls(run: RunContext, encoder: BertModel, vocabulary: list[str]) -> None:
+    pool = read(run)
+    length = run.settings.task.max_length
+    raw = cls_by_hand(encoder, vocabulary, pool.whole.datasets["Grocery"].splits["train"].texts, length)
+    expected = cls_by_hand(encoder, vocabulary, pool.test.examples.texts, length) - raw.mean(0)
+    expected /= np.sqrt(raw.var(0).mean())
+    np.testing.assert_allclose(space_of(run, pool).points(pool.test), expected, atol=2e-4)
+
+
+def test_cls_is_that_of_the_model_as_clients_start_from_it(tmp_path):
+    torch.set_num_threads(1)
+    run = context(tmp_path, "method.otdd.features.kind=cls")
+    vocabulary = load_vocabulary(run.settings.model, read(run).whole, None)
+    network = text_features.Network(run.settings.model, len(vocabulary), 5)
+    check_cls(run, initial_network(network, 0, None).bert, vocabulary)
+
+
+def test_cls_of_a_folder_has_the_folders_sizes_words_and_weights(tmp_path):
+    run = context(tmp_path, "method.otdd.features.kind=cls", f"method.otdd.features.encoder={tmp_path / 'other'}")
+    vocabulary = load_vocabulary(run.settings.model, context(tmp_path).services.texts(run.settings.task, None), None)
+    torch.manual_seed(5)
+    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
+    encoder = BertModel(BertConfig(vocab_size=len(vocabulary), **sizes), add_pooling_layer=False)
+    encoder.save_pretrained(tmp_path / "other")
+    (tmp_path / "other/vocab.txt").write_text("\n".join(vocabulary))
+    pool = read(run)
+    assert space_of(run, pool).shape == (12,)
+    check_cls(run, encoder, vocabulary)
+    assert {Path(file.path).name for file in pool.files} == {"config.json", "model.safetensors", "vocab.txt"}
+
+
+def test_distances_of_texts_are_pots(tmp_path):
+    """Exact OTDD between two data sets: points, class means and roots of the covariances' diagonals, by hand."""
+    run = context(
+        tmp_path, "method.otdd.solver=exact", "method.otdd.part=diagonal", "method.otdd.features.components=3"
+    )
+    pool, partition = matrix.clients_data(run)
+    assert partition.names == ["Cell", "Cloths", "Toys", "Food"]
+    sets = matrix.labelled(run, run.hp.otdd, pool, partition.train, 0)
+    found = matrix.compute_distances(run, sets, partition.names, run.hp.otdd, pool.digest).matrix
+    points = space_of(run, pool).points(pool.train)
+    augmented = []
+    for rows in partition.train[:2]:
+        own, labels = points[rows], pool.train.labels[rows]
+        parts = []
+        for x, y in zip(own, labels, strict=True):
+            alike = own[labels == y]
+            spread = alike.var(0, ddof=1) if len(alike) > 1 else np.zeros(3)
+            parts.append(np.concatenate([x, alike.mean(0), np.sqrt(spread + 1e-6)]))
+        augmented.append(np.stack(parts))
+    cost = ot.dist(*augmented)
+    assert found[0, 1] == pytest.approx(ot.emd2([], [], cost, numItermax=10**6), rel=1e-9)
+
+
+# ------------------------------------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(("texts", "message"), [
+    (["all the same words"] * 30,
+     "features.components: 8 are more than Grocery allows, with 30 train texts of 4 words; 4 is the most"),
+    (["a b"] * 30, "features: none of the 30 train texts of Grocery has a word of two letters or more"),
+    (["good phone", "bad food"],
+     "features.components: 8 are more than Grocery allows, with 2 train texts of 4 words; 2 is the most"),
+    (["one two three four five six seven eight nine ten"] * 9,
+     "features: all 9 train texts of Grocery have the same features, so no distance can be told"),
+])  # fmt: skip
+def test_texts_that_no_features_can_be_fitted_on(tmp_path, texts, message):
+    run = context(tmp_path)
+    with pytest.raises(UserError) as problem:
+        space_of(run, with_transfer(read(run), texts))
+    assert str(problem.value).startswith(message) and "\n" not in str(problem.value)
+
+
+def test_equal_texts_have_equal_cls(tmp_path):
+    run = context(tmp_path, "method.otdd.features.kind=cls")
+    with pytest.raises(UserError, match="features: all 40 train texts of Grocery have the same features"):
+        space_of(run, with_transfer(read(run), ["the same words"] * 40))
+
+
+@pytest.mark.parametrize("config", [None, "[]", '{"hidden_size": 8}', '{"hidden_size": true}'])
+def test_a_folder_that_is_no_encoder_is_named(tmp_path, config):
+    (tmp_path / "none").mkdir()
+    if config is not None:
+        (tmp_path / "none/config.json").write_text(config)
+    folder = f"method.otdd.features.encoder={tmp_path / 'none'}"
+    with pytest.raises(UserError, match=r"features.encoder: .* is neither model nor hub nor a folder whose config"):
+        read(context(tmp_path, "method.otdd.features.kind=cls", folder))
+
+
+def test_a_folder_without_weights_is_named_by_the_setting_that_names_it(tmp_path):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
+    with pytest.raises(
+        UserError, match=r"^features.encoder=.*: a folder with config.json and model.safetensors is right"
+    ):
+        read(context(tmp_path, "method.otdd.features.kind=cls", f"method.otdd.features.encoder={tmp_path}"))
+
+
+def test_more_components_than_memory_holds_are_refused(tmp_path, capsys):
+    assert main([*REVIEWS[:-2], "method.otdd.features.components=9999999", f"paths.out={tmp_path}"]) == 2
+    assert "method.otdd.features.components: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("override", "message"), [
+    ("method.otdd.features.kind=bm25", "method.otdd.features.kind: 'bm25' is not one of tfidf, cls"),
+    ("method.otdd.features.fitted_on=Food", "features.fitted_on: 'Food' is not one of transfer, global, clients"),
+    ("method.otdd.features.components=0", "method.otdd.features.components: 0 is not above 0"),
+    ("+method.otdd.features.word=3", "method.otdd.features.word"),
+])  # fmt: skip
+def test_settings_that_are_none(tmp_path, override, message):
+    with pytest.raises(UserError) as problem:
+        context(tmp_path, override)
+    assert message in str(problem.value)
+
+
+def test_whose_texts_features_are_fitted_on_is_said(tmp_path):
+    run = context(tmp_path)
+    pool, spec = read(run), run.hp.otdd.features
+    assert pool.notes[-1] in matrix.inspect_matrix(run).notes
+    assert pool.notes[-1].endswith("fitted on the 60 train texts of Grocery, no client's")
+    (clients,) = text_features.feature_notes(dataclasses.replace(spec, fitted_on="clients"), pool)
+    assert "the 240 train texts of all clients, which for this do not stay with their clients" in clients
+    (server,) = text_features.feature_notes(dataclasses.replace(spec, fitted_on="global", kind="cls"), pool)
+    assert (
+        server.startswith("features: [CLS] of the model as clients start from it") and "of Food, the server's" in server
+    )
