@@ -57,7 +57,10 @@ def show_partition(job: ComposedJob) -> None:
         name, method = settings.task.name, settings.method["name"]
         raise UserError(f"plot partition: task={name} method={method} deals nothing to clients; task=femnist would fit")
     root = Path(settings.paths.data).expanduser() if settings.paths.data else None
-    task = load_images(settings.task, root) if settings.on_images else pool_texts(load_task(settings.task, root))
+    if settings.on_images:
+        task = load_images(settings.task, root)
+    else:
+        task = pool_texts(load_task(settings.task, root), getattr(settings.partition, "by", "user"))
     partition = make_partition(settings.partition, task, settings.seed)
     counts = np.stack([np.bincount(task.train.labels[rows], minlength=len(task.classes)) for rows in partition.train])
     name = f"partition_{settings.task.name}_{settings.partition.kind}_seed{settings.seed}"

@@ -17,7 +17,7 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
     settings, root = context.settings, context.data_root
     task = context.services.texts(settings.task, root)
     vocabulary = load_vocabulary(settings.model, task, root)
-    pool = pool_texts(task)
+    pool = pool_texts(task, getattr(settings.partition, "by", "user"))
     notes = [*pool.notes, *weights_notes(settings.model, task, root)]
     pool = dataclasses.replace(pool, notes=notes, files=[*pool.files, *model_files(settings.model, root)])
     data = [encoded_pool(part.examples, vocabulary, settings, context.store) for part in (pool.train, pool.test)]
