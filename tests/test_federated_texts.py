@@ -214,11 +214,12 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path, capsys, monkeyp
     assert not (whole["result.json"].parent / "commit.json").exists()
 
 
-#: MELD as a csv of two speakers with five utterances each, and one of a third; DailyDialog names none
+#: emotions of MELD as its file names them
 MOODS = ["anger", "joy", "neutral", "sadness", "surprise"]
 
 
-def spoken(path, speakers):
+def spoken(path, speakers, sad):
+    """A csv as MELD's: each of ``speakers`` so many times in every mood, and ``sad`` twelve times, at length."""
     lines = ["Utterance,Speaker,Emotion,Dialogue_ID"]
     lines += [
         f"{who} said {mood} {k},{who},{mood},{k}"
@@ -226,13 +227,14 @@ def spoken(path, speakers):
         for k in range(times)
         for mood in MOODS
     ]
+    lines += [f"{'so sad ' * 40}{k},{sad},sadness,{k}" for k in range(12)]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
 
 
 def test_speakers_of_files_are_clients(tmp_path, capsys):
     for split in ("train", "valid", "test"):
-        spoken(tmp_path / "meld" / f"{split}.csv", {"Ann": 4, "Bo": 4, "Cy": 1})
+        spoken(tmp_path / "meld" / f"{split}.csv", {"Ann": 4, "Bo": 4, "Cy": 1}, sad="Di")
     for split in ("train", "validation", "test"):
         folder = tmp_path / "dailydialog" / split
         folder.mkdir(parents=True)
@@ -245,14 +247,28 @@ def test_speakers_of_files_are_clients(tmp_path, capsys):
         f"paths.data={tmp_path}",
         f"task.datasets.MELD.local.files={{{files}}}",
     ]
-    run = replaced(TINY_TEXTS, "method=fedavg", "partition.by=speaker", "partition.least=10", "task.limit=null", *local)
+    run = replaced(
+        TINY_TEXTS,
+        "method=fedavg",
+        "partition.by=speaker",
+        "partition.least=10",
+        "task.limit=null",
+        "task.max_length=32",
+        *local,
+    )
     assert main([*run, f"paths.out={tmp_path / 'out'}"]) == 0, capsys.readouterr().err
     (folder,) = (tmp_path / "out").glob("erc/fedavg/*/")
     dealt, result = (json.loads((folder / name).read_text()) for name in ("partition.json", "result.json"))
-    assert dealt["clients"] == ["MELD Ann", "MELD Bo"] and dealt["train"] == [[4] * 5] * 2 and dealt["test"] == [20, 20]
+    assert (
+        dealt["clients"] == ["MELD Ann", "MELD Bo", "MELD Di"]
+        and dealt["train"] == [[4] * 5] * 2 + [[0, 0, 0, 12, 0]]
+        and dealt["test"] == [20, 20, 12]
+    )
     notes = " ".join(result["notes"])
     assert "60 training and 60 test examples name no speaker and are left out" in notes
-    assert "partition.least=10: 1 of 3 speakers have fewer training examples and are left out" in notes
+    assert "partition.least=10: 1 of 4 speakers have fewer training examples and are left out" in notes
+    assert "warning: MELD Di: all 12 training examples are of class sadness" in notes
+    assert "task.max_length=32: 10% of the training texts fill it; what is longer is cut" in notes
 
 
 @pytest.mark.real_data
