@@ -9,7 +9,7 @@ def made_with(configs: list[dict[str, Any]]) -> str:
     """The settings of a preset's jobs (composed configs) in words; where tasks differ, the first task's, but those of
     every task where clients train in rounds."""
     first = configs[0]
-    if first["task"]["kind"] == "images":
+    if first["task"]["kind"] == "images" or "rounds" in first["training"]:
         return _federated(configs)
     task, model, training = first["task"], first["model"], first["training"]
     parts = [
@@ -78,9 +78,13 @@ def _distances(clustering: dict[str, Any]) -> str:
 
 def _data(config: dict[str, Any]) -> str:
     task, limit = config["task"], config["task"].get("limit")
-    cut = f", at most {limit:,} training images" if limit else ""
+    on_images, model = task["kind"] == "images", config["model"]
+    cut = f", at most {limit:,} {'training images' if on_images else 'rows per split'}" if limit else ""
     source = f"{task['name']} (task.source={task['source']}{cut})"
-    return f"{source}, {_clients(config['partition'])}, {config['model']['name']}"
+    if not on_images:
+        source += f", texts of up to {task['max_length']} tokens{_context(task)}"
+    own = "" if on_images else f" ({model['head']} head), weights: {model['weights']}, vocabulary: {model['vocab']}"
+    return f"{source}, {_clients(config['partition'])}, {model['name']}{own}"
 
 
 def _clients(partition: dict[str, Any]) -> str:
@@ -99,9 +103,10 @@ def _training(config: dict[str, Any]) -> str:
     training, method = config["training"], config["method"]
     if "aggregation" not in method:  # a probe of one model has no rounds
         return f"batches of {training['batch']} at rate {float(training['lr']):g}"
+    optimiser = f", {training['optimiser']}" if training.get("optimiser", "sgd") != "sgd" else ""
     decay = f", weight decay {float(training['weight_decay']):g}" if training["weight_decay"] else ""
     momentum = f", momentum {float(training['momentum']):g}" if training["momentum"] else ""
     return (
         f"{training['rounds']} rounds of {training['participants']} clients, {_stage(training)}"
-        f"{momentum}{decay}, {method['aggregation']} mean, engine {config['hardware']['engine']}"
+        f"{optimiser}{momentum}{decay}, {method['aggregation']} mean, engine {config['hardware']['engine']}"
     )
