@@ -61,7 +61,8 @@ def test_texts_at_several_temperatures(tmp_path, capsys, task):
     assert len(list(tmp_path.glob(f"{task}/*/*/result.json"))) == 5 * cases
     judged = shown(["claims", f"chill_{task}", *small], capsys)
     assert "Ten clients: T=0.25 ends with higher" in judged
-    shown(["plot", f"chill_{task}", *small, "report.kind=curves"], capsys)
+    drawn = shown(["plot", f"chill_{task}", *small, "report.kind=curves"], capsys)
+    assert ("after 2 rounds accuracy" if task == "nli" else "after 2 rounds macro F1 0.") in drawn
     assert (tmp_path / "figures" / f"chill_{task}.png").read_bytes()[:4] == PNG
 
 
