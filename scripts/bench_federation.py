@@ -7,8 +7,9 @@ runs one round to warm up; the engines take turns, so that what else the machine
 
 W1: 50 clients with 1000 CIFAR-size images, CNN of 2.2 million parameters, 1 epoch. W2: 36 clients with 80 to 355 images
 of 28x28, MLP 784-200-200-200-62, 10 epochs. W3: the same clients, femnist_dnn (512-256-128); W3m: with momentum .9.
-All: 10 clients a round, batch 16, SGD. "apart": how far the weights after the first round are from those of the first
-engine with the engines' batches, as a share of that round's change; plain draws its own batches.
+W5: 10 clients with 800 texts as long as utterances (ERC), BERT-tiny, 1 epoch of AdamW; good is of images alone. All:
+10 clients a round, batch 16, SGD but for W5. "apart": how far the weights after the first round are from those of the
+first engine with the engines' batches, as a share of that round's change; plain draws its own batches.
 
 python scripts/bench.py federation --workload W1 W2 W3 W3m --rounds 3 --repeats 3 --engines plain good loop lean
 """
@@ -25,16 +26,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from typing import Any
 
 import process_tree
 import torch
 import torch.nn.functional as F
 from good_loop import GoodLoop, Training
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, TensorDataset
 from workloads import BATCH, LR, WORKLOADS, Workload
 
-from knot_runner.engine.examples import ImageData, normalised
+from knot_runner.engine.examples import ClientData, ImageData, TextData, normalised
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
@@ -59,12 +62,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     for name in options.workload:
+        if WORKLOADS[name].network.reads_texts and any(engine.startswith("good") for engine in options.engines):
+            raise SystemExit(f"bench: good is of images alone; --workload {name} --engines plain loop lean would fit")
         found: dict[str, list[Measured]] = {engine: [] for engine in options.engines}
         for _ in range(options.repeats):
             for engine in options.engines:
                 found[engine].append(_measure(engine, name, options.rounds, options.cores))
         _print(name, found, options)
-        if options.peers and not WORKLOADS[name].momentum:  # the peers' clients have plain SGD
+        plain_images = not (WORKLOADS[name].momentum or WORKLOADS[name].network.reads_texts)
+        if options.peers and plain_images:  # the peers' clients have images and plain SGD
             import bench_peers
 
             for row in bench_peers.rows(name, options.rounds, options.peer_python):
@@ -137,12 +143,10 @@ def _child(pipe: Connection, engine: str, workload: str, rounds: int, cores: int
 
 
 def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
-    """As most code has it: DataLoader, autograd, optim.SGD, one client after another, ``cores`` torch threads."""
+    """As most code has it: DataLoader, autograd, torch.optim, one client after another, ``cores`` torch threads."""
     torch.set_num_threads(cores)
-    network, data = workload.network, workload.data()
-    images = normalised(data, torch.arange(len(data.labels)), torch.float32)
-    datasets = [TensorDataset(images[rows], data.labels[rows]) for rows in workload.rows()]
-    del images
+    network = workload.network
+    datasets, collate = _datasets(workload, workload.data())
     model = build_network(network)
     flat.load_flat(model, flat.layout_of(network), *flat.initial(network, 0))
 
@@ -150,11 +154,11 @@ def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
         states, weights = [], []
         for client in workload.cohort(number):
             copied = copy.deepcopy(model)
-            optimiser = torch.optim.SGD(copied.parameters(), lr=LR, momentum=workload.momentum)
+            optimiser = _optimiser(workload, copied)
             for _ in range(workload.epochs):
-                for x, y in DataLoader(datasets[client], batch_size=BATCH, shuffle=True):
+                for *x, y in DataLoader(datasets[client], batch_size=BATCH, shuffle=True, collate_fn=collate):
                     optimiser.zero_grad()
-                    F.cross_entropy(copied(x), y).backward()
+                    F.cross_entropy(copied(*x), y).backward()
                     optimiser.step()
             states.append(copied.state_dict())
             weights.append(workload.sizes[client])
@@ -167,10 +171,31 @@ def _plain(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     return play, lambda: None
 
 
+def _datasets(workload: Workload, data: ClientData) -> tuple[list[Any], Callable[[list[Any]], list[Tensor]] | None]:
+    """What each client's DataLoader reads, and how it makes a batch of texts."""
+    if isinstance(data, TextData):
+        texts = data.texts.ids.split(data.texts.lengths.tolist())
+        return [[(texts[row], data.labels[row]) for row in rows.tolist()] for rows in workload.rows()], _padded
+    images = normalised(data, torch.arange(len(data.labels)), torch.float32)
+    return [TensorDataset(images[rows], data.labels[rows]) for rows in workload.rows()], None
+
+
+def _padded(batch: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    """Ids, mask and segments [B, L] of texts padded to the longest, and labels [B]."""
+    ids = pad_sequence([text.long() for text, _ in batch], batch_first=True)
+    return [ids, ids > 0, torch.zeros_like(ids), torch.stack([label for _, label in batch])]
+
+
+def _optimiser(workload: Workload, model: nn.Module) -> torch.optim.Optimizer:
+    if workload.optimiser == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0)
+    return torch.optim.SGD(model.parameters(), lr=LR, momentum=workload.momentum)
+
+
 def _engine(engine: Engine, workload: Workload) -> tuple[Round, Callable[[], None]]:
     """Federated averaging on one of our engines."""
     weights, buffers = flat.initial(workload.network, 0)
-    recipe = Recipe((Phase(workload.epochs),), BATCH, False, LR, workload.momentum)
+    recipe = Recipe((Phase(workload.epochs),), BATCH, False, LR, workload.momentum, optimiser=workload.optimiser)
     rows, nothing = workload.rows(), torch.empty(0, dtype=torch.int64)
 
     def play(number: int) -> Tensor:
@@ -205,7 +230,7 @@ def _loop(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
 def _lean(workload: Workload, cores: int) -> tuple[Round, Callable[[], None]]:
     torch.set_num_threads(1)
     data = workload.data()
-    test = ImageData(data.pixels[:1], data.labels[:1], data.mean, data.std)
+    test = ImageData(data.pixels[:1], data.labels[:1], data.mean, data.std) if isinstance(data, ImageData) else data
     return _engine(Lean(workload.network, data, test, torch.float32, workers=cores, threads=1), workload)
 
 

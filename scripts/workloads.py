@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import CnnSettings, ConvSettings, MlpSettings
-from knot_runner.engine.examples import ImageData
+from knot_runner.config.settings import CnnSettings, ConvSettings, MlpSettings, ModelSettings
+from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.models.network import Network
+from knot_runner.models.tokens import Encoded
 
 PARTICIPANTS = 10
 BATCH = 16
@@ -18,12 +20,13 @@ LR = 1e-3
 
 @dataclass(frozen=True)
 class Workload:
-    """``sizes``: images of each client."""
+    """``sizes``: examples of each client."""
 
     network: Network
     sizes: list[int]
     epochs: int
     momentum: float = 0.0
+    optimiser: Literal["sgd", "adamw"] = "sgd"
 
     def cohort(self, number: int) -> list[int]:
         """Clients of round ``number``."""
@@ -34,25 +37,53 @@ class Workload:
         """Each client's rows of :meth:`data`."""
         return list(torch.arange(sum(self.sizes)).split(self.sizes))
 
-    def data(self) -> ImageData:
-        """Random images and labels."""
+    def data(self) -> ClientData:
+        """Random images or texts, and labels."""
+        return self._texts() if self.network.reads_texts else self._images()
+
+    def _images(self) -> ImageData:
         draws, count = torch.Generator().manual_seed(1), sum(self.sizes)
         channels = self.network.inputs[0]
         pixels = torch.randint(0, 256, (count, *self.network.inputs), generator=draws, dtype=torch.uint8)
         labels = torch.randint(0, self.network.classes, (count,), generator=draws)
         return ImageData(pixels, labels, torch.full((channels,), 0.5), torch.full((channels,), 0.25))
 
+    def _texts(self) -> TextData:
+        """Of 5 to 28 tokens, about as many as utterances of MELD and DailyDialog have."""
+        draws, count = torch.Generator().manual_seed(1), sum(self.sizes)
+        lengths = torch.randint(5, 29, (count,), generator=draws)
+        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+        ids = torch.randint(5, self.network.inputs, (int(offsets[-1]),), generator=draws, dtype=torch.int32)
+        labels = torch.randint(0, self.network.classes, (count,), generator=draws)
+        return TextData(Encoded(ids, offsets, lengths), labels)
+
 
 def _workloads() -> dict[str, Workload]:
     cnn = CnnSettings("cnn", "w1", [ConvSettings(32, 5, 2), ConvSettings(64, 5, 2)], [512], "logits")
     mlp = MlpSettings("mlp", "w2", [200, 200, 200], "logits")
     dnn = Network(MlpSettings("mlp", "w3", [512, 256, 128], "logits"), (1, 28, 28), 62)
+    bert = ModelSettings(
+        "bert",
+        "w5",
+        "plain",
+        "scratch",
+        "train",
+        8000,
+        "",
+        "",
+        hidden=128,
+        layers=2,
+        heads=2,
+        intermediate=512,
+        dropout=0.1,
+    )
     sizes = torch.randint(80, 356, (36,), generator=torch.Generator().manual_seed(2)).tolist()
     return {
         "W1": Workload(Network(cnn, (3, 32, 32), 10), [1000] * 50, 1),
         "W2": Workload(Network(mlp, (1, 28, 28), 62), sizes, 10),
         "W3": Workload(dnn, sizes, 10),
         "W3m": Workload(dnn, sizes, 10, momentum=0.9),
+        "W5": Workload(Network(bert, 8000, 5), [800] * 10, 1, optimiser="adamw"),
     }
 
 

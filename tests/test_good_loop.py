@@ -16,7 +16,9 @@ from tests.engine.federated.cases import MODELS, PLAIN, Case, cohort, images
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "scripts"))
 
+import bench_federation
 import good_loop
+import workloads
 
 
 @pytest.fixture(autouse=True)
@@ -42,3 +44,23 @@ def test_a_client_of_the_good_loop_is_one_of_the_reference(model, momentum):
     found, _ = flat.flat_vectors(model)
     moved = (expected.weights - request.weights).abs().max()
     assert moved > 1e-3 and float((found - expected.weights).abs().max()) < 2e-6
+
+
+@pytest.mark.parametrize("engine", ["plain", "loop"])
+def test_a_round_of_texts_moves_the_model(engine):
+    small = replace(workloads.WORKLOADS["W5"], sizes=[5] * 10)
+    play, end = bench_federation.ENGINES[engine](small, 1)
+    start, _ = flat.initial(small.network, 0)
+    moved = (play(0) - start).abs().max()
+    end()
+    assert 1e-4 < float(moved) < 1e-2  # one step of AdamW
+
+
+def test_batches_of_texts_are_padded_as_the_engines_pad_them():
+    small = replace(workloads.WORKLOADS["W5"], sizes=[4, 3])
+    data = small.data()
+    (first, _), collate = bench_federation._datasets(small, data)
+    ids, mask, types, labels = collate(first)
+    wanted = data.texts.batch(torch.arange(4))
+    assert ids.equal(wanted["ids"]) and mask.equal(wanted["mask"]) and types.equal(wanted["types"])
+    assert labels.equal(data.labels[:4])

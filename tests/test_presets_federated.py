@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from knot_runner.cli.main import main
-from tests.tiny import TINY_IMAGES
+from tests.tiny import TINY_IMAGES, TINY_TEXTS
 
 PNG = b"\x89PNG"
 SMALL = [*TINY_IMAGES, "task.source=embedded"]
@@ -44,6 +44,26 @@ def test_table_2_over_three_partitions(tmp_path, capsys):
     assert "centralised" in said.lower() and "non-iid" in said.lower()
     results = list(tmp_path.glob("cifar10/*/*/partition.json"))
     assert len(results) == 4
+
+
+@pytest.mark.parametrize("task", ["erc", "sa", "nli"])
+def test_texts_at_several_temperatures(tmp_path, capsys, task):
+    own = ("task=", "training=", "partition=")
+    tiny = [word for word in TINY_TEXTS if not word.startswith(own)]
+    small = [*tiny, "task.source=embedded", f"paths.out={tmp_path}", "method.temperature=4,1,0.25", "seed=0"]
+    if task != "erc":  # one is enough for the second case
+        small += ["partition=small"]
+    said = shown([f"experiment=chill_{task}", *small], capsys)
+    assert said == shown(["table", f"chill_{task}", *small], capsys)
+    assert "ten clients" in said and "rate=lr/0.25" in said and ("one client" in said) == (task == "erc")
+    assert "texts of up to" in said and "adamw" in said
+    cases = 2 if task == "erc" else 1
+    assert len(list(tmp_path.glob(f"{task}/*/*/result.json"))) == 5 * cases
+    judged = shown(["claims", f"chill_{task}", *small], capsys)
+    assert "Ten clients: T=0.25 ends with higher" in judged
+    drawn = shown(["plot", f"chill_{task}", *small, "report.kind=curves"], capsys)
+    assert ("after 2 rounds accuracy" if task == "nli" else "after 2 rounds macro F1 0.") in drawn
+    assert (tmp_path / "figures" / f"chill_{task}.png").read_bytes()[:4] == PNG
 
 
 def test_the_notebook_trace(tmp_path, capsys):

@@ -58,7 +58,10 @@ def show_partition(job: ComposedJob) -> None:
         name, method = settings.task.name, settings.method["name"]
         raise UserError(f"plot partition: task={name} method={method} deals nothing to clients; task=femnist would fit")
     root = Path(settings.paths.data).expanduser() if settings.paths.data else None
-    task = load_images(settings.task, root) if settings.on_images else pool_texts(load_task(settings.task, root))
+    if settings.on_images:
+        task = load_images(settings.task, root)
+    else:
+        task = pool_texts(load_task(settings.task, root), getattr(settings.partition, "by", "user"))
     if settings.shares is not None:  # a server's and a transfer set's images are of no client
         task = clients_images(task, settings.shares, settings.seed)
     partition = make_partition(settings.partition, task, settings.seed)

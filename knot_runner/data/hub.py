@@ -45,8 +45,8 @@ def _table(name: str, source: HubSource, split: str) -> TextTable:
 def _records(rows: Any, source: HubSource) -> Iterator[FileRecord]:
     columns = source.columns
     needed = {columns.text, columns.pair, columns.label, columns.dialogue, *source.where}
-    kept = [column for column in rows.column_names if column in needed]
-    if len(kept) < len(needed - {None}):  # let the error name the nearest of all columns
+    kept = [column for column in rows.column_names if column in needed | set(columns.clients.values())]
+    if not needed - {None} <= set(kept):  # let the error name the nearest of all columns
         kept = rows.column_names
     return enumerate(rows.select_columns(kept), 1)
 

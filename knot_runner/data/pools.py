@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from knot_runner.data.images.owners import NOBODY
 from knot_runner.data.tasks import Examples, PartyTask
 from knot_runner.provenance.fingerprints import Opened
+
+#: ``partition.by`` -> what a client is called, singular and plural, whatever the texts
+CALLED = {"user": ("data set", "data sets"), "file": ("file", "files")}
 
 
 @dataclass(frozen=True, eq=False)
 class PooledTexts:
-    """One split of several data sets, one after another; ``users`` int64 [N]: the data set of each text, by number."""
+    """One split of several data sets, one after another; ``users`` int64 [N]: the client of each text (by default its
+    data set) by number, or NOBODY; None where the split names none."""
 
     examples: Examples
-    users: np.ndarray
+    users: np.ndarray | None
     #: texts are in no files of clients
     files: None = None
 
@@ -46,23 +53,26 @@ class TextPool:
     test: PooledTexts
     source: str
     digest: str
-    user_names: list[str]
+    user_names: list[str] | None
     #: all of the task, with the transfer set
     whole: PartyTask
     file_names: None = None
     notes: list[str] = field(default_factory=list)
     files: list[Opened] = field(default_factory=list)
     #: ``partition.by`` -> what a client is called, singular and plural
-    called: dict[str, tuple[str, str]] = field(
-        default_factory=lambda: {"user": ("data set", "data sets"), "file": ("file", "files")}
-    )
+    called: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def pool_texts(task: PartyTask) -> TextPool:
-    """The labelled data sets of ``task``, those that have a test part: local ones and the global one, in its order."""
+def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
+    """The labelled data sets of ``task``, those that have a test part: local ones and the global one, in its order.
+
+    ``by``: what a client is, by ``partition.by``: user (a data set), or one of ``Examples.clients``. A speaker is the
+    same in all splits of a data set; a dialogue is of one file, so that test texts name none.
+    """
     names = [name for name, data in task.datasets.items() if data.role != "transfer" and "test" in data.splits]
-    train, test = (_pooled([task.datasets[name].splits[split] for name in names]) for split in ("train", "test"))
-    return TextPool(
+    train, test = (_pooled({name: task.datasets[name].splits[split] for name in names}) for split in ("train", "test"))
+    kinds = {kind for part in (train, test) for kind in part.examples.clients}
+    pool = TextPool(
         name=task.name,
         classes=task.labels.names,
         coordinates=task.labels.coordinates,
@@ -74,14 +84,44 @@ def pool_texts(task: PartyTask) -> TextPool:
         whole=task,
         notes=task.notes,
         files=task.files,
+        called=CALLED | {kind: (kind, f"{kind}s") for kind in sorted(kinds)},
     )
+    return _by_clients(pool, by) if by in kinds else pool
 
 
-def _pooled(parts: list[Examples]) -> PooledTexts:
+def _by_clients(pool: TextPool, by: str) -> TextPool:
+    """``pool`` with clients as ``by`` names them, which its digest then tells."""
+    parts = {"train": pool.train.examples.clients[by], "test": pool.test.examples.clients[by]}
+    if by == "dialogue":
+        parts["test"] = [None] * len(pool.test)
+    names = list(dict.fromkeys(name for part in parts.values() for name in part if name is not None))
+    numbers = {name: number for number, name in enumerate(names)}
+    users = {}
+    for split, own in parts.items():
+        found = np.array([numbers.get(name, NOBODY) for name in own], dtype=np.int64)
+        users[split] = found if (found != NOBODY).any() else None
+    told = hashlib.sha256(f"{pool.digest} {by} {parts}".encode()).hexdigest()
+    train, test = (dataclasses.replace(getattr(pool, split), users=users[split]) for split in parts)
+    return dataclasses.replace(pool, train=train, test=test, user_names=names, digest=told)
+
+
+def _pooled(sets: dict[str, Examples]) -> PooledTexts:
+    parts = list(sets.values())
     texts = [text for part in parts for text in part.texts]
     pairs = None
     if parts[0].pairs is not None:
         pairs = [pair for part in parts for pair in part.pairs or []]
     labels = np.concatenate([part.labels for part in parts])
     users = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    return PooledTexts(Examples(texts, pairs, labels), users)
+    return PooledTexts(Examples(texts, pairs, labels, _clients(sets)), users)
+
+
+def _clients(sets: dict[str, Examples]) -> dict[str, list[str | None]]:
+    """What a client may be -> the one of each text of all ``sets``; equal ids of two data sets are two clients."""
+    joined: dict[str, list[str | None]] = {}
+    for kind in dict.fromkeys(kind for part in sets.values() for kind in part.clients):
+        joined[kind] = []
+        for name, part in sets.items():
+            own = part.clients.get(kind, [None] * len(part))
+            joined[kind] += [None if one is None else f"{name} {one}" for one in own]
+    return joined

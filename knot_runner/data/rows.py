@@ -29,6 +29,8 @@ class TextRow:
     pair: str | None
     label: str | None
     dialogue: str | None
+    #: by the names of ``columns.clients``; None where the record has none
+    clients: dict[str, str | None]
 
 
 @dataclass
@@ -110,7 +112,14 @@ def _row(source: str, line: int, record: dict[str, Any], columns: TextColumns) -
         return None
     label = raw_label(record.get(columns.label)) if columns.label else None
     dialogue = raw_label(record.get(columns.dialogue)) if columns.dialogue else None
-    return TextRow(line, text, pair, label, dialogue)
+    clients = {name: _client(record.get(column)) for name, column in columns.clients.items()}
+    return TextRow(line, text, pair, label, dialogue, clients)
+
+
+def _client(value: Any) -> str | None:
+    """The name of a client; None for a blank, and where the file has no such column: only ``partition.by`` asks."""
+    missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return None if missing else raw_label(value) or None
 
 
 def _text(source: str, line: int, record: dict[str, Any], column: str) -> str | None:
@@ -151,7 +160,8 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
     Raises :class:`UserError` naming file, line and label for a raw label that is in neither ``labels`` nor ``drop``.
     """
     texts, pairs, numbers = [], [], []
-    for table in tables:
+    clients: dict[str, list[str | None]] = {}
+    for place, table in enumerate(tables):
         inputs = with_context(table.rows, context) if context else [row.text for row in table.rows]
         for row, text in zip(table.rows, inputs, strict=True):
             if row.label in data.drop:
@@ -159,10 +169,19 @@ def to_examples(tables: list[TextTable], name: str, data: DatasetSettings, label
             texts.append(text)
             pairs.append(row.pair)
             numbers.append(_label_number(table, row, name, data, labels))
+            for called, client in _clients_of(row, place).items():
+                clients.setdefault(called, []).append(client)
     if not texts:
         raise UserError(f"{tables[0].source}: every row's label is in task.datasets.{name}.drop; no row is left")
     has_pairs = pairs[0] is not None
-    return Examples(texts, pairs if has_pairs else None, np.array(numbers, dtype=np.int64))
+    return Examples(texts, pairs if has_pairs else None, np.array(numbers, dtype=np.int64), clients)
+
+
+def _clients_of(row: TextRow, place: int) -> dict[str, str | None]:
+    """What a client may be -> whose the row is. Dialogue ids restart in every file, here the one at ``place``."""
+    if row.dialogue is None:
+        return row.clients
+    return {**row.clients, "dialogue": row.dialogue if place == 0 else f"{row.dialogue} of file {place + 1}"}
 
 
 def _label_number(table: TextTable, row: TextRow, name: str, data: DatasetSettings, labels: Labels) -> int:

@@ -17,11 +17,16 @@ UNLABELLED = -1
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """N texts, their second sentences if the task is about pairs, and N labels (int64; -1 = unlabelled)."""
+    """N texts, their second sentences if the task is about pairs, and N labels (int64; -1 = unlabelled).
+
+    ``clients``: what a client may be (dialogue, speaker, ...) -> the one that each text is of, None where it has none.
+    No part of the digest: it says who has a text, not what is learnt from it.
+    """
 
     texts: list[str]
     pairs: list[str] | None
     labels: np.ndarray
+    clients: dict[str, list[str | None]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -39,7 +44,8 @@ class Examples:
     def take(self, rows: np.ndarray) -> Examples:
         """The examples at ``rows`` (int [M]), in that order."""
         pairs = None if self.pairs is None else [self.pairs[i] for i in rows]
-        return Examples([self.texts[i] for i in rows], pairs, self.labels[rows])
+        clients = {name: [own[i] for i in rows] for name, own in self.clients.items()}
+        return Examples([self.texts[i] for i in rows], pairs, self.labels[rows], clients)
 
     def unlabelled(self) -> Examples:
         """The same texts with every label -1, as in a transfer set (KNOT section 3: its labels are not used)."""

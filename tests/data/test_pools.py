@@ -1,10 +1,15 @@
 """A task's texts as one pool of labelled examples."""
 
-import numpy as np
+import dataclasses
 
-from knot_runner.config.settings import Labels
+import numpy as np
+import pytest
+
+from knot_runner.config.settings import Labels, Natural
+from knot_runner.data.images import make_partition
 from knot_runner.data.pools import pool_texts
 from knot_runner.data.tasks import Dataset, Examples, PartyTask
+from knot_runner.util.errors import UserError
 
 
 def part(name, labels, pairs=False):
@@ -41,3 +46,68 @@ def test_labelled_data_sets_are_joined_in_order_and_the_transfer_set_is_left_out
 def test_pairs_stay_with_their_texts():
     examples = pool_texts(task(pairs=True)).train.examples
     assert examples.pairs == [f"{text}?" for text in examples.texts] and len(examples) == 4
+
+
+def by(kind, least=1):
+    return Natural("natural", kind, least, None, "stop", 0.5, 2)
+
+
+def named():
+    """Speakers and dialogues in data set a; in g only dialogues, with ids that a has too."""
+    made = task()
+    names = {
+        "a": {"train": {"speaker": ["Ann", "Bo", "Ann"], "dialogue": ["0", "0", "1"]},
+              "test": {"speaker": ["Ann"], "dialogue": ["0"]}},
+        "g": {"train": {"dialogue": ["0"]}, "test": {"dialogue": ["0", "1"]}},
+    }  # fmt: skip
+    for name, splits in names.items():
+        for split, clients in splits.items():
+            parts = made.datasets[name].splits
+            parts[split] = dataclasses.replace(parts[split], clients=clients)
+    return made
+
+
+def test_speakers_are_clients_and_texts_without_one_are_left_out():
+    pool = pool_texts(named(), "speaker")
+    assert pool.user_names == ["a Ann", "a Bo"] and pool.train.users.tolist() == [0, 1, 0, -1]
+    assert pool.test.users.tolist() == [0, -1, -1]
+    dealt = make_partition(by("speaker"), pool, 0)
+    assert dealt.names == ["a Ann", "a Bo"] and [rows.tolist() for rows in dealt.train] == [[0, 2], [1]]
+    assert [rows.tolist() for rows in dealt.test] == [[0], []]
+    assert dealt.notes == ["partition: 1 training and 2 test examples name no speaker and are left out"]
+    large = make_partition(by("speaker", least=2), pool, 0)
+    assert large.names == ["a Ann"] and "1 of 2 speakers have fewer training examples" in large.notes[-1]
+
+
+def test_dialogues_of_two_data_sets_or_splits_are_not_one():
+    pool = pool_texts(named(), "dialogue")
+    assert pool.train.users.tolist() == [0, 0, 1, 2] and pool.test.users is None
+    dealt = make_partition(by("dialogue"), pool, 0)
+    assert dealt.names == ["a 0", "a 1", "g 0"] and sum(map(len, dealt.test)) == 3
+    assert "the test examples name no dialogues; each class is dealt as the training examples are" in dealt.notes[0]
+
+
+def test_who_has_a_text_changes_the_digest_only_where_it_is_asked():
+    plain, other = named(), named()
+    other.datasets["a"].splits["train"].clients["speaker"][0] = "Bo"
+    assert pool_texts(plain).digest == pool_texts(other).digest == task().digest
+    assert pool_texts(plain, "speaker").digest != pool_texts(other, "speaker").digest
+
+
+@pytest.mark.parametrize(("kind", "message"), [
+    ("speakr", r"partition\.by: demo \(local\) has no 'speakr' \(did you mean 'speaker'\?\)"),
+    ("genre", r"partition\.by: demo \(local\) has no 'genre' \(there is: dialogue, file, speaker, user\)"),
+])  # fmt: skip
+def test_a_client_that_no_column_names_is_refused(kind, message):
+    with pytest.raises(UserError, match=message):
+        make_partition(by(kind), pool_texts(named(), kind), 0)
+
+
+def test_a_column_that_is_in_no_file_names_nobody():
+    made = task()
+    for name in ("a", "g"):
+        parts = made.datasets[name].splits
+        for split in ("train", "test"):
+            parts[split] = dataclasses.replace(parts[split], clients={"speaker": [None] * len(parts[split])})
+    with pytest.raises(UserError, match=r"demo \(local\) knows no speakers; partition=dirichlet would fit"):
+        make_partition(by("speaker"), pool_texts(made, "speaker"), 0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from knot_runner.config.settings import DatasetSettings, Labels, TextColumns
+from knot_runner.config.strict import build
 from knot_runner.data.rows import check_raw_labels, dropped_notes, raw_label, read_table, to_examples, with_context
 from knot_runner.util.errors import UserError
 
@@ -51,6 +53,32 @@ def test_contexts_by_hand() -> None:
     made = to_examples([table], "A", data(drop=["x"]), LABELS, context=2)
     assert made.texts == ["a", "c [SEP] b [SEP] a", "d [SEP] c [SEP] b", "e", "f"]  # b is dropped, yet said
     assert made.labels.tolist() == [0, 2, 1, 0, 0]
+
+
+def test_clients_by_their_columns() -> None:
+    columns = TextColumns(text="said", label="mood", dialogue="id", clients={"speaker": "who", "place": "where"})
+    rows = [
+        (2, {"said": "a", "mood": "s", "id": 0, "who": " Ann "}),
+        (3, {"said": "b", "mood": "x", "id": 0, "who": ""}),
+    ]
+    rows += [
+        (4, {"said": "c", "mood": "g", "id": 1, "who": None}),
+        (5, {"said": "d", "mood": "g", "id": 1, "who": 7.0}),
+    ]
+    table = read_table("talk.csv", rows, columns, {})  # a file without the column 'where' is read all the same
+    made = to_examples([table, table], "A", data(drop=["x"]), LABELS, context=0)
+    assert made.clients == {
+        "speaker": ["Ann", None, "7"] * 2,
+        "place": [None] * 6,
+        "dialogue": ["0", "1", "1", "0 of file 2", "1 of file 2", "1 of file 2"],
+    }
+    part = made.take(np.array([2, 0]))
+    assert part.clients["speaker"] == ["7", "Ann"] and part.texts == ["d", "a"]
+
+
+def test_a_column_of_clients_does_not_take_a_name_that_is_known() -> None:
+    with pytest.raises(UserError, match=r"clients\.dialogue: is a name that partition\.by knows already"):
+        build(TextColumns, {"text": "said", "clients": {"dialogue": "id"}}, "task.datasets.A.local.columns")
 
 
 def test_dialogue_ids_restart_in_every_file() -> None:

@@ -47,3 +47,13 @@ def test_how_clients_were_grouped_is_said_once():
     assert "; fedavg, fedrep: 10 rounds of 0.1 clients" in line
     assert line.count("clusters: 5, by distances with sqrt_frobenius (root_diagonal), K=10, t 0.5") == 1
     assert "clusters" not in said("task=mnist_fedwad", "method.clustering.graph=none")
+
+
+def test_rounds_of_texts_name_their_tokens_and_their_optimiser():
+    texts = ["task=erc", "task.context=0", "task.max_length=32", "task.limit=2000", "model=bert_tiny_plain"]
+    assert said(*texts, "method=fedavg_chill", "training=texts", "partition=small", "training.rounds=8") == (
+        "ours: erc (task.source=embedded, at most 2,000 rows per split), texts of up to 32 tokens, the utterance only, "
+        "10 clients by dirichlet (alpha 0.5, floor 0), bert_tiny_plain (plain head), weights: scratch, "
+        "vocabulary: train; fedavg: 8 rounds of 1.0 clients, 1 epochs of batch 32 at rate 0.0005, adamw, "
+        "weight decay 0.01, weighted mean, engine lean."
+    )

@@ -14,10 +14,11 @@ Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "is not in (0, 1e
 
 @dataclass
 class Natural:
-    """The source's own clients: its writers, or its files (LEAF shards of about 20 writers)."""
+    """The source's own clients: its writers or data sets (``user``), its files (LEAF shards of about 20 writers), or,
+    of texts, its dialogues and what else ``columns.clients`` of the task names (speakers, reviewers, genres)."""
 
     kind: Literal["natural"]
-    by: Literal["user", "file"]
+    by: str
     #: clients with fewer training images are left out, and that is said
     least: Items
     #: the first so many clients (drawn by the seed); null = all

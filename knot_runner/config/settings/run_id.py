@@ -147,7 +147,9 @@ def _used_of_gaussians(_: dict[str, Any], counted: dict[str, Any]) -> dict[str, 
 def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
     task = without(counted["task"], "optional")
     unused = {"embedded", "local", "hub"} - {task["source"]}
-    task["datasets"] = {name: without(data, *unused) for name, data in task["datasets"].items()}
+    by = (config.get("partition") or {}).get("by")
+    used = {name: without(data, *unused) for name, data in task["datasets"].items()}
+    task["datasets"] = {name: _used_clients(data, task["source"], by) for name, data in used.items()}
     model = without(counted["model"], "kind")  # there is one kind that reads texts
     features = _features(counted["method"])
     if "hub" not in (model["weights"], model["vocab"], features.get("encoder")):
@@ -175,6 +177,16 @@ def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, 
     for name, stage in counted["training"].items():
         training[name] = used_of_stage(stage) if isinstance(stage, dict) else stage
     return {"method": method, "training": training}
+
+
+def _used_clients(data: dict[str, Any], source: str, by: str | None) -> dict[str, Any]:
+    """Of the columns that name clients the one that ``partition.by`` asks for."""
+    own = data.get(source) or {}
+    if not own.get("columns", {}).get("clients"):
+        return data
+    clients = {name: column for name, column in own["columns"]["clients"].items() if name == by}
+    columns = {**without(own["columns"], "clients"), **({"clients": clients} if clients else {})}
+    return {**data, source: {**own, "columns": columns}}
 
 
 def used_of_stage(stage: dict[str, Any]) -> dict[str, Any]:

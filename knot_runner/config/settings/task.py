@@ -73,6 +73,12 @@ class TextColumns:
     pair: str | None = None
     #: dialogue id; rows of one dialogue, in file order, give each other context (ERC)
     dialogue: str | None = None
+    #: what else a client may be, by the name that ``partition.by`` gives it -> its column: {speaker: Speaker}
+    clients: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in sorted({"user", "file", "dialogue"} & set(self.clients)):
+            require(False, f"clients.{name}", "is a name that partition.by knows already; another one is right")
 
 
 @dataclass

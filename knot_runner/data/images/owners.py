@@ -9,7 +9,7 @@ import numpy as np
 
 from knot_runner.config.settings import Natural
 from knot_runner.data.tasks import Images, ImageTask, Partition
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import UserError, nearest
 
 #: owner of an image that no client has
 NOBODY = -1
@@ -78,6 +78,9 @@ def natural(
     Clients with fewer than ``least`` training images are left out, with a note. Raises :class:`UserError` where no
     client is left, with without_users=stop, and where there are fewer than ``clients``.
     """
+    if settings.by not in task.called:
+        known = nearest(settings.by, task.called)
+        raise UserError(f"partition.by: {task.name} ({task.source}) has no {settings.by!r}{known}")
     many = task.called[settings.by][1]
     if _numbers(settings, task.train) is not None:
         return _select(settings, _by_source(settings, task, rng), many, rng)
@@ -95,13 +98,21 @@ def natural(
 
 
 def _numbers(settings: Natural, images: Images) -> np.ndarray | None:
-    return images.users if settings.by == "user" else images.files
+    """Of each of ``images`` the number of its client, or NOBODY; None where the source knows none."""
+    return images.files if settings.by == "file" else images.users
 
 
 def _by_source(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Partition:
     one, many = task.called[settings.by]
-    clients, owner = np.unique(_numbers(settings, task.train), return_inverse=True)
+    numbers = _numbers(settings, task.train)
+    clients = np.unique(numbers[numbers != NOBODY])
+    owner = np.where(numbers == NOBODY, NOBODY, np.searchsorted(clients, numbers))
     test, notes = _numbers(settings, task.test), []
+    nameless = [0 if part is None else int((part == NOBODY).sum()) for part in (numbers, test)]
+    if any(nameless):
+        notes.append(
+            f"partition: {nameless[0]} training and {nameless[1]} test examples name no {one} and are left out"
+        )
     if test is None:
         counts = class_counts(task.train.labels, owner, len(clients), len(task.classes))
         test_owner = follow_training(counts, task.test.labels, rng)
@@ -109,9 +120,9 @@ def _by_source(settings: Natural, task: ImageTask, rng: np.random.Generator) -> 
     else:
         place = np.minimum(np.searchsorted(clients, test), len(clients) - 1)
         test_owner = np.where(clients[place] == test, place, NOBODY)
-        if (alone := int((test_owner == NOBODY).sum())) > 0:
+        if (alone := int((test_owner == NOBODY).sum()) - nameless[1]) > 0:
             notes.append(f"partition: {alone} test examples are of {many} without training examples and are left out")
-    given = task.user_names if settings.by == "user" else task.file_names
+    given = task.file_names if settings.by == "file" else task.user_names
     names = [given[k] if given is not None else f"{one} {k}" for k in clients]
     return Partition(names, client_rows(owner, len(clients)), client_rows(test_owner, len(clients)), notes)
 

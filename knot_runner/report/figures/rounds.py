@@ -26,18 +26,21 @@ Bands = dict[tuple[str, RowSetting, str], Band]
 WINDOW = 1 / 20
 #: A loss that spans more than this is drawn on a logarithmic axis.
 LINEAR_SPAN = 8.0
-CURVE_AXES = {"accuracy": "accuracy (%)", "loss at T": "test loss at T"}
+CURVE_AXES = {"accuracy": "accuracy (%)", "macro F1": "macro F1", "loss at T": "test loss at T"}
 CHANGE_NOTE = "Participants: new model less the one just trained; others: less the previous model of the server."
 
 
 @style.figure_of(one_task=False, reads=(run_folders.ROUNDS,))
 def curves(runs: list[Run], command: str) -> style.Drawing:
-    """Accuracy of the global model on the test set, and its loss at T, after each round (Fig. 4, 5).
+    """Accuracy of the global model on the test set, and its loss at T, after each round (Fig. 4, 5); macro F1 in the
+    place of accuracy where all tasks are scored by it.
 
     Lines are means over seeds, bands reach from the lowest to the highest seed; dashed: T=1 at rate lr/T. The numbers
     go into a CSV beside the PNG; the last round's come back as lines.
     """
-    read = {"accuracy": _of_row("accuracy", 100), "loss at T": _of_row("tempered_loss", 1)}
+    by_f1 = {lookup(run.job.config, "task.score") for run in runs} == {"f1"}
+    score = "macro F1" if by_f1 else "accuracy"
+    read = {score: _of_row("f1", 1) if by_f1 else _of_row("accuracy", 100), "loss at T": _of_row("tempered_loss", 1)}
     found = _bands(runs, read, command)
     names = list(dict.fromkeys(name for name, _, _ in found))
     made, grid = style.panels(2 * len(names), 4.2 if len(names) < 3 else 3.6, 3.1, across=max(2, len(names)))
@@ -49,8 +52,9 @@ def curves(runs: list[Run], command: str) -> style.Drawing:
     _legend(made, found)
     lines = []
     for (name, key, what), one in found.items():
-        if what == "accuracy" and len(one.places):
-            last = f"accuracy {one.mean[-1]:.2f}%, loss at T {found[name, key, 'loss at T'].mean[-1]:.3f}"
+        if what == score and len(one.places):
+            shown = f"{one.mean[-1]:.3f}" if by_f1 else f"{one.mean[-1]:.2f}%"
+            last = f"{score} {shown}, loss at T {found[name, key, 'loss at T'].mean[-1]:.3f}"
             lines.append(f"{name}, {key.name}: after {one.places[-1]} rounds {last}")
     title = "Global model after each round, by training temperature"
     return style.Drawing(made, title, [_band_note(runs, found)], lines, _numbers(found))

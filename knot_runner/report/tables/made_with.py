@@ -107,10 +107,13 @@ def _distances(clustering: dict[str, Any], of: str) -> str:
 
 def _data(config: dict[str, Any]) -> str:
     task, limit = config["task"], config["task"].get("limit")
-    images = task["kind"] == "images"
-    cut = f", at most {limit:,} {'training images' if images else 'texts of a data set'}" if limit else ""
-    source = f"{task['name']} (task.source={task['source']}{cut}{'' if images else f', {_texts(task)}'})"
-    return f"{source}, {_clients(config['partition'])}, {config['model']['name']}"
+    on_images, model = task["kind"] == "images", config["model"]
+    cut = f", at most {limit:,} {'training images' if on_images else 'rows per split'}" if limit else ""
+    source = f"{task['name']} (task.source={task['source']}{cut})"
+    if not on_images:
+        source += f", {_texts(task)}"
+    own = "" if on_images else f" ({model['head']} head), weights: {model['weights']}, vocabulary: {model['vocab']}"
+    return f"{source}, {_clients(config['partition'])}, {model['name']}{own}"
 
 
 def _clients(partition: dict[str, Any]) -> str:
@@ -129,6 +132,7 @@ def _training(config: dict[str, Any]) -> str:
     training, method = config["training"], config["method"]
     if "aggregation" not in method:  # a probe of one model has no rounds
         return f"batches of {training['batch']} at rate {float(training['lr']):g}"
+    optimiser = f", {training['optimiser']}" if training.get("optimiser", "sgd") != "sgd" else ""
     decay = f", weight decay {float(training['weight_decay']):g}" if training["weight_decay"] else ""
     momentum = f", momentum {float(training['momentum']):g}" if training["momentum"] else ""
     optimiser = ", AdamW" if training.get("optimiser") == "adamw" else ""

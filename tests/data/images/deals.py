@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from knot_runner.config.settings import Natural
 from knot_runner.data.images import Images, ImageTask, Partition
@@ -38,3 +39,9 @@ def natural(**changes: Any) -> Natural:
 def same(one: Partition, other: Partition) -> bool:
     rows = zip([*one.train, *one.test], [*other.train, *other.test], strict=True)
     return one.names == other.names and all(np.array_equal(a, b) for a, b in rows)
+
+
+def own_keys(kind: str) -> dict[str, Any]:
+    """What the YAML file of a kind of partition says itself."""
+    config = yaml.safe_load((CONF / f"{kind}.yaml").read_text())
+    return {key: value for key, value in config.items() if key != "defaults"}

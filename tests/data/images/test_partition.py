@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +30,7 @@ from knot_runner.config.settings import (
 from knot_runner.data.images import Images, ImageTask, Partition, make_partition
 from knot_runner.data.images.partition import PARTITIONS
 from knot_runner.util.errors import UserError
-from tests.data.images.deals import CONF, balanced, counts, images, same, task
+from tests.data.images.deals import CONF, balanced, counts, images, own_keys, same, task
 
 CLASSES = 5
 SETTINGS = st.one_of(
@@ -101,7 +100,7 @@ test_follows_train.__test__ = False
 @pytest.mark.parametrize("kind", sorted(set(PARTITION_SETTINGS) - {"centralised"}))
 def test_another_seed_deals_otherwise(kind: str) -> None:
     made = task(images(np.arange(3000) % 10, np.arange(3000) % 300), images(np.arange(500) % 10))
-    spec = build(PARTITION_SETTINGS[kind], {**yaml.safe_load((CONF / f"{kind}.yaml").read_text())}, "partition")
+    spec = build(PARTITION_SETTINGS[kind], own_keys(kind), "partition")
     spec = replace(spec, floor=1) if kind == "dirichlet" else spec
     spec = replace(spec, clients=50) if kind == "natural" else spec
     assert not same(make_partition(spec, made, 0), make_partition(spec, made, 1))
@@ -112,7 +111,7 @@ def test_every_kind_has_its_yaml(kind: str) -> None:
     path = CONF / f"{kind}.yaml"
     lines = path.read_text().splitlines()
     assert lines[0].startswith("# knot-runner ") and lines[1].startswith("# ")
-    config = yaml.safe_load(path.read_text())
+    config = own_keys(kind)
     assert config["kind"] == kind
     partition = make_partition(build(PARTITION_SETTINGS[kind], config, "partition"), balanced(1000, 100), 0)
     assert len(partition.train) == config.get("clients") or config.get("count", 1)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +24,7 @@ from knot_runner.config.settings import (
 )
 from knot_runner.data.images import ImageTask, make_partition
 from knot_runner.util.errors import UserError
-from tests.data.images.deals import CONF, balanced, counts, images, natural, task
+from tests.data.images.deals import balanced, counts, images, natural, own_keys, task
 
 
 def test_the_public_codes_cifar10_partition() -> None:
@@ -109,7 +108,7 @@ def test_real_writers_and_digits(data_root: Path) -> None:
     )
     made = task(images(train), images(test))
     for kind, built in PARTITION_SETTINGS.items():
-        spec = build(built, yaml.safe_load((CONF / f"{kind}.yaml").read_text()), "partition")
+        spec = build(built, own_keys(kind), "partition")
         partition = make_partition(spec, made, 0)
         assert min(len(rows) for rows in partition.test) > 0, asdict(spec)
     with np.load(folder / "writer_ids_from_qmnist.npz") as ids:
