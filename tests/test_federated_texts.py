@@ -145,14 +145,10 @@ def test_what_does_not_fit_is_named(tmp_path, capsys, overrides, message):
     assert not list(tmp_path.glob("*/*/*/result.json"))
 
 
-@pytest.mark.parametrize(("typed", "message"), [
-    ("training=small", "training=small: is not for method=fedavg; training=texts would fit"),
-    ("partition=null", "partition: task=erc needs clients; partition=natural (a client is a data set) would fit"),
-])  # fmt: skip
-def test_what_does_not_fit_is_named_where_it_was_typed(tmp_path, capsys, typed, message):
-    given = [word for word in replaced(TINY_TEXTS, typed) if word != "training.rounds=2"]
+def test_what_does_not_fit_is_named_where_it_was_typed(tmp_path, capsys):
+    given = [word for word in replaced(TINY_TEXTS, "training=small") if word != "training.rounds=2"]
     assert main([*given, "method=fedavg", f"paths.out={tmp_path}"]) == 2
-    assert message in capsys.readouterr().err
+    assert "training=small: is not for method=fedavg; training=texts would fit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -54,6 +54,6 @@ def test_rounds_of_texts_name_their_tokens_and_their_optimiser():
     assert said(*texts, "method=fedavg_chill", "training=texts", "partition=small", "training.rounds=8") == (
         "ours: erc (task.source=embedded, at most 2,000 rows per split), texts of up to 32 tokens, the utterance only, "
         "10 clients by dirichlet (alpha 0.5, floor 0), bert_tiny_plain (plain head), weights: scratch, "
-        "vocabulary: train; fedavg: 8 rounds of 1.0 clients, 1 epochs of batch 32 at rate 0.0005, adamw, "
-        "weight decay 0.01, weighted mean, engine lean."
+        "vocabulary: train; fedavg: 8 rounds of 1.0 clients, 1 epochs of batch 32 at rate 0.0005, "
+        "weight decay 0.01, AdamW, weighted mean, engine lean."
     )
