@@ -139,8 +139,8 @@ def test_glob_is_a_job_for_every_name_that_fits(caplog):
 
 
 def test_glob_of_names_that_do_not_fit_is_refused():
-    said = refusal("task=femnist", "method=glob(sinkhorn_*)")
-    assert said.startswith("method=glob(sinkhorn_*): none fits; method=sinkhorn_") and "task=femnist has images" in said
+    said = refusal("task=gaussians", "method=glob(sinkhorn_*)")
+    assert said.startswith("method=glob(sinkhorn_*): none fits; method=sinkhorn_") and "samples of Gaussians" in said
 
 
 def test_glob_finds_ones_own_methods(tmp_path):

@@ -131,7 +131,8 @@ BAD = [
     (["training.lr=inf"], "training.lr: expected a finite number, got inf"),
     (["method=fedprox", "method.mu=null"], "method.mu: None is not a weight of 0 or more; fedprox needs it"),
     (["method.mu=1"], "method.mu: 1.0 is of fedprox alone"),
-    (["method=sinkhorn_e"], "method=sinkhorn_e: task=femnist has images; method=fedavg would fit"),
+    (["method=federated_distance"], "method=federated_distance: task=femnist has images; method=fedavg would fit"),
+    (["method=sinkhorn_e"], "training.rounds: there is no such setting"),
     (["model=bert_tiny"], "model=bert_tiny: does not read task=femnist"),
     (["training=small"], "training=small: is not for method=fedavg; training=chill would fit"),
     (["partition=null"], "partition=null: None is not one of the names of partition"),
@@ -156,7 +157,7 @@ BAD = [
     (["task.cut_seed=-1"], "task.cut_seed: -1 is not in 0..4294967295"),
     (["hardware.threads=0"], "hardware.threads: 0 is not in 1..1024"),
     (["+method.temprature=3"], "method.temprature: there is no such setting (did you mean 'temperature'?)"),
-    (["task=sa", "method=fedavg"], "training=small: is not for method=fedavg; training=texts would fit"),
+    (["task=sa", "method=fedavg", "training=small"], "training=small: is not for method=fedavg; training=texts"),
     (["model=cnn_mcmahan", "task.shape=[1,2,2]"], "model.convs: 2 convolutions leave nothing of 2x2"),
 ]
 

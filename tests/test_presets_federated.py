@@ -56,7 +56,7 @@ def test_texts_at_several_temperatures(tmp_path, capsys, task):
     said = shown([f"experiment=chill_{task}", *small], capsys)
     assert said == shown(["table", f"chill_{task}", *small], capsys)
     assert "ten clients" in said and "rate=lr/0.25" in said and ("one client" in said) == (task == "erc")
-    assert "texts of up to" in said and "adamw" in said
+    assert "texts of up to" in said and "AdamW" in said
     cases = 2 if task == "erc" else 1
     assert len(list(tmp_path.glob(f"{task}/*/*/result.json"))) == 5 * cases
     judged = shown(["claims", f"chill_{task}", *small], capsys)

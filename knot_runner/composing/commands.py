@@ -153,7 +153,7 @@ class _Grid:
         self.config_dir, self.late, self.apart = config_dir, late, apart
         self.hydra = DictConfig({})
         self.misfit, self.left_out = "", 0
-        self._composed: dict[tuple[str, ...], tuple[Base, Any]] = {}
+        self._composed: dict[tuple[str, ...], tuple[Base, Any, list[str]]] = {}
         self._parsed: dict[str, Override] = {}
         self._noted: list[list[str]] = []
 
@@ -162,11 +162,11 @@ class _Grid:
         early = tuple(o for o in picked if _key(o) not in self.late)
         if early not in self._composed:
             self._composed[early] = self._base(list(early))
-        base, claims = self._composed[early]
+        base, claims, fitting = self._composed[early]
         try:
             config = base.with_values([self._override(o) for o in picked if _key(o) in self.late])
         except OmegaConfBaseException as problem:
-            _compose_here(picked, self.config_dir)  # raises Hydra's own error, in one line
+            _compose_here([*fitting, *picked], self.config_dir)  # raises Hydra's own error, in one line
             raise UserError(one_line(str(problem))) from None
         if claims is not None:
             config = {**config, "report": {**config["report"], "claims": claims}}
@@ -183,15 +183,16 @@ class _Grid:
             (self._parsed[text],) = parse_overrides([text])
         return self._parsed[text]
 
-    def _base(self, early: list[str]) -> tuple[Base, Any]:
+    def _base(self, early: list[str]) -> tuple[Base, Any, list[str]]:
+        """(What Hydra composed, its claims, the choices that were added to fit.)"""
         config = _compose_here(early, self.config_dir)
         fitting = self._fitting(config, early)
         if fitting:
-            config = _compose_here([*early, *fitting], self.config_dir)
+            config = _compose_here([*fitting, *early], self.config_dir)
         with open_dict(config):
             self.hydra = config.pop("hydra")
         config, claims = _apart_from_claims(config)
-        return Base(config), claims
+        return Base(config), claims, fitting
 
     def _fitting(self, config: DictConfig, early: list[str]) -> list[str]:
         """Choices of groups that task and method ask for together, of those that nobody has made by hand. Noted."""

@@ -54,10 +54,10 @@ class Services:
 
     images: Callable[..., ImageTask] = partial(call, "knot_runner.data.images.load:load_images")
     texts: Callable[..., PartyTask] = partial(call, "knot_runner.data.load:load_task")
-    parties: Callable[..., PartyTask] = partial(call, "knot_runner.pipelines.parties:read_parties")
     engine: Callable[..., Engine] = partial(call, "knot_runner.engine.federated.choose:make_engine")
     executor: Callable[..., Executor] = partial(call, "knot_runner.engine.execute:Executor")
     beside: int = 0
+    parties: Callable[..., PartyTask] = partial(call, "knot_runner.pipelines.parties:read_parties")
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,7 +57,7 @@ def plain_training(request, place):
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=request.training.lr, weight_decay=request.training.weight_decay
     )
-    tensors = place.store.get(*request.train.tokens).tensors()
+    tensors = place.store.get(*request.train.examples).tensors()
     texts = Encoded(tensors["ids"], tensors["offsets"], tensors["second"])
     states, losses = [], []
     for epoch in range(1, request.training.epochs + 1):
@@ -161,9 +161,9 @@ def test_predictions_keep_the_order_of_texts(request_, place):
     torch.manual_seed(0)
     model = build_network(request_.network)
     place.store.put("local", "w", model.state_dict(), {})
-    ask = Predict("predictions", "A", request_.network, ("local", "w"), request_.valid.tokens)
+    ask = Predict("predictions", "A", request_.network, ("local", "w"), request_.valid.examples)
     logits = loop.predict_network(ask, place, nothing)[0]["logits"]
-    tensors = place.store.get(*request_.valid.tokens).tensors()
+    tensors = place.store.get(*request_.valid.examples).tensors()
     texts = Encoded(tensors["ids"], tensors["offsets"], tensors["second"])
     for row in range(len(texts)):
         alone = model.eval()(**texts.batch(torch.tensor([row])))[0]

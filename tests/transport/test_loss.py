@@ -39,6 +39,11 @@ def value_and_gradient(p: Tensor, q: Tensor, points: Tensor, solver: Solver) -> 
     return value.detach(), p.grad
 
 
+def places(name: str) -> Tensor:
+    """Five labels where the solver ``name`` can be used."""
+    return torch.eye(5) if name == "tree" else LINE
+
+
 @pytest.mark.parametrize("points", [LINE, PLANE], ids=["line", "plane"])
 def test_small_epsilon_is_the_linear_programme(points: Tensor) -> None:
     p, q = pairs(64, dtype=torch.float64)
@@ -102,21 +107,23 @@ def test_gradient_is_the_derivative(epsilon: float) -> None:
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_broadcasts_and_sums_gradients_over_teachers(name: str) -> None:
+    points = places(name)
     p, q = (rows[:, :4] / rows[:, :4].sum(1, keepdim=True) for rows in pairs(24))
     p, q, solver = p[:8, None], q.reshape(8, 3, 4), Solver(name, 0.1, 1e-9, 0.9)
-    value, gradient = value_and_gradient(p, q, LINE[:4], solver)
+    value, gradient = value_and_gradient(p, q, points[:4], solver)
     assert value.shape == (8, 3) and gradient.shape == p.shape and value.dtype == torch.float32
-    parts = [value_and_gradient(p[:, 0], q[:, k], LINE[:4], solver) for k in range(3)]
+    parts = [value_and_gradient(p[:, 0], q[:, k], points[:4], solver) for k in range(3)]
     assert torch.allclose(value, torch.stack([v for v, _ in parts], 1), atol=1e-6)
     assert torch.allclose(gradient[:, 0], sum(g for _, g in parts), atol=1e-5)
-    assert transport(p[0, 0], q[0, 0], LINE[:4], solver).shape == ()
+    assert transport(p[0, 0], q[0, 0], points[:4], solver).shape == ()
 
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_gradient_is_finite_and_centred_on_faces(name: str) -> None:
+    points = places(name)
     units = torch.eye(5)
     _, gradient = value_and_gradient(
-        units.repeat(5, 1), units.repeat_interleave(5, 0), LINE, Solver(name, 0.01, 1e-9, 0.5)
+        units.repeat(5, 1), units.repeat_interleave(5, 0), points, Solver(name, 0.01, 1e-9, 0.5)
     )
     assert gradient.isfinite().all()
     assert gradient.sum(1).abs().max() < 1e-4

@@ -7,6 +7,8 @@ from collections import defaultdict
 
 import numpy as np
 
+from knot_runner.config.settings.partition import SHARE_KEYS
+from knot_runner.config.strict import without
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain
@@ -80,7 +82,7 @@ def _by_case(runs: list[Run]) -> dict[str, dict[str, Run]]:
 def _case(run: Run) -> str:
     """``mnist, 100 clients by shards (shards per client 2)``."""
     partition = run.job.config.get("partition", {})
-    told = {key: value for key, value in partition.items() if key not in ("kind", "clients", "groups")}
+    told = without(partition, "kind", "clients", "groups", *SHARE_KEYS)
     extra = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in told.items())
     by = f"{run.result['clients']} clients by {partition.get('kind')}" + (f" ({extra})" if extra else "")
     return f"{run.job.task}, {by}"
