@@ -4,13 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from knot_runner.cli.main import main
-from knot_runner.composing.catalog import choices
-from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings import Misfit
-from knot_runner.config.settings.families import FAMILIES, family_of
 from tests import compositions
-from tests.tiny import TINY
 
 
 @pytest.mark.parametrize("part", range(2))
@@ -35,63 +29,3 @@ def test_a_sample_runs_as_the_loop_does(part, tmp_path):
         if ran == 3:
             break
     assert ran == 3
-
-
-@pytest.mark.parametrize("kind, task", [("texts", "erc"), ("images", "mnist"), ("gaussians", "gaussians")])
-def test_a_family_takes_the_kinds_of_task_that_it_names(kind, task):
-    """The table that ls prints; of every family one method on one task of the kind."""
-    methods = {family_of(compose_jobs([f"method={name}", *home(name)], None)[0].method).name: name for name in METHODS}
-    for family, method in methods.items():
-        words = [f"task={task}", f"method={method}"]
-        if kind in FAMILIES[family].tasks:
-            compose_jobs(words, None)
-        else:
-            with pytest.raises(Misfit, match=f"method={method}: task={task} has"):
-                compose_jobs(words, None)
-
-
-METHODS = [name for name in choices("method") if name not in ("clustered_fedper", "clustered_scaffold")]
-
-
-def home(method):
-    """A task that the method takes."""
-    return ["task=gaussians"] if method == "federated_distance" else ["task=mnist"]
-
-
-def test_what_nobody_chose_is_chosen_to_fit_and_said(caplog):
-    caplog.set_level("INFO", logger="knot_runner")
-    (job,) = compose_jobs(["task=erc", "method=fedavg_chill"], None)
-    assert (job.settings.training.name, job.settings.partition.kind) == ("texts", "natural")
-    assert "training=texts partition=natural: chosen for method=fedavg_chill on task=erc" in caplog.text
-    (job,) = compose_jobs(["task=cifar10", "method=sinkhorn_e"], None)
-    assert (job.settings.training.name, job.method.loss["solver"]) == ("image_stages", "tree")
-
-
-def test_what_was_typed_stays(caplog):
-    caplog.set_level("INFO", logger="knot_runner")
-    (job,) = compose_jobs(["task=cifar10", "method=sinkhorn_e", "method.loss.solver=newton"], None)
-    assert job.method.loss["solver"] == "newton" and "tree" not in caplog.text
-    with pytest.raises(Misfit, match="training=small: is not for method=fedavg; training=texts would fit"):
-        compose_jobs(["task=erc", "method=fedavg", "training=small"], None)
-
-
-def test_texts_keep_newton():
-    (job,) = compose_jobs([*TINY, "method=sinkhorn_e"], None)
-    assert job.method.loss["solver"] == "newton" and job.settings.training.name == "small"
-
-
-def test_one_grid_of_methods_of_both_kinds():
-    """KNOT and FedAvg on the same images, by one command."""
-    jobs = compose_jobs(["task=mnist", "partition=iid", "method=entropy_a,fedavg"], None)
-    assert [job.settings.training.name for job in jobs] == ["image_stages", "chill"]
-    assert jobs[0].settings.shares is not None and jobs[1].settings.shares is None
-
-
-def test_ls_shows_what_composes(capsys):
-    assert main(["ls"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    (knot,) = [line.split() for line in lines if "entropy_a," in line]
-    head = next(line.split() for line in lines if line.split()[:2] == ["texts", "images"])
-    assert dict(zip(head, knot, strict=False)) | {"methods": ""} == {
-        "texts": "yes", "images": "yes", "gaussians": "-", "image_sets": "-", "methods": "",
-    }  # fmt: skip

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing.catalog import GROUPS, config_folder
+from knot_runner.composing.fitting import chosen_to_fit, node_of
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
 from knot_runner.composing.interpolations import check_growth, plain_config
 from knot_runner.composing.job import ComposedJob, job_of
@@ -29,12 +30,9 @@ from knot_runner.composing.overrides import (
 )
 from knot_runner.composing.own_yaml import in_a_loop, search_path
 from knot_runner.composing.swept import Base
-from knot_runner.config.settings import Misfit, fitting_choices
+from knot_runner.config.settings import Misfit
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import LOGGER
-
-#: Of the groups: what decides whether they fit together, and names.
-DECISIVE_KEYS = ("kind", "algorithm", "rounds", "name", "loss", "solver", "geometry", "coordinates")
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> list[str]:
     overrides = parse_overrides(arguments)
     fixed = [o.input_line for o in overrides if not o.is_sweep_override() and not _sets_a_value(o)]
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        grid = _node(_compose_here(fixed, config_dir), "sweep")
+        grid = node_of(_compose_here(fixed, config_dir), "sweep")
     given = {o.key_or_group for o in overrides}
     values = plain_config(grid) if OmegaConf.is_dict(grid) else {}
     return [*arguments, *(f"{key}={value}" for key, value in values.items() if key not in given)]
@@ -155,7 +153,7 @@ class _Grid:
         self.misfit, self.left_out = "", 0
         self._composed: dict[tuple[str, ...], tuple[Base, Any, list[str]]] = {}
         self._parsed: dict[str, Override] = {}
-        self._noted: list[list[str]] = []
+        self._noted: set[str] = set()
 
     def job(self, picked: list[str], chosen: bool) -> ComposedJob | None:
         """One job; with ``chosen`` (names were found by a glob), None where its groups do not fit together."""
@@ -186,49 +184,32 @@ class _Grid:
     def _base(self, early: list[str]) -> tuple[Base, Any, list[str]]:
         """(What Hydra composed, its claims, the choices that were added to fit.)"""
         config = _compose_here(early, self.config_dir)
-        fitting = self._fitting(config, early)
+        typed = {_key(override).lstrip("+~") for override in early} | self.late
+        fitting, note = chosen_to_fit(config, typed)
         if fitting:
             config = _compose_here([*fitting, *early], self.config_dir)
+            self._note(note)
         with open_dict(config):
             self.hydra = config.pop("hydra")
         config, claims = _apart_from_claims(config)
         return Base(config), claims, fitting
 
-    def _fitting(self, config: DictConfig, early: list[str]) -> list[str]:
-        """Choices of groups that task and method ask for together, of those that nobody has made by hand. Noted."""
-        groups = {group: _decisive(_node(config, group)) for group in ("task", "method", "training", "partition")}
-        typed = {_key(override).lstrip("+~") for override in early} | self.late
-        chosen = [f"{group}={name}" for group, name in fitting_choices(groups).items() if group not in typed]
-        if chosen and chosen not in self._noted:
-            self._noted.append(chosen)
-            names = f"method={groups['method'].get('name')} on task={groups['task'].get('name')}"
-            LOGGER.info("%s: chosen for %s", " ".join(chosen), names)
-        return chosen
+    def _note(self, text: str) -> None:
+        """Log ``text``, once."""
+        if text not in self._noted:
+            self._noted.add(text)
+            LOGGER.info("%s", text)
 
 
 def _apart_from_claims(config: DictConfig) -> tuple[DictConfig, Any]:
     """``config`` without its claims, and these: long, the same for all jobs, and slow to resolve hundreds of times."""
-    report = _node(config, "report")
-    claims = _node(report, "claims") if OmegaConf.is_dict(report) else None
+    report = node_of(config, "report")
+    claims = node_of(report, "claims") if OmegaConf.is_dict(report) else None
     if not OmegaConf.is_config(claims):
         return config, None
     with open_dict(report):
         del report["claims"]
     return config, OmegaConf.to_container(claims)
-
-
-def _node(config: DictConfig, key: str) -> Any:
-    """What ``config`` has under ``key``; None where there is nothing, or an interpolation, which is resolved later."""
-    if key not in list(config) or OmegaConf.is_interpolation(config, key):
-        return None
-    return config.get(key)
-
-
-def _decisive(group: Any) -> Any:
-    """The ``DECISIVE_KEYS`` of a composed group, and of its groups, as plain values; what is no group as it is."""
-    if not OmegaConf.is_dict(group):
-        return group
-    return {key: _decisive(_node(group, key)) for key in DECISIVE_KEYS if key in group}
 
 
 def _key(override: str) -> str:

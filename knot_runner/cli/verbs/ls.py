@@ -9,7 +9,7 @@ from rich.text import Text
 
 from knot_runner.composing import catalog
 from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, family_of_algorithm
-from knot_runner.config.settings.run import FITTING_METHODS
+from knot_runner.config.settings.fit import FITTING_METHODS
 from knot_runner.report.render.terminal import output
 from knot_runner.report.render.text import plain
 from knot_runner.util.errors import UserError

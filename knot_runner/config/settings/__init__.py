@@ -15,6 +15,7 @@ from knot_runner.config.settings.fedwad import (
     GaussiansSettings,
     ImageSetsSettings,
 )
+from knot_runner.config.settings.fit import Misfit, fitting_choices
 from knot_runner.config.settings.groups import (
     HardwareSettings,
     ModelSettings,
@@ -51,7 +52,7 @@ from knot_runner.config.settings.partition import (
     Shards,
 )
 from knot_runner.config.settings.probe import ProbeSettings
-from knot_runner.config.settings.run import Misfit, Settings, build_run, fitting_choices
+from knot_runner.config.settings.run import Settings, build_run
 from knot_runner.config.settings.run_id import run_id
 from knot_runner.config.settings.task import (
     DatasetSettings,

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.families import METHOD_SETTINGS, family_of, family_of_algorithm
+from knot_runner.config.settings.families import METHOD_SETTINGS, family_of
 from knot_runner.config.settings.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSettings
+from knot_runner.config.settings.fit import UNTRAINED_TASKS, check_fit, require_group
 from knot_runner.config.settings.groups import (
     HardwareSettings,
     ModelSettings,
@@ -29,29 +30,6 @@ from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
 from knot_runner.config.settings.task import TEXT_FORMATS, TaskSettings
 from knot_runner.config.strict import build, shorten, without
 from knot_runner.util.errors import UserError, nearest
-
-#: Kind of task -> a method that would fit it.
-FITTING_METHODS = {
-    "texts": "sinkhorn_e",
-    "images": "fedavg",
-    "gaussians": "federated_distance",
-    "image_sets": "dataset_distance",
-}
-#: (Kind of task, what its method's family trains in) -> a training that would fit them.
-FITTING_TRAININGS = {
-    ("images", "rounds"): "chill",
-    ("images", "stages"): "image_stages",
-    ("texts", "rounds"): "texts",
-    ("texts", "stages"): "small",
-}
-#: Kind of task -> what it has, where its name does not say so.
-WHAT_IS_IN = {"gaussians": "samples of Gaussians", "image_sets": "sets of images"}
-#: Kinds of task on which nothing is trained, so that there is neither model, training nor partition -> their settings.
-UNTRAINED_TASKS: dict[str, type] = {"gaussians": GaussiansSettings, "image_sets": ImageSetsSettings}
-
-
-class Misfit(UserError):
-    """Groups that are right by themselves do not fit together."""
 
 
 @dataclass
@@ -93,10 +71,10 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
     """
     refuse_secrets(config)
     for group in ("task", "method"):
-        _require(config, group)
+        require_group(config, group)
     task_kind = kind_of(config["task"])
     kind = _method_settings(config, task_kind)
-    _fit_together(config, kind, task_kind)
+    check_fit(config, kind, task_kind)
     for group in ("task", "method"):  # these names are folders below paths.out
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
@@ -122,76 +100,6 @@ def _method_settings(config: dict[str, Any], task_kind: str) -> type:
         if _load_plugins(config) and (algorithm in METHOD_SETTINGS or federated):  # a family or method of one's own
             return METHOD_SETTINGS.get(algorithm, FederatedSettings)
     raise UserError(f"method.algorithm: no algorithm {algorithm!r}{nearest(str(algorithm), METHOD_SETTINGS)}")
-
-
-def _require(config: dict[str, Any], group: str) -> None:
-    if not isinstance(config.get(group), dict):
-        raise UserError(f"{group}: is not set; {group}=NAME chooses one ('knot-runner ls' shows them)")
-
-
-def _fit_together(config: dict[str, Any], method: type, task_kind: str) -> None:
-    """Whether task, method, model, training and partition are of one family; the first that is not is named."""
-    name, method_name = config["task"].get("name"), config["method"].get("name")
-    if task_kind not in family_of(method).tasks:
-        what, fits = WHAT_IS_IN.get(task_kind, task_kind), FITTING_METHODS[task_kind]
-        raise Misfit(f"method={method_name}: task={name} has {what}; method={fits} would fit")
-    if task_kind in UNTRAINED_TASKS:
-        for group in ("model", "training", "partition"):
-            if config.get(group) is not None:
-                raise Misfit(f"{group}: task={name} trains nothing and has none; without it is right")
-        return
-    for group in ("model", "training"):
-        _require(config, group)
-    family = family_of(method)
-    on_images, rounds = task_kind == "images", family.training == "rounds"
-    if on_images != (str(config["model"].get("kind")) in NETWORK_SETTINGS):
-        fits = "femnist_dnn" if on_images else "bert_tiny"
-        raise Misfit(f"model={config['model'].get('name')}: does not read task={name}; model={fits} would fit")
-    if not on_images and not family.trains:  # its parties are clients, or the data sets themselves
-        return
-    if rounds != ("rounds" in config["training"]):
-        fits = FITTING_TRAININGS[task_kind, family_of(method).training]
-        raise Misfit(
-            f"training={config['training'].get('name')}: is not for method={method_name}; training={fits} would fit"
-        )
-    if (rounds or on_images) != (config.get("partition") is not None):
-        fits = "dirichlet" if on_images else "natural (a client is a data set)"
-        what = f"needs clients; partition={fits} would fit"
-        if not rounds and not on_images:
-            what = "has texts, whose data sets are the parties of a distillation; null is right"
-        raise Misfit(f"partition: task={name} {what}")
-    given = [key for key in SHARE_KEYS if (config.get("partition") or {}).get(key) is not None]
-    if rounds and given:
-        raise Misfit(
-            f"partition.{given[0]}: method={method_name} leaves the clients all training images; null is right"
-        )
-
-
-def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
-    """The choices of ``training``, ``partition`` and transport solver in the place of those of a composed ``config``
-    that do not fit its task and method together; empty where all fit, or where task and method do not."""
-    task, method = config.get("task"), config.get("method")
-    if not isinstance(task, dict) or not isinstance(method, dict):
-        return {}
-    kind, family = kind_of(task), family_of_algorithm(str(method.get("algorithm")))
-    if kind in UNTRAINED_TASKS or kind not in family.tasks:
-        return {}
-    if kind == "texts" and not family.trains:  # clients, or the data sets themselves
-        return {}
-    found, training = {}, config.get("training")
-    if isinstance(training, dict) and (family.training == "rounds") != ("rounds" in training):
-        found["training"] = FITTING_TRAININGS[kind, family.training]
-    if kind == "texts" and family.training == "rounds" and config.get("partition") is None:
-        found["partition"] = "natural"
-    loss = method.get("loss")
-    if kind == "images" and isinstance(loss, dict) and loss.get("solver") == "newton" and _is_tree(task):
-        found["method.loss.solver"] = "tree"  # newton is made for few classes: 62 take seconds a step
-    return found
-
-
-def _is_tree(task: dict[str, Any]) -> bool:
-    """Whether the classes of a task of images lie at the leaves of a tree (:mod:`knot_runner.transport.tree`)."""
-    return task.get("geometry", "given") != "given" or task.get("coordinates") is None
 
 
 def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
