@@ -6,7 +6,8 @@ import pytest
 from knot_runner.config.settings import Dirichlet, Iid, PartyShares
 from knot_runner.config.settings.partition import party_shares
 from knot_runner.config.strict import build
-from knot_runner.data.images.parties import image_parties
+from knot_runner.data.images.parties import clients_images, image_parties
+from knot_runner.data.images.partition import make_partition
 from knot_runner.data.tasks import Images, ImageTask
 from knot_runner.util.errors import UserError
 
@@ -89,6 +90,14 @@ def test_clients_follow_the_partition():
     made = parties(partition=Dirichlet("dirichlet", 3, 0.1, 0))
     counts = [np.bincount(made.datasets[f"client {k}"].splits["train"].labels, minlength=4) for k in range(3)]
     assert max(count.max() / count.sum() for count in counts) > 0.5
+
+
+def test_clients_are_those_of_the_partition_of_what_is_left_by_the_runs_seed():
+    left = clients_images(task(), SHARES, 5)
+    dealt = make_partition(Iid("iid", 4), left, 5)
+    for name, rows in zip(dealt.names, dealt.train, strict=True):
+        splits = parties(seed=5).datasets[name].splits
+        assert sorted(numbers(splits["train"]) + numbers(splits["valid"])) == sorted(numbers(left.train.take(rows)))
 
 
 def test_without_coordinates_labels_are_one_hot_and_that_is_said():
