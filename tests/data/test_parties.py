@@ -6,7 +6,7 @@ import pytest
 from knot_runner.config.settings import Dirichlet, Iid, PartyShares
 from knot_runner.config.settings.partition import party_shares
 from knot_runner.config.strict import build
-from knot_runner.data.images.parties import clients_images, image_parties
+from knot_runner.data.images.parties import _train_and_valid, clients_images, image_parties
 from knot_runner.data.images.partition import make_partition
 from knot_runner.data.tasks import Images, ImageTask
 from knot_runner.util.errors import UserError
@@ -84,6 +84,10 @@ def test_the_seed_decides_who_has_what():
     one, other = dealt(0), dealt(1)
     assert one == dealt(0)
     assert all(one[name] != other[name] for name in one)
+    left = [numbers(clients_images(task(), SHARES, seed).train) for seed in (0, 1)]
+    assert left[0] != left[1]
+    chosen = [numbers(_train_and_valid("server", task().train, 0.1, seed)["valid"]) for seed in (0, 1)]
+    assert chosen[0] != chosen[1]
 
 
 def test_clients_follow_the_partition():
