@@ -114,6 +114,7 @@ def test_features_are_what_the_head_reads():
         (["partition.server=1.5"], "partition.server: 1.5 is not between 0 and 1"),
         (["method.loss.solver=line"], "'line' needs labels on a line"),
         (["partition.clients=200"], "partition.clients"),
+        (["training.distil.max_length=9"], "training.distil.max_length: 9 tokens are of texts"),
         (["model=bert_tiny"], "model=bert_tiny: does not read task=femnist"),
     ],
 )

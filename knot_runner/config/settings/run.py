@@ -88,6 +88,8 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
             build(LOSS_SETTINGS[method.loss["name"]], method.loss, "method.loss")
     if task_kind == "texts":
         _check_parties(settings)
+    elif isinstance(settings.training, TrainingSettings):
+        _check_stages(settings.training)
     return settings, method
 
 
@@ -161,6 +163,16 @@ def _load_plugins(config: dict[str, Any]) -> bool:
     names = [str(plugin) for plugin in plugins] if isinstance(plugins, list) else []
     load_plugins(names)
     return bool(names)
+
+
+def _check_stages(training: TrainingSettings) -> None:
+    """Of images: whether a stage has what texts alone have."""
+    for name in ("local", "pretrain", "distil"):
+        length = getattr(training, name).max_length
+        if length is not None:
+            raise UserError(
+                f"training.{name}.max_length: {length} tokens are of texts, and images have none; null is right"
+            )
 
 
 def _check_parties(settings: Settings) -> None:
