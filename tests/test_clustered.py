@@ -22,6 +22,8 @@ from knot_runner.pipelines.cluster_rows import NO_WORK
 from knot_runner.report.records.run_summary import cluster_lines
 from knot_runner.report.records.schema import is_round
 from knot_runner.results import kind_problem
+from tests import run_folders
+from tests.run_folders import records
 
 #: Ten clients in five planted groups of real digits, a narrow model.
 SMALL = [
@@ -41,21 +43,8 @@ def of(method: str) -> list[str]:
 
 
 def run(out: Path, *overrides: str) -> Path:
-    """The folder of the run with ``overrides``, which is the newest below ``out``."""
-    before = set(out.glob("*/*/*/result.json"))
-    assert main([*SMALL, *overrides, f"paths.out={out}"]) == 0
-    (found,) = set(out.glob("*/*/*/result.json")) - before
-    return found.parent
-
-
-def records(folder: Path) -> tuple[dict, list[dict]]:
-    """Result and rows without times."""
-    result = json.loads((folder / "result.json").read_text())
-    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds"]
-    del result["seconds"], result["digest"]
-    return result, rows
+    """The folder of the small run with ``overrides``."""
+    return run_folders.run(out, *SMALL, *overrides)
 
 
 @pytest.fixture(scope="module")

@@ -50,18 +50,7 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
             "model.revision",
         ],
     ),
-    "generated texts": (
-        ["task=sa", "method=entropy_a"],
-        [
-            *UNTRAINED,
-            "task.optional*",
-            "task.datasets.*.hub*",
-            "task.datasets.*.local*",
-            "model.kind",
-            "model.hub_id",
-            "model.revision",
-        ],
-    ),
+    "generated texts": (["task=sa", "method=entropy_a"], [*UNTRAINED, *UNREAD_TEXTS]),
     "a vocabulary alone from the hub": (
         ["task=sa", "method=entropy_a", "model.vocab=hub"],
         [
@@ -73,20 +62,7 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
             "model.vocab_size",
         ],
     ),
-    "texts of clients": (
-        ["task=erc", "method=fedavg", "training=texts", "partition=natural", "hardware.engine=lean"],
-        [
-            *HARDWARE,
-            "hardware.stack",
-            "method.lr_control",
-            "task.optional*",
-            "task.datasets.*.hub*",
-            "task.datasets.*.local*",
-            "model.kind",
-            "model.hub_id",
-            "model.revision",
-        ],
-    ),
+    "texts of clients": ([*TEXTS_OF_CLIENTS, "method=fedavg"], [*HARDWARE, *ROUNDS_OF_TEXTS, *UNREAD_TEXTS]),
     "texts of speakers": (
         ["task=erc", "method=fedavg", "training=texts", "partition=natural", "task.source=local"]
         + ["partition.by=speaker", "hardware.engine=lean"],

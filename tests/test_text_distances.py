@@ -13,6 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 from knot_runner.cli.main import main
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.pipelines import coreset_knn
+from tests.run_folders import records, run
 from tests.tiny import TINY_TEXTS, replaced
 
 FEATURES = "method.clustering.otdd.features"
@@ -23,24 +24,6 @@ CLUSTERED = replaced(
 )  # fmt: skip
 CORESET = ["task=sa", "task.limit=60", "hardware.workers=1", "method.features.components=6", "method.epochs=4",
            "method.points=4", "method.fedwad.iterations=3"]  # fmt: skip
-
-
-def run(out: Path, *overrides: str) -> Path:
-    """The folder of the run with ``overrides``, which is the newest below ``out``."""
-    before = set(out.glob("*/*/*/result.json"))
-    assert main([*overrides, f"paths.out={out}"]) == 0
-    (found,) = set(out.glob("*/*/*/result.json")) - before
-    return found.parent
-
-
-def records(folder: Path) -> tuple[dict, list[dict]]:
-    """Result and rows without times."""
-    result = json.loads((folder / "result.json").read_text())
-    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    for row in rows:
-        del row["seconds"]
-    del result["seconds"], result["digest"]
-    return result, rows
 
 
 @pytest.fixture(scope="module")
@@ -174,3 +157,12 @@ def test_a_coreset_of_texts_has_no_picture(tmp_path, capsys):
     one = ["experiment=fedwad_coreset", *given, "method.distance=federated", "method.fedwad.support=10", "seed=0"]
     assert main([*one, f"paths.out={tmp_path}"]) == 2
     assert "its points are features of texts, which have no picture" in capsys.readouterr().err
+
+
+@pytest.mark.real_data
+def test_distances_are_between_what_partition_by_names(tmp_path, data_root):
+    """Generated texts name no speakers; where a file does, a speaker is a party."""
+    natural = ["method=dataset_distance", "partition=natural", "partition.by=speaker", "partition.least=20"]
+    small = ["task=erc", "task.limit=200", "task.source=local", "task.missing=skip", f"paths.data={data_root}"]
+    result = json.loads((run(tmp_path, *small, *natural) / "result.json").read_text())
+    assert result["names"] and all(name.startswith("MELD ") for name in result["names"])

@@ -42,8 +42,9 @@ def headline(path: Path) -> str:
     return next((line for line in comments if line and not line.startswith(("@package", "knot-runner"))), "")
 
 
-def algorithm_of(path: Path) -> str:
-    """``algorithm`` of a method's YAML file, or of those that its defaults name; "" where none says it."""
+def algorithm_of(path: Path, seen: tuple[Path, ...] = ()) -> str:
+    """``algorithm`` of a method's YAML file, or of those that its defaults name; "" where none says it, or the file is
+    no method's. ``seen``: files whose defaults have led here, which are not read again."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
@@ -52,12 +53,13 @@ def algorithm_of(path: Path) -> str:
         return ""
     if "algorithm" in content:
         return str(content["algorithm"])
-    for entry in reversed(content.get("defaults") or []):
+    defaults = content.get("defaults")
+    for entry in reversed(defaults if isinstance(defaults, list) else []):
         name = str(entry).partition("@")[0]
-        if name != "_self_":
-            folder = config_folder() if name.startswith("/") else path.parent
-            if found := algorithm_of(folder / f"{name.lstrip('/')}.yaml"):
-                return found
+        folder = config_folder() if name.startswith("/") else path.parent
+        other = folder / f"{name.lstrip('/')}.yaml"
+        if other not in (*seen, path) and (found := algorithm_of(other, (*seen, path))):
+            return found
     return ""
 
 

@@ -36,7 +36,7 @@ class PooledTexts:
 
     def take(self, rows: np.ndarray) -> PooledTexts:
         """The texts at ``rows`` (int [M]), in that order."""
-        return PooledTexts(self.examples.take(rows), self.users[rows])
+        return PooledTexts(self.examples.take(rows), None if self.users is None else self.users[rows])
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ def read_examples(context: RunContext, described: Described) -> ImageTask | Text
         return context.services.images(settings.task, root)
     from knot_runner.pipelines.text_features import feature_files, feature_notes  # tokenizers, which images do without
 
-    pool = pool_texts(context.services.texts(settings.task, root))
+    pool = pool_texts(context.services.texts(settings.task, root), getattr(settings.partition, "by", "user"))
     notes = [*pool.notes, *feature_notes(described.features, pool)]
     return dataclasses.replace(pool, notes=notes, files=[*pool.files, *feature_files(context, described.features)])
 

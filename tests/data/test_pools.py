@@ -67,6 +67,13 @@ def named():
     return made
 
 
+def test_texts_are_taken_whether_or_not_a_split_names_clients():
+    """Dialogues are of one file, so that test texts name none."""
+    for by, has in (("speaker", True), ("dialogue", False)):
+        some = pool_texts(named(), by).test.take(np.array([0]))
+        assert len(some) == 1 and (some.users is not None) == has
+
+
 def test_speakers_are_clients_and_texts_without_one_are_left_out():
     pool = pool_texts(named(), "speaker")
     assert pool.user_names == ["a Ann", "a Bo"] and pool.train.users.tolist() == [0, 1, 0, -1]

@@ -71,7 +71,7 @@ def check_fit(config: dict[str, Any], method: type, task_kind: str) -> None:
         fits = "dirichlet" if on_images else "natural (a client is a data set)"
         what = f"needs clients; partition={fits} would fit"
         if not rounds and not on_images:
-            what = "has texts, whose data sets are the parties of a distillation; null is right"
+            what = "has texts, whose data sets are the parties of a distillation; without it is right"
         raise Misfit(f"partition: task={name} {what}")
     given = [key for key in SHARE_KEYS if (config.get("partition") or {}).get(key) is not None]
     if rounds and given:

@@ -84,7 +84,7 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
         alone = [i for i, verdict in enumerate(verdicts, 1) if verdict.basis == basis and verdict.seeds]
         lines += [f"{said}: {_claims(alone)}."] if alone else []
     if any(verdict.over and verdict.seeds for verdict in verdicts):
-        lines.append("Accuracy over clients: each client's images are resampled, apart for the two runs of a pair.")
+        lines.append("Accuracy over clients: each client's examples are resampled, apart for the two runs of a pair.")
     if any(verdict.ratio and verdict.seeds for verdict in verdicts):
         lines.append(
             "Ratios are geometric means. Rounds are those trained until the target is met; the paper's as printed."
