@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_all
 from tests.sweep.grids import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCKS = re.findall(r"^```bash\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.M | re.S)
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```bash\n(.*?)^```", README, flags=re.M | re.S)
 ALLOW = "training.small_clients=allow"
 SMALL_IMAGES = ["task.limit=300", "task.shape=[1,8,8]", "model.hidden=[8]", ALLOW]
 #: Tasks whose commands are run as written but for less training of smaller models on fewer images.
@@ -25,6 +27,30 @@ SHORT = {
 }
 USES = [line for line in BLOCKS[2].splitlines() if line.strip()]
 SWEEPS = [line for line in BLOCKS[3].splitlines() if line.strip()]
+
+
+#: README and the guides that it leads to; commands of measurements stand indented in their text.
+GUIDES = ["README.md", "knot_runner/methods/knot.md", "knot_runner/methods/federated/chill.md",
+          "knot_runner/transport/fedwad.md"]  # fmt: skip
+MEASURED = [
+    line
+    for guide in GUIDES
+    for line in re.findall(r"^    (knot-runner experiment=.*)$", (ROOT / guide).read_text(), flags=re.M)
+]
+
+
+@pytest.mark.parametrize("line", MEASURED)
+def test_commands_of_measurements_compose(line):
+    words = [word for word in shlex.split(line)[1:] if not word.startswith("seed=")]
+    jobs, _ = compose_all([*words, "seed=0"])
+    assert jobs
+
+
+def test_links_lead_somewhere():
+    for target, _, heading in (link.partition("#") for link in re.findall(r"\]\((knot_runner/[^)]*)\)", README)):
+        titles = re.findall(r"^#+ (.*)$", (ROOT / target).read_text(), flags=re.M)
+        anchors = {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
+        assert not heading or heading in anchors, (target, heading, anchors)
 
 
 def test_the_first_two_blocks_are_those_that_ci_runs():
