@@ -23,6 +23,8 @@ FEDWAD = "method.clustering.otdd.fedwad.*"
 #: Images have pixels, or an encoder's code.
 CLUSTERED = [*PLAIN, "method.clustering.otdd.features.*"]
 WITHOUT_MODEL = [*UNTRAINED, *OTHER_SOURCES, "model.*", "training.*"]
+#: The rate decays after milestones, of which there are none.
+NO_DECAY = ["training.*.decay"]
 #: Of stages on images alone, or on texts alone; superclasses count where they make the geometry.
 OF_STAGES = ["partition.server", "partition.transfer", "partition.valid"]
 OF_GEOMETRY = ["task.superclasses*", "task.sets.*.superclasses*"]
@@ -48,9 +50,15 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
             "model.kind",
             "model.hub_id",
             "model.revision",
+            *NO_DECAY,
         ],
     ),
-    "generated texts": (["task=sa", "method=entropy_a"], [*UNTRAINED, *UNREAD_TEXTS]),
+    "generated texts": (["task=sa", "method=entropy_a"], [*UNTRAINED, *UNREAD_TEXTS, *NO_DECAY]),
+    "a student of texts alone": (
+        ["task=sa", "method=student_alone"],
+        [*UNTRAINED, *UNREAD_TEXTS, "training.distil.decay", "training.pretrain.*", "training.local.*"]
+        + ["method.auto_ratio", "method.valid"],
+    ),
     "a vocabulary alone from the hub": (
         ["task=sa", "method=entropy_a", "model.vocab=hub"],
         [
@@ -60,6 +68,7 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
             "task.datasets.*.local*",
             "model.kind",
             "model.vocab_size",
+            *NO_DECAY,
         ],
     ),
     "texts of clients": ([*TEXTS_OF_CLIENTS, "method=fedavg"], [*HARDWARE, *ROUNDS_OF_TEXTS, *UNREAD_TEXTS]),
@@ -87,15 +96,20 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
             "task.datasets.*.local*",
             "model.kind",
             "model.vocab_size",
+            *NO_DECAY,
         ],
     ),
     "distilled images": (
         ["task=cifar10", "method=sinkhorn_e", "partition=dirichlet_nofloor"],
-        [*UNTRAINED, *OTHER_SOURCES, *OF_RANDOM_TEXTS],
+        [*UNTRAINED, *OTHER_SOURCES, *OF_RANDOM_TEXTS, *NO_DECAY],
     ),
     "distilled images, superclasses": (
         ["task=cifar10", "method=sinkhorn_e", "task.geometry=superclasses"],
-        [*UNTRAINED, *OTHER_SOURCES, *OF_RANDOM_TEXTS],
+        [*UNTRAINED, *OTHER_SOURCES, *OF_RANDOM_TEXTS, *NO_DECAY],
+    ),
+    "teachers and a student of images": (
+        ["task=cifar10", "method=kd", "model=cnn_mcmahan", "training.distil.milestones=[3]"],
+        [*UNTRAINED, *OTHER_SOURCES, "training.local.decay", "training.pretrain.*", "method.auto_ratio"],
     ),
     "averaging": (["task=femnist", "method=fedavg"], PLAIN),
     "averaging, images from files": (

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing.catalog import GROUPS, config_folder
-from knot_runner.composing.fitting import chosen_to_fit, node_of
+from knot_runner.composing.fitting import chosen_to_fit, deals_nothing, node_of
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
 from knot_runner.composing.interpolations import check_growth, plain_config
 from knot_runner.composing.job import ComposedJob, job_of
@@ -30,6 +30,7 @@ from knot_runner.composing.overrides import (
 )
 from knot_runner.composing.own_yaml import in_a_loop, search_path
 from knot_runner.composing.swept import Base
+from knot_runner.composing.teachers import with_teachers
 from knot_runner.config.settings import Misfit
 from knot_runner.util.errors import UserError
 from knot_runner.util.messages import LOGGER
@@ -154,6 +155,7 @@ class _Grid:
         self._composed: dict[tuple[str, ...], tuple[Base, Any, list[str]]] = {}
         self._parsed: dict[str, Override] = {}
         self._noted: set[str] = set()
+        self._models: dict[str, dict[str, Any]] = {}
 
     def job(self, picked: list[str], chosen: bool) -> ComposedJob | None:
         """One job; with ``chosen`` (names were found by a glob), None where its groups do not fit together."""
@@ -166,6 +168,7 @@ class _Grid:
         except OmegaConfBaseException as problem:
             _compose_here([*fitting, *picked], self.config_dir)  # raises Hydra's own error, in one line
             raise UserError(one_line(str(problem))) from None
+        config = with_teachers(config, self._model)
         if claims is not None:
             config = {**config, "report": {**config["report"], "claims": claims}}
         try:
@@ -175,6 +178,13 @@ class _Grid:
                 raise
             self.misfit, self.left_out = str(problem), self.left_out + 1
             return None
+
+    def _model(self, name: str) -> dict[str, Any]:
+        """The settings of the model in ``conf/model/NAME.yaml``."""
+        if name not in self._models:
+            composed = _compose_here([f"model={name}"], self.config_dir)
+            self._models[name] = plain_config(OmegaConf.masked_copy(composed, ["model"]))["model"]
+        return self._models[name]
 
     def _override(self, text: str) -> Override:
         if text not in self._parsed:
@@ -191,6 +201,8 @@ class _Grid:
             self._note(note)
         with open_dict(config):
             self.hydra = config.pop("hydra")
+            if deals_nothing(config) and not any(key.partition(".")[0] == "partition" for key in typed):
+                config.partition = None  # the task's own choice, for methods that have clients
         config, claims = _apart_from_claims(config)
         return Base(config), claims, fitting
 

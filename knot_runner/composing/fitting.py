@@ -7,9 +7,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from knot_runner.config.settings import fitting_choices
+from knot_runner.config.settings.families import family_of_algorithm
 
 #: Of the groups: what decides whether they fit together, and names.
-DECISIVE_KEYS = ("kind", "algorithm", "rounds", "name", "loss", "solver", "geometry", "coordinates")
+DECISIVE_KEYS = ("kind", "algorithm", "rounds", "name", "loss", "solver", "geometry", "coordinates", "teachers")
 
 
 def chosen_to_fit(config: DictConfig, typed: set[str]) -> tuple[list[str], str]:
@@ -23,6 +24,13 @@ def chosen_to_fit(config: DictConfig, typed: set[str]) -> tuple[list[str], str]:
         return [], ""
     names = f"method={groups['method'].get('name')} on task={groups['task'].get('name')}"
     return chosen, f"{' '.join(chosen)}: chosen for {names}"
+
+
+def deals_nothing(config: DictConfig) -> bool:
+    """Whether the method of a composed ``config`` trains on all examples as one pool, so that there is no partition."""
+    method = node_of(config, "method")
+    algorithm = node_of(method, "algorithm") if OmegaConf.is_dict(method) else None
+    return not family_of_algorithm(str(algorithm)).clients
 
 
 def _decisive(group: Any) -> Any:

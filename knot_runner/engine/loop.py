@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner import metrics
-from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.diverged import DivergedError
+from knot_runner.engine.epochs import Trainee, copy_weights, make_optimiser, train_epochs
 from knot_runner.engine.examples import ClientExamples, batch_count, stored_data
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.requests import Predict, StoredPart, Train
@@ -49,44 +48,19 @@ class _Part:
 def train_network(request: Train, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Train ``request`` in folder ``work``, resuming after the last finished epoch. Returns weights and facts.
 
-    The commits stay until the result is in the store, so that a kill in between costs nothing.
-
-    The epoch kept is the best on the valid part; with ``select="loss"`` the untrained start (epoch 0) is a candidate
-    too (knot.md 1.5). With ``training.select="last"`` it is the last. Raises
-    :class:`DivergedError` at the first loss that is not finite.
+    Raises :class:`DivergedError` at the first loss that is not finite.
     """
     model = _start_model(request, place)
     train, valid = (_load_part(request, part, place, model) for part in (request.train, request.valid))
-    settings = request.training
-    optimiser = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
-    checkpoint = Checkpoint(work)
-    commit = checkpoint.load()
-    if commit.problem:
-        print(commit.problem, file=sys.stderr, flush=True)
-    best = _restore(commit.tensors, model, optimiser)
-    values = dict(commit.values) or {"best_epoch": -1, "best_score": None, "seconds": 0.0}
-    if commit.step < 0 and request.select == "loss":
-        values.update(best_epoch=0, best_score=_score(request, model, valid, 0))
-        best = _copy(model)
-    for epoch in range(max(commit.step, 0) + 1, request.training.epochs + 1):
-        began = time.monotonic()
-        loss = _epoch(request, model, optimiser, train, epoch, report)
-        score = _score(request, model, valid, epoch)
-        if settings.select == "last" or values["best_score"] is None or score > values["best_score"]:
-            best = _copy(model)
-            values.update(best_epoch=epoch, best_score=score)
-        values["seconds"] += time.monotonic() - began
-        row = {"epoch": epoch, "loss": loss, "valid": score, "seconds": round(time.monotonic() - began, 3)}
-        tensors = _flatten(model, optimiser, best if values["best_epoch"] != epoch else None)
-        checkpoint.save(epoch, tensors, values, [row])
-    facts = {
-        "epochs": checkpoint.log(),
-        "seconds": values["seconds"],
-        "select": request.select,
-        "kept": settings.select,
-    }
-    facts |= {"best_epoch": values["best_epoch"], "best_score": values["best_score"]}
-    return best, facts
+    optimiser = make_optimiser(request.training, list(model.parameters()))
+    trainee = Trainee(
+        model,
+        optimiser,
+        epoch=lambda number: _epoch(request, model, optimiser, train, number, report),
+        score=lambda number: _score(request, model, valid, number),
+        weights=lambda: copy_weights(model),
+    )
+    return train_epochs(trainee, work, request.training, request.select)
 
 
 @torch.no_grad()
@@ -160,33 +134,3 @@ def _score(request: Train, model: nn.Module, part: _Part, epoch: int) -> float:
         return -float(part.loss(logits, part.rows).double().mean())
     labels = part.examples.labels.cpu().numpy()
     return metrics.macro_f1(metrics.confusion(logits.argmax(1).numpy(), labels, request.network.classes))
-
-
-def _copy(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-
-
-def _flatten(model: nn.Module, optimiser: torch.optim.Optimizer, best: dict[str, Tensor] | None) -> dict[str, Tensor]:
-    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    for index, state in optimiser.state_dict()["state"].items():
-        tensors |= {f"adamw.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
-    if best is not None:
-        tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
-    return tensors
-
-
-def _restore(tensors: dict[str, Tensor], model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Undo :func:`_flatten`; returns the best weights so far (empty before the first commit)."""
-    if not tensors:
-        return {}
-    groups: dict[str, dict[str, Tensor]] = {"model": {}, "adamw": {}, "best": {}}
-    for name, tensor in tensors.items():
-        kind, _, rest = name.partition(".")
-        groups[kind][rest] = tensor
-    model.load_state_dict(groups["model"])
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in groups["adamw"].items():
-        index, _, key = name.partition(".")
-        state.setdefault(int(index), {})[key] = tensor
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
-    return groups["best"] or _copy(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from knot_runner.config.settings.distil import DistilSettings, teacher_names
 from knot_runner.config.settings.federated import (
     FederatedSettings,
     FederatedTraining,

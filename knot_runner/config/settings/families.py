@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from knot_runner.config.settings.distil import DistilSettings
 from knot_runner.config.settings.federated import FEDERATED_ALGORITHMS, FederatedSettings
 from knot_runner.config.settings.fedwad import (
     CoresetKnnSettings,
@@ -45,6 +46,8 @@ class Family:
     trains: bool = True
     #: what ``training`` describes: rounds over clients, which a partition makes, or the stages of a distillation
     training: str = "rounds"
+    #: whether a partition deals the examples of images to clients or parties; else all are one pool
+    clients: bool = True
     #: whether its jobs may be threads of one process that share data, engine and stages (``hydra/launcher=fused``)
     fusable: bool = False
     #: what a job's process imports before it is forked
@@ -104,6 +107,20 @@ register(
         training="stages",
         fusable=True,
         preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),
+    )
+)
+register(
+    Family(
+        "distil",
+        {"distil": DistilSettings},
+        ("texts", "images"),
+        run="knot_runner.pipelines.distillation:run_distillation",
+        inspect="knot_runner.pipelines.distillation:inspect_distillation",
+        summary="knot_runner.report.records.run_summary:distillation_summary",
+        training="stages",
+        clients=False,
+        fusable=True,
+        preload=("knot_runner.pipelines.distillation", "torch._dynamo"),
     )
 )
 register(

@@ -25,6 +25,8 @@ FITTING_TRAININGS = {
     ("texts", "rounds"): "texts",
     ("texts", "stages"): "small",
 }
+#: The teacher on a task of texts, where that of the method's YAML reads images.
+TEXT_TEACHER = "bert_mini"
 #: Kind of task -> what it has, where its name does not say so.
 WHAT_IS_IN = {"gaussians": "samples of Gaussians", "image_sets": "sets of images"}
 #: Kinds of task on which nothing is trained, so that there is neither model, training nor partition -> their settings.
@@ -67,6 +69,10 @@ def check_fit(config: dict[str, Any], method: type, task_kind: str) -> None:
         raise Misfit(
             f"training={config['training'].get('name')}: is not for method={method_name}; training={fits} would fit"
         )
+    if not family.clients:
+        if config.get("partition") is not None:
+            raise Misfit(f"partition: method={method_name} trains on all examples as one pool; without it is right")
+        return
     if (rounds or on_images) != (config.get("partition") is not None):
         fits = "dirichlet" if on_images else "natural (a client is a data set)"
         what = f"needs clients; partition={fits} would fit"
@@ -96,6 +102,8 @@ def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
         found["training"] = FITTING_TRAININGS[kind, family.training]
     if kind == "texts" and family.training == "rounds" and config.get("partition") is None:
         found["partition"] = "natural"
+    if method.get("teachers") and kind == "texts":
+        found["method.teachers"] = "[" + ",".join([TEXT_TEACHER] * len(method["teachers"])) + "]"
     loss = method.get("loss")
     if kind == "images" and isinstance(loss, dict) and loss.get("solver") == "newton" and _is_tree(task):
         found["method.loss.solver"] = "tree"  # newton is made for few classes: 62 take seconds a step

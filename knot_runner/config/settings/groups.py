@@ -55,7 +55,7 @@ class ModelSettings:
 
 @dataclass
 class StageSettings:
-    """One training stage (AdamW, constant rate)."""
+    """One training stage (by default AdamW at a constant rate)."""
 
     epochs: Steps
     batch: Items
@@ -65,8 +65,18 @@ class StageSettings:
     select: Literal["best", "last"] = "best"
     #: tokens of the texts that the stage trains and selects on, at most; null = ``task.max_length``
     max_length: int | None = None
+    optimiser: Literal["adamw", "sgd"] = "adamw"
+    #: of sgd
+    momentum: FractionOrNone = 0.0
+    #: epochs after each of which the rate is multiplied by ``decay``
+    milestones: list[Steps] = field(default_factory=list)
+    decay: Positive = 0.1
 
     def __post_init__(self) -> None:
+        sgd = self.optimiser == "sgd"
+        require(sgd or not self.momentum, "momentum", f"{self.momentum} is of sgd; adamw has none")
+        rising = all(a < b for a, b in zip(self.milestones, self.milestones[1:], strict=False))
+        require(rising, "milestones", f"{self.milestones} do not rise")
         right = self.max_length is None or 8 <= self.max_length <= 512
         require(right, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions); null = task.max_length")
 

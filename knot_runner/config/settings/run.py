@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.families import METHOD_SETTINGS, family_of
+from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, DistilSettings
+from knot_runner.config.settings.distil_terms import TERM_SETTINGS
+from knot_runner.config.settings.families import METHOD_SETTINGS, family_of, family_of_algorithm
 from knot_runner.config.settings.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSettings
-from knot_runner.config.settings.fit import UNTRAINED_TASKS, check_fit, require_group
+from knot_runner.config.settings.fit import TEXT_TEACHER, UNTRAINED_TASKS, check_fit, require_group
 from knot_runner.config.settings.groups import (
     HardwareSettings,
     ModelSettings,
@@ -86,6 +88,8 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
             raise UserError("method.loss.name: is not set")
         if method.loss["name"] in LOSS_SETTINGS:
             build(LOSS_SETTINGS[method.loss["name"]], method.loss, "method.loss")
+    if isinstance(method, DistilSettings):
+        _check_distil(config, method, settings.on_images)
     if task_kind == "texts":
         _check_parties(settings)
     elif isinstance(settings.training, TrainingSettings):
@@ -121,7 +125,7 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
         _check_target(config, parts["model"])
     if config.get("partition") is not None:
         parts["partition"] = _partition(config)
-        if training is TrainingSettings:
+        if training is TrainingSettings and family_of_algorithm(config["method"]["algorithm"]).clients:
             parts["shares"] = build(PartyShares, party_shares(config["partition"]), "partition")
     return parts
 
@@ -163,6 +167,30 @@ def _load_plugins(config: dict[str, Any]) -> bool:
     names = [str(plugin) for plugin in plugins] if isinstance(plugins, list) else []
     load_plugins(names)
     return bool(names)
+
+
+def _check_distil(config: dict[str, Any], method: DistilSettings, on_images: bool) -> None:
+    """Build what a distillation's settings name; a term that no table knows is left to the run where there are
+    plug-ins."""
+    kind = method.schedule.get("kind")
+    if kind not in SCHEDULE_SETTINGS:
+        raise UserError(f"method.schedule.kind: no schedule {kind!r}{nearest(str(kind), SCHEDULE_SETTINGS)}")
+    build(SCHEDULE_SETTINGS[kind], method.schedule, "method.schedule")
+    for name, options in method.terms.items():
+        if name in TERM_SETTINGS:
+            build(TERM_SETTINGS[name], options, f"method.terms.{name}")
+        elif not _load_plugins(config):
+            raise UserError(f"method.terms.{name}: no such term{nearest(str(name), TERM_SETTINGS)}")
+    for number, teacher in enumerate(method.teachers):
+        where = f"method.teachers[{number}]"
+        if on_images != (teacher["kind"] in NETWORK_SETTINGS):
+            fits = "cnn_32" if on_images else TEXT_TEACHER
+            raise UserError(
+                f"{where}: model {teacher['name']} does not read task={config['task']['name']}; {fits} would fit"
+            )
+        method.teachers[number] = build(NETWORK_SETTINGS.get(teacher["kind"], ModelSettings), teacher, where)
+        if isinstance(method.teachers[number], CustomSettings):
+            _check_target(config, method.teachers[number])
 
 
 def _check_stages(training: TrainingSettings) -> None:

@@ -17,7 +17,14 @@ HARDWARE_IN_RUN_ID = ("engine", "precision")
 #: Keys of rounds, and of stages, that came later: at these values a run is what it was before, and has
 #: that name.
 TRAINING_DEFAULTS = {"optimiser": "sgd"}
-STAGE_DEFAULTS = {"select": "best", "max_length": None}
+STAGE_DEFAULTS = {
+    "select": "best",
+    "max_length": None,
+    "optimiser": "adamw",
+    "momentum": 0.0,
+    "milestones": [],
+    "decay": 0.1,
+}
 
 
 def run_id(config: dict[str, Any]) -> str:
@@ -47,8 +54,10 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         return {**used, **_used_partition(counted)}
     if family.training == "rounds":
         return {**used, **_used_of_rounds(config, counted)}
-    partition = {**counted["partition"], **party_shares(counted["partition"])}
-    return {**used, **_used_of_stages(counted, "texts", "tokens"), "partition": partition}
+    used = {**used, **_used_of_stages(counted, "texts", "tokens")}
+    if not family.clients:
+        return _used_of_pool(used)
+    return {**used, "partition": {**counted["partition"], **party_shares(counted["partition"])}}
 
 
 def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
@@ -165,7 +174,8 @@ def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str,
     if family.training == "rounds":
         return {**counted, "task": task, "model": model, **_used_of_rounds(config, counted)}
     used = {"task": task, "model": model, **_used_of_stages(counted, "images", "noise")}
-    return without(counted, "partition") | used
+    used = without(counted, "partition") | used
+    return used if family.clients else _used_of_pool({**used, "method": without(used["method"], "valid")})
 
 
 def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, Any]:
@@ -179,6 +189,15 @@ def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, 
     return {"method": method, "training": training}
 
 
+def _used_of_pool(used: dict[str, Any]) -> dict[str, Any]:
+    """Of a distillation by loss terms: nothing is pretrained, the stage of teachers counts where there are any, and
+    ``auto_ratio`` where a weight is auto."""
+    method, unread = used["method"], ["pretrain"] if used["method"]["teachers"] else ["pretrain", "local"]
+    if not any(term.get("weight") == "auto" for term in method["terms"].values()):
+        method = without(method, "auto_ratio")
+    return {**used, "method": method, "training": without(used["training"], *unread)}
+
+
 def _used_clients(data: dict[str, Any], source: str, by: str | None) -> dict[str, Any]:
     """Of the columns that name clients the one that ``partition.by`` asks for."""
     own = data.get(source) or {}
@@ -190,7 +209,9 @@ def _used_clients(data: dict[str, Any], source: str, by: str | None) -> dict[str
 
 
 def used_of_stage(stage: dict[str, Any]) -> dict[str, Any]:
-    """What counts of one training stage: all but what is at its default of ``STAGE_DEFAULTS``."""
+    """What counts of one training stage: all but what is at its default of ``STAGE_DEFAULTS``. Without milestones the
+    rate does not decay."""
+    stage = stage if stage.get("milestones") else without(stage, "decay")
     return without(stage, *(key for key, default in STAGE_DEFAULTS.items() if stage.get(key, default) == default))
 
 

@@ -1,0 +1,97 @@
+"""Settings of ``method=distil``: loss terms, teachers, a schedule, and the share of the examples that has labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from knot_runner.config.settings.sizes import Fraction, Positive, Steps, StepsOrNone
+from knot_runner.config.strict import Holds, require
+
+
+@dataclass
+class OfflineSchedule:
+    """Teachers are trained first and stay as they are (Hinton et al. 2015). Without any, the student learns alone."""
+
+    kind: Literal["offline"]
+
+
+@dataclass
+class MutualSchedule:
+    """Students of one architecture and different starts train together and teach each other (Zhang et al. 2018):
+    each is a student of the mean over the others. ``order``: whether all take a step on what the others said before
+    it, or one after the other."""
+
+    kind: Literal["mutual"]
+    students: Annotated[int, Holds(lambda value: 2 <= value <= 64, "is not in 2..64")] = 2
+    order: Literal["simultaneous", "alternating"] = "simultaneous"
+
+
+@dataclass
+class GenerationsSchedule:
+    """Born-again networks (Furlanello et al. 2018): the first student learns alone, and each further one, with another
+    start, from the one before it."""
+
+    kind: Literal["generations"]
+    #: students after the first
+    generations: Steps = 1
+
+
+@dataclass
+class AverageSchedule:
+    """The teacher is the exponential moving average of the student's own weights (Tarvainen and Valpola 2017)."""
+
+    kind: Literal["average"]
+    #: per step
+    decay: Fraction = 0.999
+    #: epochs over which the weights of the teacher's terms rise from 0
+    ramp: StepsOrNone = 10
+
+
+@dataclass
+class SnapshotSchedule:
+    """The teacher is the student as it was at the end of the previous epoch; the first epoch has none."""
+
+    kind: Literal["snapshot"]
+
+
+#: ``method.schedule.kind`` -> its settings.
+SCHEDULE_SETTINGS: dict[str, type] = {
+    "offline": OfflineSchedule,
+    "mutual": MutualSchedule,
+    "generations": GenerationsSchedule,
+    "average": AverageSchedule,
+    "snapshot": SnapshotSchedule,
+}
+
+
+@dataclass
+class DistilSettings:
+    """Knowledge distillation: the student minimises the weighted sum of ``terms``."""
+
+    name: str
+    algorithm: Literal["distil"]
+    #: name of a term -> its settings (:mod:`knot_runner.config.settings.distil_terms`)
+    terms: dict[str, dict[str, Any]]
+    #: one of ``SCHEDULE_SETTINGS``
+    schedule: dict[str, Any]
+    #: of the offline schedule: models by the names of their YAML files; composing puts their settings in their place
+    teachers: list[Any]
+    #: share of the training examples whose labels the student sees; teachers see all
+    labelled: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
+    #: share of the images held out of training, which epochs are chosen on; texts have valid parts of their own
+    valid: Fraction
+    #: what ``weight: auto`` makes of a term: its share of the cross-entropy on the first batches
+    auto_ratio: Positive
+
+    def __post_init__(self) -> None:
+        require(bool(self.terms), "terms", "has none; {ce: {weight: 1}} learns from labels alone")
+        own_teachers = self.schedule.get("kind") != "offline"
+        if own_teachers:
+            what = f"are of schedule.kind=offline; schedule.kind={self.schedule.get('kind')} makes its own"
+            require(not self.teachers, "teachers", what)
+
+
+def teacher_names(count: int) -> list[str]:
+    """What the teachers of a distillation are called as parties."""
+    return ["teacher"] if count == 1 else [f"teacher {number + 1}" for number in range(count)]
