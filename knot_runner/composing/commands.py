@@ -202,7 +202,7 @@ class _Grid:
         with open_dict(config):
             self.hydra = config.pop("hydra")
             if deals_nothing(config) and not any(key.partition(".")[0] == "partition" for key in typed):
-                config.partition = None  # the task's own choice, for methods that have clients
+                config.pop("partition", None)  # the task's own choice, for methods that have clients
         config, claims = _apart_from_claims(config)
         return Base(config), claims, fitting
 
