@@ -38,6 +38,8 @@ from knot_runner.config.settings.networks import (
     ImageModel,
     MlpSettings,
     ResnetSettings,
+    VggSettings,
+    WrnSettings,
 )
 from knot_runner.config.settings.partition import (
     PARTITION_SETTINGS,
