@@ -1,12 +1,25 @@
-"""Image models: multi-layer perceptron, convolutional network, ResNet. The last linear layer is ``head`` in all."""
+"""Image models: perceptron, convolutional network, ResNet, wide ResNet, VGG. The last linear layer is ``head`` in all.
+
+What distillation may read of them beside the logits, and where, is in :mod:`knot_runner.models.taps`.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.config.settings import CnnSettings, ImageModel, MlpSettings, ResnetSettings
+from knot_runner.config.settings import (
+    CnnSettings,
+    ImageModel,
+    MlpSettings,
+    ResnetSettings,
+    VggSettings,
+    WrnSettings,
+)
+from knot_runner.config.settings.networks import WRN_WIDTH
 from knot_runner.models.norms import make_norm
 from knot_runner.util.errors import UserError
 
@@ -19,7 +32,7 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
 
     Raises :class:`UserError` when the images are too small for it.
     """
-    kinds = {MlpSettings: Mlp, CnnSettings: Cnn, ResnetSettings: Resnet}
+    kinds = {MlpSettings: Mlp, CnnSettings: Cnn, ResnetSettings: Resnet, WrnSettings: Wrn, VggSettings: Vgg}
     return kinds[type(spec)](spec, shape, classes)
 
 
@@ -28,7 +41,7 @@ def _dense(sizes: list[int]) -> nn.ModuleList:
 
 
 def _through_dense(model: Mlp | Cnn, x: Tensor) -> Tensor:
-    x = x.flatten(1)
+    x = model.flatten(x)
     for layer in model.layers:
         x = F.relu(layer(x))
     x = model.head(x)
@@ -41,6 +54,7 @@ class Mlp(nn.Module):
     def __init__(self, spec: MlpSettings, shape: Shape, classes: int) -> None:
         super().__init__()
         sizes = [shape[0] * shape[1] * shape[2], *spec.hidden]
+        self.flatten = nn.Flatten()
         self.layers = _dense(sizes)
         self.head = nn.Linear(sizes[-1], classes)
         self.softmax = spec.output == "softmax"
@@ -63,6 +77,7 @@ class Cnn(nn.Module):
             if min(height, width) < 1:
                 raise UserError(f"model.convs: {len(spec.convs)} convolutions leave nothing of {shape[1]}x{shape[2]}")
         sizes = [channels * height * width, *spec.hidden]
+        self.flatten = nn.Flatten()
         self.layers = _dense(sizes)
         self.head = nn.Linear(sizes[-1], classes)
         self.softmax = spec.output == "softmax"
@@ -71,6 +86,25 @@ class Cnn(nn.Module):
         for conv in self.convs:
             x = F.max_pool2d(F.relu(conv(x)), 2)
         return _through_dense(self, x)
+
+
+def _initialise_convolutions(model: nn.Module) -> None:
+    """He et al.'s normal weights, no bias."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[int, int, int]]:
+    """(channels before, channels after, stride) of every block: ``counts`` per stage, ``width`` channels in the first
+    stage and twice as many in each next one, whose first block halves the sides."""
+    for stage, count in enumerate(counts):
+        after = width * 2**stage
+        for block in range(count):
+            yield before, after, 2 if stage and not block else 1
+            before = after
 
 
 class _Block(nn.Module):
@@ -99,18 +133,82 @@ class Resnet(nn.Module):
         self.stem = nn.Conv2d(shape[0], spec.width, kernel, stride, padding, bias=False)
         self.norm = make_norm(spec, spec.width)
         self.pool = nn.MaxPool2d(3, 2, 1) if wide else nn.Identity()
-        stages, before = [], spec.width
-        for stage, count in enumerate(spec.blocks):
-            after = spec.width * 2**stage
-            for block in range(count):
-                stages.append(_Block(spec, before, after, 2 if stage and not block else 1))
-                before = after
-        self.stages = nn.Sequential(*stages)
-        self.head = nn.Linear(before, classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        self.stages = nn.Sequential(
+            *(_Block(spec, *sizes) for sizes in _block_sizes(spec.blocks, spec.width, spec.width))
+        )
+        self.head = nn.Linear(spec.width * 2 ** (len(spec.blocks) - 1), classes)
+        _initialise_convolutions(self)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stages(self.pool(F.relu(self.norm(self.stem(x)))))
         return self.head(x.mean((2, 3)))  # not adaptive pooling, whose gradient is not deterministic on CUDA
+
+
+class _PreActivation(nn.Module):
+    """Normalisation and ReLU before each convolution. What it adds is linear, and so is the output: the next block, or
+    the network's last normalisation, brings the ReLU. A shortcut that widens reads the activated input."""
+
+    def __init__(self, spec: WrnSettings, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.norm1 = make_norm(spec, before)
+        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.norm2 = make_norm(spec, after)
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.short = None
+        if before != after:
+            self.short = nn.Conv2d(before, after, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = F.relu(self.norm1(x))
+        y = self.conv2(F.relu(self.norm2(self.conv1(active))))
+        return y + (x if self.short is None else self.short(active))
+
+
+class Wrn(nn.Module):
+    """Wide ResNet; ``depth: 16``, ``widen: 2`` is WRN-16-2 (703,284 parameters with 100 classes)."""
+
+    def __init__(self, spec: WrnSettings, shape: Shape, classes: int) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(shape[0], WRN_WIDTH, 3, 1, 1, bias=False)
+        width = WRN_WIDTH * spec.widen
+        self.stages = nn.Sequential(
+            *(_PreActivation(spec, *sizes) for sizes in _block_sizes(spec.blocks, WRN_WIDTH, width))
+        )
+        last = width * 2 ** (len(spec.blocks) - 1)
+        self.norm = make_norm(spec, last)
+        self.head = nn.Linear(last, classes)
+        _initialise_convolutions(self)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.norm(self.stages(self.stem(x))))
+        return self.head(x.mean((2, 3)))
+
+
+class Vgg(nn.Module):
+    """VGG; ``stages: [[64], [128], [256], [512], [512]]``, ``pools: 3`` is VGG-8 (3,965,028 parameters with 100 classes
+    of 3x32x32)."""
+
+    def __init__(self, spec: VggSettings, shape: Shape, classes: int) -> None:
+        super().__init__()
+        if min(shape[1:]) < 2**spec.pools:
+            raise UserError(f"model.pools: {spec.pools} times pooling leaves nothing of {shape[1]}x{shape[2]}")
+        self.stages, before = nn.ModuleList(), shape[0]
+        for sizes in spec.stages:
+            layers = []
+            for after in sizes:
+                layers += [nn.Conv2d(before, after, 3, 1, 1), make_norm(spec, after), nn.ReLU()]
+                before = after
+            self.stages.append(nn.Sequential(*layers))
+        self.pools = spec.pools
+        self.head = nn.Linear(before, classes)
+        _initialise_convolutions(self)
+        nn.init.normal_(self.head.weight, 0.0, 0.01)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, stage in enumerate(self.stages):
+            x = stage(x)
+            if number < self.pools:
+                x = F.max_pool2d(x, 2)
+        return self.head(x.mean((2, 3)))

@@ -31,6 +31,15 @@ SHORT, LONG = 4, 8
 MAX_DIGITS = 1797
 #: A model in training. Stages, AdamW: weights, gradients, two moments; rounds: the server's, a client's, gradients.
 TRAINED_STAGES, TRAINED_IMAGES = 4, 3
+#: Kind of an image model -> the setting that its size is most often due to.
+LARGEST = {
+    "mlp": "hidden",
+    "cnn": "hidden",
+    "resnet": "width",
+    "wrn": "widen",
+    "vgg": "stages",
+    "custom": "target",
+}
 #: Bytes of a generated or random text of one token or row, at the least.
 TEXT = 16
 
@@ -85,7 +94,7 @@ def _image_model(settings: Settings) -> None:
     spec, task = settings.model, settings.task
     classes = min(len(task.classes), 10) if task.source == "embedded" else len(task.classes)  # digits
     layout = flat.layout_of(Network(spec, tuple(task.shape), classes))
-    key = {"mlp": "hidden", "cnn": "hidden", "resnet": "width", "custom": "target"}[spec.kind]
+    key = LARGEST[spec.kind]
     if any(field.name.startswith("convs.") and prod(field.shape) * 2 > layout.size for field in layout.parameters):
         key = "convs"
     copies = TRAINED_IMAGES if isinstance(settings.training, FederatedTraining) else TRAINED_STAGES

@@ -39,6 +39,8 @@ from knot_runner.config.settings.networks import (
     ImageModel,
     MlpSettings,
     ResnetSettings,
+    VggSettings,
+    WrnSettings,
 )
 from knot_runner.config.settings.partition import (
     PARTITION_SETTINGS,

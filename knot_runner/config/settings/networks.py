@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, Depth, ImageSide, Width
 from knot_runner.config.strict import require
 
+#: Channels of a wide ResNet's first convolution, and of its first stage times ``widen``.
+WRN_WIDTH = 16
+
 
 @dataclass
 class MlpSettings:
@@ -71,6 +74,53 @@ class ResnetSettings:
 
 
 @dataclass
+class WrnSettings:
+    """Wide ResNet of pre-activation blocks (Zagoruyko and Komodakis 2016): three stages of 16, 32 and 64 channels, each
+    times ``widen``, and ``depth`` convolutions and linear layers in a row."""
+
+    kind: Literal["wrn"]
+    name: str
+    depth: Depth
+    widen: Annotated[Width, AT_LEAST_ONE]
+    norm: Literal["batch", "group"]
+    #: for norm=group
+    groups: Annotated[Width, AT_LEAST_ONE]
+
+    def __post_init__(self) -> None:
+        fits = self.depth >= 10 and (self.depth - 4) % 6 == 0
+        require(fits, "depth", f"{self.depth} is not 6n + 4, as 10, 16, 22, 28 and 40 are")
+        fits = self.norm != "group" or WRN_WIDTH % self.groups == 0
+        require(fits, "groups", f"{self.groups} does not divide {WRN_WIDTH}, the channels of the first convolution")
+
+    @property
+    def blocks(self) -> list[int]:
+        """Per stage, as a ResNet's: two convolutions each, beside the first convolution, the head and two shortcuts."""
+        return [(self.depth - 4) // 6] * 3
+
+
+@dataclass
+class VggSettings:
+    """VGG without hidden layers (as RepDistiller's for CIFAR): ``stages`` of 3x3 convolutions by their channels, each
+    with normalisation and ReLU; 2x2 max-pooling after each of the first ``pools`` stages, global pooling, the head."""
+
+    kind: Literal["vgg"]
+    name: str
+    stages: list[list[Annotated[Width, AT_LEAST_ONE]]]
+    pools: Depth
+    norm: Literal["batch", "group"]
+    #: for norm=group
+    groups: Annotated[Width, AT_LEAST_ONE]
+
+    def __post_init__(self) -> None:
+        require(len(self.stages) >= 1 and all(self.stages), "stages", f"{self.stages} has a stage without convolutions")
+        fits = 0 <= self.pools <= len(self.stages)
+        require(fits, "pools", f"{self.pools} is not in 0..{len(self.stages)}, the number of stages")
+        sizes = [size for stage in self.stages for size in stage]
+        fits = self.norm != "group" or all(size % self.groups == 0 for size in sizes)
+        require(fits, "groups", f"{self.groups} does not divide the channels of every convolution")
+
+
+@dataclass
 class CustomSettings:
     """An image model of one's own: ``target`` is called with the images' shape (channels, height, width), the number of
     classes and ``options``, and returns a ``torch.nn.Module`` that maps images [B, C, H, W] to logits [B, classes]."""
@@ -92,12 +142,14 @@ class CustomSettings:
         )
 
 
-ImageModel = MlpSettings | CnnSettings | ResnetSettings | CustomSettings
+ImageModel = MlpSettings | CnnSettings | ResnetSettings | WrnSettings | VggSettings | CustomSettings
 
 #: ``model.kind`` -> its settings.
 NETWORK_SETTINGS: dict[str, type] = {
     "mlp": MlpSettings,
     "cnn": CnnSettings,
     "resnet": ResnetSettings,
+    "wrn": WrnSettings,
+    "vgg": VggSettings,
     "custom": CustomSettings,
 }

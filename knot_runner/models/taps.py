@@ -1,0 +1,189 @@
+"""Taps: outputs inside a network that distillation of features and of relations reads beside its logits.
+
+Named taps, in forward order:
+
+- cnn: ``block1..n``, each convolution's after ReLU and pooling, maps [B, C, H, W];
+- mlp: ``layer1..n``, each hidden layer's after ReLU, [B, D];
+- resnet: ``block1..n``, each stage's after its last ReLU, maps;
+- wrn: ``block1..3``, each stage's sum of shortcut and residual, maps: before the normalisation and ReLU, which in a
+  pre-activation network belong to the next stage (what RepDistiller's losses read, too);
+- vgg: ``block1..n``, each stage's after its last ReLU and before pooling, maps (RepDistiller's);
+- bert: ``layer1..n``, each encoder layer's at [CLS], [B, H];
+- all: ``features``, what the last linear layer reads, [B, D] (:func:`knot_runner.models.network.feature_reader`).
+
+Beside them, every module of a network is a tap under its path (``stages.0``, ``stem``): its output as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from knot_runner.config.settings import (
+    CnnSettings,
+    MlpSettings,
+    ModelSettings,
+    ResnetSettings,
+    VggSettings,
+    WrnSettings,
+)
+from knot_runner.models.network import Network, build_network
+from knot_runner.util.errors import UserError, nearest
+
+#: A batch -> logits [B, C], and by its name what each tap says of it.
+TapReader = Callable[..., tuple[Tensor, dict[str, Tensor]]]
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Where a tap is read: what a module reads, or what it returns, as it is or at [CLS]."""
+
+    module: str
+    reads: Literal["input", "output", "cls"]
+
+
+def tap_names(network: Network) -> list[str]:
+    """The network's named taps in forward order; the last is ``features``."""
+    return list(_named_points(network))
+
+
+def map_taps(network: Network) -> list[str]:
+    """Named taps that are maps [B, C, H, W], in forward order; none of a perceptron, a text model or one's own."""
+    return [name for name in tap_names(network) if name.startswith("block")]
+
+
+def default_taps(
+    kind: Literal["none", "features", "middle", "last", "maps"], student: Network, teacher: Network
+) -> list[tuple[str, str]]:
+    """(student's tap, teacher's tap) of what a loss compares that names none.
+
+    ``middle``: the middle map, of an even number the one before the half (FitNets' hint); ``last``: the last map;
+    ``maps``: all, paired from the end where one network has more. Where one of the two has no maps, ``middle`` is the
+    middle layer of both, ``last`` their features, and ``maps`` has no pair.
+    """
+    if kind == "none":
+        return []
+    if kind == "features":
+        return [("features", "features")]
+    own, others = map_taps(student), map_taps(teacher)
+    if kind == "maps":
+        count = min(len(own), len(others))
+        return list(zip(own[len(own) - count :], others[len(others) - count :], strict=True))
+    if kind == "last":
+        return [(own[-1], others[-1])] if own and others else [("features", "features")]
+    if not own or not others:
+        own, others = _layer_taps(student), _layer_taps(teacher)
+    return [(_middle(own), _middle(others))]
+
+
+def check_taps(network: Network, names: Sequence[str], key: str) -> None:
+    """Raises :class:`UserError` naming ``key``, a setting, unless all ``names`` are taps of the network."""
+    with torch.device("meta"):
+        model = build_network(network)
+    _points(model, network, names, key)
+
+
+def read_taps(model: nn.Module, network: Network, names: Sequence[str], key: str = "taps") -> TapReader:
+    """One forward pass of a batch -> (logits [B, C], tap -> its output), with gradients; ``model`` is of ``network``.
+
+    Of a module that is called several times in a pass, the last output is read. A module that changes its input in
+    place, such as ``ReLU(inplace=True)``, changes what a tap before it reads. Raises :class:`UserError` naming ``key``,
+    a setting, for an unknown tap, and in the first pass for one that has no tensor there.
+    """
+    points = _points(model, network, names, key)
+    modules = {name: model.get_submodule(point.module) for name, point in points.items()}
+
+    def read(**batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        found: dict[str, Any] = {}
+        with ExitStack() as hooks:
+            for name, point in points.items():
+                hooks.enter_context(_hooked(modules[name], point, name, found))
+            logits = model(**batch)
+        for name in points:
+            if not isinstance(found.get(name), Tensor):
+                what = (
+                    f"gives {type(found[name]).__name__}, no tensor" if name in found else "is not called as a module"
+                )
+                raise UserError(f"{key}: '{name}' of {network.spec.name} {what}; another tap would fit")
+        return logits, {name: found[name] for name in points}
+
+    return read
+
+
+def _hooked(module: nn.Module, point: _Point, name: str, found: dict[str, Any]) -> RemovableHandle:
+    """A hook, removed at the end of a ``with`` block, that keeps in ``found[name]`` what is read at ``point``."""
+
+    def keep_input(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+        found[name] = inputs[0]
+
+    def keep_output(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        output = output[0] if isinstance(output, tuple) else output  # transformers' layers return tuples
+        found[name] = output[:, 0] if point.reads == "cls" else output
+
+    if point.reads == "input":
+        return module.register_forward_pre_hook(keep_input)
+    return module.register_forward_hook(keep_output)
+
+
+def _points(model: nn.Module, network: Network, names: Sequence[str], key: str) -> dict[str, _Point]:
+    named, modules = _named_points(network), dict(model.named_modules())
+    points = {}
+    for name in names:
+        if name in named:
+            points[name] = named[name]
+        elif name and name in modules:
+            points[name] = _Point(name, "output")
+        else:
+            what = nearest(name, _candidates(name, list(named), list(modules)))
+            raise UserError(f"{key}: {network.spec.name} has no tap '{name}'{what}")
+    return points
+
+
+def _candidates(name: str, named: list[str], modules: list[str]) -> list[str]:
+    """What an unknown tap may have been meant to be: the modules in the one that its path begins with, or the named
+    taps and the outermost modules."""
+    parent = name.rpartition(".")[0]
+    while parent not in modules:  # "" is the whole model
+        parent = parent.rpartition(".")[0]
+    inside = [path for path in modules if path and path.rpartition(".")[0] == parent]
+    return inside if parent and inside else [*named, *(path for path in modules if path and "." not in path)]
+
+
+def _named_points(network: Network) -> dict[str, _Point]:
+    """Where each named tap is read, in forward order. ReLU and pooling of a cnn and an mlp are no modules: what they
+    make is what the next module reads."""
+    spec, head = network.spec, network.head.removesuffix(".")
+    blocks: list[_Point] = []
+    layers: list[_Point] = []
+    match spec:
+        case CnnSettings():
+            after = [f"convs.{number}" for number in range(1, len(spec.convs))]
+            blocks = [_Point(module, "input") for module in [*after, "flatten"]]
+        case MlpSettings():
+            after = [f"layers.{number}" for number in range(1, len(spec.hidden))]
+            layers = [_Point(module, "input") for module in [*after, head][: len(spec.hidden)]]
+        case ResnetSettings() | WrnSettings():
+            blocks = [_Point(f"stages.{end - 1}", "output") for end in accumulate(spec.blocks)]
+        case VggSettings():
+            blocks = [_Point(f"stages.{number}", "output") for number in range(len(spec.stages))]
+        case ModelSettings():
+            layers = [_Point(f"bert.encoder.layer.{number}", "cls") for number in range(spec.layers)]
+    found = {f"block{number}": point for number, point in enumerate(blocks, 1)}
+    found |= {f"layer{number}": point for number, point in enumerate(layers, 1)}
+    return found | {"features": _Point(head, "input")}
+
+
+def _layer_taps(network: Network) -> list[str]:
+    """Named taps [B, D]: the layers, or the features where there are none."""
+    return [name for name in tap_names(network) if name.startswith("layer")] or ["features"]
+
+
+def _middle(names: list[str]) -> str:
+    return names[(len(names) - 1) // 2]
