@@ -89,6 +89,12 @@ def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
     return _by_clients(pool, by) if by in kinds else pool
 
 
+def pooled_split(task: PartyTask, split: str) -> Examples:
+    """One split of all labelled data sets of ``task``, one after another."""
+    names = [name for name, data in task.datasets.items() if data.role != "transfer" and "test" in data.splits]
+    return _pooled({name: task.datasets[name].splits[split] for name in names}).examples
+
+
 def _by_clients(pool: TextPool, by: str) -> TextPool:
     """``pool`` with clients as ``by`` names them, which its digest then tells."""
     parts = {"train": pool.train.examples.clients[by], "test": pool.test.examples.clients[by]}

@@ -10,7 +10,7 @@ from types import TracebackType
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.engine.loop import Place
-from knot_runner.engine.requests import StageRequest, Train
+from knot_runner.engine.requests import Predict, StageRequest
 from knot_runner.engine.stages import ProgressCallback, StageKey, key_of, missing_of, run_each
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.engine.worker import Worker
@@ -65,7 +65,7 @@ class Executor:
         if self.place.device.type != "cpu" or worker_count(self._hardware) < 2 or len(missing) < 2:
             return False
         # starting processes costs seconds: predictions alone do not start them, but use those that run
-        return self._pool is not None or any(isinstance(request, Train) for request in missing.values())
+        return self._pool is not None or any(not isinstance(request, Predict) for request in missing.values())
 
 
 def new_pool(place: Place, hardware: HardwareSettings, plugins: list[str]) -> WorkerPool:

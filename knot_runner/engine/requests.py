@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
+
+from torch import Tensor
 
 from knot_runner.config.settings import ModelSettings, StageSettings
 from knot_runner.config.settings.networks import ImageModel
@@ -61,7 +65,20 @@ class Predict:
     output: Literal["logits", "features"] = "logits"
 
 
-StageRequest = Train | Predict
+class OwnRequest(ABC):
+    """A request of a method's own kind: a frozen dataclass with ``stage`` and ``party`` among its fields, all of them
+    plain data, which carries itself out."""
+
+    stage: str
+    party: str
+
+    @abstractmethod
+    def carry_out(self, place: Any, work: Path, report: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The artefact's tensors and facts (``seconds`` among them); ``place``, ``work`` and ``report`` as of
+        :func:`knot_runner.engine.loop.train_network`."""
+
+
+StageRequest = Train | Predict | OwnRequest
 
 
 def request_title(request: StageRequest) -> str:
@@ -78,7 +95,7 @@ def request_key(request: StageRequest) -> str:
     if isinstance(request, Predict):  # whose model it is follows from the weights; two roles may share one prediction
         del plain["party"], plain["stage"]
         plain["tokens"] = plain.pop("examples")
-    elif request.augment == "none":
+    elif plain.get("augment") == "none":
         del plain["augment"]
     return digest({"format": REQUEST_FORMAT, **plain})
 
@@ -93,6 +110,8 @@ def _plain(value: Any) -> Any:
         return {"spec": _architecture(value.spec), **inputs, "classes": value.classes}
     if isinstance(value, StageSettings):  # the length of its texts is in the texts' own key
         return used_of_stage({**dataclasses.asdict(value), "max_length": None})
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
     return value
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from knot_runner.engine import loop
-from knot_runner.engine.requests import StageRequest, Train, request_key, request_title
+from knot_runner.engine.requests import Predict, StageRequest, Train, request_key, request_title
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.util.files import BusyError
 
@@ -25,7 +25,7 @@ BUSY = "another process is at it"
 
 def key_of(request: StageRequest) -> StageKey:
     """Where the store keeps this request's result."""
-    return (request.stage if isinstance(request, Train) else "predictions"), request_key(request)
+    return ("predictions" if isinstance(request, Predict) else request.stage), request_key(request)
 
 
 def missing_of(requests: Iterable[StageRequest], store: Store) -> dict[StageKey, StageRequest]:
@@ -54,8 +54,10 @@ def run_one(request: StageRequest, place: loop.Place, watch: ProgressCallback) -
             return found
         if isinstance(request, Train):
             tensors, facts = loop.train_network(request, place, place.store.folder(*key), report)
-        else:
+        elif isinstance(request, Predict):
             tensors, facts = loop.predict_network(request, place, report)
+        else:
+            tensors, facts = request.carry_out(place, place.store.folder(*key), report)
         watch(name, 1, 1, "done")
         facts |= {"device": str(place.device), "torch": torch.__version__, "threads": torch.get_num_threads()}
         return place.store.put(*key, tensors, {"title": name, **facts})

@@ -15,7 +15,7 @@ import numpy as np
 
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings import ModelSettings, StageSettings
+from knot_runner.config.settings import DistilSettings, ModelSettings, StageSettings
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import StageRequest, Train, request_title
@@ -125,9 +125,13 @@ def short_run(job: ComposedJob, part: PartyTask, rows: int, out: Path, until: fl
     stages = {name: stage for name, stage in vars(training).items() if isinstance(stage, StageSettings)}
     twice = {name: dataclasses.replace(stage, epochs=2) for name, stage in stages.items()}
     settings = dataclasses.replace(job.settings, hardware=hardware, training=dataclasses.replace(training, **twice))
-    bias = job.method.bias
-    bias = dataclasses.replace(bias, texts=min(bias.texts, rows), images=min(bias.images, rows))
-    short = dataclasses.replace(job, settings=settings, method=dataclasses.replace(job.method, bias=bias))
+    method = job.method
+    if not isinstance(method, DistilSettings):
+        bias = dataclasses.replace(
+            method.bias, texts=min(method.bias.texts, rows), images=min(method.bias.images, rows)
+        )
+        method = dataclasses.replace(method, bias=bias)
+    short = dataclasses.replace(job, settings=settings, method=method)
     with contextlib.suppress(_TimeIsUpError, UserError):  # few examples may be too few: it is no mistake of the user's
         watch("", 0, 1, "")
         result = run_apart("run", short, out, watch, parties=lambda _: part, executor=_Announcing)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from knot_runner.composing.job import ComposedJob
-from knot_runner.config.settings import StageSettings
+from knot_runner.config.settings import DistilSettings, StageSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.shared import SharedTasks
 from knot_runner.data.tasks import PartyTask
@@ -68,15 +68,17 @@ class Planner:
 
     def __init__(self, store: PlanStore) -> None:
         self._store, self._data = store, SharedTasks()
-        self._parties: dict[int, PartyTask] = {}
+        self._parties: dict[str, PartyTask] = {}
         self._federations: dict[str, Any] = {}
 
     def parties(self, job: ComposedJob) -> PartyTask:
         """The examples that the job reads; a partition of images is another for every seed."""
-        seed = job.settings.seed if job.settings.on_images else 0
-        if seed not in self._parties:
-            self._parties[seed] = read_parties(self._context(job))
-        return self._parties[seed]
+        alike = [job.settings.seed if job.settings.on_images else 0]
+        if isinstance(job.method, DistilSettings):
+            alike = [job.settings.seed, job.method.labelled, job.method.valid, len(job.method.teachers)]
+        if str(alike) not in self._parties:
+            self._parties[str(alike)] = read_parties(self._context(job))
+        return self._parties[str(alike)]
 
     def _context(self, job: ComposedJob) -> RunContext:
         services = {"images": self._data.images, "texts": self._data.texts}
@@ -87,12 +89,14 @@ class Planner:
         settings, hp, method = job.settings, job.method, METHODS[job.settings.method["algorithm"]]
         task = self.parties(job)
         lengths = [stage.max_length for stage in vars(settings.training).values() if isinstance(stage, StageSettings)]
-        alike = repr((settings.seed, hp.bias, lengths))
+        bias = None if isinstance(hp, DistilSettings) else hp.bias
+        alike = repr((settings.seed, bias or hp, lengths))
         if alike not in self._federations:
-            self._federations[alike] = make_federation(self._context(job), task, self._store, hp.bias)
+            self._federations[alike] = make_federation(self._context(job), task, self._store, bias)
         federation = dataclasses.replace(self._federations[alike], training=settings.training)
         rows = {ref: len(task.datasets[name].splits[split]) for (name, split), ref in federation.examples.items()}
-        rows[federation.random_examples] = hp.bias.images if settings.on_images else hp.bias.texts
+        if bias is not None:
+            rows[federation.random_examples] = bias.images if settings.on_images else bias.texts
         state, round, stages = method.init(hp, federation), 0, []
         while requests := method.plan(hp, state, federation, round):
             found = [self._store.find(*key_of(request)) for request in requests]

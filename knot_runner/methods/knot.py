@@ -91,6 +91,7 @@ def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[Sta
             select="f1",
             seed=federation.seed,
             weights=federation.weights,
+            augment=federation.augment,  # not the student's: soft labels are of the images as they are
         )
         for party in federation.teachers
     ]

@@ -91,6 +91,11 @@ class RunContext:
     log: Log = lambda row: None
 
     @property
+    def family(self) -> str:
+        """The name of the method's family."""
+        return family_of(self.hp).name
+
+    @property
     def data_root(self) -> Path | None:
         """The folder that ``source=local`` reads."""
         data = self.settings.paths.data

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.settings import KnotSettings
+from knot_runner.config.settings import BiasSettings, DistilSettings, KnotSettings, TeachersSettings
 from knot_runner.data.counts import Counts, of_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.diverged import DivergedError
@@ -18,6 +18,7 @@ from knot_runner.engine.requests import StageRequest
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.methods import knot  # noqa: F401  with its methods in the table
 from knot_runner.methods.contract import METHODS
+from knot_runner.methods.distil import distil  # noqa: F401  likewise
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.commits import Commits
@@ -26,6 +27,9 @@ from knot_runner.pipelines.parties import make_federation, model_sources, pretra
 from knot_runner.pipelines.party_evaluation import evaluate
 from knot_runner.pipelines.rounds import LogRow, RoundLoop, State, run_rounds
 from knot_runner.util.files import refused, write_atomic
+
+#: A term's first ratio to the cross-entropy above which a line warns.
+LARGE_RATIO = 10.0
 
 
 def run_distillation(context: RunContext) -> dict[str, Any]:
@@ -39,8 +43,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         )
         task = context.services.parties(context)
         counts = of_parties(task)
-        wants_bias = not isinstance(hp, KnotSettings) or needs_bias(hp.weighting)
-        federation = make_federation(context, task, store, hp.bias if wants_bias else None)
+        federation = make_federation(context, task, store, random_examples(hp))
         notes = _notes(context, task, counts, federation.notes)
         for note in notes:
             say(note)
@@ -52,6 +55,9 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         except DivergedError as problem:
             say(str(problem))
             return {**head, "status": "diverged", "metrics": {}, "notes": [*notes, str(problem)]}
+        for line in large_terms(state.get("terms")):
+            notes.append(line)
+            say(line)
         measured = evaluate(context, task, federation, state, executor)
         _keep_model(store, state["student"], folder)
     biases = {name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")}
@@ -63,10 +69,29 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         "bias": biases,
         "selected_epoch": state.get("selected_epoch"),
         "kept_epochs": kept,
+        **({"terms": state["terms"]} if "terms" in state else {}),
         "rounds_to_target": None,
         "notes": notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "stages": stages},
     }
+
+
+def random_examples(hp: KnotSettings | TeachersSettings | DistilSettings) -> BiasSettings | None:
+    """The random examples that show probability biases, where the method reads any."""
+    if isinstance(hp, DistilSettings) or (isinstance(hp, KnotSettings) and not needs_bias(hp.weighting)):
+        return None
+    return hp.bias
+
+
+def large_terms(terms: dict[str, dict[str, float]] | None) -> list[str]:
+    """A warning for every term of the loss that begins as more than ten times the cross-entropy, as the published
+    weights of large networks do on small ones."""
+    return [
+        f"warning: method.terms.{name} begins as {own['ratio']:.3g} times the cross-entropy and may drown it; "
+        "weight: auto settles it on the first batches"
+        for name, own in (terms or {}).items()
+        if own["ratio"] > LARGE_RATIO
+    ]
 
 
 def inspect_distillation(context: RunContext) -> RunInputs:
@@ -113,6 +138,7 @@ def _all_there(state: State, store: Store) -> bool:
 def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Executor) -> dict[str, Any]:
     """What a result says about itself, whatever becomes of the run."""
     return {
+        **({"kind": context.family} if context.family != "distillation" else {}),
         **context.describe(
             task.digest,
             task.source,

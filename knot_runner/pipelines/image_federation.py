@@ -22,7 +22,8 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
     ``bias``: also make the random images that show probability biases. Raises :class:`UserError`.
     """
     by_role = {role: [d.name for d in task.datasets.values() if d.role == role] for role in ("local", "global")}
-    transfer = next(d for d in task.datasets.values() if d.role == "transfer")
+    roles = {data.role: data for data in task.datasets.values()}
+    transfer = roles.get("transfer", roles["global"])
     examples = {
         (data.name, split): save_images(images, settings.task, store)
         for data in task.datasets.values()

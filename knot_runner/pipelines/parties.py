@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from knot_runner.config.settings import BiasSettings, ModelSettings
+import dataclasses
+
+from knot_runner.config.settings import BiasSettings, DistilSettings, ModelSettings
+from knot_runner.config.settings.families import family_of
 from knot_runner.data.tasks import PartyTask
+from knot_runner.data.teaching import teaching_parties
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.setup import check_network
 from knot_runner.provenance import Opened
+from knot_runner.util.errors import UserError
 
 
 def read_parties(context: RunContext) -> PartyTask:
     """Every party's examples: the data sets of a task of texts, or images dealt by ``partition``. Raises
     :class:`UserError`."""
     settings = context.settings
+    read = context.services.images if settings.on_images else context.services.texts
+    if not family_of(context.hp).clients:
+        return teaching_parties(read(settings.task, context.data_root), context.hp, settings.seed)
     if not settings.on_images:
-        return context.services.texts(settings.task, context.data_root)
+        return read(settings.task, context.data_root)
     from knot_runner.data.images.parties import image_parties
 
-    task = context.services.images(settings.task, context.data_root)
+    task = read(settings.task, context.data_root)
     return image_parties(task, settings.partition, settings.shares, settings.seed)
 
 
@@ -27,13 +36,32 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
 
     ``bias``: also make the random examples that show probability biases. Raises :class:`UserError`.
     """
-    if context.settings.on_images:
+    settings, hp = context.settings, context.hp
+    if isinstance(hp, DistilSettings):  # its texts are as long as those of the stage that reads them
+        training = dataclasses.replace(settings.training, pretrain=settings.training.distil)
+        settings = dataclasses.replace(settings, training=training)
+    if settings.on_images:
         from knot_runner.pipelines.image_federation import image_federation
 
-        return image_federation(context.settings, task, store, bias)
-    from knot_runner.pipelines.text_federation import text_federation  # tokenizers, which images do without
+        federation = image_federation(settings, task, store, bias)
+    else:
+        from knot_runner.pipelines.text_federation import text_federation  # tokenizers, which images do without
 
-    return text_federation(context.settings, task, store, context.data_root, bias)
+        federation = text_federation(settings, task, store, context.data_root, bias)
+    return with_teachers(federation, hp) if isinstance(hp, DistilSettings) else federation
+
+
+def with_teachers(federation: Federation, hp: DistilSettings) -> Federation:
+    """``federation`` with the networks of the teachers that ``hp`` names. Raises :class:`UserError`."""
+    networks = dict(federation.networks)
+    for name, spec in zip(federation.locals, hp.teachers, strict=True):
+        networks[name] = dataclasses.replace(networks[federation.server], spec=spec)
+        if networks[name].is_pretrained:
+            raise UserError(
+                f"method.teachers: {spec.name} has weights={spec.weights}; a teacher is trained from scratch"
+            )
+        check_network(networks[name], federation.seed)
+    return dataclasses.replace(federation, networks=networks)
 
 
 def pretrained_notes(context: RunContext, task: PartyTask) -> list[str]:

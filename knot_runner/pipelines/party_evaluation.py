@@ -40,8 +40,9 @@ def evaluate(
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
     tests = [name for name in federation.teachers if ("test" in task.datasets[name].splits)]
-    after_p, before_p = (_on_tests(model, tests, federation, executor) for model in (student, before))
-    own = {party: _on_tests(teachers[party], [party], federation, executor)[party] for party in tests}
+    after_p = _on_tests(student, tests, federation, executor)
+    before_p = _on_tests(before, tests, federation, executor) if before else {}
+    own = {p: _on_tests(teachers[p], [p], federation, executor)[p] for p in tests if p in teachers}
     if "selected_epoch" not in state:  # nothing was distilled: the teachers' own scores are the result
         after_p = own
     arrays = {}
@@ -57,8 +58,8 @@ def evaluate(
         write_probe(context, task, federation, state, executor)
     return {
         "metrics": metrics.measure_all(after_p, coordinates),
-        "before": metrics.measure_all(before_p, coordinates),
-        "teachers": {name: metrics.measure_data_set(*own[name], coordinates) for name in tests},
+        **({"before": metrics.measure_all(before_p, coordinates)} if before else {}),
+        "teachers": {name: metrics.measure_data_set(*own[name], coordinates) for name in own},
         "baselines": _baselines(teachers, federation, executor, coordinates),
     }
 
@@ -66,11 +67,13 @@ def evaluate(
 def _baselines(
     teachers: dict[str, TrainedModel], federation: Federation, executor: Executor, coordinates: np.ndarray
 ) -> dict[str, dict[str, float]]:
-    """Every teacher, and their ensemble, on the global model's test set: name -> measure -> value."""
+    """Every teacher, and their ensemble where they are several, on the global model's test set: name -> measure ->
+    value."""
     server, found, labels = federation.server, {}, np.empty(0)
     for party, teacher in teachers.items():
         found[party], labels = _on_tests(teacher, [server], federation, executor)[server]
-    found["ensemble"] = np.mean(list(found.values()), axis=0, dtype=np.float64).astype(np.float32)
+    if len(found) > 1:
+        found["ensemble"] = np.mean(list(found.values()), axis=0, dtype=np.float64).astype(np.float32)
     return {name: metrics.measure_data_set(own, labels, coordinates) for name, own in found.items()}
 
 

@@ -41,7 +41,7 @@ def text_federation(
     words = digest(vocabulary)
     lengths = stage_lengths(settings)
     by_role = {role: [d.name for d in task.datasets.values() if d.role == role] for role in ("local", "global")}
-    transfer = next(d.name for d in task.datasets.values() if d.role == "transfer")
+    transfer = next((d.name for d in task.datasets.values() if d.role == "transfer"), by_role["global"][0])
     tokens = {}
     for dataset in task.datasets.values():
         for split, examples in dataset.splits.items():
@@ -80,12 +80,7 @@ def stage_lengths(settings: Settings) -> dict[str, int]:
 def load_vocabulary(model: ModelSettings, task: PartyTask, data_root: Path | None) -> list[str]:
     """The vocabulary that ``model.vocab`` names: learnt on all train texts, the hub's, or a local file."""
     if model.vocab == "train":
-        texts = [
-            text
-            for dataset in task.datasets.values()
-            for text in [*dataset.splits["train"].texts, *(dataset.splits["train"].pairs or [])]
-        ]
-        return learn_vocabulary(texts, model.vocab_size)
+        return learn_vocabulary(_train_texts(task), model.vocab_size)
     if model.vocab == "hub":
         from huggingface_hub import hf_hub_download
 
@@ -95,6 +90,15 @@ def load_vocabulary(model: ModelSettings, task: PartyTask, data_root: Path | Non
             reason = str(problem).strip().splitlines()[0]
             raise UserError(f"model.vocab: {model.hub_id} cannot be read from the hub: {reason}") from None
     return read_vocabulary(local_path(model.vocab, data_root))
+
+
+def _train_texts(task: PartyTask) -> list[str]:
+    """All train texts, those that several parties share once."""
+    found: dict[int, list[str]] = {}
+    for dataset in task.datasets.values():
+        train = dataset.splits["train"]
+        found[id(train.texts)] = [*train.texts, *(train.pairs or [])]
+    return [text for texts in found.values() for text in texts]
 
 
 def weights_identity(model: ModelSettings, data_root: Path | None) -> str:

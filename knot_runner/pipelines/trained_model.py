@@ -29,14 +29,16 @@ class TrainedModel:
 
 def trained_models(
     federation: Federation, state: dict[str, Any]
-) -> tuple[TrainedModel, TrainedModel, dict[str, TrainedModel]]:
-    """(The student, the global model before distillation, every teacher by its party)."""
-    networks = federation.networks
-    student = TrainedModel("student", networks[federation.server], _ref(state["student"]))
-    before = TrainedModel("before", networks[federation.server], _ref(state["before"]))
+) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
+    """(The student, the global model before distillation where there is one, every other model by its party)."""
+    networks, own = federation.networks, federation.networks[federation.server]
+    student = TrainedModel("student", own, _ref(state["student"]))
+    before = TrainedModel("before", own, _ref(state["before"])) if "before" in state else None
     teachers = {}
-    for party in federation.teachers:
-        teachers[party] = TrainedModel(party, networks[party], _ref(state[f"weights/{party}"]))
+    for name in state:
+        if name.startswith("weights/"):
+            party = name.removeprefix("weights/")
+            teachers[party] = TrainedModel(party, networks.get(party, own), _ref(state[name]))
     return student, before, teachers
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 from knot_runner.config.strict import build
 from knot_runner.results.base import RunResult
-from knot_runner.results.training import DistillationResult, FederatedResult, ProbeResult
+from knot_runner.results.training import DistillationResult, DistilResult, FederatedResult, ProbeResult
 from knot_runner.results.transport import CoresetResult, DistanceResult, KnnResult, MatrixResult
 from knot_runner.util.errors import UserError
 
 #: Kind of run -> what its result must be; a plug-in's family answers for its own.
 RESULTS: dict[str, type[RunResult]] = {
     "distillation": DistillationResult,
+    "distil": DistilResult,
     "federated": FederatedResult,
     "probe": ProbeResult,
     "distance": DistanceResult,

@@ -69,6 +69,22 @@ class DistillationResult(RunResult):
 
 
 @dataclass
+class TermFacts:
+    """Weight of a term of the loss, and its first ratio to the cross-entropy, weight included."""
+
+    weight: Amount
+    ratio: float
+
+
+@dataclass(kw_only=True)
+class DistilResult(DistillationResult):
+    """A distillation by loss terms. ``baselines``: every other model that was trained for it, on the student's test
+    set."""
+
+    terms: dict[str, TermFacts]
+
+
+@dataclass
 class BestRound:
     """The highest accuracy, and rounds trained until then."""
 

@@ -116,7 +116,7 @@ register(
         ("texts", "images"),
         run="knot_runner.pipelines.distillation:run_distillation",
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
-        summary="knot_runner.report.records.run_summary:distillation_summary",
+        summary="knot_runner.report.records.distil_summary:distil_summary",
         training="stages",
         clients=False,
         fusable=True,

@@ -1,0 +1,156 @@
+"""Distillation by loss terms: teachers train first, or students teach each other, or a student its successor.
+
+Rounds: of schedule ``offline`` 0 the teachers and 1 the student (without teachers 0 the student); of ``generations``
+one student each; of the others 0 the students. State: ``weights/<party>``, ``student``, ``together``: artefact names;
+``terms``: the weight of each term and its first ratio to the cross-entropy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from knot_runner.config.settings import DistilSettings, build
+from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, GenerationsSchedule, MutualSchedule
+from knot_runner.engine.objectives import Objective
+from knot_runner.engine.requests import Ref, StageRequest, Train
+from knot_runner.engine.store import Artefact
+from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.distil.learner import read_terms
+from knot_runner.methods.distil.requests import PickStudent, TrainStudents
+from knot_runner.methods.distil.term import TERMS
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.knot import label_points
+from knot_runner.models.network import Network
+from knot_runner.util.errors import UserError
+
+DistilState = dict[str, Any]
+
+
+def init(hp: DistilSettings, federation: Federation) -> DistilState:
+    """An empty state, after checking that the terms fit the networks. Raises :class:`UserError`."""
+    student = federation.networks[federation.server]
+    teachers = [federation.networks[name] for name in federation.locals]
+    if hp.schedule["kind"] != "offline":
+        teachers = [student]
+    specs = read_terms(hp.terms, student, teachers)
+    if hp.schedule["kind"] == "generations" and all(spec.needs_teacher for spec in specs):
+        raise UserError("method.terms: the first of schedule.kind=generations has no teacher and needs ce")
+    return {}
+
+
+def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: int) -> list[StageRequest]:
+    """What has to be trained in this round; nothing when the method is through."""
+    schedule = build(SCHEDULE_SETTINGS[hp.schedule["kind"]], hp.schedule, "method.schedule")
+    if isinstance(schedule, GenerationsSchedule):
+        return plan_generation(hp, state, federation, round, schedule.generations) if "student" not in state else []
+    if round == 0 and federation.locals:
+        return plan_teachers(federation)
+    if isinstance(schedule, MutualSchedule) and "together" in state and "student" not in state:
+        return [
+            PickStudent("distil", student_name(number), _ref(state["together"]), number)
+            for number in range(schedule.students)
+        ]
+    if "student" in state:
+        return []
+    frozen = [(federation.networks[name], _ref(state[f"weights/{name}"])) for name in federation.locals]
+    return [train_students(hp, federation, federation.server, hp.terms, frozen)]
+
+
+def fold(
+    hp: DistilSettings, state: DistilState, federation: Federation, round: int,
+    requests: list[StageRequest], artefacts: list[Artefact],
+) -> tuple[DistilState, dict[str, Any]]:  # fmt: skip
+    """The next state, and what there is to say of the round."""
+    state, said = dict(state), {}
+    for request, artefact in zip(requests, artefacts, strict=True):
+        name = f"{artefact.stage}/{artefact.key}"
+        if isinstance(request, TrainStudents):
+            state["terms"], state["selected_epoch"] = artefact.info["terms"], artefact.info["best_epoch"]
+        if isinstance(request, TrainStudents) and request.schedule["kind"] == "mutual":
+            state["together"] = name
+        elif request.party == federation.server:
+            state["student"] = name
+        else:
+            state[f"weights/{request.party}"] = name
+        said[request.party] = artefact.info["best_score"]
+    return state, said
+
+
+def plan_teachers(federation: Federation) -> list[StageRequest]:
+    """Cross-entropy training of every teacher, on all labels."""
+    return [
+        Train(
+            stage="local",
+            party=name,
+            network=federation.networks[name],
+            start=None,
+            train=federation.part(name, "train"),
+            valid=federation.part(name, "valid"),
+            objective=Objective(),
+            training=federation.training.local,
+            select="f1",
+            seed=federation.seed,
+            weights=federation.weights,
+            augment=federation.augment,
+        )
+        for name in federation.locals
+    ]
+
+
+def plan_generation(
+    hp: DistilSettings, state: DistilState, federation: Federation, round: int, generations: int
+) -> list[StageRequest]:
+    """Student ``round`` of a line: the first learns from labels alone, each further one from the one before it; the
+    last one is the run's student."""
+    network = federation.networks[federation.server]
+    name = generation_name(round) if round < generations else federation.server
+    if round == 0:
+        alone = {term: options for term, options in hp.terms.items() if not TERMS[term].needs_teacher}
+        return [train_students(hp, federation, name, alone, [])]
+    previous = (network, _ref(state[f"weights/{generation_name(round - 1)}"]))
+    return [train_students(hp, federation, name, hp.terms, [previous])]
+
+
+def train_students(
+    hp: DistilSettings,
+    federation: Federation,
+    party: str,
+    terms: dict[str, dict[str, Any]],
+    teachers: list[tuple[Network, Ref]],
+) -> TrainStudents:
+    """The request for the student ``party``, or for all that train together."""
+    student = federation.server
+    return TrainStudents(
+        stage="distil",
+        party=party,
+        network=federation.networks[student],
+        train=federation.part(student, "train"),
+        valid=federation.part(student, "valid"),
+        terms=terms,
+        schedule=hp.schedule if hp.schedule["kind"] != "generations" else {"kind": "offline"},
+        teachers=tuple(teachers),
+        points=label_points(federation),
+        auto_ratio=hp.auto_ratio,
+        training=federation.training.distil,
+        seed=federation.seed,
+        augment=federation.augment,
+        weights=federation.weights,
+    )
+
+
+def student_name(number: int) -> str:
+    """Of student ``number``, from 0; the first is the one that is measured as the run's."""
+    return "student" if number == 0 else f"student {number + 1}"
+
+
+def generation_name(number: int) -> str:
+    """Of a student that is the next one's teacher, from 0."""
+    return f"generation {number + 1}"
+
+
+def _ref(name: str) -> Ref:
+    stage, key = name.split("/")
+    return stage, key
+
+
+METHODS["distil"] = Method(init, plan, fold)

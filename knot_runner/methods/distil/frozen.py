@@ -1,0 +1,77 @@
+"""Teachers that stay as they are: what they say of a batch, kept from one pass over all examples where that can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from knot_runner.engine.examples import ClientExamples
+from knot_runner.engine.loop import EVALUATION_BATCH, Place
+from knot_runner.engine.requests import Ref
+from knot_runner.methods.distil.learner import OutputReader
+from knot_runner.methods.distil.term import NetworkOutputs
+from knot_runner.models.network import Network, build_network
+
+#: Bytes of one teacher's outputs that are kept; larger ones are computed again for every batch.
+MOST_BYTES = 2**30
+
+
+class FrozenTeachers:
+    """(positions [B] among ``examples``, inputs of a batch) -> what each teacher says of it, in evaluation mode.
+
+    ``cached``: the same example always looks the same (no augmentation), so that one pass over all of them is enough,
+    unless it takes more than ``MOST_BYTES``.
+    """
+
+    def __init__(
+        self,
+        teachers: Sequence[tuple[Network, Ref]],
+        taps: list[list[str]],
+        examples: ClientExamples,
+        place: Place,
+        cached: bool,
+    ) -> None:
+        self._readers = [
+            OutputReader(_frozen(network, weights, place), network, names)
+            for (network, weights), names in zip(teachers, taps, strict=False)
+        ]
+        self._kept = [_said_of_all(reader, examples) if cached else None for reader in self._readers]
+
+    def __call__(self, positions: Tensor, inputs: dict[str, Tensor]) -> list[NetworkOutputs]:
+        found = []
+        for reader, kept in zip(self._readers, self._kept, strict=True):
+            if kept is None:
+                with torch.no_grad():
+                    found.append(reader(inputs))
+            else:
+                rows = positions.to(kept.logits.device)
+                taps = {name: tap[rows] for name, tap in kept.taps.items()}
+                found.append(NetworkOutputs(kept.logits[rows], taps))
+        return found
+
+
+def _frozen(network: Network, weights: Ref, place: Place) -> nn.Module:
+    with torch.device(place.device):
+        model = build_network(network)
+    model.load_state_dict(place.store.get(*weights).tensors())
+    return model.requires_grad_(False).eval()
+
+
+@torch.no_grad()
+def _said_of_all(reader: OutputReader, examples: ClientExamples) -> NetworkOutputs | None:
+    """Of every example, in the examples' order; None where that is more than is kept."""
+    places: list[Tensor] = []
+    parts: dict[str, list[Tensor]] = {}
+    for positions, inputs in examples.in_turn(EVALUATION_BATCH):
+        said = reader(inputs)
+        outputs = {"": said.logits, **said.taps}  # no tap has an empty name
+        if sum(part[:1].nbytes for part in outputs.values()) * len(examples) > MOST_BYTES:
+            return None
+        places.append(positions)
+        for name, part in outputs.items():
+            parts.setdefault(name, []).append(part)
+    order = torch.argsort(torch.cat(places))
+    kept = {name: torch.cat(found)[order.to(found[0].device)] for name, found in parts.items()}
+    return NetworkOutputs(kept.pop(""), kept)

@@ -1,0 +1,157 @@
+"""Students that learn from teachers by loss terms: the networks, what each says of a batch, and the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from knot_runner.config.settings import build
+from knot_runner.engine.epochs import copy_weights
+from knot_runner.methods.distil.term import TERMS, NetworkOutputs, TermBatch, TermInputs, TermLoss
+from knot_runner.models.network import Network
+from knot_runner.models.taps import check_taps, default_taps, read_taps
+from knot_runner.util.errors import UserError, nearest
+
+#: Batches on which the terms' first values are measured.
+FIRST_BATCHES = 8
+#: (a batch's positions [B], what the networks read of it) -> what each teacher says of it
+TeacherOutputs = Callable[[Tensor, dict[str, Tensor]], list[NetworkOutputs]]
+
+
+@dataclass(frozen=True)
+class TermSpec:
+    """One term of the loss, before anything is built: its options, and of each teacher the pairs of taps."""
+
+    name: str
+    options: Any
+    pairs: list[list[tuple[str, str]]]
+
+    @property
+    def needs_teacher(self) -> bool:
+        """Whether it is 0 without one."""
+        return TERMS[self.name].needs_teacher
+
+
+def read_terms(terms: dict[str, dict[str, Any]], student: Network, teachers: list[Network]) -> list[TermSpec]:
+    """The terms that ``method.terms`` names, their taps found in the networks. Raises :class:`UserError`."""
+    found = []
+    for name, settings in terms.items():
+        if name not in TERMS:
+            raise UserError(f"method.terms.{name}: no such term{nearest(name, TERMS)}")
+        term, where = TERMS[name], f"method.terms.{name}"
+        options = build(term.options, settings, where)
+        if term.needs_teacher and not teachers:
+            raise UserError(f"{where}: needs a teacher; method.teachers names none")
+        pairs = []
+        for teacher in teachers if term.taps != "none" else []:
+            typed = getattr(options, "taps", None)
+            own = [(a, b) for a, b in typed] if typed else default_taps(term.taps, student, teacher)
+            check_taps(student, [a for a, _ in own], f"{where}.taps")
+            check_taps(teacher, [b for _, b in own], f"{where}.taps")
+            if not own:
+                raise UserError(
+                    f"{where}.taps: {student.spec.name} and {teacher.spec.name} have no maps to be compared; "
+                    "kd and rkd read what any network has"
+                )
+            pairs.append(own)
+        found.append(TermSpec(name, options, pairs))
+    return found
+
+
+def wanted_taps(terms: list[TermSpec], teachers: int) -> tuple[list[str], list[list[str]]]:
+    """Taps that the ``terms`` read of the student, and of each teacher; each once."""
+    own = dict.fromkeys(a for term in terms for pairs in term.pairs for a, _ in pairs)
+    others = [
+        dict.fromkeys(b for term in terms if term.pairs for _, b in term.pairs[number]) for number in range(teachers)
+    ]
+    return list(own), [list(names) for names in others]
+
+
+class OutputReader:
+    """What a network says of a batch, with the taps that were asked for."""
+
+    def __init__(self, model: nn.Module, network: Network, taps: list[str]) -> None:
+        self.model = model
+        self._read = read_taps(model, network, taps)
+
+    def __call__(self, inputs: dict[str, Tensor]) -> NetworkOutputs:
+        return NetworkOutputs(*self._read(**inputs))
+
+
+class WeightedTerms(nn.Module):
+    """The loss of one student: the weighted sum of its terms, with what they train and remember."""
+
+    def __init__(self, terms: list[TermSpec], inputs: list[TermInputs]) -> None:
+        super().__init__()
+        self.specs = terms
+        self.losses: dict[str, TermLoss] = {}
+        self.modules_of_terms = nn.ModuleDict()
+        for spec, own in zip(terms, inputs, strict=True):
+            self.losses[spec.name] = loss = TERMS[spec.name].make(spec.options, own)
+            if isinstance(loss, nn.Module):
+                self.modules_of_terms[spec.name] = loss
+        #: name -> weight; those that are "auto" are set by :meth:`weigh`
+        self.weights = {spec.name: spec.options.weight for spec in terms}
+
+    def forward(
+        self, student: NetworkOutputs, teachers: list[NetworkOutputs], batch: TermBatch, share: float = 1.0
+    ) -> Tensor:
+        """The loss [] of a batch; ``share``: of the weights of terms that need a teacher (0 leaves them out)."""
+        total = torch.zeros((), device=student.logits.device)
+        for spec in self.specs:
+            factor = share if spec.needs_teacher else 1.0
+            if factor and self.weights[spec.name]:
+                value = self.losses[spec.name](student, teachers, batch).mean()
+                total = total + factor * self.weights[spec.name] * value
+        return total
+
+    @torch.no_grad()
+    def weigh(
+        self, batches: Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]], auto_ratio: float
+    ) -> dict[str, dict[str, float]]:
+        """Set weights that are "auto" so that the term is ``auto_ratio`` times the cross-entropy on ``batches``, and
+        return of every term its ``weight`` and its ``ratio`` to the cross-entropy there, weight included.
+
+        Without labels the cross-entropy is that of a uniform guess, log C. Raises :class:`UserError` for an automatic
+        weight of a term that is 0.
+        """
+        remembered = copy_weights(self.modules_of_terms)  # memories are to begin with training
+        sums, reference = dict.fromkeys(self.losses, 0.0), 0.0
+        for student, teachers, batch in batches:
+            labelled = batch.labels >= 0
+            own = float(torch.log(torch.tensor(float(student.logits.shape[1]))))
+            if labelled.any():
+                own = float(F.cross_entropy(student.logits[labelled], batch.labels[labelled]))
+            reference += own
+            for name, loss in self.losses.items():
+                sums[name] += float(loss(student, teachers, batch).mean())
+        self.modules_of_terms.load_state_dict(remembered)
+        found = {}
+        for name, total in sums.items():
+            if self.weights[name] == "auto":
+                if not total > 0:
+                    raise UserError(
+                        f"method.terms.{name}.weight: auto weighs a term by its first values, which are 0 here; a "
+                        "number is right"
+                    )
+                self.weights[name] = auto_ratio * reference / total
+            found[name] = {"weight": float(self.weights[name]), "ratio": self.weights[name] * total / reference}
+        return found
+
+
+def make_losses(
+    terms: list[TermSpec],
+    student: NetworkOutputs,
+    teachers: list[NetworkOutputs],
+    examples: int,
+    batch: int,
+    points: Tensor,
+) -> WeightedTerms:
+    """The terms, built for networks that say ``student`` and ``teachers`` of a few examples."""
+    inputs = [TermInputs(student, teachers, spec.pairs, examples, points, batch) for spec in terms]
+    return WeightedTerms(terms, inputs)

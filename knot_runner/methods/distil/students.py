@@ -1,0 +1,238 @@
+"""How students train by loss terms: one of frozen teachers, of its own past, or several of each other."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from knot_runner import metrics
+from knot_runner.config.settings import build
+from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, AverageSchedule, MutualSchedule, SnapshotSchedule
+from knot_runner.engine.diverged import DivergedError
+from knot_runner.engine.epochs import copy_weights
+from knot_runner.engine.examples import ClientExamples, InputBatch, batch_count, stored_data
+from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report
+from knot_runner.engine.requests import Ref
+from knot_runner.engine.seeds import generator, keyed
+from knot_runner.engine.training import forward_all
+from knot_runner.methods.distil.frozen import FrozenTeachers
+from knot_runner.methods.distil.learner import (
+    FIRST_BATCHES,
+    OutputReader,
+    WeightedTerms,
+    make_losses,
+    read_terms,
+    wanted_taps,
+)
+from knot_runner.methods.distil.term import NetworkOutputs, TermBatch
+from knot_runner.models.network import build_network
+
+if TYPE_CHECKING:
+    from knot_runner.methods.distil.requests import TrainStudents
+
+#: Examples whose outputs show the shapes of taps.
+SHOWN = 4
+
+
+class Students:
+    """What one request trains, and how: see :class:`~knot_runner.methods.distil.requests.TrainStudents`."""
+
+    def __init__(self, request: TrainStudents, place: Place, report: Report) -> None:
+        self.request, self.report = request, report
+        self.schedule = build(SCHEDULE_SETTINGS[request.schedule["kind"]], request.schedule, "method.schedule")
+        self.train, self.valid = (_examples(place, part.examples) for part in (request.train, request.valid))
+        self.module = nn.ModuleDict({"students": nn.ModuleList(_start(request, place, n) for n in self._numbers())})
+        if isinstance(self.schedule, AverageSchedule | SnapshotSchedule):
+            self.module["teacher"] = copy.deepcopy(self.students[0]).requires_grad_(False).eval()
+        taught_by = [network for network, _ in request.teachers]
+        if "teacher" in self.module:
+            taught_by = [request.network]
+        elif len(self.students) > 1:
+            taught_by = [request.network] * (len(self.students) - 1)
+        specs = read_terms(request.terms, request.network, taught_by)
+        own, others = wanted_taps(specs, len(taught_by))
+        peers = list(dict.fromkeys([*own, *(name for names in others for name in names)]))
+        many = len(self.students) > 1
+        self.readers = [OutputReader(model, request.network, peers if many else own) for model in self.students]
+        self.frozen = FrozenTeachers(request.teachers, others, self.train, place, cached=request.augment == "none")
+        self.own_teacher = None
+        if "teacher" in self.module:
+            self.own_teacher = OutputReader(self.module["teacher"], request.network, others[0])
+        self._make_losses(specs)
+        self.first_values = self._weigh()
+
+    @property
+    def students(self) -> nn.ModuleList:
+        """The students' networks."""
+        return self.module["students"]
+
+    @property
+    def losses(self) -> list[WeightedTerms]:
+        """The loss of each student."""
+        return list(self.module["losses"])
+
+    def _numbers(self) -> range:
+        return range(self.schedule.students if isinstance(self.schedule, MutualSchedule) else 1)
+
+    def _make_losses(self, specs: list[Any]) -> None:
+        torch.manual_seed(keyed(self.request.seed, "adapters", self.request.party))
+        positions, inputs = next(self.train.in_turn(SHOWN))
+        self.module.eval()
+        with torch.no_grad():
+            shown = [reader(inputs) for reader in self.readers]
+            taught = self._teachers(shown, positions, inputs)
+        points = torch.tensor(self.request.points, dtype=torch.float64)
+        count, batch = len(self.train), min(self.request.training.batch, len(self.train))
+        losses = [
+            make_losses(specs, own, others, count, batch, points) for own, others in zip(shown, taught, strict=True)
+        ]
+        self.module["losses"] = nn.ModuleList(losses).to(self.train.labels.device)
+
+    def _weigh(self) -> dict[str, dict[str, float]]:
+        """Settle automatic weights on the first batches; the first student's weights and ratios."""
+        names = (self.request.seed, "first batches", self.request.party)
+        found = [
+            losses.weigh(self._first(number, generator(*names), generator(*names, "terms")), self.request.auto_ratio)
+            for number, losses in enumerate(self.losses)
+        ]
+        return found[0]
+
+    def _first(
+        self, number: int, order: torch.Generator, draws: torch.Generator
+    ) -> Iterator[tuple[NetworkOutputs, list[NetworkOutputs], TermBatch]]:
+        self.module.eval()
+        batches = self.train.epoch(self.request.training.batch, order, drop_last=False, augment=self.request.augment)
+        for _, (positions, inputs) in zip(range(FIRST_BATCHES), batches, strict=False):
+            outputs = [reader(inputs) for reader in self.readers]
+            taught = self._teachers(outputs, positions, inputs)
+            yield outputs[number], taught[number], self._batch(positions, draws, 1)
+
+    def _teachers(
+        self, outputs: list[NetworkOutputs], positions: Tensor, inputs: dict[str, Tensor]
+    ) -> list[list[NetworkOutputs]]:
+        """What the teachers of each student say of a batch: frozen ones, its own past, or the other students."""
+        if self.own_teacher is not None:
+            with torch.no_grad():
+                return [[self.own_teacher(inputs)]]
+        if len(outputs) == 1:
+            return [self.frozen(positions, inputs)]
+        said = [_detached(output) for output in outputs]
+        return [said[:number] + said[number + 1 :] for number in range(len(outputs))]
+
+    def _batch(self, positions: Tensor, draws: torch.Generator, epoch: int) -> TermBatch:
+        labels = self.train.labels[positions.to(self.train.labels.device)]
+        return TermBatch(labels, positions, draws, epoch)
+
+    def epoch(self, number: int, optimiser: torch.optim.Optimizer) -> float:
+        """One epoch; mean loss over the students. Dropout and batch order are keyed by (seed, stage, party, epoch)."""
+        request, total = self.request, torch.zeros((), dtype=torch.float64, device=self.train.labels.device)
+        names, size = (request.stage, request.party, number), request.training.batch
+        torch.manual_seed(keyed(request.seed, "dropout", *names))
+        draws = generator(request.seed, "terms", *names)
+        steps = batch_count(len(self.train), size, False)
+        order = generator(request.seed, "order", *names)
+        self.module.train()
+        if "teacher" in self.module:
+            self.module["teacher"].eval()
+        batches = self.train.epoch(size, order, drop_last=False, augment=request.augment)
+        for step, (positions, inputs) in enumerate(batches):
+            loss = self._step((positions, inputs), self._batch(positions, draws, number), optimiser)
+            total += loss.double() * len(positions)
+            done = (number - 1) * steps + step + 1
+            self.report(done, request.training.epochs * steps, f"epoch {number}")
+        if isinstance(self.schedule, SnapshotSchedule):
+            self.module["teacher"].load_state_dict(self.students[0].state_dict())
+        if not torch.isfinite(total):
+            raise DivergedError(f"{request.stage} {request.party}: loss is not finite in epoch {number}")
+        return float(total) / len(self.train)
+
+    def _step(self, batch: InputBatch, rows: TermBatch, optimiser: torch.optim.Optimizer) -> Tensor:
+        """One step of every student on a batch; the mean of their losses."""
+        if isinstance(self.schedule, MutualSchedule) and self.schedule.order == "alternating":
+            return torch.stack([self._alternate(n, batch, rows, optimiser) for n in self._numbers()]).mean()
+        positions, inputs = batch
+        outputs = [reader(inputs) for reader in self.readers]
+        taught = self._teachers(outputs, positions, inputs)
+        share = self._share(rows.epoch)
+        values = [
+            losses(own, others, rows, share) for losses, own, others in zip(self.losses, outputs, taught, strict=True)
+        ]
+        optimiser.zero_grad(set_to_none=True)
+        torch.stack(values).sum().backward()  # no student has a gradient of another's loss
+        optimiser.step()
+        if isinstance(self.schedule, AverageSchedule):
+            _average(self.module["teacher"], self.students[0], self.schedule.decay)
+        return torch.stack(values).detach().mean()
+
+    def _alternate(self, number: int, batch: InputBatch, rows: TermBatch, optimiser: torch.optim.Optimizer) -> Tensor:
+        """A step of student ``number`` on what the others say by now; the loss."""
+        inputs = batch[1]
+        outputs = []
+        for other, reader in enumerate(self.readers):
+            with torch.set_grad_enabled(other == number):
+                outputs.append(reader(inputs))
+        others = [_detached(output) for other, output in enumerate(outputs) if other != number]
+        loss = self.losses[number](outputs[number], others, rows)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()  # parameters without a gradient stay
+        return loss.detach()
+
+    def _share(self, epoch: int) -> float:
+        """What the weights of the teachers' terms are multiplied by in ``epoch``."""
+        if isinstance(self.schedule, AverageSchedule) and self.schedule.ramp:
+            return min(1.0, epoch / self.schedule.ramp)
+        if isinstance(self.schedule, SnapshotSchedule):
+            return float(epoch > 1)
+        return 1.0
+
+    @torch.no_grad()
+    def score(self, epoch: int) -> float:
+        """Macro-F1 on the valid part, the mean over students."""
+        labels, found = self.valid.labels.cpu().numpy(), []
+        for model in self.students:
+            logits = forward_all(model, self.valid, EVALUATION_BATCH).float().cpu()
+            if not torch.isfinite(logits).all():
+                request = self.request
+                raise DivergedError(f"{request.stage} {request.party}: predictions are not finite in epoch {epoch}")
+            confusion = metrics.confusion(logits.argmax(1).numpy(), labels, self.request.network.classes)
+            found.append(metrics.macro_f1(confusion))
+        return sum(found) / len(found)
+
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of the student's weights, or of all students', each under its number."""
+        return copy_weights(self.students if len(self.students) > 1 else self.students[0])
+
+
+def _start(request: TrainStudents, place: Place, number: int) -> nn.Module:
+    """A student before its training; the first starts as the party's model, each further one from another seed."""
+    name = request.party if number == 0 else f"{request.party} {number + 1}"
+    torch.manual_seed(keyed(request.seed, "init", name))
+    model = build_network(request.network)
+    if request.network.is_pretrained:
+        from knot_runner.models.pretrained import load_pretrained  # readers of encoders, which images do without
+
+        load_pretrained(model, request.network.spec, place.data_root)
+    return model.to(place.device)
+
+
+def _examples(place: Place, ref: Ref) -> ClientExamples:
+    data = stored_data(place.store.get(*ref).tensors()).to(place.device)
+    return data.select(torch.arange(len(data.labels)), torch.float32)
+
+
+def _detached(outputs: NetworkOutputs) -> NetworkOutputs:
+    return NetworkOutputs(outputs.logits.detach(), {name: tap.detach() for name, tap in outputs.taps.items()})
+
+
+@torch.no_grad()
+def _average(teacher: nn.Module, student: nn.Module, decay: float) -> None:
+    """teacher <- decay teacher + (1 - decay) student, of weights; running statistics are copied."""
+    for mean, own in zip(teacher.parameters(), student.parameters(), strict=True):
+        mean.lerp_(own, 1 - decay)
+    for kept, own in zip(teacher.buffers(), student.buffers(), strict=True):
+        kept.copy_(own)

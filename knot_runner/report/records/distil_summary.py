@@ -1,0 +1,31 @@
+"""A distillation by loss terms at a glance, for the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group
+
+from knot_runner.metrics import METRICS
+from knot_runner.report.records.summary_grid import SummaryRow, bold, run_view
+from knot_runner.report.render.text import number, plain
+
+
+def distil_summary(name: str, result: dict[str, Any]) -> Group:
+    """The student's measures, those of the models trained for it, and the weight and first size of every term."""
+    measures = [metric for metric in METRICS if metric in result["metrics"]]
+    rows: list[SummaryRow] = [("student", [_value(result["metrics"][metric]["ALL"]) for metric in measures])]
+    for model, own in (result.get("baselines") or {}).items():
+        rows.append((model, [_value(own.get(metric)) for metric in measures]))
+    lines = ["on the test set; SD: semantic distance, lower is better"]
+    for term, own in result["terms"].items():
+        lines.append(
+            f"{plain(term)}: weight {own['weight']:.3g}, at first {own['ratio']:.3g} times the cross-entropy"
+        )
+    lines.append(f"kept: the weights of epoch {result['selected_epoch']}")
+    heads = ["model", *(METRICS[metric].short or METRICS[metric].title for metric in measures)]
+    return run_view(name, result, heads, rows, lines)
+
+
+def _value(value: float | None) -> Any:
+    return bold(number(value, 3) if value is not None else "-")
