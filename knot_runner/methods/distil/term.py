@@ -50,13 +50,15 @@ TermLoss = Callable[[NetworkOutputs, list[NetworkOutputs], TermBatch], Tensor]
 class TermInputs:
     """What a term is made from. ``student`` and ``teachers``: what each says of a few examples, for the shapes of their
     taps; ``pairs``: of each teacher the (student's tap, teacher's tap) to be compared; ``examples``: how many the
-    student trains on; ``points`` [C, d]: where the classes lie, for transport costs."""
+    student trains on; ``points`` [C, d]: where the classes lie, for transport costs; ``batch``: examples of a step (the
+    last of an epoch may have fewer), None where it is not known."""
 
     student: NetworkOutputs
     teachers: list[NetworkOutputs]
     pairs: list[list[tuple[str, str]]]
     examples: int
     points: Tensor
+    batch: int | None = None
 
 
 @dataclass(frozen=True)

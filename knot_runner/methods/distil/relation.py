@@ -1,0 +1,141 @@
+"""Terms that compare examples of a batch with each other, so that the networks' features may differ in size.
+
+f [B, d] is the student's and g [B, D] a teacher's; maps are flattened. A batch of one has no relations: its loss is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from knot_runner.config.settings.distil_terms import PktTermSettings, RkdTermSettings, SimilarityTermSettings
+from knot_runner.methods.distil.tap_pairs import (
+    NamedPairs,
+    check_batch,
+    check_taps,
+    mean_over_teachers,
+    nothing_to_compare,
+    unit_length,
+)
+from knot_runner.methods.distil.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs, TermLoss
+
+#: Largest batch whose B^3 angles are held at once; of larger ones as many angles at a time.
+ANGLES_AT_ONCE = 128
+#: Added to probabilities before their ratio is taken, as in the authors' code of PKT.
+_PKT_FLOOR = 1e-7
+
+
+def similarity(f: Tensor, g: Tensor) -> Tensor:
+    """||G_f - G_g||^2 / B^2, [], G the rows of x x^T at length 1 (SP, Tung and Mori 2019)."""
+    difference = unit_length(f @ f.T) - unit_length(g @ g.T)
+    return difference.square().sum() / len(f) ** 2
+
+
+def probability_transfer(f: Tensor, g: Tensor) -> Tensor:
+    """Mean over the B^2 pairs of p_g log(p_g / p_f), [] (PKT, Passalis and Tefas 2018).
+
+    p: cosines moved into [0, 1], rows at sum 1, an example's nearness to itself among them.
+    """
+    own, other = (_nearness_shares(x) for x in (f, g))
+    return (other * ((other + _PKT_FLOOR) / (own + _PKT_FLOOR)).log()).mean()
+
+
+def _nearness_shares(x: Tensor) -> Tensor:
+    units = unit_length(x)
+    nearness = (units @ units.T + 1) / 2
+    return nearness / nearness.sum(1, keepdim=True)
+
+
+def distances_and_angles(options: RkdTermSettings, f: Tensor, g: Tensor) -> Tensor:
+    """Weighted sum of :func:`distance_relation` and :func:`angle_relation`, [] (RKD, Park et al. 2019)."""
+    loss = nothing_to_compare(f)
+    if options.distance:
+        loss = loss + options.distance * distance_relation(f, g)
+    if options.angle:
+        loss = loss + options.angle * angle_relation(f, g)
+    return loss
+
+
+def distance_relation(f: Tensor, g: Tensor) -> Tensor:
+    """Mean over the B^2 pairs of the smooth L1 difference of distances, each over its network's mean, []."""
+    return F.smooth_l1_loss(_relative_distances(f), _relative_distances(g))
+
+
+def _relative_distances(x: Tensor) -> Tensor:
+    # differences, not a product of matrices, which loses half the digits of small distances
+    distances = torch.linalg.vector_norm(x[:, None] - x, dim=-1)
+    mean = distances.sum() / (distances > 0).sum().clamp_min(1)
+    return distances / mean.where(mean > 0, 1)
+
+
+def angle_relation(f: Tensor, g: Tensor) -> Tensor:
+    """Mean over the B^3 triples of the smooth L1 difference of cosines, []; those at an example itself are 0.
+
+    Above ``ANGLES_AT_ONCE`` examples the angles are taken in parts, and again in the backward pass.
+    """
+    n = len(f)
+    at_once = max(1, ANGLES_AT_ONCE**3 // n**2)
+    parts = []
+    for first in range(0, n, at_once):
+        corners = slice(first, first + at_once)
+        if at_once < n:
+            part = checkpoint(_angle_part, f, g, corners, use_reentrant=False, preserve_rng_state=False)
+        else:
+            part = _angle_part(f, g, corners)
+        parts.append(part)
+    return torch.stack(parts).sum() / n**3
+
+
+def _angle_part(f: Tensor, g: Tensor, corners: slice) -> Tensor:
+    return F.smooth_l1_loss(_cosines(f, corners), _cosines(g, corners), reduction="sum")
+
+
+def _cosines(x: Tensor, corners: slice) -> Tensor:
+    """Cosines [corners, B, B] of the angles at examples ``corners`` between the ways to any two examples."""
+    ways = unit_length(x - x[corners][:, None])
+    return ways @ ways.transpose(1, 2)
+
+
+def relations(
+    pairs: NamedPairs,
+    compare: Callable[[Tensor, Tensor], Tensor],
+    student: NetworkOutputs,
+    teachers: list[NetworkOutputs],
+    batch: TermBatch,
+) -> Tensor:
+    """``compare(f, g)`` summed over pairs of taps, [], mean over teachers; 0 for a batch of one."""
+
+    def compare_two(f: Tensor, g: Tensor) -> Tensor:
+        if len(f) < 2:
+            return nothing_to_compare(f)
+        return compare(f.flatten(1), g.flatten(1))
+
+    return mean_over_teachers(pairs, student, teachers, compare_two)
+
+
+def _make_sp(options: SimilarityTermSettings, inputs: TermInputs) -> TermLoss:
+    return _made("sp", inputs, similarity)
+
+
+def _make_rkd(options: RkdTermSettings, inputs: TermInputs) -> TermLoss:
+    return _made("rkd", inputs, partial(distances_and_angles, options))
+
+
+def _make_pkt(options: PktTermSettings, inputs: TermInputs) -> TermLoss:
+    return _made("pkt", inputs, probability_transfer)
+
+
+def _made(name: str, inputs: TermInputs, compare: Callable[[Tensor, Tensor], Tensor]) -> TermLoss:
+    check_taps(name, inputs)
+    check_batch(name, inputs, least=2)
+    return partial(relations, inputs.pairs, compare)
+
+
+TERMS["sp"] = Term(SimilarityTermSettings, _make_sp, taps="last")
+TERMS["rkd"] = Term(RkdTermSettings, _make_rkd, taps="features")
+TERMS["pkt"] = Term(PktTermSettings, _make_pkt, taps="features")
