@@ -111,7 +111,7 @@ def test_contrast(n=20, tau=0.5):
             scores = [[torch.exp(dot(embedded[side][b], memories[side][at]) / tau)
                        for at in [b + 3, *negatives[b].tolist()]] for b in range(B)]  # fmt: skip
             if constants[side] is None:
-                constants[side] = float(sum(itertools.chain(*scores)) / (B * 7)) * n
+                constants[side] = sum(itertools.chain(*scores)).item() / (B * 7) * n
             for b in range(B):
                 positive, *others = (score / constants[side] for score in scores[b])
                 rows[b] = rows[b] - torch.log(positive / (positive + 6 / n + 1e-7))

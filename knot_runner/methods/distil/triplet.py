@@ -24,7 +24,7 @@ from knot_runner.util.errors import UserError
 
 def draw_triples(count: int, examples: int, draws: torch.Generator) -> Tensor:
     """``count`` random triples of three different places of a batch, [count, 3]."""
-    return torch.rand(count, examples, generator=draws).argsort(1, stable=True)[:, :3]
+    return torch.rand(count, examples, generator=draws).argsort(dim=1, stable=True)[:, :3]
 
 
 def triplet_hinge(f: Tensor, teachers: list[Tensor], triples: Tensor, margin: float) -> Tensor:
