@@ -91,7 +91,7 @@ def test_identical_networks_have_nothing_to_learn(name):
     student = random_outputs(1, trained=True)
     twin = NetworkOutputs(student.logits.detach())
     loss = made(name, student, [twin], tau=1.0)(student, [twin], a_batch())
-    assert float(loss.abs().max()) < 1e-14 and float(gradients(loss, student)[0].abs().max()) < 1e-14
+    assert loss.abs().max().item() < 1e-14 and gradients(loss, student)[0].abs().max().item() < 1e-14
 
 
 @pytest.mark.parametrize(("warmup", "epoch", "share"), [(0, 1, 1), (4, 1, 0.25), (4, 3, 0.75), (4, 9, 1)])
@@ -115,7 +115,7 @@ def test_decoupled(warmup, epoch, share, tau=2.0, alpha=0.7, beta=3.0):
 def test_decoupled_is_softened_outputs_where_the_parts_weigh_as_in_their_sum():
     """KL = TCKD + (1 - p_label) NCKD, so beta = 1 - p_label for a lone example gives ``kd``."""
     student, teacher = random_outputs(1, trained=True, batch=1), random_outputs(2, batch=1)
-    rest = 1 - float(teacher.logits.softmax(1)[0, 2])
+    rest = 1 - teacher.logits.softmax(1)[0, 2].item()
     ours = made("dkd", student, [teacher], tau=1.0, beta=rest, warmup=0)
     plain = made("kd", student, [teacher], tau=1.0)
     batch = a_batch(torch.tensor([2]))
