@@ -66,7 +66,8 @@ class Term:
     """A term of the loss.
 
     ``make(options, inputs)`` returns the loss, unweighted. A loss that is a ``torch.nn.Module`` has its parameters
-    trained with the student's (adapters) and its buffers committed with them (memories).
+    trained with the student's (adapters) and its buffers committed with them (memories). Memories move in training mode
+    only; a loss is called once for each step, for it takes from the batch's draws.
     """
 
     #: dataclass of its settings; ``weight`` is one of them, and ``taps`` where it reads any
