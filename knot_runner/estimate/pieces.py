@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -171,6 +171,12 @@ def distil_kind(batch: int, loss: dict[str, Any]) -> str:
     return f"distillation, {loss['name']} {loss.get('solver') or loss.get('form') or ''}".rstrip() + f", batch {batch}"
 
 
+def students_kind(batch: int, model: str, terms: Iterable[str], schedule: dict[str, Any]) -> str:
+    """Students' trainings by loss terms that take alike per epoch."""
+    return f"students {model}, {schedule['kind']}, {' + '.join(terms)}, batch {batch}"
+
+
 def teacher_kind(party: str, batch: int) -> str:
     """Trainings of one teacher that take alike per epoch."""
-    return f"{TEACHER} {party}, batch {batch}"
+    name = party if party.startswith(TEACHER) else f"{TEACHER} {party}"
+    return f"{name}, batch {batch}"

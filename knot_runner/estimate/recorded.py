@@ -104,6 +104,15 @@ def _costs_of(folder: Path, config: dict[str, Any], result: dict[str, Any]) -> l
         return []
 
 
+def _kind_of_stage(config: dict[str, Any], stage: str, party: str, batch: int) -> str:
+    method = config["method"]
+    if stage != "distil":
+        return pieces.teacher_kind(party, batch)
+    if "terms" in method:
+        return pieces.students_kind(batch, config["model"]["name"], method["terms"], method["schedule"])
+    return pieces.distil_kind(batch, method["loss"])
+
+
 def _of_stages(folder: Path, config: dict[str, Any], stages: dict[str, float]) -> list[RecordedCosts]:
     """Seconds an epoch of every teacher and of distillation, each of which leaves a model."""
     training, found = config["training"], []
@@ -113,7 +122,6 @@ def _of_stages(folder: Path, config: dict[str, Any], stages: dict[str, float]) -
         if stage not in training:  # predictions, which are timed by their texts
             continue
         batch, epochs = training[stage]["batch"], training[stage]["epochs"]
-        loss = config["method"]["loss"] if stage == "distil" else None
-        kind = pieces.distil_kind(batch, loss) if loss else pieces.teacher_kind(party, batch)
+        kind = _kind_of_stage(config, stage, party, batch)
         found.append((pieces.in_family(config, kind), 0.0, seconds / epochs, model))
     return found

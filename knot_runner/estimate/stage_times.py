@@ -24,6 +24,7 @@ from knot_runner.estimate.child import Tell, run_apart
 from knot_runner.estimate.pieces import EVALUATION, START_KIND, Cost
 from knot_runner.estimate.stages import PlannedStage, Planner, PlanStore, rows_of_tests
 from knot_runner.estimate.timed import THROUGH, KindTime, ProgressEvent, costs_of, stage_seconds
+from knot_runner.methods.distil.requests import TrainStudents
 from knot_runner.util.errors import UserError
 
 #: What a worker process imports before its first step, and the first step otherwise: seconds.
@@ -55,7 +56,7 @@ def plan_and_time(tell: Tell, folder: Path, jobs: list[ComposedJob], known: set[
         own = dataclasses.replace(job, settings=dataclasses.replace(job.settings, model=model))
         pieces, stages = planner.plan(own)
         tell("pieces", pieces)
-        kinds = {piece.kind for piece in pieces if not piece.there} - known
+        kinds = {piece.kind for piece in pieces if piece.kind and not piece.there} - known
         known = known | kinds
         if kinds:
             chosen.append((own, stages))
@@ -90,7 +91,7 @@ def _time(
     """Tell costs from runs on ever more examples, each of which replaces what was told before."""
     seen: dict[str, dict[str, KindTime]] = {}
     most = max(len(examples) for data in task.datasets.values() for examples in data.splits.values())
-    trainings = [stage for _, stages in chosen for stage in stages if isinstance(stage.request, Train)]
+    trainings = [stage for _, stages in chosen for stage in stages if isinstance(stage.request, Train | TrainStudents)]
     epochs = {stage.piece.kind: stage.rows for stage in trainings}
     batch = max((stage.request.training.batch for stage in trainings), default=0)
     rows = FIRST_ROWS
@@ -156,6 +157,7 @@ def kind_times(events: list[ProgressEvent], stages: list[PlannedStage], rows: in
     What is of no planned stage is evaluation, of which predictions alone grow with the examples.
     """
     seconds = stage_seconds(events)
+    stages = [stage for stage in stages if stage.piece.kind is not None]
     texts: dict[str, list[int]] = {}
     for stage in stages:
         texts.setdefault(request_title(stage.request), []).append(min(stage.rows, rows))

@@ -14,13 +14,15 @@ from knot_runner.config.settings import DistilSettings, StageSettings
 from knot_runner.config.strict import digest
 from knot_runner.data.shared import SharedTasks
 from knot_runner.data.tasks import PartyTask
-from knot_runner.engine.requests import Ref, StageRequest, Train, request_title
+from knot_runner.engine.requests import Predict, Ref, StageRequest, request_title
 from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.estimate.child import context_apart
-from knot_runner.estimate.pieces import EVALUATION, START_KIND, WORKERS, Piece, distil_kind, teacher_kind
+from knot_runner.estimate.pieces import EVALUATION, START_KIND, WORKERS, Piece, distil_kind, students_kind, teacher_kind
 from knot_runner.methods import knot  # noqa: F401  with its methods in the table
 from knot_runner.methods.contract import METHODS
+from knot_runner.methods.distil import distil  # noqa: F401  likewise
+from knot_runner.methods.distil.requests import PickStudent, TrainStudents
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.parties import make_federation, read_parties
 
@@ -33,6 +35,7 @@ SHARED = {
     "soft_labels": "sets of soft labels",
     "bias": "biases",
     "distil": "students",
+    "picked": "students",
 }
 
 
@@ -111,17 +114,24 @@ class Planner:
 
 
 def _stand_in(request: StageRequest) -> StandIn:
-    return StandIn(*key_of(request), Path(), {"best_score": 0.0, "best_epoch": 0, "classes": request.network.classes})
+    facts = {"best_score": 0.0, "best_epoch": 0, "terms": {}}
+    if not isinstance(request, PickStudent):
+        facts["classes"] = request.network.classes
+    return StandIn(*key_of(request), Path(), facts)
 
 
 def _planned(request: StageRequest, rows: dict[Ref, int], step: int, there: bool) -> PlannedStage:
     key, shared = "/".join(key_of(request)), SHARED.get(request.stage, request.stage)
-    if not isinstance(request, Train):
+    if isinstance(request, PickStudent):
+        return PlannedStage(Piece(shared, shared, key, None, 1, step, there), request, 1)
+    if isinstance(request, Predict):
         count = rows[request.examples]
         return PlannedStage(Piece(shared, shared, key, request_title(request), count, step, there), request, count)
     epochs, batch = request.training.epochs, request.training.batch
     name = teacher_kind(request.party, batch)
-    if request.start is not None:
+    if isinstance(request, TrainStudents):
+        name = students_kind(batch, request.network.spec.name, request.terms, request.schedule)
+    elif request.start is not None:
         name = distil_kind(batch, request.objective.settings["loss"])
     title = f"{name.partition(', batch')[0]}, {epochs} epoch{'s' * (epochs > 1)}"
     return PlannedStage(Piece(shared, title, key, name, epochs, step, there), request, rows[request.train.examples])
@@ -129,7 +139,7 @@ def _planned(request: StageRequest, rows: dict[Ref, int], step: int, there: bool
 
 def _workers(stages: list[PlannedStage]) -> Piece:
     """Starting the processes that a job's teachers train in; a job that finds its teachers needs none."""
-    teachers = [stage.piece for stage in stages if isinstance(stage.request, Train) and stage.piece.step == 1]
+    teachers = [stage.piece for stage in stages if not isinstance(stage.request, Predict) and stage.piece.step == 1]
     there = all(piece.there for piece in teachers)
     return Piece(WORKERS, WORKERS, digest([piece.key for piece in teachers]), WORKERS, step=-1, there=there)
 

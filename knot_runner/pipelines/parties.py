@@ -48,10 +48,10 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
         from knot_runner.pipelines.text_federation import text_federation  # tokenizers, which images do without
 
         federation = text_federation(settings, task, store, context.data_root, bias)
-    return with_teachers(federation, hp) if isinstance(hp, DistilSettings) else federation
+    return teacher_networks(federation, hp) if isinstance(hp, DistilSettings) else federation
 
 
-def with_teachers(federation: Federation, hp: DistilSettings) -> Federation:
+def teacher_networks(federation: Federation, hp: DistilSettings) -> Federation:
     """``federation`` with the networks of the teachers that ``hp`` names. Raises :class:`UserError`."""
     networks = dict(federation.networks)
     for name, spec in zip(federation.locals, hp.teachers, strict=True):

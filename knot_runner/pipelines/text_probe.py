@@ -20,7 +20,8 @@ from knot_runner.util.files import write_json
 def write_probe(
     context: RunContext, task: PartyTask, federation: Federation, state: dict[str, Any], executor: Executor
 ) -> None:
-    """Paired sentences that differ in one word (App. D.2), through the student, the model before, and every teacher."""
+    """Paired sentences that differ in one word (App. D.2), through the student, the model before where there is one,
+    and every teacher."""
     settings = context.settings
     rows = [
         (probe, template, list(words))
@@ -36,7 +37,7 @@ def write_probe(
     examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))
     tokens = save_texts(examples, tokenizer, key, executor.place.store)
     student, before, teachers = trained_models(federation, state)
-    models = [student, before, *(teachers[party] for party in federation.locals)]
+    models = [student, *([before] if before else []), *(teachers[party] for party in federation.locals)]
     artefacts = executor([model.predict("probe", tokens) for model in models])
     found = []
     for model, artefact in zip(models, artefacts, strict=True):

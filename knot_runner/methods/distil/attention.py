@@ -10,7 +10,7 @@ from torch import Tensor
 from knot_runner.config.settings.distil_terms import AttentionTermSettings
 from knot_runner.methods.distil.tap_pairs import (
     NamedPairs,
-    check_taps,
+    check_pairs,
     compared_taps,
     mean_over_teachers,
     unit_length,
@@ -63,7 +63,7 @@ def attention_transfer(
 
 
 def _make_at(options: AttentionTermSettings, inputs: TermInputs) -> TermLoss:
-    check_taps("at", inputs)
+    check_pairs("at", inputs)
     for own, f, other, g in compared_taps(inputs):
         _check_map("the student's", own, f)
         _check_map("the teacher's", other, g)

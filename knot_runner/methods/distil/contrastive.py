@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner.config.settings.distil_terms import CrdTermSettings
-from knot_runner.methods.distil.tap_pairs import check_taps, compared_taps, mean_over_teachers, unit_length
+from knot_runner.methods.distil.tap_pairs import check_pairs, compared_taps, mean_over_teachers, unit_length
 from knot_runner.methods.distil.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs
 from knot_runner.util.errors import UserError
 
@@ -99,7 +99,7 @@ class ContrastLoss(nn.Module):
 
 
 def _make_crd(options: CrdTermSettings, inputs: TermInputs) -> ContrastLoss:
-    check_taps("crd", inputs)
+    check_pairs("crd", inputs)
     if inputs.examples < 2:
         raise UserError("method.terms.crd.negatives: the student trains on one example, there is none to tell it from")
     return ContrastLoss(options, inputs)

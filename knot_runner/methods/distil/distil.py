@@ -44,10 +44,10 @@ def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: 
     if isinstance(schedule, GenerationsSchedule):
         return plan_generation(hp, state, federation, round, schedule.generations) if "student" not in state else []
     if round == 0 and federation.locals:
-        return plan_teachers(federation)
+        return plan_teaching(federation)
     if isinstance(schedule, MutualSchedule) and "together" in state and "student" not in state:
         return [
-            PickStudent("distil", student_name(number), _ref(state["together"]), number)
+            PickStudent("picked", student_name(number), _ref(state["together"]), number)
             for number in range(schedule.students)
         ]
     if "student" in state:
@@ -76,7 +76,7 @@ def fold(
     return state, said
 
 
-def plan_teachers(federation: Federation) -> list[StageRequest]:
+def plan_teaching(federation: Federation) -> list[StageRequest]:
     """Cross-entropy training of every teacher, on all labels."""
     return [
         Train(

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.config.settings.distil_terms import HintTermSettings
-from knot_runner.methods.distil.tap_pairs import check_taps, compared_taps, mean_over_teachers
+from knot_runner.methods.distil.tap_pairs import check_pairs, compared_taps, mean_over_teachers
 from knot_runner.methods.distil.term import TERMS, NetworkOutputs, Term, TermBatch, TermInputs
 from knot_runner.util.errors import UserError
 
@@ -116,7 +116,7 @@ def _adapter(options: HintTermSettings, own: str, f: Tensor, other: str, g: Tens
 
 
 def _make_hint(options: HintTermSettings, inputs: TermInputs) -> HintLoss:
-    check_taps("hint", inputs)
+    check_pairs("hint", inputs)
     return HintLoss(options, inputs)
 
 

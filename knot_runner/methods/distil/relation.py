@@ -17,7 +17,7 @@ from knot_runner.config.settings.distil_terms import PktTermSettings, RkdTermSet
 from knot_runner.methods.distil.tap_pairs import (
     NamedPairs,
     check_batch,
-    check_taps,
+    check_pairs,
     mean_over_teachers,
     nothing_to_compare,
     unit_length,
@@ -131,7 +131,7 @@ def _make_pkt(options: PktTermSettings, inputs: TermInputs) -> TermLoss:
 
 
 def _made(name: str, inputs: TermInputs, compare: Callable[[Tensor, Tensor], Tensor]) -> TermLoss:
-    check_taps(name, inputs)
+    check_pairs(name, inputs)
     check_batch(name, inputs, least=2)
     return partial(relations, inputs.pairs, compare)
 

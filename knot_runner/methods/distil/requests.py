@@ -63,7 +63,7 @@ class TrainStudents(OwnRequest):
 class PickStudent(OwnRequest):
     """One of several students that were trained together, as an artefact of its own."""
 
-    stage: Literal["distil"]
+    stage: Literal["picked"]
     party: str
     together: Ref
     number: int

@@ -52,7 +52,7 @@ def nothing_to_compare(f: Tensor) -> Tensor:
     return (f * 0).sum()
 
 
-def check_taps(name: str, inputs: TermInputs) -> None:
+def check_pairs(name: str, inputs: TermInputs) -> None:
     """Raises :class:`UserError` where term ``name`` has no pairs, or one of a tap that a network does not have."""
     for number, (named, teacher) in enumerate(zip(inputs.pairs, inputs.teachers, strict=True), 1):
         if not named:

@@ -14,7 +14,7 @@ from knot_runner.config.settings.distil_terms import TripletTermSettings
 from knot_runner.methods.distil.tap_pairs import (
     NamedPairs,
     check_batch,
-    check_taps,
+    check_pairs,
     nothing_to_compare,
     unit_length,
 )
@@ -65,7 +65,7 @@ def voted_triples(
 
 
 def _make_triplet(options: TripletTermSettings, inputs: TermInputs) -> TermLoss:
-    check_taps("triplet", inputs)
+    check_pairs("triplet", inputs)
     check_batch("triplet", inputs, least=3)
     own = [[student for student, _ in named] for named in inputs.pairs]
     if any(taps != own[0] for taps in own):

@@ -19,9 +19,7 @@ def distil_summary(name: str, result: dict[str, Any]) -> Group:
         rows.append((model, [_value(own.get(metric)) for metric in measures]))
     lines = ["on the test set; SD: semantic distance, lower is better"]
     for term, own in result["terms"].items():
-        lines.append(
-            f"{plain(term)}: weight {own['weight']:.3g}, at first {own['ratio']:.3g} times the cross-entropy"
-        )
+        lines.append(f"{plain(term)}: weight {own['weight']:.3g}, at first {own['ratio']:.3g} times the cross-entropy")
     lines.append(f"kept: the weights of epoch {result['selected_epoch']}")
     heads = ["model", *(METRICS[metric].short or METRICS[metric].title for metric in measures)]
     return run_view(name, result, heads, rows, lines)
