@@ -171,6 +171,18 @@ def test_gradients_reach_what_lies_before_the_tap_and_nothing_else(name: str) ->
             assert reached == others
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_logits_have_the_gradients_of_the_plain_pass(name: str) -> None:
+    network, model, batch = NETWORKS[name], made(name), batch_of(name)
+    gradients = []
+    for logits in (model(**batch), read_taps(model, network, tap_names(network))(**batch)[0]):
+        model.zero_grad()
+        logits.square().sum().backward()
+        gradients.append({part: p.grad.clone() for part, p in model.named_parameters() if p.grad is not None})
+    assert gradients[0] and gradients[0].keys() == gradients[1].keys()
+    assert all(torch.equal(gradients[1][part], gradient) for part, gradient in gradients[0].items())
+
+
 def hooks_of(model: nn.Module) -> int:
     return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
 
@@ -233,6 +245,7 @@ UNKNOWN = [
     ("resnet", "steem", "small_resnet has no tap 'steem' (did you mean 'stem'?)"),
     ("resnet", "stages.9", "small_resnet has no tap 'stages.9' (did you mean 'stages.4'?)"),
     ("resnet", "stages.0.conv3", "small_resnet has no tap 'stages.0.conv3' (did you mean 'stages.0.conv2'?)"),
+    ("resnet", "stem.blok1", "small_resnet has no tap 'stem.blok1' (did you mean 'block1'?)"),
     ("resnet", "zz.y", "small_resnet has no tap 'zz.y' (there is: block1, block2, block3, features, head, norm, pool, "
                        "stages, stem)"),
     ("resnet", "", "small_resnet has no tap '' (there is: block1, block2, block3, features, head, norm, pool, "
