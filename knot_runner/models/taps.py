@@ -168,7 +168,8 @@ def _named_points(network: Network) -> dict[str, _Point]:
             blocks = [_Point(module, "input") for module in [*after, "flatten"]]
         case MlpSettings():
             after = [f"layers.{number}" for number in range(1, len(spec.hidden))]
-            layers = [_Point(module, "input") for module in [*after, head][: len(spec.hidden)]]
+            if spec.hidden:
+                layers = [_Point(module, "input") for module in [*after, head]]
         case ResnetSettings() | WrnSettings():
             blocks = [_Point(f"stages.{end - 1}", "output") for end in accumulate(spec.blocks)]
         case VggSettings():

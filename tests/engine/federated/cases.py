@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from knot_runner.config.settings import CnnSettings, MlpSettings, ResnetSettings
+from knot_runner.config.settings import CnnSettings, MlpSettings, ResnetSettings, VggSettings, WrnSettings
 from knot_runner.config.settings.networks import ConvSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
@@ -36,6 +36,23 @@ MODELS = {
     "cnn_softmax": _cnn("softmax"),
     "resnet_batch": _resnet("batch"),
     "resnet_group": _resnet("group"),
+}
+
+
+def _wrn(norm):
+    return Network(WrnSettings("wrn", "wrn", 10, 1, norm, 4), GREY, CLASSES)
+
+
+def _vgg(norm):
+    return Network(VggSettings("vgg", "vgg", [[4], [8, 4]], 2, norm, 4), COLOUR, CLASSES)
+
+
+#: small families of the distillation literature: for the recipes that concern the model itself
+FAMILIES = {
+    "wrn_batch": _wrn("batch"),
+    "wrn_group": _wrn("group"),
+    "vgg_batch": _vgg("batch"),
+    "vgg_group": _vgg("group"),
 }
 
 #: without a body: only for recipes that train all of it

@@ -13,7 +13,7 @@ from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked import Stacked
 from knot_runner.engine.objectives import CrossEntropy
-from tests.engine.federated.cases import CLASSES, LINEAR, MODELS, PLAIN, RECIPES, Case, cohort, images
+from tests.engine.federated.cases import CLASSES, FAMILIES, LINEAR, MODELS, PLAIN, RECIPES, Case, cohort, images
 
 CPU = torch.device("cpu")
 #: weights after the few steps of these cases in float32, from the loop's (measured: 1.2e-7)
@@ -68,6 +68,22 @@ def test_same_weights_as_the_loop_in_float64(engine, model, recipe):
         assert found.loss == pytest.approx(wanted.loss, rel=1e-12)
         for name in ("client", "steps", "before", "after"):
             assert getattr(found, name) == getattr(wanted, name), name
+
+
+@pytest.mark.parametrize(
+    ("model", "recipe"),
+    [*((model, "everything") for model in FAMILIES), ("wrn_batch", "frozen"), ("vgg_batch", "frozen")],
+)
+def test_small_families_train_as_in_the_loop(model, recipe):
+    network = FAMILIES[model]
+    requests = cohort(network, RECIPES[recipe], sizes=(9, 1))
+    expected = Loop(network, *split(network), CPU, torch.float64).train(requests)
+    for engine in ENGINES:
+        for found, wanted in zip(made(engine, network).train(requests), expected, strict=True):
+            assert wanted.steps and not torch.equal(wanted.weights, requests[0].weights)
+            assert apart(found.weights, wanted.weights) < 1e-12
+            assert apart(found.buffers, wanted.buffers) < 1e-12
+            assert found.loss == pytest.approx(wanted.loss, rel=1e-12)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -1,0 +1,328 @@
+"""Taps are what passes made by hand give, and leave nothing behind; pairs of taps; names that are wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from knot_runner.config.settings import (
+    CnnSettings,
+    ConvSettings,
+    MlpSettings,
+    ModelSettings,
+    ResnetSettings,
+    VggSettings,
+    WrnSettings,
+)
+from knot_runner.config.settings.networks import CustomSettings
+from knot_runner.models.network import Network, build_network, feature_reader
+from knot_runner.models.taps import check_taps, default_taps, map_taps, read_taps, tap_names
+from knot_runner.util.errors import UserError
+from tests.models.test_bert import SPEC
+
+SHAPE, CLASSES = (2, 12, 12), 5
+CONVS = [ConvSettings(3, 3, 1), ConvSettings(4, 3, 1), ConvSettings(5, 3, 1)]
+NETWORKS = {
+    "mlp": Network(MlpSettings("mlp", "small_mlp", [7, 6, 5], "logits"), SHAPE, CLASSES),
+    "linear": Network(MlpSettings("mlp", "linear", [], "logits"), SHAPE, CLASSES),
+    "cnn": Network(CnnSettings("cnn", "small_cnn", CONVS, [], "logits"), SHAPE, CLASSES),
+    "cnn_hidden": Network(CnnSettings("cnn", "small_cnn", CONVS[:2], [8, 7], "logits"), SHAPE, CLASSES),
+    "resnet": Network(ResnetSettings("resnet", "small_resnet", [2, 1, 2], 4, "cifar", "batch", 2), SHAPE, CLASSES),
+    "wrn": Network(WrnSettings("wrn", "small_wrn", 16, 1, "group", 4), SHAPE, CLASSES),
+    "vgg": Network(VggSettings("vgg", "small_vgg", [[3], [4, 4], [5], [6], [7]], 2, "batch", 1), SHAPE, CLASSES),
+    "bert": Network(SPEC, 500, CLASSES),
+    "own": Network(CustomSettings("custom", "own", f"{__name__}:own_model", "out"), SHAPE, CLASSES),
+}
+
+
+class Own(nn.Module):
+    """A model of one's own: a recurrent layer, a module that is called twice and one that is never called."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(shape[0], 3, 3), nn.ReLU())
+        self.rows = nn.GRU(3 * 10, 4, batch_first=True)
+        self.twice = nn.Linear(4, 4)
+        self.never = nn.Linear(1, 1)
+        self.shapes = Shapes()
+        self.out = nn.Linear(4, classes)
+
+    def forward(self, x):
+        read, _ = self.rows(self.body(x).transpose(1, 2).flatten(2))
+        self.shapes(x)
+        return self.out(self.twice(self.twice(read[:, -1])))
+
+
+class Shapes(nn.Module):
+    def forward(self, x):
+        return {"shape": x.shape}
+
+
+def own_model(shape, classes):
+    return Own(shape, classes)
+
+
+def made(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    return build_network(NETWORKS[name]).double().eval()
+
+
+def batch_of(name: str) -> dict[str, Tensor]:
+    draws = torch.Generator().manual_seed(1)
+    if name == "bert":
+        mask = torch.arange(9)[None, :] < torch.tensor([9, 6, 2])[:, None]
+        ids = torch.randint(5, 500, (3, 9), generator=draws) * mask
+        return {"ids": ids, "mask": mask, "types": torch.zeros_like(ids)}
+    return {"x": torch.randn(4, *SHAPE, generator=draws, dtype=torch.float64)}
+
+
+def by_hand(name: str, model: nn.Module, batch: dict[str, Tensor]) -> list[Tensor]:
+    """The named taps but the last, module by module."""
+    if name == "bert":
+        ids, mask, types = batch.values()
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        return [states[:, 0] for states in model.bert(**given, output_hidden_states=True).hidden_states[1:]]
+    x, found = batch["x"], []
+    if name in ("mlp", "linear"):
+        x = x.flatten(1)
+        for layer in model.layers:
+            found.append(x := F.relu(layer(x)))
+    elif name.startswith("cnn"):
+        for conv in model.convs:
+            found.append(x := F.max_pool2d(F.relu(conv(x)), 2))
+    elif name == "resnet":
+        x = F.relu(model.norm(model.stem(x)))
+        for first, last in ((0, 2), (2, 3), (3, 5)):
+            found.append(x := model.stages[first:last](x))
+    elif name == "wrn":
+        x = model.stem(x)
+        for first in (0, 2, 4):
+            found.append(x := model.stages[first : first + 2](x))
+    elif name == "vgg":
+        for number, stage in enumerate(model.stages):
+            found.append(x := stage(x))
+            x = F.max_pool2d(x, 2) if number < 2 else x
+    return found
+
+
+NAMES = {
+    "mlp": ["layer1", "layer2", "layer3"],
+    "linear": [],
+    "cnn": ["block1", "block2", "block3"],
+    "cnn_hidden": ["block1", "block2"],
+    "resnet": ["block1", "block2", "block3"],
+    "wrn": ["block1", "block2", "block3"],
+    "vgg": ["block1", "block2", "block3", "block4", "block5"],
+    "bert": ["layer1", "layer2"],
+    "own": [],
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_named_taps_are_what_passes_by_hand_give(name: str) -> None:
+    network, model, batch = NETWORKS[name], made(name), batch_of(name)
+    assert tap_names(network) == [*NAMES[name], "features"]
+    logits, taps = read_taps(model, network, tap_names(network))(**batch)
+    assert list(taps) == tap_names(network)
+    assert torch.equal(logits, model(**batch))
+    for tap, expected in zip(NAMES[name], by_hand(name, model, batch), strict=True):
+        assert torch.equal(taps[tap], expected), tap
+    head = model.get_submodule(network.head.removesuffix("."))
+    assert torch.equal(head(taps["features"]), logits)
+    assert torch.equal(taps["features"], feature_reader(model, network)(**batch))
+    assert taps["features"].dim() == 2
+    maps = map_taps(network)
+    assert maps == [tap for tap in NAMES[name] if tap.startswith("block")]
+    assert all((taps[tap].dim() == 4) == (tap in maps) for tap in taps)
+
+
+def test_where_relu_comes_before_the_tap() -> None:
+    """Everywhere but in a wide ResNet, whose next stage brings it."""
+    for name in NETWORKS:
+        network = NETWORKS[name]
+        if name not in ("bert", "own", "linear"):
+            taps = read_taps(made(name), network, NAMES[name])(**batch_of(name))[1]
+            assert all(bool((tap < 0).any()) == (name == "wrn") for tap in taps.values()), name
+
+
+def test_the_pooled_last_map_is_what_the_head_reads() -> None:
+    for name in ("resnet", "vgg"):
+        network = NETWORKS[name]
+        taps = read_taps(made(name), network, tap_names(network))(**batch_of(name))[1]
+        assert torch.equal(taps[map_taps(network)[-1]].mean((2, 3)), taps["features"])
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_reach_what_lies_before_the_tap_and_nothing_else(name: str) -> None:
+    network, model = NETWORKS[name], made(name)
+    for tap in tap_names(network):
+        model.zero_grad()
+        _, taps = read_taps(model, network, [tap])(**batch_of(name))
+        assert list(taps) == [tap]
+        if name == "linear":  # whose features are the pixels
+            continue
+        taps[tap].square().sum().backward()
+        reached = {part for part, parameter in model.named_parameters() if parameter.grad is not None}
+        assert reached and not any(part.startswith(network.head) for part in reached)
+        if tap == "features":
+            others = {part for part, _ in model.named_parameters() if not part.startswith((network.head, "never"))}
+            assert reached == others
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_logits_have_the_gradients_of_the_plain_pass(name: str) -> None:
+    network, model, batch = NETWORKS[name], made(name), batch_of(name)
+    gradients = []
+    for logits in (model(**batch), read_taps(model, network, tap_names(network))(**batch)[0]):
+        model.zero_grad()
+        logits.square().sum().backward()
+        gradients.append({part: p.grad.clone() for part, p in model.named_parameters() if p.grad is not None})
+    assert gradients[0] and gradients[0].keys() == gradients[1].keys()
+    assert all(torch.equal(gradients[1][part], gradient) for part, gradient in gradients[0].items())
+
+
+def hooks_of(model: nn.Module) -> int:
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_hook_is_left_behind_even_by_an_exception(name: str) -> None:
+    network, model = NETWORKS[name], made(name)
+    model(**batch_of(name))  # transformers' models have hooks of their own from their first pass on
+    before = hooks_of(model)
+    read = read_taps(model, network, tap_names(network))
+    assert hooks_of(model) == before
+    read(**batch_of(name))
+    assert hooks_of(model) == before
+    head = model.get_submodule(network.head.removesuffix("."))
+    with head.register_forward_hook(lambda *_: 1 / 0), pytest.raises(ZeroDivisionError):
+        read(**batch_of(name))
+    assert hooks_of(model) == before
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_without_names_it_is_the_plain_pass(name: str) -> None:
+    model, batch = made(name), batch_of(name)
+    logits, taps = read_taps(model, NETWORKS[name], [])(**batch)
+    assert taps == {} and torch.equal(logits, model(**batch))
+
+
+def test_taps_come_in_the_order_that_was_asked_for_and_without_gradient_where_there_is_none() -> None:
+    network, model = NETWORKS["resnet"], made("resnet")
+    read = read_taps(model, network, ["features", "block1", "stem"])
+    with torch.no_grad():
+        _, taps = read(**batch_of("resnet"))
+    assert list(taps) == ["features", "block1", "stem"]
+    assert not any(tap.requires_grad for tap in taps.values())
+    first = taps["stem"]
+    assert not torch.equal(read(x=batch_of("resnet")["x"] + 1)[1]["stem"], first)  # nothing is kept
+
+
+def test_module_paths_are_taps_of_every_network() -> None:
+    batch, model = batch_of("vgg"), made("vgg")
+    _, taps = read_taps(model, NETWORKS["vgg"], ["stages.0.0", "stages.1"])(**batch)
+    assert torch.equal(taps["stages.0.0"], model.stages[0][0](batch["x"]))
+    assert torch.equal(taps["stages.1"], model.stages[1](F.max_pool2d(model.stages[0](batch["x"]), 2)))
+    _, taps = read_taps(made("bert"), NETWORKS["bert"], ["bert.encoder.layer.1", "layer2"])(**batch_of("bert"))
+    assert taps["bert.encoder.layer.1"].shape == (3, 9, 32)
+    assert torch.equal(taps["bert.encoder.layer.1"][:, 0], taps["layer2"])
+
+
+def test_module_paths_of_a_model_of_ones_own() -> None:
+    model, batch = made("own"), batch_of("own")
+    _, taps = read_taps(model, NETWORKS["own"], ["body.0", "rows", "twice", "features"])(**batch)
+    assert torch.equal(taps["body.0"], model.body[0](batch["x"]))
+    assert taps["rows"].shape == (4, 10, 4)  # the first of what it returns
+    once = model.twice(taps["rows"][:, -1])
+    assert torch.equal(taps["twice"], model.twice(once))  # the last output
+    assert torch.equal(taps["features"], taps["twice"])
+
+
+UNKNOWN = [
+    ("resnet", "blok2", "small_resnet has no tap 'blok2' (did you mean 'block2'?)"),
+    ("resnet", "steem", "small_resnet has no tap 'steem' (did you mean 'stem'?)"),
+    ("resnet", "stages.9", "small_resnet has no tap 'stages.9' (did you mean 'stages.4'?)"),
+    ("resnet", "stages.0.conv3", "small_resnet has no tap 'stages.0.conv3' (did you mean 'stages.0.conv2'?)"),
+    ("resnet", "stem.blok1", "small_resnet has no tap 'stem.blok1' (did you mean 'block1'?)"),
+    ("resnet", "zz.y", "small_resnet has no tap 'zz.y' (there is: block1, block2, block3, features, head, norm, pool, "
+                       "stages, stem)"),
+    ("resnet", "", "small_resnet has no tap '' (there is: block1, block2, block3, features, head, norm, pool, "
+                   "stages, stem)"),
+    ("mlp", "block1", "small_mlp has no tap 'block1' (there is: features, flatten, head, layer1, layer2, layer3, "
+                      "layers)"),
+    ("cnn", "block4", "small_cnn has no tap 'block4' (did you mean 'block3'?)"),
+    ("bert", "layer3", "bert_tiny has no tap 'layer3' (did you mean 'layer2'?)"),
+    ("own", "bodi", "own has no tap 'bodi' (did you mean 'body'?)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "tap", "said"), UNKNOWN, ids=[f"{name}-{tap}" for name, tap, _ in UNKNOWN])
+def test_an_unknown_tap_is_refused_by_key_and_model(name: str, tap: str, said: str) -> None:
+    network = NETWORKS[name]
+    if name == "bert":
+        network = Network(ModelSettings("bert", "bert_tiny", *list(vars(SPEC).values())[2:]), 500, CLASSES)
+    for attempt in (
+        lambda: check_taps(network, ["features", tap], "method.terms.hint.taps"),
+        lambda: read_taps(made(name), network, [tap], "method.terms.hint.taps"),
+    ):
+        with pytest.raises(UserError) as refused:
+            attempt()
+        assert str(refused.value) == f"method.terms.hint.taps: {said}"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_taps_that_there_are_pass_the_check_without_a_random_draw(name: str) -> None:
+    before = torch.get_rng_state()
+    check_taps(NETWORKS[name], tap_names(NETWORKS[name]), "taps")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("tap", "said"),
+    [
+        ("never", "terms.hint.taps: 'never' of own is not called as a module; another tap would fit"),
+        ("shapes", "terms.hint.taps: 'shapes' of own gives dict, no tensor; another tap would fit"),
+    ],
+)
+def test_a_module_without_an_output_to_read_is_refused(tap: str, said: str) -> None:
+    model = made("own")
+    with pytest.raises(UserError) as refused:
+        read_taps(model, NETWORKS["own"], [tap], "terms.hint.taps")(**batch_of("own"))
+    assert str(refused.value) == said and hooks_of(model) == 0
+
+
+FEATURES = [("features", "features")]
+PAIRS = [
+    ("none", "resnet", "vgg", []),
+    ("features", "resnet", "mlp", FEATURES),
+    ("middle", "resnet", "resnet", [("block2", "block2")]),
+    ("middle", "cnn_hidden", "vgg", [("block1", "block3")]),
+    ("last", "cnn_hidden", "vgg", [("block2", "block5")]),
+    ("maps", "cnn_hidden", "resnet", [("block1", "block2"), ("block2", "block3")]),
+    ("maps", "vgg", "wrn", [("block3", "block1"), ("block4", "block2"), ("block5", "block3")]),
+    ("maps", "cnn", "cnn", [("block1", "block1"), ("block2", "block2"), ("block3", "block3")]),
+    # without maps on one side or on both
+    ("middle", "mlp", "mlp", [("layer2", "layer2")]),
+    ("middle", "bert", "bert", [("layer1", "layer1")]),
+    ("middle", "cnn", "mlp", [("features", "layer2")]),
+    ("middle", "linear", "own", FEATURES),
+    ("last", "mlp", "mlp", FEATURES),
+    ("last", "cnn", "mlp", FEATURES),
+    ("last", "bert", "bert", FEATURES),
+    ("maps", "mlp", "cnn", []),
+    ("maps", "cnn", "own", []),
+]
+
+
+@pytest.mark.parametrize(("kind", "student", "teacher", "pairs"), PAIRS)
+def test_taps_that_are_compared_unless_others_are_named(kind, student, teacher, pairs) -> None:
+    assert default_taps(kind, NETWORKS[student], NETWORKS[teacher]) == pairs
+
+
+def test_the_middle_of_four_stages_is_the_second() -> None:
+    """As RepDistiller's hint layer 2, counted from the stem."""
+    four = Network(ResnetSettings("resnet", "r", [2, 2, 2, 2], 8, "cifar", "batch", 2), SHAPE, CLASSES)
+    assert default_taps("middle", four, NETWORKS["vgg"]) == [("block2", "block3")]
+    assert default_taps("maps", four, NETWORKS["wrn"])[0] == ("block2", "block1")
