@@ -75,6 +75,8 @@ class DistilSettings:
     terms: dict[str, dict[str, Any]]
     #: one of ``SCHEDULE_SETTINGS``
     schedule: dict[str, Any]
+    #: the model, by the name of its YAML file, that a method's own ``teachers`` are
+    teacher: str
     #: of the offline schedule: models by the names of their YAML files; composing puts their settings in their place
     teachers: list[Any]
     #: share of the training examples whose labels the student sees; teachers see all

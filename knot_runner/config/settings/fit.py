@@ -103,7 +103,7 @@ def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
     if kind == "texts" and family.training == "rounds" and config.get("partition") is None:
         found["partition"] = "natural"
     if method.get("teachers") and kind == "texts":
-        found["method.teachers"] = "[" + ",".join([TEXT_TEACHER] * len(method["teachers"])) + "]"
+        found["method.teacher"] = TEXT_TEACHER
     loss = method.get("loss")
     if kind == "images" and isinstance(loss, dict) and loss.get("solver") == "newton" and _is_tree(task):
         found["method.loss.solver"] = "tree"  # newton is made for few classes: 62 take seconds a step
