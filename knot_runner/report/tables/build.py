@@ -33,7 +33,7 @@ from knot_runner.report.tables.footnotes import (
     protocol,
     sources,
 )
-from knot_runner.report.tables.gains import gain_groups, with_gains
+from knot_runner.report.tables.gains import gain_groups, gain_lines, with_gains
 from knot_runner.report.tables.made_with import made_with
 from knot_runner.report.tables.temperatures import temperatures_table, trace
 from knot_runner.util.errors import UserError, nearest
@@ -156,7 +156,8 @@ def _methods(
     lines += [BASELINES_LINE] if extra else []
     if kind == "gains":
         reference = str(options.get("reference", ""))
-        groups += gain_groups(rows, metrics[0], reference)
+        groups += gain_groups(metrics[0], reference)
+        lines += gain_lines(rows, reference)
         made = with_gains(made, rows, metrics[0], reference)
     made += extra
     return made, ("method", "settings") if labelled else ("method",), groups, lines

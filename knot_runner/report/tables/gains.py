@@ -8,19 +8,14 @@ from knot_runner.metrics import METRICS
 from knot_runner.report.render.table_model import ColumnGroup, TableCell, TableRow
 from knot_runner.report.run_folders import Run
 from knot_runner.report.tables.aggregate import aggregate
-from knot_runner.util.errors import UserError, nearest
 
 #: (method, label) -> its runs
 MethodRows = Mapping[tuple[str, str], list[Run]]
 GAIN, TEACHER = "gain", "teacher"
 
 
-def gain_groups(rows: MethodRows, metric: str, reference: str) -> tuple[ColumnGroup, ColumnGroup]:
-    """The columns of the gain over ``reference``, a method, in ``metric``, and of the best teacher. Raises
-    :class:`UserError` where no row is of that method."""
-    methods = [method for method, _ in rows]
-    if reference not in methods:
-        raise UserError(f"report.reference: no run is of method {reference}{nearest(reference, methods)}")
+def gain_groups(metric: str, reference: str) -> tuple[ColumnGroup, ColumnGroup]:
+    """The columns of the gain over ``reference``, a method, in ``metric``, and of the best teacher."""
     title = METRICS[metric].title
     return (
         ColumnGroup(
@@ -34,7 +29,7 @@ def gain_cells(rows: MethodRows, key: tuple[str, str], metric: str, reference: s
     """Cells of :func:`gain_groups` in row ``key``; a gain is over the seeds that both have, by the reference's row of
     the same label where it has one, else by its first."""
     references = {label: members for (method, label), members in rows.items() if method == reference}
-    own = references.get(key[1], next(iter(references.values())))
+    own = references.get(key[1], next(iter(references.values()), []))
     base = {run.job.seed: run.metric(metric, "ALL") for run in own if run.status == "done"}
     members, gains, teachers = rows[key], [], []
     for run in members:
@@ -55,6 +50,13 @@ def _best_teacher(run: Run, metric: str) -> float | None:
     if not values:
         return None
     return max(values) if METRICS[metric].better == "higher" else min(values)
+
+
+def gain_lines(rows: MethodRows, reference: str) -> list[str]:
+    """What is to be said where gains are over nothing."""
+    if any(method == reference for method, _ in rows):
+        return []
+    return [f"No run of {reference or 'report.reference'} is asked for, so there is no gain to show."]
 
 
 def with_gains(made: list[TableRow], rows: MethodRows, metric: str, reference: str) -> list[TableRow]:
