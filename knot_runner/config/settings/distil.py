@@ -88,10 +88,6 @@ class DistilSettings:
 
     def __post_init__(self) -> None:
         require(bool(self.terms), "terms", "has none; {ce: {weight: 1}} learns from labels alone")
-        own_teachers = self.schedule.get("kind") != "offline"
-        if own_teachers:
-            what = f"are of schedule.kind=offline; schedule.kind={self.schedule.get('kind')} makes its own"
-            require(not self.teachers, "teachers", what)
 
 
 def teacher_names(count: int) -> list[str]:

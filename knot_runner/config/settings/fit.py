@@ -104,9 +104,10 @@ def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
         found["partition"] = "natural"
     if method.get("teachers") and kind == "texts":
         found["method.teacher"] = TEXT_TEACHER
-    loss = method.get("loss")
-    if kind == "images" and isinstance(loss, dict) and loss.get("solver") == "newton" and _is_tree(task):
-        found["method.loss.solver"] = "tree"  # newton is made for few classes: 62 take seconds a step
+    losses = {"method.loss": method.get("loss"), "method.terms.sinkhorn": (method.get("terms") or {}).get("sinkhorn")}
+    for key, loss in losses.items():
+        if kind == "images" and isinstance(loss, dict) and loss.get("solver") == "newton" and _is_tree(task):
+            found[f"{key}.solver"] = "tree"  # newton is made for few classes: 62 take seconds a step
     return found
 
 
