@@ -31,17 +31,18 @@ SWEEPS = [line for line in BLOCKS[3].splitlines() if line.strip()]
 
 #: README and the guides that it leads to; commands of measurements stand indented in their text.
 GUIDES = ["README.md", "knot_runner/methods/knot.md", "knot_runner/methods/federated/chill.md",
-          "knot_runner/transport/fedwad.md"]  # fmt: skip
+          "knot_runner/transport/fedwad.md", "knot_runner/methods/distil/distil.md",
+          "knot_runner/methods/distil/terms.md"]  # fmt: skip
 MEASURED = [
     line
     for guide in GUIDES
-    for line in re.findall(r"^    (knot-runner experiment=.*)$", (ROOT / guide).read_text(), flags=re.M)
+    for line in re.findall(r"^    (knot-runner (?:-m )?(?:experiment|task)=.*)$", (ROOT / guide).read_text(), flags=re.M)
 ]
 
 
 @pytest.mark.parametrize("line", MEASURED)
 def test_commands_of_measurements_compose(line):
-    words = [word for word in shlex.split(line)[1:] if not word.startswith("seed=")]
+    words = [word for word in shlex.split(line)[1:] if not word.startswith("seed=") and word != "-m"]
     jobs, _ = compose_all([*words, "seed=0"])
     assert jobs
 
