@@ -23,6 +23,7 @@ from knot_runner.methods import knot  # noqa: F401  with its methods in the tabl
 from knot_runner.methods.contract import METHODS
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.parties import make_federation, read_parties
+from knot_runner.pipelines.stage_limits import used_count
 
 #: Where the store keeps texts and images.
 EXAMPLE_STAGES = ("tokens", "images")
@@ -86,12 +87,15 @@ class Planner:
         """The job's pieces in order, and those of them that its method asks for."""
         settings, hp, method = job.settings, job.method, METHODS[job.settings.method["algorithm"]]
         task = self.parties(job)
-        lengths = [stage.max_length for stage in vars(settings.training).values() if isinstance(stage, StageSettings)]
-        alike = repr((settings.seed, hp.bias, lengths))
+        trained = [stage for stage in vars(settings.training).values() if isinstance(stage, StageSettings)]
+        used = [(stage.max_length, stage.limit) for stage in trained]
+        alike = repr((settings.seed, hp.bias, used))
         if alike not in self._federations:
             self._federations[alike] = make_federation(self._context(job), task, self._store, hp.bias)
         federation = dataclasses.replace(self._federations[alike], training=settings.training)
-        rows = {ref: len(task.datasets[name].splits[split]) for (name, split), ref in federation.examples.items()}
+        rows = {
+            ref: used_count(task.datasets[name], split, settings) for (name, split), ref in federation.examples.items()
+        }
         rows[federation.random_examples] = hp.bias.images if settings.on_images else hp.bias.texts
         state, round, stages = method.init(hp, federation), 0, []
         while requests := method.plan(hp, state, federation, round):

@@ -65,8 +65,11 @@ class StageSettings:
     select: Literal["best", "last"] = "best"
     #: tokens of the texts that the stage trains and selects on, at most; null = ``task.max_length``
     max_length: int | None = None
+    #: training examples that it uses, at most (of a seed, a smaller number's are among a larger one's); null = all
+    limit: Items | None = None
 
     def __post_init__(self) -> None:
+        require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} examples are too few; 10 is the least")
         right = self.max_length is None or 8 <= self.max_length <= 512
         require(right, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions); null = task.max_length")
 

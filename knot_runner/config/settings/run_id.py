@@ -17,7 +17,9 @@ HARDWARE_IN_RUN_ID = ("engine", "precision")
 #: Keys of rounds, and of stages, that came later: at these values a run is what it was before, and has
 #: that name.
 TRAINING_DEFAULTS = {"optimiser": "sgd"}
-STAGE_DEFAULTS = {"select": "best", "max_length": None}
+STAGE_DEFAULTS = {"select": "best", "max_length": None, "limit": None}
+#: The same of a distillation's method.
+DISTILLATION_DEFAULTS = {"bound": False}
 
 
 def run_id(config: dict[str, Any]) -> str:
@@ -171,7 +173,8 @@ def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str,
 def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, Any]:
     """What counts of method and training where parties are distilled; ``of_other_tasks``: keys of the random examples
     that are not of the task's kind."""
-    method, training = dict(counted["method"]), {}
+    at_default = (key for key, value in DISTILLATION_DEFAULTS.items() if counted["method"].get(key) == value)
+    method, training = without(counted["method"], *at_default), {}
     if isinstance(method.get("bias"), dict):
         method["bias"] = without(method["bias"], *of_other_tasks)
     for name, stage in counted["training"].items():
