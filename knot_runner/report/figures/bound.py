@@ -43,7 +43,7 @@ class GapSeries:
         return {texts: math.fsum(own) / len(own) for texts, own in sorted(self.values.items())}
 
 
-@style.figure_of(reads=(BOUND_FILE,))
+@style.figure_of
 def bound_figure(runs: list[Run], command: str) -> style.Drawing:
     """The student's gap between held-out and training loss against the number N of training texts, with intervals over
     seeds, beside what each bound allows; the slope of log gap on log N, which the theorem has at -1/2."""
