@@ -17,6 +17,7 @@ from knot_runner.composing.commands import compose_jobs
 from knot_runner.composing.job import job_of
 from knot_runner.data.tasks import Dataset, Examples
 from knot_runner.engine.store import Store
+from knot_runner.pipelines import bound
 from knot_runner.pipelines.bound import _example_keys, _first_rows
 from knot_runner.pipelines.stage_limits import used_examples
 from knot_runner.records import intact, read_result
@@ -184,6 +185,27 @@ def test_duplicates_are_left_out_and_counted(tmp_path):
     assert _first_rows(keys[:3] + [b"new", b"new"], seen)[0].tolist() == [3]
     store.put("images", "x", {"pixels": torch.tensor([[1, 2], [1, 2], [2, 1]], dtype=torch.uint8)}, {})
     assert _first_rows(_example_keys(store, ("images", "x")), set())[0].tolist() == [0, 2]
+
+
+def test_held_out_texts_that_are_training_texts_are_left_out(images, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    shutil.copytree(images[1].parents[2], out)
+    folder = out / images[1].relative_to(images[1].parents[2])
+    whole = json.loads((images[0] / "bound.json").read_text())
+    real, asked = bound._example_keys, []
+
+    def alike(store, examples):
+        """The second training text is the first again; so are two held-out ones."""
+        asked.append(examples)
+        keys = real(store, examples)
+        return [b"one", b"one", *keys[2:]]
+
+    monkeypatch.setattr(bound, "_example_keys", alike)
+    assert main(["bound", str(folder)]) == 0
+    record = json.loads((folder / "bound.json").read_text())
+    assert record["dropped"] == {"train": 1 + whole["dropped"]["train"], "valid": 2 + whole["dropped"]["valid"]}
+    assert record["texts"] == {"train": whole["texts"]["train"] - 1, "valid": whole["texts"]["valid"] - 2}
+    assert len(asked) == 2 and record["loss"]["train"] != whole["loss"]["train"]
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals
