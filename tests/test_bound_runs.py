@@ -240,6 +240,11 @@ def test_stages_or_data_that_are_gone_are_named(images, tmp_path, capsys):
     line = refusal([folder], capsys)
     assert str(distilled) in line and "the run's distil student is gone; another paths.out=DIR makes the run" in line
     assert not (folder / "bound.json").exists() and not distilled.exists()  # nothing is trained
+    moved = tmp_path / folder.name
+    shutil.copytree(folder, moved)
+    assert main(["bound", str(moved), f"paths.out={images[1].parents[2]}"]) == 0  # its stages are still there
+    assert (moved / "bound.json").exists()
+    capsys.readouterr()
     config = yaml.safe_load((folder / "config.yaml").read_text())
     (folder / "config.yaml").write_text(yaml.safe_dump({**config, "seed": 1}))
     assert "was made from other data than are read now; paths.data=DIR names its own" in refusal([folder], capsys)

@@ -15,7 +15,7 @@ BOUND_HELP = """\
 knot-runner bound RUN... [key=value]: the generalisation bound of KNOT's Theorem 5.2 for finished runs
 
   RUN                  a run's folder, or its run id below paths.out
-  paths.out=DIR        where runs named by their id are (default: outputs)
+  paths.out=DIR        where runs named by their id are (default: outputs), and the stages that they share
   paths.data=DIR       the data that the runs were made from, where they are not where they were
 
 Three forms: as printed, as the paper's lemmas give it, and a sharper one of ours; and bounds on held-out texts. The
@@ -105,8 +105,14 @@ def _measured(folder: Path, result: dict[str, Any], keys: dict[str, str]) -> dic
         config = read_config(folder / "config.yaml")
     except (ValueError, OSError) as problem:
         raise UserError(f"{folder / 'config.yaml'}: cannot be read: {problem}") from None
-    paths = {**config.get("paths", {}), "out": str(folder.resolve().parents[2])}
+    paths = {**config.get("paths", {}), "out": keys.get("paths.out", str(_out_of(folder)))}
     if "paths.data" in keys:
         paths["data"] = keys["paths.data"]
     context = run_context(job_of({**config, "paths": paths}), lambda *_: None, lambda _: None)
     return bound_of_run(dataclasses.replace(context, folder=folder, run_id=folder.name), result)
+
+
+def _out_of(folder: Path) -> Path:
+    """``paths.out`` of a run that lies where it was made, ``<out>/<task>/<method>/<run id>``."""
+    above = folder.resolve().parents
+    return above[min(2, len(above) - 1)]
