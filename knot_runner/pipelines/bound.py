@@ -36,7 +36,7 @@ from knot_runner.transport import Solver, transport_loss
 from knot_runner.util.errors import UserError
 
 BOUND_FORMAT = 1
-#: The least that is held out: the variance needs two.
+#: Of each part: the variance needs two.
 LEAST_TEXTS = 2
 #: Training texts on which the loss that was trained is compared with the exact one.
 EPSILON_TEXTS = 2000
@@ -68,15 +68,13 @@ def measure_bound(
     hp, store = context.hp, executor.place.store
     student, _, _ = trained_models(federation, state)
     request = plan_distillation(hp, state, federation)[0]
-    keys = {split: _example_keys(store, part.examples) for split, part in _parts(request).items()}
-    first, seen = _first_rows(keys["train"], set())
-    fresh, _ = _first_rows(keys["valid"], seen)
+    first, seen = _first_rows(_example_keys(store, request.train.examples), set())
+    fresh, _ = _first_rows(_example_keys(store, request.valid.examples), seen)
     train = _read_part(student, request, request.train, first, executor)
     valid = _read_part(student, request, request.valid, fresh, executor)
-    if min(len(train.p), len(valid.p)) < LEAST_TEXTS:
-        raise UserError(
-            f"bound: {len(valid.p)} held-out texts are left without duplicates; {LEAST_TEXTS} are the least"
-        )
+    least = min(len(train.p), len(valid.p))
+    if least < LEAST_TEXTS:
+        raise UserError(f"bound: {least} texts are left without duplicates; {LEAST_TEXTS} are the least")
     points = torch.tensor(request.objective.settings["points"], dtype=torch.float64)
     losses = {"train": _losses(train, points), "valid": _losses(valid, points)}
     means = {name: float(values.mean()) for name, values in losses.items()}
@@ -143,10 +141,6 @@ def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[di
     """The bounds that need no class."""
     functions = {"hoeffding": bound.hoeffding, "bernstein": bound.bernstein}
     return [problem.row(name, "held-out", f(valid, problem.diameter, checkpoints)) for name, f in functions.items()]
-
-
-def _parts(request: Train) -> dict[str, StoredPart]:
-    return {"train": request.train, "valid": request.valid}
 
 
 # ---------------------------------------------------------------------------------------------------- what was trained
