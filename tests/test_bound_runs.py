@@ -67,7 +67,7 @@ def test_a_run_asked_for_its_bound_has_it_and_is_otherwise_its_twin(images, caps
     assert intact(record) and record["run_id"] == asked.name and "bound.json" in one["digest"]
     assert one["bound"] == {
         "texts": record["texts"]["train"],
-        **{k: record["loss"][k] for k in ("train", "valid", "gap")},
+        **{k: record["loss"][k] for k in ("train", "valid", "gap", "gap_less_start")},
     }
     assert one["metrics"] == other["metrics"] and "bound" not in other and not (plain / "bound.json").exists()
     for folder in images:
@@ -109,7 +109,7 @@ def test_losses_are_those_of_the_stored_student(images):
     record = json.loads((asked / "bound.json").read_text())
     store = Store(asked.parents[2] / "artefacts")
     student = load_file(asked / "model.safetensors")
-    means = {}
+    means, starts = {}, {}
     for name, count in read_result(asked)["datasets"]["transfer"].items():
         if name not in ("train", "valid"):
             continue
@@ -122,11 +122,15 @@ def test_losses_are_those_of_the_stored_student(images):
             load_file(file) for stage in ("local", "pretrain") for file in (store.root / stage).glob("*/*.safetensors")
         ]
         p, *qs = (_mlp(one, x) for one in (student, *teachers))
-        means[name] = np.mean([math.sqrt(2) * 0.5 * float((p - q).abs().sum(1).mean()) for q in qs])
+        means[name], starts[name] = (
+            np.mean([math.sqrt(0.5) * float((one - q).abs().sum(1).mean()) for q in qs]) for one in (p, qs[-1])
+        )
     assert len(teachers) == 4
     for name, mean in means.items():
         assert record["loss"][name] == pytest.approx(mean, rel=1e-4)
-    assert record["loss"]["gap"] == pytest.approx(means["valid"] - means["train"], abs=1e-4)
+    gap, chance = means["valid"] - means["train"], starts["valid"] - starts["train"]
+    assert record["loss"]["gap"] == pytest.approx(gap, abs=1e-5)
+    assert record["loss"]["gap_less_start"] == pytest.approx(gap - chance, abs=1e-5) and abs(chance) > 1e-4
 
 
 def _mlp(weights, x):
@@ -317,7 +321,7 @@ def test_the_figure_and_its_numbers(grid, tmp_path):
     assert any(line.startswith("sharp, last_layer, 60 texts: ") for line in lines)
     assert any(line.startswith("slope of log gap on log N: ") for line in lines)
     rows = (tmp_path / "bound.csv").read_text().splitlines()
-    assert rows[0] == "series,texts,seed_rank,value" and len(rows) == 1 + 4 * 11
+    assert rows[0] == "series,texts,seed_rank,value" and len(rows) == 1 + 4 * 12
     assert any("training.distil.limit: 20 of transfer's" in note for note in results[20, 0]["notes"])
 
 
@@ -346,8 +350,8 @@ def test_the_slope_by_hand():
     bent = GapSeries({n: [3 / math.sqrt(n), 5 / n, -1.0 if n == 400 else 1.0] for n in sizes})
     mean, half, seeds = slope_of(bent)
     assert mean == pytest.approx(-0.75) and half > 0 and seeds == 2
-    assert slope_line(bent).endswith(
+    assert slope_line("gap", bent).endswith(
         "over 2 seeds; the bounds have -0.5; 1 of 3 seeds left out, with a gap of 0 or less"
     )
     assert slope_of(GapSeries({100: [-1.0], 200: [1.0]})) is None
-    assert "none; no seed of 1 has gaps above 0" in slope_line(GapSeries({100: [-1.0], 200: [1.0]}))
+    assert "none; no seed of 1 has gaps above 0" in slope_line("gap", GapSeries({100: [-1.0], 200: [1.0]}))

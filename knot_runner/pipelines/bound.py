@@ -46,11 +46,13 @@ EPSILON_TEXTS = 2000
 class StudentPart:
     """What the student and the teachers say of one part of the transfer set, each text once.
 
-    ``p`` [N, C], ``q`` [N, K, C] probabilities; ``weights`` [N, K] as trained; ``rows`` [N] of the stored examples;
-    ``dropped``: how many were left out, as they are there already.
+    ``p``, ``start`` [N, C] probabilities of the student and of the model that it started from, ``q`` [N, K, C] of the
+    teachers; ``weights`` [N, K] as trained; ``rows`` [N] of the stored examples; ``dropped``: how many were left out,
+    as they are there already.
     """
 
     p: Tensor
+    start: Tensor
     q: Tensor
     weights: Tensor
     rows: Tensor
@@ -66,18 +68,20 @@ def measure_bound(
     :class:`UserError` where the loss cannot be bounded.
     """
     hp, store = context.hp, executor.place.store
-    student, _, _ = trained_models(federation, state)
+    student, before, _ = trained_models(federation, state)
     request = plan_distillation(hp, state, federation)[0]
     first, seen = _first_rows(_example_keys(store, request.train.examples), set())
     fresh, _ = _first_rows(_example_keys(store, request.valid.examples), seen)
-    train = _read_part(student, request, request.train, first, executor)
-    valid = _read_part(student, request, request.valid, fresh, executor)
+    train = _read_part((student, before), request, request.train, first, executor)
+    valid = _read_part((student, before), request, request.valid, fresh, executor)
     least = min(len(train.p), len(valid.p))
     if least < LEAST_TEXTS:
         raise UserError(f"bound: {least} texts are left without duplicates; {LEAST_TEXTS} are the least")
     points = torch.tensor(request.objective.settings["points"], dtype=torch.float64)
-    losses = {"train": _losses(train, points), "valid": _losses(valid, points)}
+    losses = {"train": _losses(train.p, train, points), "valid": _losses(valid.p, valid, points)}
     means = {name: float(values.mean()) for name, values in losses.items()}
+    gap = means["valid"] - means["train"]
+    start_gap = float(_losses(valid.start, valid, points).mean() - _losses(train.start, train, points).mean())
     _, constant = constant_best(train.q, bound.normalised_weights(train.weights), points)
     complexities, refused = _complexities(student, request, train, hp, executor)
     problem = _Problem(len(points), bound.label_diameter(points), constant)
@@ -92,7 +96,7 @@ def measure_bound(
         "texts": {name: len(values) for name, values in losses.items()},
         "dropped": {"train": train.dropped, "valid": valid.dropped},
         "checkpoints": checkpoints,
-        "loss": {**means, "gap": means["valid"] - means["train"], "constant": constant},
+        "loss": {**means, "gap": gap, "gap_less_start": gap - start_gap, "constant": constant},
         "complexity": complexities,
         "undeclared": refused,
         "rows": [*rows, *_held_out(losses["valid"], checkpoints, problem)],
@@ -100,9 +104,9 @@ def measure_bound(
     }
 
 
-def _losses(part: StudentPart, points: Tensor) -> np.ndarray:
-    """The loss of each text [N], in [0, C_M]."""
-    return transport_losses(part.p, part.q, bound.normalised_weights(part.weights), points).numpy()
+def _losses(p: Tensor, part: StudentPart, points: Tensor) -> np.ndarray:
+    """The loss of ``p`` [N, C] on each text [N], in [0, C_M]."""
+    return transport_losses(p, part.q, bound.normalised_weights(part.weights), points).numpy()
 
 
 # ------------------------------------------------------------------------------------------------------------ the rows
@@ -147,15 +151,17 @@ def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[di
 
 
 def _read_part(
-    student: TrainedModel, request: Train, part: StoredPart, rows: Tensor, executor: Executor
+    models: tuple[TrainedModel, TrainedModel], request: Train, part: StoredPart, rows: Tensor, executor: Executor
 ) -> StudentPart:
-    """The stored examples ``rows`` of ``part``; targets and weights as the objective itself makes them."""
+    """The stored examples ``rows`` of ``part``; targets and weights as the objective itself makes them. ``models``: the
+    student, and what it started from."""
     store, settings = executor.place.store, request.objective.settings
-    logits = executor([student.predict("predictions", part.examples)])[0].tensors()["logits"]
+    found = executor([model.predict("predictions", part.examples) for model in models])
+    p, start = (torch.softmax(one.tensors()["logits"].double() / settings["student_temperature"], 1) for one in found)
     tensors = {name: store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
-    made, _ = distillation(settings, ObjectiveInputs(torch.empty(0), tensors, lambda: logits))
-    p = torch.softmax(logits.double() / settings["student_temperature"], dim=1)
-    return StudentPart(p[rows], made["targets"][rows].double(), made["weights"][rows], rows, len(p) - len(rows))
+    made, _ = distillation(settings, ObjectiveInputs(torch.empty(0), tensors, lambda: found[1].tensors()["logits"]))
+    q, weights = made["targets"][rows].double(), made["weights"][rows]
+    return StudentPart(p[rows], start[rows], q, weights, rows, len(p) - len(rows))
 
 
 def _example_keys(store: Store, examples: Ref) -> list[bytes]:

@@ -39,13 +39,14 @@ class KeptEpoch:
 
 @dataclass
 class BoundFacts:
-    """The student's loss on distinct training and held-out texts of the transfer set, and what lies between; the bound
-    itself is in ``bound.json``."""
+    """The student's loss on distinct training and held-out texts of the transfer set, and what lies between, by itself
+    and less that of the model it started from; the bound itself is in ``bound.json``."""
 
     texts: Number
     train: Amount
     valid: Amount
     gap: float
+    gap_less_start: float
 
 
 @dataclass(kw_only=True)

@@ -21,13 +21,15 @@ from knot_runner.report.series import Numbers
 from knot_runner.report.statistics import mean_estimate
 from knot_runner.util.errors import UserError
 
-GAP_SERIES = "gap"
+#: The series that are measured -> where the record has them.
+GAPS = {"gap": "gap", "gap, less the start's": "gap_less_start"}
 #: Of Theorem 5.2, and of every bound here.
 SLOPE = -0.5
 GAP_NOTE = (
     "Gap: mean loss on the transfer set's held-out texts less that on the N it was trained on; points: means over "
-    "seeds, bars: 95% t intervals over seeds; the axis begins where a gap is above 0. Bounds: what each adds to its "
-    "first term. last_layer is as if the encoder had been fixed before."
+    "seeds, bars: 95% t intervals over seeds; the axis begins where a gap is above 0. Less the start's: without the "
+    "gap of the model that the student started from, which has seen neither part, so that it is chance alone. Bounds: "
+    "what each adds to its first term. last_layer is as if the encoder had been fixed before."
 )
 
 
@@ -48,7 +50,6 @@ def bound_figure(runs: list[Run], command: str) -> style.Drawing:
     """The student's gap between held-out and training loss against the number N of training texts, with intervals over
     seeds, beside what each bound allows; the slope of log gap on log N, which the theorem has at -1/2."""
     found = gap_series(runs, command)
-    gap = found[GAP_SERIES]
     made, (axes,) = style.panels(1, 8.6, 5.0)
     lines = []
     for i, (name, one) in enumerate(found.items()):
@@ -57,17 +58,18 @@ def bound_figure(runs: list[Run], command: str) -> style.Drawing:
     _draw_constant(axes, runs, command)
     axes.set(xlabel="training texts N", ylabel="loss (label distance)")
     style.log_scale(axes, "xy", powers_from=100.0)
-    axes.set_xticks(sorted(gap.means), [f"{texts}" for texts in sorted(gap.means)])
+    sizes = sorted(found["gap"].values)
+    axes.set_xticks(sizes, [f"{texts}" for texts in sizes])
     style.side_legend(made, [axes], loc="outside right center")
     seeds = sorted({run.job.seed for run in runs})
-    lines += [slope_line(gap)]
+    lines += [slope_line(name, found[name]) for name in GAPS]
     numbers = Numbers(("series", "texts", "seed_rank", "value"), _numbers(found))
     title = f"{runs[0].job.task}: gap and generalisation bounds by the number of texts"
     return style.Drawing(made, title, [GAP_NOTE, f"Seeds {', '.join(map(str, seeds))}."], lines, numbers)
 
 
 def gap_series(runs: Sequence[Run], command: str) -> dict[str, GapSeries]:
-    """``gap``, and of every bound what it adds to its first term, by the number of texts.
+    """The gaps, and of every bound what it adds to its first term, by the number of texts.
 
     Raises :class:`UserError` for runs without a bound, and for a damaged record.
     """
@@ -76,7 +78,8 @@ def gap_series(runs: Sequence[Run], command: str) -> dict[str, GapSeries]:
         record = _record(run, command)
         with run_folders.refuse_damage(run, BOUND_FILE, command):
             texts = record["texts"]["train"]
-            found[GAP_SERIES][texts].append(float(record["loss"]["gap"]))
+            for name, key in GAPS.items():
+                found[name][texts].append(float(record["loss"][key]))
             for row in record["rows"]:
                 found[_name(row)][texts].append(float(row["second"] + row["third"]))
     return {name: GapSeries(dict(values)) for name, values in found.items()}
@@ -98,15 +101,17 @@ def slope_of(gap: GapSeries) -> tuple[float, float | None, int] | None:
     return (estimate.mean, estimate.half, estimate.n) if estimate else None
 
 
-def slope_line(gap: GapSeries) -> str:
-    """The fitted slope in words."""
+def slope_line(name: str, gap: GapSeries) -> str:
+    """The fitted slope of the series ``name`` in words."""
     found, seeds = slope_of(gap), min(len(own) for own in gap.values.values())
     if found is None:
-        return f"slope of log gap on log N: none; no seed of {seeds} has gaps above 0 at every number of texts"
+        return f"slope of log {name} on log N: none; no seed of {seeds} has gaps above 0 at every number of texts"
     mean, half, used = found
     interval = f" [{mean - half:+.3f}, {mean + half:+.3f}]" if half is not None else ""
     left_out = f"; {seeds - used} of {seeds} seeds left out, with a gap of 0 or less" if used < seeds else ""
-    return f"slope of log gap on log N: {mean:+.3f}{interval} over {used} seeds; the bounds have {SLOPE:+g}{left_out}"
+    return (
+        f"slope of log {name} on log N: {mean:+.3f}{interval} over {used} seeds; the bounds have {SLOPE:+g}{left_out}"
+    )
 
 
 def _record(run: Run, command: str) -> dict[str, Any]:
@@ -127,8 +132,8 @@ def _draw(axes: style.Axes, one: GapSeries, colour: Any, name: str) -> None:
     means = one.means
     estimates = {texts: mean_estimate(one.values[texts]) for texts in means}
     halves = [estimate.half or 0.0 if estimate else 0.0 for estimate in estimates.values()]
-    look = {"marker": "o", "lw": 2.2} if name == GAP_SERIES else {"marker": ".", "lw": 1.2, "ls": "--"}
-    bars = halves if name == GAP_SERIES else None
+    look = {"marker": "o", "lw": 2.2} if name in GAPS else {"marker": ".", "lw": 1.2, "ls": "--"}
+    bars = halves if name in GAPS else None
     axes.errorbar(list(means), list(means.values()), yerr=bars, color=colour, capsize=3, label=plain(name), **look)
 
 

@@ -77,8 +77,9 @@ def bound_lines(record: dict[str, Any]) -> list[str]:
     loss, texts, dropped = record["loss"], record["texts"], record["dropped"]
     return [
         f"Loss of the student (1-Wasserstein to its teachers): {_number(loss['train'])} on {texts['train']} training "
-        f"texts, {_number(loss['valid'])} on {texts['valid']} held out, gap {_number(loss['gap'])}; of the best "
-        f"constant prediction {_number(loss['constant'])}.",
+        f"texts, {_number(loss['valid'])} on {texts['valid']} held out, gap {_number(loss['gap'])}, less that of the "
+        f"model it started from {_number(loss['gap_less_start'])}; of the best constant prediction "
+        f"{_number(loss['constant'])}.",
         f"Duplicates left out: {dropped['train']} training texts, {dropped['valid']} held-out ones (those that are "
         "training texts, too, among them).",
         f"C_M = {_number(record['diameter'])}, {record['classes']} labels, delta = {record['delta']:g}; held-out "
