@@ -178,7 +178,8 @@ def test_the_best_constant_prediction(task):
     points, draws = points_of(task), np.random.default_rng(7)
     classes = len(points)
     q = rows(draws, 80, classes).reshape(40, 2, classes)
-    weights = normalised_weights(torch.from_numpy(draws.uniform(0.1, 1, (40, 2))))
+    q[:, 1] = 0.1 * q[:, 1] + 0.9 * torch.eye(classes)[0]  # the second teacher is another, and weighs little
+    weights = normalised_weights(torch.from_numpy(draws.uniform([0.7, 0.1], [1.0, 0.4], (40, 2))))
     best, least = constant_best(q, weights, points)
 
     def loss(constant):
