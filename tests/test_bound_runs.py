@@ -22,8 +22,10 @@ from knot_runner.pipelines.bound import _example_keys, _first_rows
 from knot_runner.pipelines.stage_limits import used_examples
 from knot_runner.records import intact, read_result
 from knot_runner.report.claims.verdicts import judge
+from knot_runner.report.figures import bound as figure_bound
 from knot_runner.report.figures.bound import GapSeries, slope_line, slope_of
 from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.run_folders import load_runs
 from tests.tiny import TINY, TINY_IMAGES, TINY_PARTIES, replaced
 
 #: As the theorem has it: weights that sum to 1, no regularisation (one-hot labels are leaves of a tree).
@@ -358,3 +360,18 @@ def test_the_slope_by_hand():
     )
     assert slope_of(GapSeries({100: [-1.0], 200: [1.0]})) is None
     assert "none; no seed of 1 has gaps above 0" in slope_line("gap", GapSeries({100: [-1.0], 200: [1.0]}))
+
+
+def test_seeds_with_unlike_duplicates_stand_at_one_place(grid, monkeypatch):
+    real = figure_bound._record
+
+    def with_duplicate(one, command):
+        record = real(one, command)
+        if one.job.seed == 1:
+            texts, dropped = record["texts"], record["dropped"]
+            record |= {"texts": {**texts, "train": texts["train"] - 1}, "dropped": {**dropped, "train": 1}}
+        return record
+
+    monkeypatch.setattr(figure_bound, "_record", with_duplicate)
+    gap = figure_bound.gap_series(load_runs(references(grid)), "")["gap"]
+    assert {texts: len(values) for texts, values in gap.values.items()} == {20: 2, 60: 2}

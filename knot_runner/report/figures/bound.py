@@ -78,7 +78,7 @@ def gap_series(runs: Sequence[Run], command: str) -> dict[str, GapSeries]:
     for run in runs:
         record = _record(run, command)
         with run_folders.refuse_damage(run, BOUND_FILE, command):
-            texts = record["texts"]["train"]
+            texts = record["texts"]["train"] + record["dropped"]["train"]  # duplicates differ from seed to seed
             for name, key in GAPS.items():
                 found[name][texts].append(float(record["loss"][key]))
             for row in record["rows"]:
