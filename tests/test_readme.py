@@ -37,7 +37,7 @@ GUIDES = ["README.md", "knot_runner/methods/knot.md", "knot_runner/methods/feder
 MEASURED = [
     line
     for guide in GUIDES
-    for line in re.findall(r"^    (knot-runner (?:-m )?(?:experiment|task)=.*)$", (ROOT / guide).read_text(), flags=re.M)
+    for line in re.findall(r"^    (knot-runner (?:-m )?(?:experiment|task)=.*)$", (ROOT / guide).read_text(), re.M)
 ]
 
 

@@ -14,6 +14,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.models.network import Network
 from knot_runner.pipelines.setup import check_network
+from knot_runner.pipelines.stage_limits import limit_notes, used_count, used_examples
 
 
 def image_federation(settings: Settings, task: PartyTask, store: Store, bias: BiasSettings | None) -> Federation:
@@ -25,9 +26,9 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
     roles = {data.role: data for data in task.datasets.values()}
     transfer = roles.get("transfer", roles["global"])
     examples = {
-        (data.name, split): save_images(images, settings.task, store)
+        (data.name, split): save_images(used_examples(data, split, settings), settings.task, store)
         for data in task.datasets.values()
-        for split, images in data.splits.items()
+        for split in data.splits
     }
     network = Network(settings.model, tuple(settings.task.shape), len(task.labels.names))
     check_network(network, settings.seed)
@@ -36,7 +37,7 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
         locals=by_role["local"],
         server=by_role["global"][0],
         transfer=transfer.name,
-        sizes={data.name: len(data.splits["train"]) for data in task.datasets.values()},
+        sizes={data.name: used_count(data, "train", settings) for data in task.datasets.values()},
         examples=examples,
         networks=dict.fromkeys(task.datasets, network),
         labels=task.labels,
@@ -45,6 +46,7 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
         weights="scratch",
         random_examples=save_images(random, settings.task, store) if random else None,
         augment=settings.task.augment,
+        notes=limit_notes(task, settings),
     )
 
 
