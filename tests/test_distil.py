@@ -119,6 +119,8 @@ def test_launchers_and_workers_leave_equal_bits(tmp_path):
         files = sorted((tmp_path / out).glob("mnist/*/*/predictions.safetensors"))
         found[out] = {str(file.relative_to(tmp_path / out)): file.read_bytes() for file in files}
     assert len(found["one"]) == 4 and found["one"] == found["two"]
+    read = {result_of(file.parent)["data"] for file in (tmp_path / "one").glob("mnist/*/*/result.json")}
+    assert len(read) == 1  # whatever the seed deals to whom
 
 
 def test_texts(tmp_path):

@@ -31,7 +31,7 @@ def bound_of_run(context: RunContext, result: dict[str, Any]) -> dict[str, Any]:
         raise UserError(f"{context.folder}: diverged, so it has no student to bound")
     load_plugins(settings.plugins)
     task = context.services.parties(context)
-    if result["data"] != task.digest:
+    if result["data"] != task.source_digest:
         raise UserError(f"{context.folder}: was made from other data than are read now; paths.data=DIR names its own")
     store = context.store
     federation = make_federation(context, task, store, hp.bias if needs_bias(hp.weighting) else None)

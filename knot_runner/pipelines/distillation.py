@@ -158,7 +158,7 @@ def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Ex
     return {
         **({"kind": context.family} if context.family != "distillation" else {}),
         **context.describe(
-            task.digest,
+            task.source_digest,
             task.source,
             executor.place.device,
             [*task.files, *model_sources(context)],
