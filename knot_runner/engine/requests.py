@@ -24,6 +24,12 @@ REQUEST_FORMAT = 1
 Ref = tuple[str, str]
 
 
+def ref_of(name: str) -> Ref:
+    """The artefact that a method's state names as ``stage/key``."""
+    stage, key = name.split("/")
+    return stage, key
+
+
 @dataclass(frozen=True)
 class StoredPart:
     """Texts or images in the store, and the objective's other inputs for them (the teachers' soft labels)."""

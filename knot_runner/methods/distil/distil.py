@@ -11,8 +11,7 @@ from typing import Any
 
 from knot_runner.config.settings import DistilSettings, build
 from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, GenerationsSchedule, MutualSchedule
-from knot_runner.engine.objectives import Objective
-from knot_runner.engine.requests import Ref, StageRequest, Train
+from knot_runner.engine.requests import Ref, StageRequest, ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.distil.learner import read_terms
@@ -44,15 +43,15 @@ def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: 
     if isinstance(schedule, GenerationsSchedule):
         return plan_generation(hp, state, federation, round, schedule.generations) if "student" not in state else []
     if round == 0 and federation.locals:
-        return plan_teaching(federation)
+        return [federation.supervised(name, "local") for name in federation.locals]
     if isinstance(schedule, MutualSchedule) and "together" in state and "student" not in state:
         return [
-            PickStudent("picked", student_name(number), _ref(state["together"]), number)
+            PickStudent("picked", student_name(number), ref_of(state["together"]), number)
             for number in range(schedule.students)
         ]
     if "student" in state:
         return []
-    frozen = [(federation.networks[name], _ref(state[f"weights/{name}"])) for name in federation.locals]
+    frozen = [(federation.networks[name], ref_of(state[f"weights/{name}"])) for name in federation.locals]
     return [train_students(hp, federation, federation.server, hp.terms, frozen)]
 
 
@@ -76,27 +75,6 @@ def fold(
     return state, said
 
 
-def plan_teaching(federation: Federation) -> list[StageRequest]:
-    """Cross-entropy training of every teacher, on all labels."""
-    return [
-        Train(
-            stage="local",
-            party=name,
-            network=federation.networks[name],
-            start=None,
-            train=federation.part(name, "train"),
-            valid=federation.part(name, "valid"),
-            objective=Objective(),
-            training=federation.training.local,
-            select="f1",
-            seed=federation.seed,
-            weights=federation.weights,
-            augment=federation.augment,
-        )
-        for name in federation.locals
-    ]
-
-
 def plan_generation(
     hp: DistilSettings, state: DistilState, federation: Federation, round: int, generations: int
 ) -> list[StageRequest]:
@@ -107,7 +85,7 @@ def plan_generation(
     if round == 0:
         alone = {term: options for term, options in hp.terms.items() if not TERMS[term].needs_teacher}
         return [train_students(hp, federation, name, alone, [])]
-    previous = (network, _ref(state[f"weights/{generation_name(round - 1)}"]))
+    previous = (network, ref_of(state[f"weights/{generation_name(round - 1)}"]))
     return [train_students(hp, federation, name, hp.terms, [previous])]
 
 
@@ -146,11 +124,6 @@ def student_name(number: int) -> str:
 def generation_name(number: int) -> str:
     """Of a student that is the next one's teacher, from 0."""
     return f"generation {number + 1}"
-
-
-def _ref(name: str) -> Ref:
-    stage, key = name.split("/")
-    return stage, key
 
 
 METHODS["distil"] = Method(init, plan, fold)
