@@ -93,12 +93,11 @@ def load_vocabulary(model: ModelSettings, task: PartyTask, data_root: Path | Non
 
 
 def _train_texts(task: PartyTask) -> list[str]:
-    """All train texts, those that several parties share once."""
-    found: dict[int, list[str]] = {}
-    for dataset in task.datasets.values():
-        train = dataset.splits["train"]
-        found[id(train.texts)] = [*train.texts, *(train.pairs or [])]
-    return [text for texts in found.values() for text in texts]
+    """All train texts; once, where the parties have the same ones (a student and its teachers)."""
+    trains = [dataset.splits["train"] for dataset in task.datasets.values()]
+    if all(train.texts is trains[0].texts for train in trains) and task.read:
+        trains = trains[:1]
+    return [text for train in trains for text in [*train.texts, *(train.pairs or [])]]
 
 
 def weights_identity(model: ModelSettings, data_root: Path | None) -> str:
