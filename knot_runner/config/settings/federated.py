@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from knot_runner.config.settings.server_distillation import ServerDistillation
 from knot_runner.config.settings.sizes import (
     FractionOrNone,
     Items,
@@ -47,6 +48,10 @@ class FederatedTraining:
     evaluate_every: Steps
     #: of local training, fresh in every round; adamw (decoupled weight decay) has no momentum
     optimiser: Literal["sgd", "adamw"] = "sgd"
+
+    def measures(self, round: int) -> bool:
+        """Whether the models are measured after ``round``."""
+        return round + 1 >= self.rounds or (round + 1) % self.evaluate_every == 0
 
     def __post_init__(self) -> None:
         share = self.participants
@@ -114,6 +119,8 @@ class FederatedSettings:
     final_head_epochs: StepsOrNone = 0
     #: clients are grouped by the distance of their data first, and each group learns by itself; null = all together
     clustering: ClusteringSettings | None = None
+    #: the server distils the averaged model from the round's clients on unlabelled examples; null = it only averages
+    distil: ServerDistillation | None = None
     #: settings of a plug-in's own method
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -131,5 +138,7 @@ class FederatedSettings:
             require(right, "head_epochs", f"{self.head_epochs} is not at least 1; fedrep needs it")
         elif not own:
             require(self.head_epochs is None, "head_epochs", "is of fedrep alone")
-        personal = own or self.algorithm in ("fedrep", "fedper")
-        require(personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")
+        personal = self.algorithm in ("fedrep", "fedper")
+        what = f"is of methods with one global model; with algorithm={self.algorithm} clients have heads of their own"
+        require(not personal or self.distil is None, "distil", what)
+        require(own or personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")

@@ -62,6 +62,8 @@ class Stacked:
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`. Raises :class:`UserError` when memory runs out with one client at a time."""
+        if len(cohort) == 1 and cohort[0].recipe.optimiser != "sgd":  # a server's: nothing is there to be stacked
+            return self.measuring.train(cohort)
         if any(request.recipe.optimiser != "sgd" for request in cohort):
             raise UserError("hardware.engine: stacked trains with SGD alone; lean or loop would fit training.optimiser")
         found: dict[int, Trained] = {}
