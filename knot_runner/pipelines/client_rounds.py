@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from knot_runner.config.settings import FederatedTraining
 from knot_runner.engine.diverged import DivergedError
@@ -38,14 +39,7 @@ def client_rounds(
         return trained
 
     def exchange(round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
-        step, hp = method.exchange, context.hp
-        asked = step.ask(hp, state, population, round, trained) if step else []
-        if not asked:
-            return state, {}
-        logits = engine.logits(asked)
-        taught = engine.train(step.teach(hp, state, population, round, trained, logits))
-        check_outcomes(round, taught, population)
-        return step.take(hp, state, population, round, trained, logits, taught)
+        return run_exchange(method, context.hp, population, engine, round, state, trained)
 
     def observe(round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
         row = measure(round, state, requests, trained, training.measures(round))
@@ -58,6 +52,22 @@ def client_rounds(
     commits = Commits(folder, data, context.note, context.code, context.settings.plugins)
     stops = functools.partial(reached_target, training)
     return RoundLoop(method, context.hp, population, commits, execute, observe, exchange, stops)
+
+
+def run_exchange(
+    method: Method, hp: Any, population: Population, engine: Engine, round: int, state: FederatedState,
+    trained: list[Trained],
+) -> tuple[FederatedState, LogRow]:  # fmt: skip
+    """What follows the fold of ``round``, if the method exchanges more than models (:class:`Exchange`): the state after
+    it, and what there is to say of it. Raises :class:`DivergedError`."""
+    steps = method.exchange
+    asked = steps.ask(hp, state, population, round, trained) if steps else []
+    if not asked:
+        return state, {}
+    logits = engine.logits(asked)
+    taught = engine.train(steps.teach(hp, state, population, round, trained, logits))
+    check_outcomes(round, taught, population)
+    return steps.take(hp, state, population, round, trained, logits, taught)
 
 
 def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
