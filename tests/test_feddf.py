@@ -17,6 +17,7 @@ from knot_runner.config.settings import BiasSettings, ServerDistillation
 from knot_runner.engine.objectives import ObjectiveInputs
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federated import METHODS
+from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.methods.federated.population import ServerExamples
 from knot_runner.methods.federated.server_distillation import drawn_examples
 from knot_runner.methods.losses import distillation
@@ -173,13 +174,14 @@ def test_every_choice_ends_elsewhere():
 
 
 def test_what_is_said_of_a_round():
-    one = OneRound(distil())
+    one = OneRound(distil(lr=0.5))
     labels = one.world.engine.test.labels[:40]
     right = [(one.logits(s["weights"], torch.arange(40)).argmax(1) == labels).double().mean() for s in
              (one.averaged, one.state)]  # fmt: skip
     assert one.row["distil_before"] == pytest.approx(right[0]) and one.row["distil_after"] == pytest.approx(right[1])
     assert one.row["distil_steps"] == 2 * 7 and one.row["distil_loss"] > 0
-    unmeasured = OneRound(distil(), evaluate_every=3)
+    assert one.row["distil_before"] != one.row["distil_after"] and one.row["distil_tested"] == 40
+    unmeasured = OneRound(distil(lr=0.5), evaluate_every=3)
     assert set(unmeasured.row) == {"distil_loss", "distil_steps"}
     assert torch.equal(unmeasured.state["weights"], one.state["weights"])
 
@@ -214,6 +216,22 @@ def test_other_methods_with_one_global_model_take_it_too(algorithm):
     q = torch.softmax(one.clients(TRANSFER), -1)
     close(one.state["weights"], by_hand(one, lambda z, at: kl(q[at], z[:, None]).sum(1)))
     assert set(one.state) == set(one.averaged)
+
+
+def test_clusters_side_by_side_are_each_as_it_is_alone():
+    spec, groups = distil(weighting="E"), ([0, 1], [2, 3, 4])
+    alone = [OneRound(spec, members=members) for members in groups]
+    population, engine, hp = alone[0].population, alone[0].world.engine, alone[0].hp
+    method = per_cluster(METHODS["fedavg"], [one.population for one in alone])
+    state = method.init(hp, population)
+    requests = method.plan(hp, state, population, 0)
+    trained = engine.train(requests)
+    state, _ = method.fold(hp, state, population, 0, requests, trained)
+    state, row = run_exchange(method, hp, population, engine, 0, state, trained)
+    for number, one in enumerate(alone):
+        assert torch.equal(cluster_state(state, number)["weights"], one.state["weights"])
+    assert row == {"exchanged": [one.row for one in alone]}
+    assert [one.row["distil_tested"] for one in alone] == [8, 12]
 
 
 # ----------------------------------------------------------------------------------------------------- the examples
@@ -301,7 +319,7 @@ def run(out: Path, *words: str):
 def test_engines_agree_and_seeds_decide(tmp_path, capsys):
     exact = [*TINY_FEDDF, "hardware.precision=float64"]
     lean = run(tmp_path / "lean", *exact, "hardware.engine=lean")
-    assert "the server distilled in 3 rounds: accuracy " in capsys.readouterr().out
+    assert "distilled in 3 rounds: accuracy " in capsys.readouterr().out
     result, rows, weights = lean
     assert all(is_round(row, number) for number, row in enumerate(rows)) and all("distil_after" in row for row in rows)
     assert all(row["distil_after"] == pytest.approx(row["accuracy"]) for row in rows)
@@ -386,12 +404,13 @@ def test_bad_input_is_one_line_that_names_the_key(arguments, said, tmp_path, cap
     assert not list((tmp_path / "out").rglob("*.json*"))
 
 
-GOOD = {"distil_loss": 0.5, "distil_steps": 3, "distil_before": 0.5, "distil_after": 0.6}
+GOOD = {"distil_loss": 0.5, "distil_steps": 3, "distil_tested": 9, "distil_before": 0.5, "distil_after": 0.6}
 
 
 @pytest.mark.parametrize("broken", [
     {"distil_loss": float("nan")}, {"distil_loss": None}, {"distil_steps": 0}, {"distil_steps": 1.5},
     {"distil_after": 1.5}, {"distil_before": -0.1}, {"distil_before": None}, {"distil_loss": True},
+    {"distil_tested": 0},
 ])  # fmt: skip
 def test_a_row_that_cannot_be_is_found(broken):
     plain = {"round": 0, "participants": [0], "before": [0.5], "after": [None]}

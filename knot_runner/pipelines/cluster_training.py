@@ -103,9 +103,10 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
         "clients": [len(cluster.train), list(cluster.clients), rows.hexdigest()],
     }
     training, method = used_of_training(dataclasses.asdict(settings.training)), dataclasses.asdict(work.context.hp)
-    if cluster.server is None:
-        del method["distil"]
-    else:
+    for later in ("distil", "labels"):  # a method that has none of it is what it was before there was any
+        if method[later] is None:
+            del method[later]
+    if cluster.server is not None:
         plain["server"] = _server_key(cluster.server)
     parts = {"training": training, "method": method}
     used = {name: {key: value for key, value in own.items() if key not in NOT_IN_KEY} for name, own in parts.items()}

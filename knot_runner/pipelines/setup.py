@@ -82,6 +82,7 @@ def make_setup(context: RunContext) -> Setup:
         augment=settings.task.augment if settings.on_images else "none",
         seed=settings.seed,
         server=server,
+        labels=data.labels,
     )
     return Setup(task, partition, population, network, data, test, len(held_out))
 

@@ -36,7 +36,7 @@ def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Parti
     left = dataclasses.replace(task, train=task.train.take(kept))
     dealt = make_partition(settings.partition, left, settings.seed)
     distils = context.hp.distil is not None
-    use = "unlabelled, for the server's distillation" if distils else "and are not used"
+    use = "unlabelled, for distillation" if distils else "and are not used"
     notes = [
         *dealt.notes,
         f"partition.transfer: {len(taken)} of {len(task.train)} training examples are at no client, {use}",

@@ -1,4 +1,4 @@
-"""Settings of the server's distillation in a federated method (``method.distil``)."""
+"""Settings of distillation in federated methods: by the server (``method.distil``), by labels (``method.labels``)."""
 
 from __future__ import annotations
 
@@ -48,3 +48,15 @@ class ServerDistillation:
     def distils(self, round: int) -> bool:
         """Whether the server does so in ``round``."""
         return round >= self.after and (round - self.after) % self.every == 0
+
+
+@dataclass
+class LabelDistillation:
+    """feddistill: what holds a client near the others' mean logits of each label
+    (:mod:`knot_runner.methods.federated.feddistill`)."""
+
+    #: of the regulariser beside the cross-entropy with the true label
+    weight: NotNegative
+    #: cross_entropy: with softmax(mean logits / temperature); l2: mean over classes of squared differences of logits
+    form: Literal["cross_entropy", "l2"]
+    temperature: Positive

@@ -59,6 +59,8 @@ class Population:
     seed: int
     members: tuple[int, ...] | None = None
     server: ServerExamples | None = None
+    #: of all training examples [N]; of those of a client it makes its own statistics, and no other sees them
+    labels: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.clients)

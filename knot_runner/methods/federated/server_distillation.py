@@ -16,7 +16,7 @@ from knot_runner.engine.federated.cohort import Inference, LocalTraining, Phase,
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Exchange
-from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 from knot_runner.methods.losses import distillation
 from knot_runner.methods.weighting import WEIGHTINGS, needs_bias, probability_bias
 
@@ -45,6 +45,17 @@ def teach_server(
     logits: list[Tensor],
 ) -> list[LocalTraining]:  # fmt: skip
     """The averaged model's training on the clients' ``logits``."""
+    model = ClientModel(state["weights"], state["buffers"])
+    tested = population.server.test
+    return [distillation_request(hp, population, round, trained, logits, SERVER, model, tested)]
+
+
+def distillation_request(
+    hp: FederatedSettings, population: Population, round: int, trained: list[Trained], logits: list[Tensor],
+    student: int, model: ClientModel, tested: Tensor,
+) -> LocalTraining:  # fmt: skip
+    """The training of ``model``, known by the number ``student``, on the ``logits`` of the clients in ``trained``;
+    ``tested``: rows of the test examples that it is measured on before and after, in rounds that are measured."""
     spec, examples = hp.distil, population.server
     rows, places = drawn_examples(spec, population, round).unique(return_inverse=True)
     on_random = logits[len(trained) :]
@@ -67,20 +78,18 @@ def teach_server(
         "biases": biases,
         "points": examples.points,
     }
-    return [
-        LocalTraining(
-            client=SERVER,
-            round=round,
-            seed=population.seed,
-            weights=state["weights"],
-            buffers=state["buffers"],
-            rows=rows[places],
-            test_rows=examples.test if population.training.measures(round) else examples.test[:0],
-            recipe=_recipe(hp, spec),
-            objective=Objective(distillation, settings),
-            inputs={name: own[places] for name, own in told.items()},
-        )
-    ]
+    return LocalTraining(
+        client=student,
+        round=round,
+        seed=population.seed,
+        weights=model.weights,
+        buffers=model.buffers,
+        rows=rows[places],
+        test_rows=tested if population.training.measures(round) else tested[:0],
+        recipe=_recipe(hp, spec),
+        objective=Objective(distillation, settings),
+        inputs={name: own[places] for name, own in told.items()},
+    )
 
 
 def take_server(
@@ -90,11 +99,19 @@ def take_server(
     """The distilled model in the place of the averaged one; its loss and steps, and in rounds that are measured the
     accuracy on the test examples before distillation (of the averaged model) and after."""
     (server,) = taught
-    row = {"distil_loss": server.loss, "distil_steps": server.steps}
-    if population.training.measures(round) and len(population.server.test):
-        count = len(population.server.test)
-        row |= {"distil_before": server.before / count, "distil_after": server.after / count}
-    return {**state, "weights": server.weights, "buffers": server.buffers}, row
+    tested = len(population.server.test) if population.training.measures(round) else 0
+    return {**state, "weights": server.weights, "buffers": server.buffers}, distilled_row(taught, tested)
+
+
+def distilled_row(taught: list[Trained], tested: int) -> dict[str, float]:
+    """What there is to say of the models ``taught`` in a round; ``tested``: test examples that all of them together
+    were measured on, 0 where they were not."""
+    loss, steps = sum(one.loss for one in taught) / len(taught), sum(one.steps for one in taught)
+    row = {"distil_loss": loss, "distil_steps": steps}
+    if tested:
+        before, after = sum(one.before for one in taught), sum(one.after for one in taught)
+        row |= {"distil_tested": tested, "distil_before": before / tested, "distil_after": after / tested}
+    return row
 
 
 def drawn_examples(spec: ServerDistillation, population: Population, round: int) -> Tensor:

@@ -117,13 +117,13 @@ def _counted(rounds: int) -> str:
 
 
 def _distilled(result: dict[str, Any]) -> list[str]:
-    """``the server distilled in 30 rounds: accuracy +.012 over averaging alone, on average``."""
+    """``distilled in 30 rounds: accuracy +0.012 from before to after, on average``."""
     found = result.get("distilled")
     if found is None:
         return []
     gain = found.get("gain")
-    what = "" if gain is None else f": accuracy {gain:+.3f} on the averaged model of the same round, on average"
-    return [f"the server distilled in {_counted(found['rounds'])}{what}"]
+    what = "" if gain is None else f": accuracy {gain:+.3f} from before to after, on average"
+    return [f"distilled in {_counted(found['rounds'])}{what}"]
 
 
 def _reached(result: dict[str, Any]) -> list[str]:

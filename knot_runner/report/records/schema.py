@@ -12,7 +12,7 @@ from knot_runner.metrics import METRICS
 from knot_runner.results import kind_problem
 
 #: Of a row of a round in which a server distilled.
-DISTILLED = ("distil_loss", "distil_steps", "distil_before", "distil_after")
+DISTILLED = ("distil_loss", "distil_steps", "distil_tested", "distil_before", "distil_after")
 
 
 def is_number(value: Any, top: float = math.inf) -> bool:
@@ -62,13 +62,15 @@ def is_round(row: Any, number: int) -> bool:
 
 def _is_distilled(row: dict[str, Any]) -> bool:
     """Whether what ``row`` says of a server's distillation can be: loss and steps, and accuracies before and after it
-    where the round was measured; all right without any."""
+    on so many test examples where the round was measured; all right without any."""
     if not any(key in row for key in DISTILLED):
         return True
     loss, steps = row.get("distil_loss"), row.get("distil_steps")
     right = isinstance(loss, int | float) and not isinstance(loss, bool) and math.isfinite(loss) and is_count(steps, 1)
-    accuracies = [key for key in ("distil_before", "distil_after") if key in row]
-    return right and len(accuracies) in (0, 2) and all(is_number(row[key], 1.0) for key in accuracies)
+    if not any(key in row for key in DISTILLED[2:]):
+        return right
+    accuracies = all(is_number(row.get(key), 1.0) for key in ("distil_before", "distil_after"))
+    return right and accuracies and is_count(row.get("distil_tested"), 1)
 
 
 def _is_list(value: Any, right: Callable[[Any], bool], length: int | None = None) -> bool:
