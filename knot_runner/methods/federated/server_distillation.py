@@ -89,6 +89,7 @@ def distillation_request(
         recipe=_recipe(hp, spec),
         objective=Objective(distillation, settings),
         inputs={name: own[places] for name, own in told.items()},
+        exchanged=True,
     )
 
 
