@@ -265,6 +265,18 @@ def test_transfer_images_are_at_no_client_and_have_no_labels(tmp_path):
     assert any("60 of 300 training examples are at no client, unlabelled" in note for note in made.notes)
 
 
+def test_classes_at_the_leaves_of_a_tree_choose_the_solver_of_trees():
+    """Newton's is made for few classes: of 62 a round would take minutes."""
+    words = ["task=femnist", "method=feddf_sinkhorn_e"]
+    for more, solver in (
+        ([], "tree"),
+        (["task.geometry=superclasses"], "tree"),
+        (["method.distil.loss.solver=newton"], "newton"),
+    ):
+        (job,) = compose_jobs([*words, *more], None)
+        assert job.method.distil.loss["solver"] == solver
+
+
 def test_without_a_server_that_distils_the_clients_are_the_same(tmp_path):
     """So that FedAvg and FedDF can be compared."""
     feddf, fedavg = (
