@@ -134,7 +134,10 @@ def test_a_method_given_twice_is_no_grid_of_both():
 def test_glob_is_a_job_for_every_name_that_fits(caplog):
     jobs, _ = compose_all(["task=femnist", "method=glob(fed*)"])
     names = [job.settings.method["name"] for job in jobs]
-    assert names == ["fedavg", "fedavg_chill", "fedper", "fedper_final", "fedprox", "fedrep", "fedrep_final"]
+    assert names == [
+        "fedavg", "fedavg_chill", "feddf", "feddf_entropy_a", "feddf_sinkhorn_e", "feddistill", "fedmd",
+        "fedper", "fedper_final", "fedprox", "fedrep", "fedrep_final",
+    ]  # fmt: skip
     assert "method=glob(fed*): 1 that do not fit are left out (method=federated_distance: " in caplog.text
 
 
@@ -146,7 +149,7 @@ def test_glob_of_names_that_do_not_fit_is_refused():
 def test_glob_finds_ones_own_methods(tmp_path):
     (tmp_path / "method").mkdir()
     (tmp_path / "method" / "fedmine.yaml").write_text("defaults:\n  - fedavg\n  - _self_\nname: fedmine\n")
-    (job,), _ = compose_all([f"--config-dir={tmp_path}", "task=femnist", "method=glob(fedm*)"])
+    (job,), _ = compose_all([f"--config-dir={tmp_path}", "task=femnist", "method=glob(fedmi*)"])
     assert job.settings.method["name"] == "fedmine"
 
 

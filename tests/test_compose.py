@@ -35,7 +35,13 @@ LR = "training.local.lr"
 ONE_BY_ONE = [
     ["seed=3", f"{LR}=0.5", "training.distil.lr=$\\{training.local.lr\\}"],
     ["seed=1,2", f"{LR}=0.5,1e-3", "training.distil.lr=$\\{training.local.lr\\}", "task.limit=90"],
-    ["task=nli", "method=glob(*_e)", "model.name='a b'", "task.limit=null", "task.labels.support=onehot"],
+    [
+        "task=nli",
+        "method=glob([entr*_e,sinkh*_e])",
+        "model.name='a b'",
+        "task.limit=null",
+        "task.labels.support=onehot",
+    ],
     ["task=femnist", "model.hidden=[16],[32,8]", "partition.count=6,7", "paths.out=x/$\\{seed\\}"],
     ["task=erc", "+model.per_party.MELD={layers:1,hidden:32}", "training.distil.lr=0.1,0.2"],
     ["task=erc", "method=entropy_a,sinkhorn_e", "~training.local.batch", "+training.local.batch=7"],

@@ -63,7 +63,7 @@ def test_one_grid_of_methods_of_both_kinds():
 def test_ls_shows_what_composes(capsys):
     assert main(["ls"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    (knot,) = [line.split() for line in lines if "entropy_a," in line]
+    (knot,) = [line.split() for line in lines if "entropy_a, entropy_d" in line]
     head = next(line.split() for line in lines if line.split()[:2] == ["texts", "images"])
     assert dict(zip(head, knot, strict=False)) | {"methods": ""} == {
         "texts": "yes", "images": "yes", "gaussians": "-", "image_sets": "-", "methods": "",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings import run_id
+from knot_runner.config.settings import FederatedSettings, run_id
 
 #: Where and how a run is carried out and shown, for every kind of run.
 #: (``task.optional``: which sets were there is in the digest of the data, by which a reuse is checked)
@@ -26,7 +26,9 @@ WITHOUT_MODEL = [*UNTRAINED, *OTHER_SOURCES, "model.*", "training.*"]
 #: The rate decays after milestones, of which there are none.
 NO_DECAY = ["training.*.decay"]
 #: Of stages on images alone, or on texts alone; superclasses count where they make the geometry.
-OF_STAGES = ["partition.server", "partition.transfer", "partition.valid"]
+OF_STAGES = ["partition.server", "partition.valid"]
+#: Of stages on images, and of clients that train in rounds on examples that have no transfer set of their own.
+TRANSFER = "partition.transfer"
 OF_GEOMETRY = ["task.superclasses*", "task.sets.*.superclasses*"]
 OF_RANDOM_IMAGES = ["method.bias.images", "method.bias.noise"]
 OF_RANDOM_TEXTS = ["method.bias.texts", "method.bias.tokens"]
@@ -113,6 +115,14 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
         + ["method.auto_ratio", "method.teacher"],
     ),
     "averaging": (["task=femnist", "method=fedavg"], PLAIN),
+    "a server that distils": (
+        ["task=femnist", "method=feddf_sinkhorn_e"],
+        [*PLAIN, "method.distil.bias.texts", "method.distil.bias.tokens"],
+    ),
+    "a server that distils texts": (
+        [*TEXTS_OF_CLIENTS, "method=feddf"],
+        [*UNREAD_TEXTS, *HARDWARE, *ROUNDS_OF_TEXTS, "method.distil.bias.images", "method.distil.bias.noise"],
+    ),
     "averaging, images from files": (
         ["task=femnist", "method=fedavg", "task.source=local"],
         [*HARDWARE, "task.hub.*", "hardware.stack", "method.lr_control"],
@@ -224,6 +234,8 @@ def test_what_changes_numbers_changes_the_run_id_and_nothing_else_does(name: str
     overrides, unused = RUNS[name]
     (job,) = compose_jobs(overrides, None)
     later = [] if "distilled images" in name else [*OF_STAGES, *OF_RANDOM_IMAGES]
+    held_out = isinstance(job.method, FederatedSettings) and job.settings.on_images
+    later += [] if held_out or "distilled images" in name else [TRANSFER]
     geometry = [] if "superclasses" in name else OF_GEOMETRY
     names = [key for key, _ in leaves(job.config)]
     for pattern in unused:
@@ -281,3 +293,16 @@ def test_the_revision_counts_where_the_hub_is_read() -> None:
 def test_a_presets_grid_and_report_are_no_part_of_a_run() -> None:
     (job,) = compose_jobs(["task=femnist"], None)
     assert run_id({**job.config, "sweep": {"seed": "0,1"}, "report": {"claims": {}}}) == job.run_id
+
+
+def test_a_held_out_share_by_default_is_the_share_itself_and_none_leaves_a_run_its_name() -> None:
+    names = {
+        words: compose_jobs(["task=femnist", *words.split()], None)[0].run_id
+        for words in ("method=feddf", "method=feddf partition.transfer=0.2", "method=feddf partition.transfer=0.3")
+        + ("method=fedavg", "method=fedavg partition.transfer=0.2")
+    }
+    assert names["method=feddf"] == names["method=feddf partition.transfer=0.2"]
+    assert len(set(names.values())) == 4
+    (plain,) = compose_jobs(["task=femnist", "method=fedavg"], None)
+    before = {**plain.config, "method": {k: v for k, v in plain.config["method"].items() if k != "distil"}}
+    assert run_id(before) == plain.run_id

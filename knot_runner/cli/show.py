@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def show_partition(job: ComposedJob) -> None:
     import numpy as np
 
     from knot_runner.data.images import load_images, make_partition
-    from knot_runner.data.images.parties import clients_images
+    from knot_runner.data.images.parties import clients_images, transfer_rows
     from knot_runner.data.load import load_task
     from knot_runner.data.pools import pool_texts
     from knot_runner.report.figures.partition import draw_partition
@@ -64,6 +65,9 @@ def show_partition(job: ComposedJob) -> None:
         task = pool_texts(load_task(settings.task, root), getattr(settings.partition, "by", "user"))
     if settings.shares is not None:  # a server's and a transfer set's images are of no client
         task = clients_images(task, settings.shares, settings.seed)
+    if settings.held_out is not None:
+        kept, _ = transfer_rows(task.train.labels, settings.held_out.transfer, settings.seed)
+        task = dataclasses.replace(task, train=task.train.take(kept))
     partition = make_partition(settings.partition, task, settings.seed)
     counts = np.stack([np.bincount(task.train.labels[rows], minlength=len(task.classes)) for rows in partition.train])
     name = f"partition_{settings.task.name}_{settings.partition.kind}_seed{settings.seed}"

@@ -22,6 +22,7 @@ DECISIVE_KEYS = (
     "teachers",
     "terms",
     "sinkhorn",
+    "distil",
 )
 
 

@@ -8,6 +8,21 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """What follows the fold of a federated round: models are asked about examples, and some train once more.
+
+    ``ask(hp, state, population, round, trained) -> inferences``, none where nothing follows;
+    ``teach(hp, state, population, round, trained, logits) -> requests`` for training, perhaps none;
+    ``take(hp, state, population, round, trained, logits, taught) -> (state, row)``, as of ``fold``.
+    ``state``: after the fold; ``trained``: what the round's clients returned; ``logits``: the answers, in order.
+    """
+
+    ask: Callable[..., list[Any]]
+    teach: Callable[..., list[Any]]
+    take: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+
+
+@dataclass(frozen=True)
 class Method:
     """``init(hp, federation) -> state``, a flat dict that a checkpoint can hold;
     ``plan(hp, state, federation, round) -> requests``, none when the method is through;
@@ -22,6 +37,8 @@ class Method:
     fold: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
     deployed: Callable[..., Any] | None = None
     one_model: bool = True
+    #: of federated methods that exchange more than models
+    exchange: Exchange | None = None
 
 
 #: ``method.algorithm`` -> its functions. Each family's module adds its own, and so does a plug-in.

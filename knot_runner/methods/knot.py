@@ -11,17 +11,15 @@ from typing import Any
 
 import torch
 
-from knot_runner.config.settings import KnotSettings, TeachersSettings, build
+from knot_runner.config.settings import KnotSettings, TeachersSettings
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federation import Federation
-from knot_runner.methods.losses import LOSSES, distillation
-from knot_runner.methods.weighting import WEIGHTINGS, needs_bias
-from knot_runner.transport import ground_cost, support
-from knot_runner.transport.tree import tree_edges
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.methods.losses import check_distillation, distillation
+from knot_runner.methods.weighting import needs_bias, probability_bias
+from knot_runner.transport import support
 
 KnotState = dict[str, Any]
 
@@ -29,16 +27,7 @@ KnotState = dict[str, Any]
 def init(hp: KnotSettings | TeachersSettings, federation: Federation) -> KnotState:
     """An empty state, after checking what only the tables of losses and weightings know."""
     if isinstance(hp, KnotSettings):
-        if hp.weighting not in WEIGHTINGS:
-            raise UserError(f"method.weighting: no weighting '{hp.weighting}'{nearest(hp.weighting, WEIGHTINGS)}")
-        name = hp.loss["name"]
-        if name not in LOSSES:
-            raise UserError(f"method.loss.name: no loss '{name}'{nearest(name, LOSSES)}")
-        build(LOSSES[name].options, hp.loss, "method.loss")
-        if hp.loss.get("solver") == "line" and len(label_points(federation)[0]) != 1:
-            raise UserError("method.loss.solver: 'line' needs labels on a line; newton solves in any dimension")
-        if hp.loss.get("solver") == "tree":
-            tree_edges(ground_cost(torch.tensor(label_points(federation), dtype=torch.float64)))
+        check_distillation(hp.loss, hp.weighting, label_points(federation), "method")
     return {}
 
 
@@ -67,7 +56,7 @@ def fold(
             split = "train" if request.examples == federation.examples[federation.transfer, "train"] else "valid"
             state[f"soft/{request.party}/{split}"] = name
         elif request.stage == "bias":
-            state[f"bias/{request.party}"] = said[request.party] = probability_bias(artefact)
+            state[f"bias/{request.party}"] = said[request.party] = probability_bias(artefact.tensors()["logits"])
         else:
             state["student"], state["selected_epoch"] = name, artefact.info["best_epoch"]
             said = {"epoch": artefact.info["best_epoch"], "loss": -artefact.info["best_score"]}
@@ -144,13 +133,6 @@ def label_points(federation: Federation) -> list[list[float]]:
     """Where the labels lie for the transport cost: ``labels.support`` of their coordinates (knot.md 1.3)."""
     coordinates = torch.tensor(federation.labels.coordinates, dtype=torch.float64)
     return support(coordinates, federation.labels.support).tolist()
-
-
-def probability_bias(artefact: Artefact) -> list[float]:
-    """B_k: share of random examples whose argmax is each label, with one pseudo-count per class (knot.md 1.4)."""
-    logits = artefact.tensors()["logits"]
-    counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() + 1
-    return (counts / counts.sum()).tolist()
 
 
 def _predict(stage: Any, party: str, state: KnotState, federation: Federation, examples: Ref) -> Predict:

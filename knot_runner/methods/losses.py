@@ -17,7 +17,9 @@ from torch import Tensor
 from knot_runner.config.settings import EntropySettings, SinkhornSettings, build
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss
 from knot_runner.methods.weighting import WEIGHTINGS
-from knot_runner.transport import Solver, transport_loss
+from knot_runner.transport import Solver, ground_cost, transport_loss
+from knot_runner.transport.tree import tree_edges
+from knot_runner.util.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,21 @@ LOSSES: dict[str, Loss] = {
 }
 
 
+def check_distillation(loss: dict[str, Any], weighting: str, points: list[list[float]], where: str) -> None:
+    """Raises :class:`UserError` for a loss or weighting (keys of ``where``) that the tables lack, or a solver that does
+    not go with the label ``points`` [C, d]."""
+    if weighting not in WEIGHTINGS:
+        raise UserError(f"{where}.weighting: no weighting '{weighting}'{nearest(weighting, WEIGHTINGS)}")
+    name = loss["name"]
+    if name not in LOSSES:
+        raise UserError(f"{where}.loss.name: no loss '{name}'{nearest(name, LOSSES)}")
+    build(LOSSES[name].options, loss, f"{where}.loss")
+    if loss.get("solver") == "line" and len(points[0]) != 1:
+        raise UserError(f"{where}.loss.solver: 'line' needs labels on a line; newton solves in any dimension")
+    if loss.get("solver") == "tree":
+        tree_edges(ground_cost(torch.tensor(points, dtype=torch.float64)))
+
+
 def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
     """Objective of the student, eq. 3: sum_k W_k T(p, q_k), over the sum of weights if ``normalise``.
 
@@ -67,8 +84,8 @@ def distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Los
     options = build(entry.options, settings["loss"], "method.loss")
     logits = torch.stack([inputs.tensors[name] for name in settings["teachers"]], dim=1)
     q = torch.softmax(logits.double() / settings["teacher_temperature"], dim=-1).float()
-    biases = torch.tensor(settings["biases"]) if settings["biases"] else None
-    weights = WEIGHTINGS[settings["weighting"]](q, torch.tensor(settings["shares"]), biases)
+    biases = torch.tensor(settings["biases"], device=q.device) if settings["biases"] else None
+    weights = WEIGHTINGS[settings["weighting"]](q, torch.tensor(settings["shares"], device=q.device), biases)
     points = torch.tensor(settings["points"], dtype=torch.float64)
 
     def loss(logits: Tensor, rows: LossRows) -> Tensor:

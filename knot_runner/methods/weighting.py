@@ -35,6 +35,13 @@ def from_bias(q: Tensor, shares: Tensor, biases: Tensor | None) -> Tensor:
 WEIGHTINGS: dict[str, Weighting] = {"A": alike, "D": data_share, "U": from_uniform, "E": from_bias}
 
 
+def probability_bias(logits: Tensor) -> list[float]:
+    """B_k: share of random examples (``logits`` [N, C] of them) whose argmax is each label, with one pseudo-count per
+    class (knot.md 1.4)."""
+    counts = torch.bincount(logits.argmax(1), minlength=logits.shape[1]).double() + 1
+    return (counts / counts.sum()).tolist()
+
+
 def needs_bias(weighting: str) -> bool:
     """Whether the random texts have to be run through the teachers. Plug-in weightings always get the biases."""
     return weighting not in ("A", "D", "U")

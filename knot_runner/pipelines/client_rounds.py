@@ -6,12 +6,14 @@ import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from knot_runner.config.settings import FederatedTraining
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.methods.federated.server_distillation import SERVER
 from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import LogRow, RoundLoop
@@ -36,9 +38,11 @@ def client_rounds(
         check_outcomes(round, trained, population)
         return trained
 
+    def exchange(round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
+        return run_exchange(method, context.hp, population, engine, round, state, trained)
+
     def observe(round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
-        last = round + 1 >= training.rounds
-        row = measure(round, state, requests, trained, last or (round + 1) % training.evaluate_every == 0)
+        row = measure(round, state, requests, trained, training.measures(round))
         if "accuracy" in row:
             shown["accuracy"] = f"accuracy {row['accuracy']:.3f}"
         context.progress("rounds", round + 1, training.rounds, shown.get("accuracy", ""))
@@ -47,7 +51,23 @@ def client_rounds(
     shown: dict[str, str] = {}
     commits = Commits(folder, data, context.note, context.code, context.settings.plugins)
     stops = functools.partial(reached_target, training)
-    return RoundLoop(method, context.hp, population, commits, execute, observe, stops)
+    return RoundLoop(method, context.hp, population, commits, execute, observe, exchange, stops)
+
+
+def run_exchange(
+    method: Method, hp: Any, population: Population, engine: Engine, round: int, state: FederatedState,
+    trained: list[Trained],
+) -> tuple[FederatedState, LogRow]:  # fmt: skip
+    """What follows the fold of ``round``, if the method exchanges more than models (:class:`Exchange`): the state after
+    it, and what there is to say of it. Raises :class:`DivergedError`."""
+    steps = method.exchange
+    asked = steps.ask(hp, state, population, round, trained) if steps else []
+    if not asked:
+        return state, {}
+    logits = engine.logits(asked)
+    taught = engine.train(steps.teach(hp, state, population, round, trained, logits))
+    check_outcomes(round, taught, population)
+    return steps.take(hp, state, population, round, trained, logits, taught)
 
 
 def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
@@ -61,10 +81,12 @@ def check_outcomes(round: int, trained: list[Trained], population: Population) -
     """Raises :class:`DivergedError` naming round and client for a loss or weight that is not finite."""
     for result in trained:
         if not (math.isfinite(result.loss) and result.finite):
-            name = population.names[result.client]
+            name = "the server" if result.client == SERVER else population.names[result.client]
+            first = "a smaller training.lr, or a higher method.temperature,"
+            if result.client == SERVER:
+                first = "a smaller method.distil.lr"
             raise DivergedError(
-                f"diverged in round {round} at {name}: its weights are not finite; a smaller training.lr, or a "
-                "higher method.temperature, would be the first to try",
+                f"diverged in round {round} at {name}: its weights are not finite; {first} would be the first to try",
                 round=round,
                 client=name,
             )

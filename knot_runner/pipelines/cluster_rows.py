@@ -61,7 +61,7 @@ def merged(logs: list[list[LogRow]], clusters: list[Population]) -> list[LogRow]
     rows = []
     for round in range(max(map(len, logs))):
         parts = [log[round] if round < len(log) else {**log[-1], **NO_WORK, "seconds": 0.0} for log in logs]
-        row = {"round": round, **_work(parts)}
+        row = {"round": round, **_work(parts), **_distilled(parts)}
         if all("confusion" in part for part in parts):
             row |= _measures(parts, clusters)
         rows.append(row | {"seconds": sum(part["seconds"] for part in parts)})
@@ -93,6 +93,20 @@ def _work(parts: list[LogRow]) -> LogRow:
     means = {key: _mean([part[key] for part in parts], counts) for key in ("train_loss", "temperature")}
     columns = {key: [taker[i] for taker in takers] for i, key in enumerate(("participants", "before", "after"))}
     return {**columns, **means, "steps": sum(part["steps"] for part in parts)}
+
+
+def _distilled(parts: list[LogRow]) -> LogRow:
+    """What the servers said of distilling: mean loss by steps, accuracies by test examples; {} where none did."""
+    own = [part for part in parts if "distil_steps" in part]
+    if not own:
+        return {}
+    steps = [part["distil_steps"] for part in own]
+    row = {"distil_loss": _mean([part["distil_loss"] for part in own], steps), "distil_steps": sum(steps)}
+    if all("distil_after" in part for part in own):
+        sizes = [part["distil_tested"] for part in own]
+        row |= {key: _mean([part[key] for part in own], sizes) for key in ("distil_before", "distil_after")}
+        row["distil_tested"] = sum(sizes)
+    return row
 
 
 def _measures(parts: list[LogRow], clusters: list[Population]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
-from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.methods.federated.population import FederatedState, Population, ServerExamples
 from knot_runner.pipelines import cluster_rows, scores
 from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext
@@ -102,10 +102,21 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
         "engine": [name, hardware.precision, hardware.stack if name == "stacked" else None],
         "clients": [len(cluster.train), list(cluster.clients), rows.hexdigest()],
     }
-    training = used_of_training(dataclasses.asdict(settings.training))
-    parts = {"training": training, "method": dataclasses.asdict(work.context.hp)}
+    training, method = used_of_training(dataclasses.asdict(settings.training)), dataclasses.asdict(work.context.hp)
+    for later in ("distil", "labels"):  # a method that has none of it is what it was before there was any
+        if method[later] is None:
+            del method[later]
+    if cluster.server is not None:
+        plain["server"] = _server_key(cluster.server)
+    parts = {"training": training, "method": method}
     used = {name: {key: value for key, value in own.items() if key not in NOT_IN_KEY} for name, own in parts.items()}
     return digest({**plain, **used})
+
+
+def _server_key(server: ServerExamples) -> list[Any]:
+    """What stands for the examples that the cluster's server distils on, with what of them is no setting."""
+    rows = [server.transfer, server.random, server.test]
+    return [*(hashlib.sha256(own.numpy().tobytes()).hexdigest() for own in rows), server.points]
 
 
 def _examples_key(work: ClusterWork) -> list[Any]:
@@ -150,7 +161,7 @@ def _rows_of(rows: list[LogRow], number: int) -> list[LogRow]:
     """The rows of one cluster, whose share of a round's seconds is that of its steps."""
     found = []
     for row in rows:
-        own = row["parts"][number]
+        own = row["parts"][number] | (row["exchanged"][number] if "exchanged" in row else {})
         share = own["steps"] / max(sum(other["steps"] for other in row["parts"]), 1)
         found.append({"round": row["round"], **own, "seconds": row["seconds"] * share})
     return found

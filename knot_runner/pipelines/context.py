@@ -34,8 +34,10 @@ Note = Callable[[str], None]
 
 def transport_libraries(hp: Any) -> list[str]:
     """Packages, by their names in the index, whose transport solvers a method's numbers come from."""
-    solver = hp.loss.get("solver") if isinstance(hp, KnotSettings) else None
-    clustered = isinstance(hp, FederatedSettings) and hp.clustering is not None and hp.clustering.graph != "none"
+    federated = isinstance(hp, FederatedSettings)
+    distilled = hp.distil if federated else hp if isinstance(hp, KnotSettings) else None
+    solver = distilled.loss.get("solver") if distilled is not None else None
+    clustered = federated and hp.clustering is not None and hp.clustering.graph != "none"
     libraries = list(family_of(hp).libraries)
     if solver == "geomloss":
         libraries.append("geomloss")

@@ -43,6 +43,8 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         raise UserError(f"method.algorithm: no algorithm {hp.algorithm!r}{nearest(hp.algorithm, METHODS)}")
     setup = make_setup(context)
     method = METHODS[hp.algorithm]
+    if hp.distil is not None and method.exchange is None:
+        raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
     start = method.init(hp, setup.population)  # whether the method fits is known before anything is measured
     notes = setup.notes
     for note in notes:
@@ -132,14 +134,28 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
         "rounds_to_target": metrics.rounds_to_target(curve, target),
         "rounds": len(rows),
         "rounds_count": metrics.ROUNDS_COUNT,
+        **_distilled(rows),
     }
+
+
+def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of a server that distils: what its distillations came to."""
+    taught = [row for row in rows if "distil_loss" in row]
+    if not taught:
+        return {}
+    found = {"rounds": len(taught), "loss": taught[-1]["distil_loss"]}
+    measured = [(row["distil_before"], row["distil_after"]) for row in taught if "distil_after" in row]
+    if measured:
+        gains = [after - before for before, after in measured]
+        found |= {"before": measured[-1][0], "after": measured[-1][1], "gain": sum(gains) / len(gains)}
+    return {"distilled": found}
 
 
 def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, Any]:
     return {
         **context.describe(setup.task.digest, setup.task.source, engine.device, setup.task.files),
         "kind": "federated",
-        "datasets": {"train": len(setup.task.train), "test": len(setup.task.test)},
+        "datasets": {"train": len(setup.task.train) - setup.held_out, "test": len(setup.task.test)},
         "label_counts": setup.counts.record(),
         "labels": {"names": setup.task.classes, "coordinates": setup.task.coordinates},
         "clients": len(setup.population),

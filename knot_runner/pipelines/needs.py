@@ -50,7 +50,7 @@ def check_memory(settings: Settings, hp: Any) -> None:
     if isinstance(task, GaussiansSettings):
         _gaussians(task, hp.fedwad)
     elif isinstance(task, TaskSettings):
-        _texts(settings, getattr(hp, "bias", None))
+        _texts(settings, hp)
         _points(hp, None)
     else:
         _images(task)
@@ -140,15 +140,17 @@ def _encoder(key: str, spec: EncoderSettings | None, pixels: int) -> int:
     return spec.sizes[-1]
 
 
-def _texts(settings: Settings, bias: Any) -> None:
+def _texts(settings: Settings, hp: Any) -> None:
     task, model = settings.task, settings.model
     for name, data in task.datasets.items() if task.source == "embedded" else ():
         if data.embedded is not None:
             rows = data.embedded.rows
             require_memory(rows * TEXT, f"task.datasets.{name}.embedded.rows", f"{rows} generated texts")
+    where = "method" if getattr(hp, "distil", None) is None else "method.distil"
+    bias = getattr(hp if where == "method" else hp.distil, "bias", None)
     if bias is not None:
         require_memory(
-            bias.texts * bias.tokens * LONG, "method.bias.texts", f"{bias.texts} texts of {bias.tokens} pieces"
+            bias.texts * bias.tokens * LONG, f"{where}.bias.texts", f"{bias.texts} texts of {bias.tokens} pieces"
         )
     for name in task.datasets:
         own = party_model(model, name)

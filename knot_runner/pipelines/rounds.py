@@ -18,6 +18,8 @@ LogRow = dict[str, Any]
 State = dict[str, Any]
 #: (round, requests) -> their outcomes, in order
 Execute = Callable[[int, list[Any]], list[Any]]
+#: (round, state after its fold, outcomes) -> the state after its exchange, and what there is to say of that
+ExchangeRound = Callable[[int, State, list[Any]], tuple[State, LogRow]]
 #: (round, state after it, requests, outcomes) -> what there is to say of the round beyond the method's own words
 Observe = Callable[[int, State, list[Any], list[Any]], LogRow]
 
@@ -36,6 +38,8 @@ class RoundLoop:
     commits: Commits
     execute: Execute
     observe: Observe = lambda *_: {}
+    #: what follows the fold: the state after it, and what there is to say
+    exchange: ExchangeRound = lambda round, state, outcomes: (state, {})
     stops: Callable[[list[LogRow]], bool] = lambda _: False
     usable: Callable[[State], bool] = lambda _: True
     log: Callable[[LogRow], None] = lambda _: None
@@ -73,7 +77,8 @@ def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list
         began = time.monotonic()
         outcomes = loop.execute(round, requests)
         state, said = method.fold(hp, state, federation, round, requests, outcomes)
-        row = {"round": round, **said, **loop.observe(round, state, requests, outcomes)}
+        state, exchanged = loop.exchange(round, state, outcomes)
+        row = {"round": round, **said, **exchanged, **loop.observe(round, state, requests, outcomes)}
         rows.append(row | {"seconds": time.monotonic() - began} if loop.timed else row)
         loop.log(row)
         if loop.commits.due():

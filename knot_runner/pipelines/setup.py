@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from knot_runner.config.settings import Centralised
 from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.data.counts import Counts, of_images
-from knot_runner.data.images import Images, ImageTask, Partition, make_partition
+from knot_runner.data.images import Images, ImageTask, Partition
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.examples import ClientData, ImageData
 from knot_runner.engine.federated import flat
@@ -24,6 +24,7 @@ from knot_runner.methods.federated.population import ClientModel, Population
 from knot_runner.models.custom import check_custom_model
 from knot_runner.models.network import Network, build_network
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.transfer_set import deal_clients, server_examples
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Setup:
     network: Network
     data: ClientData
     test: ClientData
+    #: training examples that no client has
+    held_out: int = 0
 
     @property
     def counts(self) -> Counts:
@@ -59,7 +62,8 @@ def make_setup(context: RunContext) -> Setup:
         from knot_runner.pipelines.text_clients import read_texts  # tokenizers, which images do without
 
         task, network, data, test = read_texts(context)
-    partition = make_partition(settings.partition, task, settings.seed)
+    partition, held_out = deal_clients(context, task)
+    data, server = server_examples(context, task, data, held_out, len(test.labels))
     weights, buffers = first_model(network, settings.seed, context.data_root)
     dtype = DTYPES[settings.hardware.precision]
     training = settings.training
@@ -77,8 +81,10 @@ def make_setup(context: RunContext) -> Setup:
         training=training,
         augment=settings.task.augment if settings.on_images else "none",
         seed=settings.seed,
+        server=server,
+        labels=data.labels,
     )
-    return Setup(task, partition, population, network, data, test)
+    return Setup(task, partition, population, network, data, test, len(held_out))
 
 
 def resident(task: ImageTask, images: Images) -> ImageData:

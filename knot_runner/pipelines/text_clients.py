@@ -10,7 +10,7 @@ from knot_runner.models.bert import party_model
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.text_features import feature_files, feature_notes
-from knot_runner.pipelines.text_federation import encoded_pool, load_vocabulary, model_files, weights_notes
+from knot_runner.pipelines.text_federation import encoded_pool, load_vocabulary, model_files, random_pool, weights_notes
 
 #: share of texts above which it is said that they fill ``task.max_length``: longer ones are cut there
 MANY_CUT = 0.05
@@ -30,6 +30,19 @@ def read_texts(context: RunContext) -> tuple[TextPool, Network, TextData, TextDa
     data = [encoded_pool(part.examples, vocabulary, settings, context.store) for part in (pool.train, pool.test)]
     notes += _cut_note(data[0], settings.task.max_length)
     return pool, Network(party_model(settings.model, ""), len(vocabulary), len(pool.classes)), *data
+
+
+def server_texts(context: RunContext, pool: TextPool, biased: bool) -> tuple[TextData | None, TextData | None]:
+    """The task's own transfer set, where it has one, and the random texts that show probability biases, if ``biased``;
+    both unlabelled."""
+    settings = context.settings
+    vocabulary = load_vocabulary(settings.model, pool.whole, context.data_root)
+    own = next((data for data in pool.whole.datasets.values() if data.role == "transfer"), None)
+    transfer = None
+    if own is not None:
+        transfer = encoded_pool(own.splits["train"].unlabelled(), vocabulary, settings, context.store)
+    random = random_pool(vocabulary, settings, context.hp.distil.bias, context.store) if biased else None
+    return transfer, random
 
 
 def _cut_note(train: TextData, longest: int) -> list[str]:

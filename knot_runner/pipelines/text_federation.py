@@ -166,7 +166,17 @@ def save_texts(examples: Examples, tokenizer: object, key: str, store: Store) ->
 def encoded_pool(examples: Examples, vocabulary: list[str], settings: Settings, store: Store) -> TextData:
     """The texts of all clients as engines hold them; kept in the store."""
     tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
-    tensors = store.get(*_encoded(examples, tokenizer, digest(vocabulary), settings.task.max_length, store)).tensors()
+    return _stored(_encoded(examples, tokenizer, digest(vocabulary), settings.task.max_length, store), store)
+
+
+def random_pool(vocabulary: list[str], settings: Settings, bias: BiasSettings, store: Store) -> TextData:
+    """Random texts as engines hold them, unlabelled; kept in the store."""
+    tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
+    return _stored(_random_texts(settings, bias, vocabulary, tokenizer, digest(vocabulary), store), store)
+
+
+def _stored(ref: Ref, store: Store) -> TextData:
+    tensors = store.get(*ref).tensors()
     return TextData(Encoded(tensors["ids"], tensors["offsets"], tensors["second"]), tensors["labels"])
 
 

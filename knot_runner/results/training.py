@@ -122,6 +122,18 @@ class ClusterFacts:
         require(self.sizes == found and sum(found) == len(self.labels), "sizes", "do not fit the labels")
 
 
+@dataclass
+class ServerDistilled:
+    """What a server's distillations came to: their number, the loss of the last; accuracy before and after the last
+    that was measured, and the mean gain over all that were."""
+
+    rounds: Count
+    loss: float
+    before: Share | None = None
+    after: Share | None = None
+    gain: Annotated[float, Between(-1.0, 1.0)] | None = None
+
+
 @dataclass(kw_only=True)
 class FederatedResult(RunResult):
     """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met."""
@@ -136,6 +148,7 @@ class FederatedResult(RunResult):
     rounds_to_target: Number | None = None
     rounds_count: Any = None
     clusters: ClusterFacts | None = None
+    distilled: ServerDistilled | None = None
     engine: Any = None
     precision: Any = None
     model: Any = None

@@ -53,10 +53,12 @@ from knot_runner.config.settings.partition import (
     Pairs,
     PartyShares,
     Shards,
+    TransferShare,
 )
 from knot_runner.config.settings.probe import ProbeSettings
 from knot_runner.config.settings.run import Settings, build_run
 from knot_runner.config.settings.run_id import run_id
+from knot_runner.config.settings.server_distillation import LabelDistillation, ServerDistillation
 from knot_runner.config.settings.task import (
     DatasetSettings,
     EmbeddedSource,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from knot_runner.config.settings.server_distillation import LabelDistillation, ServerDistillation
 from knot_runner.config.settings.sizes import (
     FractionOrNone,
     Items,
@@ -17,7 +18,9 @@ from knot_runner.config.settings.sizes import (
 from knot_runner.config.settings.transport import ClusteringSettings
 from knot_runner.config.strict import AtMost, Holds, require
 
-FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedrep", "fedper")
+FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedrep", "fedper", "feddistill", "fedmd")
+#: Those in which clients keep models of their own and exchange logits alone.
+OWN_MODELS = ("feddistill", "fedmd")
 
 
 @dataclass
@@ -47,6 +50,10 @@ class FederatedTraining:
     evaluate_every: Steps
     #: of local training, fresh in every round; adamw (decoupled weight decay) has no momentum
     optimiser: Literal["sgd", "adamw"] = "sgd"
+
+    def measures(self, round: int) -> bool:
+        """Whether the models are measured after ``round``."""
+        return round + 1 >= self.rounds or (round + 1) % self.evaluate_every == 0
 
     def __post_init__(self) -> None:
         share = self.participants
@@ -114,6 +121,10 @@ class FederatedSettings:
     final_head_epochs: StepsOrNone = 0
     #: clients are grouped by the distance of their data first, and each group learns by itself; null = all together
     clustering: ClusteringSettings | None = None
+    #: the server distils the averaged model from the round's clients on unlabelled examples; null = it only averages
+    distil: ServerDistillation | None = None
+    #: feddistill: the regulariser by the others' mean logits of each label
+    labels: LabelDistillation | None = None
     #: settings of a plug-in's own method
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -131,5 +142,20 @@ class FederatedSettings:
             require(right, "head_epochs", f"{self.head_epochs} is not at least 1; fedrep needs it")
         elif not own:
             require(self.head_epochs is None, "head_epochs", "is of fedrep alone")
-        personal = own or self.algorithm in ("fedrep", "fedper")
-        require(personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")
+        personal = self.algorithm in ("fedrep", "fedper")
+        what = f"is of methods with one global model; with algorithm={self.algorithm} clients have heads of their own"
+        require(not personal or self.distil is None, "distil", what)
+        self._check_own_models()
+        require(own or personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")
+
+    def _check_own_models(self) -> None:
+        """What methods need whose clients keep their models, and what these do not have."""
+        if self.algorithm in OWN_MODELS:
+            plain = self.server.optimiser == "none"
+            require(plain, "server", f"algorithm={self.algorithm} averages no models; optimiser none is right")
+        distils, by_labels = self.distil is not None, self.labels is not None
+        require(distils or self.algorithm != "fedmd", "distil", "is not set; fedmd needs it")
+        require(not distils or self.algorithm != "feddistill", "distil", "is not of feddistill; null is right")
+        require(by_labels or self.algorithm != "feddistill", "labels", "is not set; feddistill needs it")
+        own = self.algorithm not in FEDERATED_ALGORITHMS
+        require(own or not by_labels or self.algorithm == "feddistill", "labels", "is of feddistill alone")

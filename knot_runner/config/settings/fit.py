@@ -7,7 +7,7 @@ from typing import Any
 from knot_runner.config.settings.families import family_of, family_of_algorithm
 from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS
-from knot_runner.config.settings.partition import SHARE_KEYS
+from knot_runner.config.settings.partition import SHARE_KEYS, has_transfer_set
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.util.errors import UserError
 
@@ -80,10 +80,12 @@ def check_fit(config: dict[str, Any], method: type, task_kind: str) -> None:
             what = "has texts, whose data sets are the parties of a distillation; without it is right"
         raise Misfit(f"partition: task={name} {what}")
     given = [key for key in SHARE_KEYS if (config.get("partition") or {}).get(key) is not None]
-    if rounds and given:
+    if rounds and given and (given != ["transfer"] or family.name != "federated"):
         raise Misfit(
             f"partition.{given[0]}: method={method_name} leaves the clients all training images; null is right"
         )
+    if rounds and given and has_transfer_set(config["task"]):
+        raise Misfit(f"partition.transfer: task={name} has a transfer set of its own; null is right")
 
 
 def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
@@ -104,10 +106,16 @@ def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
         found["partition"] = "natural"
     if method.get("teachers") and kind == "texts":
         found["method.teacher"] = TEXT_TEACHER
-    losses = {"method.loss": method.get("loss"), "method.terms.sinkhorn": (method.get("terms") or {}).get("sinkhorn")}
-    for key, loss in losses.items():
+    distil = method.get("distil")
+    terms = method.get("terms") or {}
+    places = {
+        "method.loss": method.get("loss"),
+        "method.distil.loss": distil and distil.get("loss"),
+        "method.terms.sinkhorn": terms.get("sinkhorn"),
+    }
+    for where, loss in places.items():
         if kind == "images" and isinstance(loss, dict) and loss.get("solver") == "newton" and _is_tree(task):
-            found[f"{key}.solver"] = "tree"  # newton is made for few classes: 62 take seconds a step
+            found[f"{where}.solver"] = "tree"  # newton is made for few classes: 62 take seconds a step
     return found
 
 

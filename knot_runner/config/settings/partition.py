@@ -120,6 +120,14 @@ class PartyShares:
         require(total < 1, "transfer", f"server + transfer = {total:g} leave the clients no images; below 1 is right")
 
 
+@dataclass
+class TransferShare:
+    """Of federated methods: the share of the training examples that no client has (``transfer``). A server distils on
+    them, unlabelled; without one they are not used, so that methods with and without can be compared."""
+
+    transfer: Fraction = PartyShares.transfer
+
+
 #: Their keys of ``partition``; null is the default.
 SHARE_KEYS = ("server", "transfer", "valid")
 
@@ -128,6 +136,23 @@ def party_shares(partition: dict[str, Any]) -> dict[str, Any]:
     """The shares of a composed ``partition``, with defaults for null ones; not checked."""
     given = {key: partition[key] for key in SHARE_KEYS if partition.get(key) is not None}
     return dataclasses.asdict(PartyShares()) | given
+
+
+def transfer_share(config: dict[str, Any]) -> dict[str, Any]:
+    """``{"transfer": share}`` of a composed federated run that holds examples out from its clients, with the default
+    for null where a server distils; {} of one that does not, or whose task has a transfer set of its own. Not checked.
+    """
+    given = (config.get("partition") or {}).get("transfer")
+    distils = (config.get("method") or {}).get("distil") is not None
+    if has_transfer_set(config["task"]) or not (distils or given is not None):
+        return {}
+    return {"transfer": TransferShare.transfer if given is None else given}
+
+
+def has_transfer_set(task: dict[str, Any]) -> bool:
+    """Whether a composed task has a data set of the role transfer."""
+    datasets = task.get("datasets")
+    return isinstance(datasets, dict) and any(data.get("role") == "transfer" for data in datasets.values())
 
 
 #: ``partition.kind`` -> its settings.

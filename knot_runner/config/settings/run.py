@@ -25,7 +25,14 @@ from knot_runner.config.settings.groups import (
 from knot_runner.config.settings.images import IMAGE_FORMATS, ImageTaskSettings
 from knot_runner.config.settings.method import LOSS_SETTINGS, KnotSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
-from knot_runner.config.settings.partition import PARTITION_SETTINGS, SHARE_KEYS, PartyShares, party_shares
+from knot_runner.config.settings.partition import (
+    PARTITION_SETTINGS,
+    SHARE_KEYS,
+    PartyShares,
+    TransferShare,
+    party_shares,
+    transfer_share,
+)
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
@@ -53,6 +60,8 @@ class Settings:
     partition: Any = None
     #: of methods that distil images; null otherwise
     shares: PartyShares | None = None
+    #: of federated methods that hold examples out from the clients; null otherwise
+    held_out: TransferShare | None = None
     #: a preset's grid, and how ``table`` and ``plot`` show it; neither is part of a run
     sweep: dict[str, Any] | None = None
     #: a sweep begins no more jobs after one has failed
@@ -86,8 +95,9 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
     if isinstance(method, KnotSettings):
         if "name" not in method.loss:
             raise UserError("method.loss.name: is not set")
-        if method.loss["name"] in LOSS_SETTINGS:
-            build(LOSS_SETTINGS[method.loss["name"]], method.loss, "method.loss")
+        _check_loss(method.loss, "method.loss")
+    if isinstance(method, FederatedSettings) and method.distil is not None:
+        _check_loss(method.distil.loss, "method.distil.loss")
     if isinstance(method, DistilSettings):
         _check_distil(config, method, settings.on_images)
     if task_kind == "texts":
@@ -125,6 +135,8 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
         _check_target(config, parts["model"])
     if config.get("partition") is not None:
         parts["partition"] = _partition(config)
+        if training is FederatedTraining and (share := transfer_share(config)):
+            parts["held_out"] = build(TransferShare, share, "partition")
         if training is TrainingSettings and family_of_algorithm(config["method"]["algorithm"]).clients:
             parts["shares"] = build(PartyShares, party_shares(config["partition"]), "partition")
     return parts
@@ -195,6 +207,11 @@ def _check_distil(config: dict[str, Any], method: DistilSettings, on_images: boo
         method.teachers[number] = build(NETWORK_SETTINGS.get(teacher["kind"], ModelSettings), teacher, where)
         if isinstance(method.teachers[number], CustomSettings):
             _check_target(config, method.teachers[number])
+
+
+def _check_loss(loss: dict[str, Any], where: str) -> None:
+    if loss["name"] in LOSS_SETTINGS:
+        build(LOSS_SETTINGS[loss["name"]], loss, where)
 
 
 def _check_stages(training: TrainingSettings) -> None:

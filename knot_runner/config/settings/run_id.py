@@ -7,7 +7,7 @@ from typing import Any
 
 from knot_runner.config.plugins import as_written
 from knot_runner.config.settings.families import family_of_algorithm
-from knot_runner.config.settings.partition import SHARE_KEYS, party_shares
+from knot_runner.config.settings.partition import SHARE_KEYS, party_shares, transfer_share
 from knot_runner.config.strict import digest, without
 
 #: Groups and keys that do not change the numbers, so they are left out of the run id.
@@ -72,11 +72,23 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     if clustering := method.pop("clustering", None):
         reads = "features" if kind_of(config["task"]) == "texts" else "encoder"
         method["clustering"] = _used_clustering(clustering, reads)
+    method |= _used_distillation(method.pop("distil", None), kind_of(config["task"]))
     hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
     if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
         hardware["stack"] = config["hardware"]["stack"]
     training = used_of_training(counted["training"])
-    return {"method": method, "training": training, "hardware": hardware, **_used_partition(counted)}
+    used = {"method": method, "training": training, "hardware": hardware, **_used_partition(counted)}
+    share = transfer_share(config) if family_of_algorithm(method["algorithm"]).name == "federated" else {}
+    return {**used, "partition": {**used["partition"], **share}} if share else used
+
+
+def _used_distillation(distil: dict[str, Any] | None, task_kind: str) -> dict[str, Any]:
+    """The server's distillation, where there is one: its random examples are images or texts."""
+    if not distil:
+        return {}
+    unread = ("images", "noise") if task_kind == "texts" else ("texts", "tokens")
+    bias = distil.get("bias")
+    return {"distil": {**distil, "bias": without(bias, *unread)} if isinstance(bias, dict) else distil}
 
 
 def _used_partition(counted: dict[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,12 @@ def clients_images(task: ImageTask, shares: PartyShares, seed: int) -> ImageTask
     return dataclasses.replace(task, train=_shared_out(task.train, shares, seed)[2])
 
 
+def transfer_rows(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(Rows for the clients, rows of the transfer set) of training examples with ``labels`` [N], ``share`` of them in
+    the latter: stratified by class, ascending. Raises :class:`UserError` where there are too few."""
+    return _cut_rows(labels, share, "transfer", seed)
+
+
 def _shared_out(images: Images, shares: PartyShares, seed: int) -> tuple[Images, Images, Images]:
     """The server's images, those of the transfer set, and the clients'."""
     rest, server = _cut(images, shares.server, "server", seed)
@@ -55,11 +61,15 @@ def _shared_out(images: Images, shares: PartyShares, seed: int) -> tuple[Images,
 
 def _cut(images: Images, share: float, name: str, seed: int) -> tuple[Images, Images]:
     """(The rest, ``share`` of the images); ``name``: the key of ``partition`` that asks for it."""
+    kept, taken = _cut_rows(images.labels, share, name, seed)
+    return images.take(kept), images.take(taken)
+
+
+def _cut_rows(labels: np.ndarray, share: float, name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
     try:
-        kept, taken = cut_splits(images.labels, round(share, 9), _sampling_seed(seed, name))
+        return cut_splits(labels, round(share, 9), _sampling_seed(seed, name))
     except UserError as problem:
         raise UserError(f"partition.{name}: {problem}") from None
-    return images.take(kept), images.take(taken)
 
 
 def _train_and_valid(party: str, images: Images, share: float, seed: int) -> dict[str, Images]:

@@ -51,7 +51,8 @@ class LocalTraining:
     ``weights`` [P] and ``buffers`` [Q] are flat (``engine.federated.flat``), in the dtype to compute in; requests of a
     round may share them. ``rows`` [n] int64 into the training examples; ``test_rows`` [m] into the test examples, on
     which the model is measured before and after training. ``control`` [P], if given, is added to every gradient
-    (SCAFFOLD). ``inputs``: what the objective reads of each row, name -> [n, ...].
+    (SCAFFOLD). ``inputs``: what the objective reads of each row, name -> [n, ...]. ``exchanged``: it is taught after
+    the round's fold, by an optimiser that is not the clients'.
     """
 
     client: int
@@ -65,6 +66,7 @@ class LocalTraining:
     control: Tensor | None = None
     objective: Objective = field(default_factory=Objective)
     inputs: dict[str, Tensor] = field(default_factory=dict)
+    exchanged: bool = False
 
 
 @dataclass(frozen=True)

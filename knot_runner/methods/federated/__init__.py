@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from knot_runner.methods.contract import METHODS, Method
-from knot_runner.methods.federated import averaging, personal, scaffold
+from knot_runner.methods.federated import averaging, own_models, personal, scaffold
+from knot_runner.methods.federated.feddistill import LABEL_MEANS, plan_regularised
+from knot_runner.methods.federated.fedmd import CONSENSUS
+from knot_runner.methods.federated.server_distillation import DISTILLATION
 
-_averaging = Method(averaging.init, averaging.plan, averaging.fold, averaging.deployed)
+_averaging = Method(averaging.init, averaging.plan, averaging.fold, averaging.deployed, exchange=DISTILLATION)
 _personal = Method(personal.init, personal.plan, personal.fold, personal.deployed, one_model=False)
+_own = own_models.init, own_models.plan, own_models.fold, own_models.deployed
+_by_labels = own_models.init, plan_regularised, own_models.fold, own_models.deployed
 
 METHODS.update(
     fedavg=_averaging,
     fedprox=_averaging,
-    scaffold=Method(scaffold.init, scaffold.plan, scaffold.fold, averaging.deployed),
+    scaffold=Method(scaffold.init, scaffold.plan, scaffold.fold, averaging.deployed, exchange=DISTILLATION),
     fedrep=_personal,
     fedper=_personal,
+    feddistill=Method(*_by_labels, one_model=False, exchange=LABEL_MEANS),
+    fedmd=Method(*_own, one_model=False, exchange=CONSENSUS),
 )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
-from knot_runner.methods.contract import Method
+from torch import Tensor
+
+from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
+from knot_runner.methods.contract import Exchange, Method
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 
 
@@ -17,12 +21,15 @@ def per_cluster(method: Method, clusters: list[Population]) -> Method:
     members alone.
     """
     bound = functools.partial
+    steps = (_ask, _teach, _take)
+    exchange = Exchange(*(bound(step, method.exchange, clusters) for step in steps)) if method.exchange else None
     return Method(
         bound(_init, method, clusters),
         bound(_plan, method, clusters),
         bound(_fold, method, clusters),
         bound(_deployed, method, clusters),
         one_model=False,
+        exchange=exchange,
     )
 
 
@@ -80,3 +87,59 @@ def _deployed(
 ) -> ClientModel:
     number = next(number for number, cluster in enumerate(clusters) if client in cluster.clients)
     return method.deployed(hp, cluster_state(state, number), clusters[number], client)
+
+
+@dataclass(frozen=True)
+class _ClusterRound:
+    """A cluster's part of a round: its state after the fold, and what of all came of its clients."""
+
+    number: int
+    cluster: Population
+    state: FederatedState
+    trained: list[Trained]
+    asked: list[Inference]
+
+
+def _parts(
+    exchange: Exchange, clusters: list[Population], hp: Any, state: FederatedState, round: int, trained: list[Trained]
+) -> Iterator[_ClusterRound]:
+    for number, cluster in enumerate(clusters):
+        own, members = cluster_state(state, number), set(cluster.clients)
+        came = [result for result in trained if result.client in members]
+        asked = exchange.ask(hp, own, cluster, round, came) if came else []
+        yield _ClusterRound(number, cluster, own, came, asked)
+
+
+def _ask(
+    exchange: Exchange, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int,
+    trained: list[Trained],
+) -> list[Inference]:  # fmt: skip
+    return [one for part in _parts(exchange, clusters, hp, state, round, trained) for one in part.asked]
+
+
+def _teach(
+    exchange: Exchange, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int,
+    trained: list[Trained], logits: list[Tensor],
+) -> list[LocalTraining]:  # fmt: skip
+    answers, requests = iter(logits), []
+    for part in _parts(exchange, clusters, hp, state, round, trained):
+        own = [next(answers) for _ in part.asked]
+        requests += exchange.teach(hp, part.state, part.cluster, round, part.trained, own) if own else []
+    return requests
+
+
+def _take(
+    exchange: Exchange, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int,
+    trained: list[Trained], logits: list[Tensor], taught: list[Trained],
+) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+    """``exchanged``: the row of each cluster."""
+    answers, results, states, rows = iter(logits), iter(taught), [], []
+    for part in _parts(exchange, clusters, hp, state, round, trained):
+        own, after, row = [next(answers) for _ in part.asked], part.state, {}
+        if own:
+            asked = exchange.teach(hp, part.state, part.cluster, round, part.trained, own)
+            came = [next(results) for _ in asked]
+            after, row = exchange.take(hp, part.state, part.cluster, round, part.trained, own, came)
+        states.append(after)
+        rows.append(row)
+    return joint_state(states), {"exchanged": rows}

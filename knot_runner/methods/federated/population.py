@@ -27,11 +27,26 @@ class ClientModel:
 
 
 @dataclass(frozen=True)
+class ServerExamples:
+    """What a server distils on: rows of the training examples that no client has, their labels hidden (-1).
+
+    ``transfer`` [n]: the unlabelled set; ``random`` [r]: random examples that show probability biases, none where no
+    weighting reads them; ``test`` [m]: rows of the test examples, on which the server's training is measured;
+    ``points``: label coordinates [C, d].
+    """
+
+    transfer: Tensor
+    random: Tensor
+    test: Tensor
+    points: list[list[float]]
+
+
+@dataclass(frozen=True)
 class Population:
     """All clients, or with ``members`` a cluster of them, which learns by itself.
 
     ``names``, ``train`` and ``test`` (rows of images [n_k]) are of all clients, so that a client has the same number,
-    and the same draws, in any cluster; ``start``: the first global model.
+    and the same draws, in any cluster; ``start``: the first global model; ``server``: where one distils.
     """
 
     names: list[str]
@@ -43,6 +58,9 @@ class Population:
     augment: str
     seed: int
     members: tuple[int, ...] | None = None
+    server: ServerExamples | None = None
+    #: of all training examples [N]; of those of a client it makes its own statistics, and no other sees them
+    labels: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -57,7 +75,10 @@ class Population:
         asked = self.training.participants
         capped = asked if isinstance(asked, float) else min(asked, len(members))
         training = dataclasses.replace(self.training, participants=capped)
-        return dataclasses.replace(self, members=tuple(sorted(members)), training=training)
+        server = self.server
+        if server is not None:
+            server = dataclasses.replace(server, test=torch.cat([self.test[client] for client in sorted(members)]))
+        return dataclasses.replace(self, members=tuple(sorted(members)), training=training, server=server)
 
     @property
     def participants(self) -> int:

@@ -84,6 +84,7 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
         f"best accuracy {number(best['accuracy'], 3)} after {_counted(best['round'])}",
         *_reached(result),
         *cluster_lines(result),
+        *_distilled(result),
         f"{result['clients']} clients with {sizes['train']:,} training examples; {sizes['test']:,} test examples",
         f"{result['model']}, {result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
         f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",
@@ -113,6 +114,16 @@ def beside(result: dict[str, Any]) -> str:
 
 def _counted(rounds: int) -> str:
     return "1 round" if rounds == 1 else f"{rounds} rounds"
+
+
+def _distilled(result: dict[str, Any]) -> list[str]:
+    """``distilled in 30 rounds: accuracy +0.012 from before to after, on average``."""
+    found = result.get("distilled")
+    if found is None:
+        return []
+    gain = found.get("gain")
+    what = "" if gain is None else f": accuracy {gain:+.3f} from before to after, on average"
+    return [f"distilled in {_counted(found['rounds'])}{what}"]
 
 
 def _reached(result: dict[str, Any]) -> list[str]:

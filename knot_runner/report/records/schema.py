@@ -11,6 +11,9 @@ from knot_runner.config.settings.families import family_of_result
 from knot_runner.metrics import METRICS
 from knot_runner.results import kind_problem
 
+#: Of a row of a round in which a server distilled.
+DISTILLED = ("distil_loss", "distil_steps", "distil_tested", "distil_before", "distil_after")
+
 
 def is_number(value: Any, top: float = math.inf) -> bool:
     """A finite number from 0 to ``top``."""
@@ -48,11 +51,26 @@ def is_round(row: Any, number: int) -> bool:
     tops = {key: metric.top for key, metric in METRICS.items() if key != "client_accuracy"}
     if not all(is_number(row[key], top) for key, top in tops.items() if key in row):
         return False
+    if not _is_distilled(row):
+        return False
     takers = row.get("participants")
     if not _is_list(takers, lambda client: isinstance(client, int) and client >= 0):
         return False
     before_and_after = all(_is_list(row.get(key), _share, len(takers)) for key in ("before", "after"))
     return before_and_after and ("clients" not in row or _is_list(row["clients"], _share))
+
+
+def _is_distilled(row: dict[str, Any]) -> bool:
+    """Whether what ``row`` says of a server's distillation can be: loss and steps, and accuracies before and after it
+    on so many test examples where the round was measured; all right without any."""
+    if not any(key in row for key in DISTILLED):
+        return True
+    loss, steps = row.get("distil_loss"), row.get("distil_steps")
+    right = isinstance(loss, int | float) and not isinstance(loss, bool) and math.isfinite(loss) and is_count(steps, 1)
+    if not any(key in row for key in DISTILLED[2:]):
+        return right
+    accuracies = all(is_number(row.get(key), 1.0) for key in ("distil_before", "distil_after"))
+    return right and accuracies and is_count(row.get("distil_tested"), 1)
 
 
 def _is_list(value: Any, right: Callable[[Any], bool], length: int | None = None) -> bool:

@@ -1,0 +1,62 @@
+"""Settings of distillation in federated methods: by the server (``method.distil``), by labels (``method.labels``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from knot_runner.config.settings.method import BiasSettings
+from knot_runner.config.settings.sizes import FractionOrNone, Items, NotNegative, Positive, Steps, StepsOrNone
+from knot_runner.config.strict import require
+
+
+@dataclass
+class ServerDistillation:
+    """After averaging, the server trains the global model on unlabelled examples towards what the round's clients say
+    of them (FedDF, Lin et al. 2020; ``knot_runner/methods/federated/feddf.md``)."""
+
+    #: as ``method.loss`` of KNOT
+    loss: dict[str, Any]
+    weighting: str
+    #: logits: the clients are one teacher, by the mean of their logits (paper); each: every client is one (KNOT eq. 3)
+    ensemble: Literal["logits", "each"]
+    #: of ensemble=each: divide by the sum of weights
+    normalise: bool
+    student_temperature: Positive
+    teacher_temperature: Positive
+    #: passes over the transfer set in a round
+    epochs: Steps
+    #: batches in a round instead, of examples drawn for it; null = ``epochs``
+    steps: Steps | None
+    batch: Items
+    lr: Positive
+    #: fresh in every round; adamw (decoupled weight decay) has no momentum
+    optimiser: Literal["sgd", "adamw"]
+    momentum: FractionOrNone
+    weight_decay: NotNegative
+    #: rounds of plain averaging before the first that distils
+    after: StepsOrNone
+    #: from then on, every so many rounds distil
+    every: Steps
+    #: random examples that show the clients' probability biases B_k
+    bias: BiasSettings
+
+    def __post_init__(self) -> None:
+        require("name" in self.loss, "loss.name", "is not set")
+        require(self.optimiser == "sgd" or not self.momentum, "momentum", f"{self.momentum} is of sgd; adamw has none")
+
+    def distils(self, round: int) -> bool:
+        """Whether the server does so in ``round``."""
+        return round >= self.after and (round - self.after) % self.every == 0
+
+
+@dataclass
+class LabelDistillation:
+    """feddistill: what holds a client near the others' mean logits of each label
+    (:mod:`knot_runner.methods.federated.feddistill`)."""
+
+    #: of the regulariser beside the cross-entropy with the true label
+    weight: NotNegative
+    #: cross_entropy: with softmax(mean logits / temperature); l2: mean over classes of squared differences of logits
+    form: Literal["cross_entropy", "l2"]
+    temperature: Positive

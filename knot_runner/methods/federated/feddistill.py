@@ -1,0 +1,105 @@
+"""Federated distillation by labels (FD, Jeong et al. 2018): clients send the mean logits of each label, nothing else.
+
+A client minimises CE with the true label plus ``weight`` times a distance to the others' mean logits of that label; its
+model stays its own. State, beyond :mod:`own_models`: ``label_logits/<k>`` [C, C], row y the mean logits of client k for
+its examples of label y, and ``label_counts/<k>`` [C], how many these were, of clients that have taken part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from knot_runner.config.settings import FederatedSettings
+from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
+from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
+from knot_runner.methods.contract import Exchange
+from knot_runner.methods.federated import own_models
+from knot_runner.methods.federated.population import FederatedState, Population
+
+#: Settings of the objective that the cross-entropy does not have.
+OF_LABELS = ("weight", "form", "label_temperature")
+
+
+def plan_regularised(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int
+) -> list[LocalTraining]:
+    """Every participant's own model on its own examples, held near what the others have sent so far."""
+    found = []
+    for request in own_models.plan(hp, state, population, round):
+        means = others_means(state, population, request.client)
+        if means is None:
+            found.append(request)
+            continue
+        (logits, known), labels, spec = means, population.labels[request.rows], hp.labels
+        own = {"weight": spec.weight, "form": spec.form, "label_temperature": spec.temperature}
+        objective = Objective(label_distillation, {**request.objective.settings, **own})
+        inputs = {"label_logits": logits[labels].to(request.weights.dtype), "known": known[labels]}
+        found.append(dataclasses.replace(request, objective=objective, inputs=inputs))
+    return found
+
+
+def others_means(state: FederatedState, population: Population, client: int) -> tuple[Tensor, Tensor] | None:
+    """(Mean logits [C, C], float64, of each label over the other clients that have sent some of it, whether there are
+    any [C]); None before another has sent anything."""
+    sent = [other for other in population.clients if other != client and f"label_logits/{other}" in state]
+    if not sent:
+        return None
+    logits = torch.stack([state[f"label_logits/{other}"].double() for other in sent])
+    has = torch.stack([state[f"label_counts/{other}"] for other in sent]) > 0
+    total = (logits * has[:, :, None]).sum(0)
+    return total / has.sum(0).clamp_min(1)[:, None], has.any(0)
+
+
+def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
+    """CE(z, y) as ``cross_entropy`` has it, plus weight times the distance of z to F_y, the others' mean logits, for
+    examples whose label others know.
+
+    ``inputs.tensors``: ``label_logits`` [n, C], F_y of each example, and ``known`` [n].
+    """
+    rows, hard = cross_entropy({key: value for key, value in settings.items() if key not in OF_LABELS}, inputs)
+    weight, tau = settings["weight"], settings["label_temperature"]
+
+    def loss(logits: Tensor, own: LossRows) -> Tensor:
+        told = own["label_logits"]
+        if settings["form"] == "l2":
+            distance = (logits - told).square().mean(1)
+        else:
+            distance = F.cross_entropy(logits / tau, torch.softmax(told / tau, 1), reduction="none")
+        return hard(logits, own) + weight * distance * own["known"]
+
+    return rows | {"label_logits": inputs.tensors["label_logits"], "known": inputs.tensors["known"]}, loss
+
+
+def ask_own_examples(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained]
+) -> list[Inference]:
+    """Each participant's trained model about its own training examples."""
+    return [Inference(result.weights, result.buffers, population.train[result.client], "train") for result in trained]
+
+
+def teach_nobody(*_: Any) -> list[LocalTraining]:
+    """The server trains nothing."""
+    return []
+
+
+def take_label_means(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained],
+    logits: list[Tensor], taught: list[Trained],
+) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+    """What each participant sends: mean logits and count of each of its labels."""
+    sent: FederatedState = {}
+    for result, own in zip(trained, logits, strict=True):
+        labels = population.labels[population.train[result.client]]
+        counts = torch.bincount(labels, minlength=own.shape[1])
+        total = torch.zeros(own.shape[1], own.shape[1], dtype=torch.float64).index_add_(0, labels, own.double())
+        sent[f"label_logits/{result.client}"] = (total / counts.clamp_min(1)[:, None]).to(own.dtype)
+        sent[f"label_counts/{result.client}"] = counts
+    return {**state, **sent}, {}
+
+
+LABEL_MEANS = Exchange(ask_own_examples, teach_nobody, take_label_means)

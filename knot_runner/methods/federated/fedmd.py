@@ -1,0 +1,43 @@
+"""FedMD (Li and Wang 2019): clients keep their models and share logits of public examples.
+
+In a round they train on their own examples, then give their logits for the transfer set; each fits the consensus there
+by the same distillation as FedDF's server (``method.distil``). State: :mod:`own_models`.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from knot_runner.config.settings import FederatedSettings
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.methods.contract import Exchange
+from knot_runner.methods.federated.own_models import kept_models
+from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federated.server_distillation import ask_clients, distillation_request, distilled_row
+
+
+def teach_clients(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained],
+    logits: list[Tensor],
+) -> list[LocalTraining]:  # fmt: skip
+    """Each participant goes on from what it has trained, on what all of them say."""
+    return [
+        distillation_request(
+            hp, population, round, trained, logits, result.client, ClientModel(result.weights, result.buffers),
+            population.test[result.client],
+        )
+        for result in trained
+    ]  # fmt: skip
+
+
+def take_clients(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained],
+    logits: list[Tensor], taught: list[Trained],
+) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+    """Every participant keeps what it has learnt; its accuracies are on its own test examples."""
+    tested = sum(len(population.test[result.client]) for result in taught)
+    row = distilled_row(taught, tested if population.training.measures(round) else 0)
+    return {**state, **kept_models(taught)}, row
+
+
+CONSENSUS = Exchange(ask_clients, teach_clients, take_clients)

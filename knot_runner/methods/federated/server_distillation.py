@@ -1,0 +1,155 @@
+"""FedDF (Lin et al. 2020): after averaging, the server distils the global model from the round's clients.
+
+They are asked about unlabelled examples; the averaged model then fits what they say, by any loss and weighting of KNOT
+(:mod:`knot_runner.methods.losses`). Adds nothing to a method's state: each distillation begins afresh.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import FederatedSettings, ServerDistillation
+from knot_runner.engine.federated.cohort import Inference, LocalTraining, Phase, Recipe, Trained
+from knot_runner.engine.objectives import Objective
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.contract import Exchange
+from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.losses import distillation
+from knot_runner.methods.weighting import WEIGHTINGS, needs_bias, probability_bias
+
+#: The number by which the server's training is known, where clients' have theirs.
+SERVER = -1
+#: The one teacher of ensemble=logits.
+ENSEMBLE = "ensemble"
+
+
+def ask_clients(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained]
+) -> list[Inference]:
+    """Each of the round's clients about the transfer examples, and then each about the random ones, if the weighting
+    reads biases."""
+    spec = hp.distil
+    if spec is None or not spec.distils(round):
+        return []
+    asked = [drawn_examples(spec, population, round).unique()]
+    if needs_bias(spec.weighting):
+        asked.append(population.server.random)
+    return [Inference(result.weights, result.buffers, rows, "train") for rows in asked for result in trained]
+
+
+def teach_server(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained],
+    logits: list[Tensor],
+) -> list[LocalTraining]:  # fmt: skip
+    """The averaged model's training on the clients' ``logits``."""
+    model = ClientModel(state["weights"], state["buffers"])
+    tested = population.server.test
+    return [distillation_request(hp, population, round, trained, logits, SERVER, model, tested)]
+
+
+def distillation_request(
+    hp: FederatedSettings, population: Population, round: int, trained: list[Trained], logits: list[Tensor],
+    student: int, model: ClientModel, tested: Tensor,
+) -> LocalTraining:  # fmt: skip
+    """The training of ``model``, known by the number ``student``, on the ``logits`` of the clients in ``trained``;
+    ``tested``: rows of the test examples that it is measured on before and after, in rounds that are measured."""
+    spec, examples = hp.distil, population.server
+    rows, places = drawn_examples(spec, population, round).unique(return_inverse=True)
+    on_random = logits[len(trained) :]
+    biases = [probability_bias(own) for own in on_random] or None
+    sizes = [len(population.train[result.client]) for result in trained]
+    shares = [size / sum(sizes) for size in sizes]
+    told = dict(zip([str(result.client) for result in trained], logits[: len(trained)], strict=True))
+    weighting = spec.weighting
+    if spec.ensemble == "logits":
+        told = {ENSEMBLE: mean_logits(spec, list(told.values()), shares, biases)}
+        weighting, shares, biases = "A", [1.0], None
+    settings = {
+        "loss": spec.loss,
+        "weighting": weighting,
+        "normalise": spec.normalise,
+        "student_temperature": spec.student_temperature,
+        "teacher_temperature": spec.teacher_temperature,
+        "teachers": list(told),
+        "shares": shares,
+        "biases": biases,
+        "points": examples.points,
+    }
+    return LocalTraining(
+        client=student,
+        round=round,
+        seed=population.seed,
+        weights=model.weights,
+        buffers=model.buffers,
+        rows=rows[places],
+        test_rows=tested if population.training.measures(round) else tested[:0],
+        recipe=_recipe(hp, spec),
+        objective=Objective(distillation, settings),
+        inputs={name: own[places] for name, own in told.items()},
+        exchanged=True,
+    )
+
+
+def take_server(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained],
+    logits: list[Tensor], taught: list[Trained],
+) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+    """The distilled model in the place of the averaged one; its loss and steps, and in rounds that are measured the
+    accuracy on the test examples before distillation (of the averaged model) and after."""
+    (server,) = taught
+    tested = len(population.server.test) if population.training.measures(round) else 0
+    return {**state, "weights": server.weights, "buffers": server.buffers}, distilled_row(taught, tested)
+
+
+def distilled_row(taught: list[Trained], tested: int) -> dict[str, float]:
+    """What there is to say of the models ``taught`` in a round; ``tested``: test examples that all of them together
+    were measured on, 0 where they were not."""
+    loss, steps = sum(one.loss for one in taught) / len(taught), sum(one.steps for one in taught)
+    row = {"distil_loss": loss, "distil_steps": steps}
+    if tested:
+        before, after = sum(one.before for one in taught), sum(one.after for one in taught)
+        row |= {"distil_tested": tested, "distil_before": before / tested, "distil_after": after / tested}
+    return row
+
+
+def drawn_examples(spec: ServerDistillation, population: Population, round: int) -> Tensor:
+    """Rows of one epoch of the server's training, [n]: the transfer set, or with ``steps`` as many as these take, from
+    one permutation of it after another."""
+    transfer = population.server.transfer
+    if spec.steps is None:
+        return transfer
+    wanted = spec.steps * spec.batch
+    draws = generator(population.seed, "transfer", round)
+    passes = [torch.randperm(len(transfer), generator=draws) for _ in range(math.ceil(wanted / len(transfer)))]
+    return transfer[torch.cat(passes)[:wanted]]
+
+
+def mean_logits(
+    spec: ServerDistillation, logits: list[Tensor], shares: list[float], biases: list[list[float]] | None
+) -> Tensor:
+    """sum_k W_k z_k / sum_k W_k [n, C] of the clients' ``logits`` (each [n, C]), W_k by ``weighting`` (paper: A)."""
+    stacked = torch.stack(logits, dim=1).double()
+    q = torch.softmax(stacked / spec.teacher_temperature, dim=-1)
+    weights = WEIGHTINGS[spec.weighting](q, torch.tensor(shares), None if biases is None else torch.tensor(biases))
+    mean = (weights[:, :, None].double() * stacked).sum(1) / weights.double().sum(1, keepdim=True)
+    return mean.to(logits[0].dtype)
+
+
+def _recipe(hp: FederatedSettings, spec: ServerDistillation) -> Recipe:
+    """The images are as they are, since the clients' logits are of these."""
+    return Recipe(
+        phases=(Phase(1 if spec.steps else spec.epochs),),
+        batch=spec.batch,
+        drop_last=False,
+        lr=spec.lr,
+        momentum=spec.momentum,
+        weight_decay=spec.weight_decay,
+        frozen_statistics=hp.batchnorm == "frozen",
+        optimiser=spec.optimiser,
+    )
+
+
+DISTILLATION = Exchange(ask_clients, teach_server, take_server)

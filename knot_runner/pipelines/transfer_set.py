@@ -1,0 +1,109 @@
+"""Examples that no client has: held out from a partition, unlabelled, for a server that distils."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import Labels
+from knot_runner.data.images import ImageTask, Partition, make_partition
+from knot_runner.data.images.geometry import one_hot
+from knot_runner.data.images.parties import transfer_rows
+from knot_runner.data.pools import TextPool
+from knot_runner.data.tasks import UNLABELLED
+from knot_runner.engine.examples import ClientData, ImageData, TextData
+from knot_runner.methods.federated.population import ServerExamples
+from knot_runner.methods.losses import check_distillation
+from knot_runner.methods.weighting import needs_bias
+from knot_runner.models.tokens import Encoded
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.random_images import random_images
+from knot_runner.transport import support
+
+NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
+    """What the clients have by the run's partition, and the rows of the training examples [n] that are held out from
+    them first. Raises :class:`UserError`."""
+    settings, share = context.settings, context.settings.held_out
+    if share is None:
+        return make_partition(settings.partition, task, settings.seed), NO_ROWS
+    kept, taken = transfer_rows(task.train.labels, share.transfer, settings.seed)
+    left = dataclasses.replace(task, train=task.train.take(kept))
+    dealt = make_partition(settings.partition, left, settings.seed)
+    distils = context.hp.distil is not None
+    use = "unlabelled, for distillation" if distils else "and are not used"
+    notes = [
+        *dealt.notes,
+        f"partition.transfer: {len(taken)} of {len(task.train)} training examples are at no client, {use}",
+    ]
+    return dataclasses.replace(dealt, train=[kept[rows] for rows in dealt.train], notes=notes), taken
+
+
+def server_examples(
+    context: RunContext, task: ImageTask | TextPool, data: ClientData, held_out: np.ndarray, tests: int
+) -> tuple[ClientData, ServerExamples | None]:
+    """The training examples ``data`` with those that the server distils on added and without their labels, and which
+    these are; as they are where it does not distil. ``tests``: all test examples. Raises :class:`UserError`."""
+    spec = context.hp.distil
+    if spec is None:
+        return data, None
+    points = _label_points(task)
+    check_distillation(spec.loss, spec.weighting, points, "method.distil")
+    own, random = _more_examples(context, task, data, held_out)
+    parts = [part for part in (data, own, random) if part is not None]
+    total = sum(len(part.labels) for part in parts)
+    transfer = torch.from_numpy(held_out)
+    if own is not None:
+        transfer = len(data.labels) + torch.arange(len(own.labels))
+    shown = torch.arange(total - (len(random.labels) if random is not None else 0), total)
+    return _joined(parts, transfer), ServerExamples(transfer, shown, torch.arange(tests), points)
+
+
+def _more_examples(
+    context: RunContext, task: ImageTask | TextPool, data: ClientData, held_out: np.ndarray
+) -> tuple[ClientData | None, ClientData | None]:
+    """The transfer set of a task that has one of its own, and the random examples of a weighting that reads biases;
+    both unlabelled."""
+    spec = context.hp.distil
+    biased = needs_bias(spec.weighting)
+    if isinstance(task, TextPool):
+        from knot_runner.pipelines.text_clients import server_texts  # tokenizers, which images do without
+
+        return server_texts(context, task, biased)
+    if not biased:
+        return None, None
+    images = random_images(task.train.take(held_out), spec.bias, context.settings.seed)
+    pixels, labels = torch.from_numpy(images.pixels), torch.from_numpy(images.labels)
+    return None, dataclasses.replace(data, pixels=pixels, labels=labels)
+
+
+def _label_points(task: ImageTask | TextPool) -> list[list[float]]:
+    """Where the labels lie for transport costs [C, d], as KNOT has them."""
+    if isinstance(task, TextPool):
+        labels = task.whole.labels
+    else:
+        labels = Labels(task.classes, task.coordinates or one_hot(len(task.classes)), "semantic")
+    return support(torch.tensor(labels.coordinates, dtype=torch.float64), labels.support).tolist()
+
+
+def _joined(parts: list[ClientData], transfer: Tensor) -> ClientData:
+    """``parts`` one after another; the labels of the rows ``transfer`` are hidden."""
+    labels = torch.cat([part.labels for part in parts])
+    labels[transfer] = UNLABELLED
+    first = parts[0]
+    if isinstance(first, ImageData):
+        pixels = first.pixels if len(parts) == 1 else torch.cat([part.pixels for part in parts])
+        return dataclasses.replace(first, pixels=pixels, labels=labels)
+    starts = torch.cumsum(torch.tensor([0, *(len(part.texts.ids) for part in parts)]), 0)
+    offsets = [part.texts.offsets[1:] + start for part, start in zip(parts, starts, strict=False)]
+    texts = Encoded(
+        torch.cat([part.texts.ids for part in parts]),
+        torch.cat([first.texts.offsets[:1], *offsets]),
+        torch.cat([part.texts.second for part in parts]),
+    )
+    return TextData(texts, labels)

@@ -1,0 +1,192 @@
+"""FD and FedMD: clients keep their models and exchange logits, against what is typed out by hand."""
+
+import dataclasses
+import functools
+import json
+import signal
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from knot_runner.cli.main import main
+from knot_runner.config.settings import LabelDistillation
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.federated import METHODS
+from knot_runner.methods.federated.feddistill import others_means
+from knot_runner.methods.federated.population import ServerExamples
+from knot_runner.pipelines.client_rounds import run_exchange
+from knot_runner.report.records.schema import is_round
+from tests.forked import Forked, reached
+from tests.methods.federated.conftest import CLASSES, make_world, settings
+from tests.test_feddf import POINTS, TRANSFER, close, distil, records, run
+from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+
+
+class Played:
+    """Some rounds of a linear model; ``states``: after each, ``seen``: (requests, trained) of each."""
+
+    def __init__(self, algorithm, rounds, members=None, **changes) -> None:
+        self.world = make_world([])
+        self.data = self.world.engine.data
+        server = ServerExamples(TRANSFER, TRANSFER[:0], torch.arange(0), POINTS)
+        population = dataclasses.replace(self.world.population, server=server, labels=self.data.labels)
+        self.population = population if members is None else population.cluster(members)
+        self.hp, self.method = settings(algorithm, **changes), METHODS[algorithm]
+        state, self.states, self.seen, self.rows = self.method.init(self.hp, self.population), [], [], []
+        for round in range(rounds):
+            requests = self.method.plan(self.hp, state, self.population, round)
+            trained = self.world.engine.train(requests)
+            state, _ = self.method.fold(self.hp, state, self.population, round, requests, trained)
+            state, row = run_exchange(self.method, self.hp, self.population, self.world.engine, round, state, trained)
+            self.states.append(state)
+            self.seen.append((requests, trained))
+            self.rows.append(row)
+
+    def logits(self, weights, rows):
+        inputs = self.data.pixels[rows].flatten(1)
+        return inputs @ weights[: CLASSES * 4].view(CLASSES, 4).T + weights[CLASSES * 4 :]
+
+
+def labels_of(**changes):
+    return LabelDistillation(**{"weight": 0.7, "form": "cross_entropy", "temperature": 2.0, **changes})
+
+
+def means_by_hand(played, state, client):
+    """Label -> mean over the others of their mean logits for it."""
+    found = {}
+    for label in range(CLASSES):
+        sent = []
+        for other in range(5):
+            rows = played.population.train[other]
+            own = rows[played.data.labels[rows] == label]
+            if other != client and f"client/{other}/weights" in state and len(own):
+                sent.append(played.logits(state[f"client/{other}/weights"], own).mean(0))
+        if sent:
+            found[label] = torch.stack(sent).mean(0)
+    return found
+
+
+@pytest.mark.parametrize("form", ["cross_entropy", "l2"])
+def test_fd_is_cross_entropy_and_the_others_mean_logits_of_the_label(form):
+    played = Played("feddistill", 2, labels=labels_of(form=form))
+    before = played.states[0]
+    requests, trained = played.seen[1]
+    for request, result in zip(requests, trained, strict=True):
+        means = means_by_hand(played, before, request.client)
+        labels = played.data.labels[request.rows]
+        told = torch.stack([means[int(label)] for label in labels])
+        weights = request.weights.clone().requires_grad_()
+        draws = generator(3, "local", 1, request.client)
+        for _ in range(2):
+            for at in torch.randperm(len(labels), generator=draws).split(4):
+                z = played.logits(weights, request.rows[at])
+                soft = -(torch.softmax(told[at] / 2.0, 1) * torch.log_softmax(z / 2.0, 1)).sum(1)
+                distance = soft if form == "cross_entropy" else ((z - told[at]) ** 2).mean(1)
+                loss = (F.cross_entropy(z, labels[at], reduction="none") + 0.7 * distance).mean()
+                (gradient,) = torch.autograd.grad(loss, weights)
+                weights = (weights - 0.1 * gradient).detach().requires_grad_()
+        close(result.weights, weights.detach(), atol=1e-12)
+        assert torch.equal(played.states[1][f"client/{request.client}/weights"], result.weights)
+
+
+def test_the_first_round_and_weight_0_are_training_alone():
+    alone = Played("feddistill", 2, labels=labels_of(weight=0.0))
+    held = Played("feddistill", 2, labels=labels_of())
+    for (_, one), (_, other) in zip(alone.seen[:1], held.seen[:1], strict=True):
+        assert all(torch.equal(a.weights, b.weights) for a, b in zip(one, other, strict=True))
+    assert not all(torch.equal(a.weights, b.weights) for a, b in zip(alone.seen[1][1], held.seen[1][1], strict=True))
+    assert alone.rows == [{}, {}]
+
+
+def test_a_label_that_no_other_has_counts_for_nothing():
+    """Others' rows of it are zeros that nobody sent."""
+    played = Played("feddistill", 1, labels=labels_of())
+    state = dict(played.states[0])
+    (one, two, three) = [request.client for request in played.seen[0][0]]
+    for other in (two, three):
+        state[f"label_counts/{other}"] = torch.tensor([0, 3, 3]) if other == two else torch.tensor([0, 0, 5])
+    logits, known = others_means(state, played.population, one)
+    assert known.tolist() == [False, True, True]
+    close(logits[1], state[f"label_logits/{two}"][1], 0)
+    close(logits[2], (state[f"label_logits/{two}"][2] + state[f"label_logits/{three}"][2]) / 2, 1e-15)
+    assert others_means({}, played.population, one) is None
+    assert others_means(state, played.population.cluster([one]), one) is None
+
+
+def test_fedmd_fits_each_client_to_the_mean_of_all_logits():
+    played = Played("fedmd", 2, distil=distil(ensemble="logits", optimiser="sgd", lr=0.5))
+    requests, trained = played.seen[1]
+    q = torch.softmax(torch.stack([played.logits(one.weights, TRANSFER) for one in trained]).mean(0), -1)
+    for request, result in zip(requests, trained, strict=True):
+        earlier = played.states[0].get(f"client/{request.client}/weights", played.population.start.weights)
+        assert torch.equal(request.weights, earlier)
+        weights = result.weights.clone().requires_grad_()
+        draws = generator(3, "local", 1, request.client)
+        for _ in range(2):
+            for at in torch.randperm(32, generator=draws).split(5):
+                loss = F.kl_div(
+                    torch.log_softmax(played.logits(weights, TRANSFER[at]), -1), q[at], reduction="batchmean"
+                )
+                (gradient,) = torch.autograd.grad(loss, weights)
+                weights = (weights - 0.5 * gradient).detach().requires_grad_()
+        close(played.states[1][f"client/{request.client}/weights"], weights.detach())
+        model = played.method.deployed(played.hp, played.states[1], played.population, request.client)
+        assert torch.equal(model.weights, played.states[1][f"client/{request.client}/weights"])
+    assert played.rows[1]["distil_tested"] == 12 and played.rows[1]["distil_steps"] == 3 * 14
+
+
+OWN = ["method.labels.weight=0.5", "training.lr=0.1"]
+RUNS = {
+    "feddistill": replaced(TINY_IMAGES, "method=feddistill", *OWN),
+    "fedmd": replaced(TINY_IMAGES, "method=fedmd", "method.distil.batch=16", "training.lr=0.1"),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_engines_agree(name, tmp_path):
+    words = [*RUNS[name], "hardware.precision=float64"]
+    _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
+    assert all(is_round(row, number) for number, row in enumerate(rows))
+    assert all(key.startswith("client/") for key in weights) and len({key.split("/")[1] for key in weights}) > 3
+    for engine in ("loop", "stacked"):
+        _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
+        assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-9)
+        assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
+
+
+def test_kill_9_and_the_same_command_again(tmp_path):
+    """What clients have sent is in the state."""
+    longer = replaced(RUNS["feddistill"], "training.rounds=40")
+    alone = run(tmp_path / "alone", *longer)
+    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 8))
+    assert killed.wait() == -signal.SIGKILL, killed.said
+    again = run(tmp_path / "k", *longer)
+    assert again[1] == alone[1]
+    assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_texts(name, tmp_path):
+    _, rows, _ = run(tmp_path, *TINY_TEXTS, f"method={name}")
+    assert len(rows) == 2 and all(is_round(row, number) for number, row in enumerate(rows))
+    assert json.dumps(records(tmp_path)[0]["metrics"])
+
+
+BAD = [
+    (["method=feddistill", "method.labels=null"], "method.labels: is not set; feddistill needs it"),
+    (["method=feddistill", "method.labels.form=mse"], "method.labels.form: 'mse' is not one of cross_entropy, l2"),
+    (["method=feddistill", "method.server.optimiser=adam"], "method.server: algorithm=feddistill averages no models"),
+    (["method=feddistill", "method.algorithm=fedavg"], "method.labels: is of feddistill alone"),
+    (["method=feddf", "method.algorithm=feddistill"], "method.distil: is not of feddistill; null is right"),
+    (["method=fedmd", "method.distil=null"], "method.distil: is not set; fedmd needs it"),
+    (["method=fedmd", "method.server.optimiser=momentum"], "method.server: algorithm=fedmd averages no models"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD, ids=[" ".join(a) for a, _ in BAD])
+def test_bad_input_is_one_line_that_names_the_key(arguments, said, tmp_path, capsys):
+    assert main([*TINY_IMAGES, *arguments, f"paths.out={tmp_path / 'out'}"]) == 2
+    errors = capsys.readouterr().err
+    complaint = [line for line in errors.splitlines() if line.startswith("knot-runner: ")]
+    assert len(complaint) == 1 and said in complaint[0] and "Traceback" not in errors, errors
