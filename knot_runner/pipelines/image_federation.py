@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import torch
 
 from knot_runner.config.settings import BiasSettings, ImageTaskSettings, Settings
+from knot_runner.config.settings.distil import View
 from knot_runner.config.strict import digest
-from knot_runner.data.tasks import UNLABELLED, Images, PartyTask
+from knot_runner.data.images.views import task_in_view, viewed_images
+from knot_runner.data.tasks import UNLABELLED, Dataset, Images, PartyTask
 from knot_runner.engine.requests import REQUEST_FORMAT, Ref
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
+from knot_runner.models.images import Shape
 from knot_runner.models.network import Network
 from knot_runner.pipelines.setup import check_network
 
@@ -30,7 +35,14 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
         for split, images in data.splits.items()
     }
     network = Network(settings.model, tuple(settings.task.shape), len(task.labels.names))
-    check_network(network, settings.seed)
+    networks, originals, student = dict.fromkeys(task.datasets, network), {}, roles["global"]
+    view = settings.method.get("view", "none")
+    if view != "none":
+        originals = {split: examples[student.name, split] for split in ("train", "test")}
+        seen, shape = _student_view(student, settings.task, view, store)
+        examples |= seen
+        networks[student.name] = dataclasses.replace(network, inputs=shape)
+    check_network(networks[student.name], settings.seed)
     random = random_images(transfer.splits["train"], bias, settings.seed) if bias else None
     return Federation(
         locals=by_role["local"],
@@ -38,14 +50,26 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
         transfer=transfer.name,
         sizes={data.name: len(data.splits["train"]) for data in task.datasets.values()},
         examples=examples,
-        networks=dict.fromkeys(task.datasets, network),
+        networks=networks,
         labels=task.labels,
         training=settings.training,
         seed=settings.seed,
         weights="scratch",
         random_examples=save_images(random, settings.task, store) if random else None,
         augment=settings.task.augment,
+        originals=originals,
+        mean=settings.task.mean,
+        std=settings.task.std,
     )
+
+
+def _student_view(
+    student: Dataset, task: ImageTaskSettings, view: View, store: Store
+) -> tuple[dict[tuple[str, str], Ref], Shape]:
+    """Every split of the student's images as ``view`` shows them, in the store, and the shape of an image."""
+    shown = {split: viewed_images(images, view) for split, images in student.splits.items()}
+    own = task_in_view(task, shown["train"])
+    return {(student.name, split): save_images(images, own, store) for split, images in shown.items()}, tuple(own.shape)
 
 
 def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:

@@ -135,6 +135,7 @@ def train_students(
         seed=federation.seed,
         augment=federation.augment,
         weights=federation.weights,
+        originals=federation.originals.get("train") if teachers and hp.schedule["kind"] == "offline" else None,
     )
 
 
