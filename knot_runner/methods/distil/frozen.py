@@ -37,7 +37,7 @@ class FrozenTeachers:
     ) -> None:
         self._originals = originals
         self._readers = [
-            OutputReader(_frozen(network, weights, place), network, names)
+            OutputReader(frozen_network(network, weights, place), network, names)
             for (network, weights), names in zip(teachers, taps, strict=False)
         ]
         seen = examples if originals is None else originals
@@ -58,7 +58,8 @@ class FrozenTeachers:
         return found
 
 
-def _frozen(network: Network, weights: Ref, place: Place) -> nn.Module:
+def frozen_network(network: Network, weights: Ref, place: Place) -> nn.Module:
+    """The network with stored ``weights``, in evaluation mode; none of its parameters has a gradient."""
     with torch.device(place.device):
         model = build_network(network)
     model.load_state_dict(place.store.get(*weights).tensors())
