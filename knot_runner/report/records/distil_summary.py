@@ -22,10 +22,8 @@ def distil_summary(name: str, result: dict[str, Any]) -> Group:
         lines.append(f"{plain(term)}: weight {own['weight']:.3g}, at first {own['ratio']:.3g} times the cross-entropy")
     if made := result.get("synthesis"):
         released = made["released"]
-        size = f"{released['floats']:,} numbers, {released['bytes']:,} bytes"
-        lines.append(
-            f"{made['images']:,} images made by {plain(made['kind'])}; released: {plain(released['kind'])}, {size}"
-        )
+        size = f"{plain(released['kind'])}, {released['floats']:,} numbers, {released['bytes']:,} bytes"
+        lines.append(f"{made['images']:,} images made by {plain(made['kind'])}; released: {size}")
     lines.append(f"kept: the weights of epoch {result['selected_epoch']}")
     heads = ["model", *(METRICS[metric].short or METRICS[metric].title for metric in measures)]
     return run_view(name, result, heads, rows, lines)

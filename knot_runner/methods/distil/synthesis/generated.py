@@ -60,11 +60,6 @@ class GeneratedImages:
         self.optimiser = torch.optim.Adam(self.generator.parameters(), lr=hp.lr)
         self.mean, self.std = (torch.tensor(v, device=device)[:, None, None] for v in (request.mean, request.std))
 
-    @property
-    def steps(self) -> int:
-        """Of Adam."""
-        return self.hp.steps
-
     def step(self, number: int) -> float:
         """Step ``number``; its loss."""
         pixels = self.generator(self._latent(number, self.hp.batch))

@@ -60,5 +60,6 @@ def generator_loss(said: NetworkOutputs, features: str, weights: GeneratorSynthe
     certain = F.cross_entropy(said.logits, said.logits.argmax(1))
     active = said.taps[features].abs().mean()
     mean = said.logits.softmax(1).mean(0)
-    entropy = -torch.xlogy(mean, mean).sum()
+    mean = mean.clamp_min(torch.finfo(mean.dtype).tiny)  # the slope of p log p at 0 is infinite
+    entropy = -(mean * mean.log()).sum()
     return weights.one_hot * certain - weights.activation * active - weights.entropy * entropy

@@ -42,11 +42,6 @@ class OptimisedImages:
         self.batch = -1
         self.x = self.optimiser = None
 
-    @property
-    def steps(self) -> int:
-        """Of all batches together."""
-        return -(-self.hp.images // self.hp.batch) * self.hp.steps
-
     def step(self, number: int) -> float:
         """Step ``number`` of all; its loss."""
         batch, done = divmod(number, self.hp.steps)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from knot_runner.config.settings import build
 from knot_runner.config.settings.synthesis import SYNTHESIS_SETTINGS, GeneratorSynthesis, StatisticsSynthesis
+from knot_runner.data.tasks import UNLABELLED
 from knot_runner.engine.examples import stored_data
 from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report
 from knot_runner.engine.requests import OwnRequest, Ref, request_title
@@ -80,13 +81,20 @@ class MakeImages(OwnRequest):
         else:
             made = OptimisedImages(self, hp, model, found.tensors() if found else {}, place.device)
         steps = Stepwise(made.step, made.tensors, made.restore)
-        facts = take_steps(steps, work, made.steps, request_title(self), report)
+        facts = take_steps(steps, work, steps_of(self.synthesis), request_title(self), report)
         statistics = [norm.running_mean for norm in batch_norms(model)] * 2  # and as many variances
         said = found.info["released"] if found else released("nothing", [])
         if isinstance(hp, StatisticsSynthesis):
             said = released("statistics in the weights", statistics)
         images = _stored(made.images(), self, model, place.device)
         return images, {**facts, "images": len(images["pixels"]), "released": said}
+
+
+def steps_of(synthesis: dict[str, Any]) -> int:
+    """Steps of optimisation in all: a generator's, or of every batch of images."""
+    if synthesis["kind"] == "generator":
+        return synthesis["steps"]
+    return -(-synthesis["images"] // synthesis["batch"]) * synthesis["steps"]
 
 
 def released(kind: str, tensors: Any) -> dict[str, Any]:
@@ -99,12 +107,8 @@ def released(kind: str, tensors: Any) -> dict[str, Any]:
 def _stored(pixels: Tensor, request: MakeImages, model: torch.nn.Module, device: torch.device) -> dict[str, Tensor]:
     """Images [N, C, H, W] in 0..1 as examples, labelled by the teacher."""
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (request.mean, request.std))
-    made = {
-        "pixels": pixels.contiguous(),
-        "labels": torch.zeros(len(pixels), dtype=torch.int64),
-        "mean": mean,
-        "std": std,
-    }
+    unknown = torch.full((len(pixels),), UNLABELLED)
+    made = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
     data = stored_data(made).to(device)
     examples = data.select(torch.arange(len(pixels)), torch.float32)
     said = [model(**inputs).argmax(1).cpu() for _, inputs in examples.in_turn(EVALUATION_BATCH)]
