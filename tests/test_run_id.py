@@ -57,7 +57,7 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
     "a student of texts alone": (
         ["task=sa", "method=student_alone"],
         [*UNTRAINED, *UNREAD_TEXTS, "training.distil.decay", "training.pretrain.*", "training.local.*"]
-        + ["method.auto_ratio", "method.valid"],
+        + ["method.auto_ratio", "method.valid", "method.teacher"],
     ),
     "a vocabulary alone from the hub": (
         ["task=sa", "method=entropy_a", "model.vocab=hub"],
@@ -109,7 +109,8 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "teachers and a student of images": (
         ["task=cifar10", "method=kd", "model=cnn_mcmahan", "training.distil.milestones=[3]"],
-        [*UNTRAINED, *OTHER_SOURCES, "training.local.decay", "training.pretrain.*", "method.auto_ratio"],
+        [*UNTRAINED, *OTHER_SOURCES, "training.local.decay", "training.pretrain.*"]
+        + ["method.auto_ratio", "method.teacher"],
     ),
     "averaging": (["task=femnist", "method=fedavg"], PLAIN),
     "averaging, images from files": (

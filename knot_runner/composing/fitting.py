@@ -10,7 +10,19 @@ from knot_runner.config.settings import fitting_choices
 from knot_runner.config.settings.families import family_of_algorithm
 
 #: Of the groups: what decides whether they fit together, and names.
-DECISIVE_KEYS = ("kind", "algorithm", "rounds", "name", "loss", "solver", "geometry", "coordinates", "teachers")
+DECISIVE_KEYS = (
+    "kind",
+    "algorithm",
+    "rounds",
+    "name",
+    "loss",
+    "solver",
+    "geometry",
+    "coordinates",
+    "teachers",
+    "terms",
+    "sinkhorn",
+)
 
 
 def chosen_to_fit(config: DictConfig, typed: set[str]) -> tuple[list[str], str]:

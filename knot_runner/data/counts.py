@@ -54,7 +54,8 @@ class Counts:
         lines = []
         if one_class:
             name, counts = next(iter(one_class.items()))
-            of = f"all {counts.sum()} training examples are of class {self.classes[int(counts.argmax())]}"
+            labelled, what = counts[:-1], "labelled training examples" if counts[-1] else "training examples"
+            of = f"all {labelled.sum()} {what} are of class {self.classes[int(labelled.argmax())]}"
             lines.append(self._warning(one_class, name, of, "have training examples of one class only"))
         if few:
             name = min(few, key=few.__getitem__)

@@ -80,6 +80,8 @@ class DistilSettings:
     terms: dict[str, dict[str, Any]]
     #: one of ``SCHEDULE_SETTINGS``
     schedule: dict[str, Any]
+    #: the model, by the name of its YAML file, that a method's own ``teachers`` are
+    teacher: str
     #: of the offline schedule: models by the names of their YAML files; composing puts their settings in their place
     teachers: list[Any]
     #: share of the training examples whose labels the student sees; teachers see all
@@ -95,10 +97,6 @@ class DistilSettings:
 
     def __post_init__(self) -> None:
         require(bool(self.terms), "terms", "has none; {ce: {weight: 1}} learns from labels alone")
-        own_teachers = self.schedule.get("kind") != "offline"
-        if own_teachers:
-            what = f"are of schedule.kind=offline; schedule.kind={self.schedule.get('kind')} makes its own"
-            require(not self.teachers, "teachers", what)
 
 
 def teacher_names(count: int) -> list[str]:

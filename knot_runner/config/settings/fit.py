@@ -103,10 +103,11 @@ def fitting_choices(config: dict[str, Any]) -> dict[str, str]:
     if kind == "texts" and family.training == "rounds" and config.get("partition") is None:
         found["partition"] = "natural"
     if method.get("teachers") and kind == "texts":
-        found["method.teachers"] = "[" + ",".join([TEXT_TEACHER] * len(method["teachers"])) + "]"
-    loss = method.get("loss")
-    if kind == "images" and isinstance(loss, dict) and loss.get("solver") == "newton" and _is_tree(task):
-        found["method.loss.solver"] = "tree"  # newton is made for few classes: 62 take seconds a step
+        found["method.teacher"] = TEXT_TEACHER
+    losses = {"method.loss": method.get("loss"), "method.terms.sinkhorn": (method.get("terms") or {}).get("sinkhorn")}
+    for key, loss in losses.items():
+        if kind == "images" and isinstance(loss, dict) and loss.get("solver") == "newton" and _is_tree(task):
+            found[f"{key}.solver"] = "tree"  # newton is made for few classes: 62 take seconds a step
     return found
 
 

@@ -178,6 +178,10 @@ def _check_distil(config: dict[str, Any], method: DistilSettings, on_images: boo
     if kind not in SCHEDULE_SETTINGS:
         raise UserError(f"method.schedule.kind: no schedule {kind!r}{nearest(str(kind), SCHEDULE_SETTINGS)}")
     build(SCHEDULE_SETTINGS[kind], method.schedule, "method.schedule")
+    if kind != "offline" and method.teachers:
+        raise UserError(
+            f"method.teachers: are of schedule.kind=offline; schedule.kind={kind} makes its own, and [] is right"
+        )
     for name, options in method.terms.items():
         if name in TERM_SETTINGS:
             build(TERM_SETTINGS[name], options, f"method.terms.{name}")

@@ -194,7 +194,10 @@ def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, 
 def _used_of_pool(used: dict[str, Any]) -> dict[str, Any]:
     """Of a distillation by loss terms: nothing is pretrained, the stage of teachers counts where there are any, and
     ``auto_ratio`` where a weight is auto."""
-    method, unread = used["method"], ["pretrain"] if used["method"]["teachers"] else ["pretrain", "local"]
+    method, unread = (
+        without(used["method"], "teacher"),
+        ["pretrain"] if used["method"]["teachers"] else ["pretrain", "local"],
+    )
     if not any(term.get("weight") == "auto" for term in method["terms"].values()):
         method = without(method, "auto_ratio")
     method = without(method, *(key for key, default in POOL_DEFAULTS.items() if method.get(key) == default))

@@ -19,6 +19,8 @@ from knot_runner.util.errors import UserError, nearest
 
 #: Batches on which the terms' first values are measured.
 FIRST_BATCHES = 8
+#: A term below this share of the cross-entropy is 0 but for rounding.
+ROUNDING_SHARE = 1e-6
 #: (a batch's positions [B], what the networks read of it) -> what each teacher says of it
 TeacherOutputs = Callable[[Tensor, dict[str, Tensor]], list[NetworkOutputs]]
 
@@ -134,7 +136,7 @@ class WeightedTerms(nn.Module):
         found = {}
         for name, total in sums.items():
             if self.weights[name] == "auto":
-                if not total > 0:
+                if not total > ROUNDING_SHARE * reference:
                     raise UserError(
                         f"method.terms.{name}.weight: auto weighs a term by its first values, which are 0 here; a "
                         "number is right"

@@ -33,6 +33,7 @@ from knot_runner.report.tables.footnotes import (
     protocol,
     sources,
 )
+from knot_runner.report.tables.gains import gain_groups, gain_lines, with_gains
 from knot_runner.report.tables.made_with import made_with
 from knot_runner.report.tables.temperatures import temperatures_table, trace
 from knot_runner.util.errors import UserError, nearest
@@ -41,6 +42,7 @@ from knot_runner.util.errors import UserError, nearest
 TABLE_KINDS = {
     "methods": "methods",
     "grid": "methods",
+    "gains": "methods",
     **{k: k for k in ("locals", "temperatures", "trace", "clustered")},
 }
 #: Kinds that take their rows or columns from the printed table -> one that fits.
@@ -70,7 +72,8 @@ def build_table(
 ) -> ResultTable:
     """The table of ``jobs``.
 
-    ``kind``: methods (methods x data sets), grid (settings x ALL), locals (data sets, their sizes and local models),
+    ``kind``: methods (methods x data sets), grid (settings x ALL), gains (a grid with what each method gains on
+    ``options["reference"]``, and its teacher), locals (data sets, their sizes and local models),
     temperatures (x cases, of federated runs), trace (temperatures x rounds) or clustered (clients x graphs).
     ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, in this order; for
     temperatures which of ``CHILLING_COLUMNS``, for clustered of ``ACCURACY_WEIGHTINGS``; a trace has its own.
@@ -118,14 +121,14 @@ def _parts(
         return clustered(runs, table, metrics)
     if kind == "locals":
         return _locals(runs, table, metrics[0])
-    return _methods(runs, table, metrics, kind, bool(options.get("baselines")))
+    return _methods(runs, table, metrics, kind, options)
 
 
 # ------------------------------------------------------------------------------------------------ methods x data sets
 
 
 def _methods(
-    runs: list[Run], table: dict[str, Any] | None, metrics: Sequence[str], kind: str, baselines: bool = False
+    runs: list[Run], table: dict[str, Any] | None, metrics: Sequence[str], kind: str, options: Mapping[str, Any]
 ) -> Parts:
     _one_task(runs, table)
     rows = _rows_of_methods(runs)
@@ -146,11 +149,16 @@ def _methods(
         cells = {group.key: tuple(cell(members, group.key, c, method) for c in columns) for group in groups}
         keys, heads = ((method, label), (display(method), label)) if labelled else ((method,), (display(method),))
         made.append(TableRow(keys, heads, cells))
-    extra = baseline_rows(runs, groups, labelled) if baselines else []
+    extra = baseline_rows(runs, groups, labelled) if options.get("baselines") else []
     lines = [*absences({_name(key): members for key, members in rows.items()}), *sources(runs), *protocol(runs)]
     lines += missing_columns(columns, measured, table)
     lines += nearness(groups, made) + cited(table)
     lines += [BASELINES_LINE] if extra else []
+    if kind == "gains":
+        reference = str(options.get("reference", ""))
+        groups += gain_groups(metrics[0], reference)
+        lines += gain_lines(rows, reference)
+        made = with_gains(made, rows, metrics[0], reference)
     made += extra
     return made, ("method", "settings") if labelled else ("method",), groups, lines
 

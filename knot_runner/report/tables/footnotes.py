@@ -14,6 +14,7 @@ from knot_runner.report.run_folders import UNUSED, Run
 #: What ``task.source=embedded`` reads, by kind of run.
 GENERATED = "Generated text (task.source=embedded)"
 SHARE_DIGITS = "scikit-learn's handwritten digits (task.source=embedded)"
+OF_IMAGES = ("images", "image_sets")
 #: Two runs of one setting differ by about this much: the paper gives two digits and no spread (our judgement).
 BAND = 0.02
 #: What the published runs of KNOT had.
@@ -85,8 +86,8 @@ def kept_epochs(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 def embedded(runs: Iterable[Run]) -> str:
     """What the runs with task.source=embedded among ``runs`` read; "" without any."""
-    kinds = [run.result.get("kind", "distillation") for run in runs if run.result.get("source") == "embedded"]
-    return (GENERATED if kinds[0] == "distillation" else SHARE_DIGITS) if kinds else ""
+    kinds = [(run.job.config.get("task") or {}).get("kind") for run in runs if run.result.get("source") == "embedded"]
+    return (SHARE_DIGITS if kinds[0] in OF_IMAGES else GENERATED) if kinds else ""
 
 
 def comparable(runs: list[Run]) -> bool:

@@ -15,6 +15,8 @@ def made_with(configs: list[dict[str, Any]]) -> str:
     if "rounds" in first["training"]:
         return _federated(configs)
     training, on_images = first["training"], first["task"]["kind"] == "images"
+    if "terms" in first["method"]:
+        return _distilled(configs)
     parts = [_data(first), _shares(first["partition"])] if on_images else _texts_and_model(first)
     parts.append(f"local models {_stage(training['local'])}, global {_stage(training['pretrain'])}")
     distilling = [config["method"] for config in configs if "loss" in config["method"]]
@@ -27,6 +29,19 @@ def made_with(configs: list[dict[str, Any]]) -> str:
     parts += list(dict.fromkeys(_loss(method["loss"]) for method in distilling))
     if first["task"]["limit"] and not on_images:
         parts.append(f"at most {first['task']['limit']} rows per split")
+    return f"ours: {'; '.join(parts)}."
+
+
+def _distilled(configs: list[dict[str, Any]]) -> str:
+    """Of distillations by loss terms: data, student, teachers, stages."""
+    first = configs[0]
+    training, method = first["training"], first["method"]
+    teachers = dict.fromkeys(teacher["name"] for config in configs for teacher in config["method"]["teachers"])
+    parts = [_data(first)] if first["task"]["kind"] == "images" else _texts_and_model(first)
+    parts.append(f"the student sees {method['labelled']:.0%} of the labels")
+    parts.append(f"student {_stage(training['distil'])}")
+    if teachers:
+        parts.append(f"teachers ({', '.join(teachers)}) {_stage(training['local'])}")
     return f"ours: {'; '.join(parts)}."
 
 
@@ -113,7 +128,8 @@ def _data(config: dict[str, Any]) -> str:
     if not on_images:
         source += f", {_texts(task)}"
     own = "" if on_images else f" ({model['head']} head), weights: {model['weights']}, vocabulary: {model['vocab']}"
-    return f"{source}, {_clients(config['partition'])}, {model['name']}{own}"
+    clients = f"{_clients(config['partition'])}, " if config.get("partition") else ""
+    return f"{source}, {clients}{model['name']}{own}"
 
 
 def _clients(partition: dict[str, Any]) -> str:

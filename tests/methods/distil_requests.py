@@ -1,0 +1,69 @@
+"""Small requests for students: forty grey images of 6x6 pixels, three classes, narrow networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from knot_runner.config.settings import MlpSettings, StageSettings
+from knot_runner.config.settings.networks import CnnSettings, ConvSettings
+from knot_runner.engine.loop import Place
+from knot_runner.engine.requests import Ref, StoredPart
+from knot_runner.engine.store import Store
+from knot_runner.methods.distil.requests import TrainStudents
+from knot_runner.models.network import Network, build_network
+
+SHAPE, CLASSES = (1, 6, 6), 3
+MLP = Network(MlpSettings("mlp", "mlp", [8], "logits"), SHAPE, CLASSES)
+CNN = Network(CnnSettings("cnn", "cnn", [ConvSettings(4, 3, 1), ConvSettings(6, 3, 1)], [], "logits"), SHAPE, CLASSES)
+WIDE = Network(CnnSettings("cnn", "wide", [ConvSettings(6, 3, 1), ConvSettings(8, 3, 1)], [], "logits"), SHAPE, CLASSES)
+CE = {"weight": 1.0}
+
+
+def make_place(folder: Path) -> Place:
+    torch.set_num_threads(1)
+    return Place(Store(folder / "artefacts"), torch.device("cpu"), None)
+
+
+def put_images(place: Place, key: str, count: int, seed: int, unlabelled: int = 0) -> Ref:
+    """Images of which the first ``unlabelled`` have no labels."""
+    draw = torch.Generator().manual_seed(seed)
+    pixels = torch.rand(count, *SHAPE, generator=draw)
+    labels = torch.randint(CLASSES, (count,), generator=draw)
+    labels[:unlabelled] = -1
+    stats = {"mean": torch.full((1,), 0.5, dtype=torch.float64), "std": torch.full((1,), 0.3, dtype=torch.float64)}
+    place.store.put("images", key, {"pixels": pixels, "labels": labels, **stats}, {})
+    return ("images", key)
+
+
+def put_teacher(place: Place, network: Network, seed: int) -> tuple[Network, Ref]:
+    """A network with weights that are large enough to be sure of something."""
+    torch.manual_seed(seed)
+    model = build_network(network)
+    weights = {name: 3 * tensor for name, tensor in model.state_dict().items()}
+    place.store.put("local", f"teacher{seed}", weights, {})
+    return network, ("local", f"teacher{seed}")
+
+
+def students(place: Place, terms: dict, teachers: tuple = (), network: Network = MLP, **changes) -> TrainStudents:
+    """The request; two epochs of batches of 16 out of 40 by AdamW."""
+    made = {
+        "stage": "distil",
+        "party": "student",
+        "network": network,
+        "train": StoredPart(put_images(place, "train", 40, 1, changes.pop("unlabelled", 0))),
+        "valid": StoredPart(put_images(place, "valid", 20, 2)),
+        "terms": terms,
+        "schedule": {"kind": "offline"},
+        "teachers": tuple(teachers),
+        "points": [[0.0], [1.0], [2.0]],
+        "auto_ratio": 1.0,
+        "training": StageSettings(epochs=3, batch=16, lr=0.01, weight_decay=0.1, select="last"),
+        "seed": 5,
+    }
+    return TrainStudents(**{**made, **changes})
+
+
+def silent(done: int, total: int, text: str) -> None:
+    """Report nothing."""
