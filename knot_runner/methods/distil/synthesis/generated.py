@@ -13,6 +13,7 @@ from knot_runner.engine.epochs import copy_weights
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.methods.distil.learner import OutputReader
 from knot_runner.methods.distil.synthesis.losses import generator_loss
+from knot_runner.methods.distil.synthesis.steps import ADAM_STATE
 from knot_runner.models.images import Shape
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 #: The tap whose size DAFL's loss has: what the last layer reads.
 FEATURES = "features"
-ADAM_STATE = ("exp_avg", "exp_avg_sq", "step")
 
 
 class ImageGenerator(nn.Module):

@@ -13,12 +13,10 @@ from knot_runner.engine.seeds import generator
 from knot_runner.methods.distil.learner import OutputReader
 from knot_runner.methods.distil.synthesis.losses import activation_difference, image_prior, statistics_losses
 from knot_runner.methods.distil.synthesis.records import LOGITS, sampled_activations, scales_of, tap_names_of
+from knot_runner.methods.distil.synthesis.steps import ADAM_STATE
 
 if TYPE_CHECKING:
     from knot_runner.methods.distil.synthesis.requests import MakeImages
-
-#: Of Adam, what is committed beside the images.
-ADAM_STATE = ("exp_avg", "exp_avg_sq", "step")
 
 
 class OptimisedImages:

@@ -18,6 +18,8 @@ from knot_runner.engine.loop import Report
 
 #: Steps from one commit to the next.
 COMMIT_EVERY = 100
+#: What Adam keeps of each parameter.
+ADAM_STATE = ("exp_avg", "exp_avg_sq", "step")
 
 
 @dataclass(frozen=True)
