@@ -163,6 +163,14 @@ def test_originals_are_in_the_key_and_without_a_view_there_are_none(planned, tmp
     assert plain.originals is None and federation.originals == {}
 
 
+def test_networks_that_teach_each_other_all_see_the_view(tmp_path):
+    job, _, federation = distil_federation(tmp_path, "method=born_again", "method.view=edges")
+    state = {"weights/generation 1": "distil/made"}
+    (second,) = distil.plan(job.method, state, federation, 1)
+    ((network, _),) = second.teachers
+    assert federation.originals and second.originals is None and network.inputs == (1, 8, 8)
+
+
 def test_without_a_view_a_run_has_the_name_it_had(tmp_path):
     job = distil_job(tmp_path, "method=kd")
     method = {key: value for key, value in job.config["method"].items() if key not in ("view", "synthesis")}
