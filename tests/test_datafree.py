@@ -11,16 +11,22 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.cli.main import main
+from knot_runner.config.settings import build
+from knot_runner.config.settings.synthesis import GeneratorSynthesis
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.examples import normalised, stored_data
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import request_key
+from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
 from knot_runner.estimate.stage_times import plan_and_time
 from knot_runner.estimate.stages import Planner, PlanStore
 from knot_runner.methods.distil import distil
+from knot_runner.methods.distil.learner import OutputReader
 from knot_runner.methods.distil.synthesis import optimised, steps
+from knot_runner.methods.distil.synthesis.generated import GeneratedImages
+from knot_runner.methods.distil.synthesis.losses import generator_loss
 from knot_runner.methods.distil.synthesis.requests import steps_of
 from knot_runner.models.network import build_network
 from knot_runner.util.errors import UserError
@@ -149,6 +155,19 @@ def test_each_image_is_to_be_of_the_class_of_its_place(asked, monkeypatch, tmp_p
     monkeypatch.setattr(optimised.OptimisedImages, "_begin", watched)
     made(request, store, tmp_path)
     assert seen == [i % 10 for i in range(25)]
+
+
+def test_a_generators_step_is_on_normalised_images(asked):
+    store, request = asked
+    if request.synthesis["kind"] != "generator":
+        return
+    hp = build(GeneratorSynthesis, request.synthesis, "method.synthesis")
+    model = build_network(request.network).eval()
+    images = GeneratedImages(request, hp, model, CPU)
+    pixels = images.generator(torch.randn(10, hp.latent, generator=generator(0, "synthetic", "student", 3)))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (request.mean, request.std))
+    said = OutputReader(model, request.network, ["features"])({"x": (pixels - mean) / std})
+    assert images.step(3) == pytest.approx(generator_loss(said, "features", hp).item(), rel=1e-5)
 
 
 def test_what_was_released_is_told(asked, tmp_path):
