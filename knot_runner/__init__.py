@@ -23,6 +23,7 @@ _PLACES = {
     **dict.fromkeys(("LOSSES", "Loss"), "knot_runner.methods.losses"),
     "WEIGHTINGS": "knot_runner.methods.weighting",
     **dict.fromkeys(("METHODS", "Method"), "knot_runner.methods.contract"),
+    **dict.fromkeys(("TERMS", "Term"), "knot_runner.methods.distil.term"),
     "FIGURES": "knot_runner.report.figures.registry",
     **dict.fromkeys(("Client", "Measure", "distance_between"), "knot_runner.transport.federated"),
     "UserError": "knot_runner.util.errors",
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from knot_runner.config.settings.families import Family, register
     from knot_runner.engine.objectives import Objective
     from knot_runner.methods.contract import METHODS, Method
+    from knot_runner.methods.distil.term import TERMS, Term
     from knot_runner.methods.losses import LOSSES, Loss
     from knot_runner.methods.weighting import WEIGHTINGS
     from knot_runner.metrics import METRICS, Metric, TestSet
@@ -45,6 +47,7 @@ __all__ = [
     "FIGURES",
     "LOSSES",
     "METRICS",
+    "TERMS",
     "WEIGHTINGS",
     "Client",
     "Family",
@@ -55,6 +58,7 @@ __all__ = [
     "Metric",
     "Objective",
     "RunSelection",
+    "Term",
     "TestSet",
     "UserError",
     "__version__",

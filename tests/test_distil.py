@@ -15,14 +15,8 @@ from knot_runner.data.load import load_task
 from knot_runner.data.teaching import teaching_parties
 from knot_runner.util.errors import UserError
 from tests.run_folders import run
-from tests.tiny import TINY, replaced
+from tests.tiny import TINY, TINY_TAUGHT, replaced
 
-#: The smallest distillation of a teacher: real digits, a teacher of three small convolutions.
-SMALL = [
-    "task=mnist", "method=kd", "model=cnn_4", "method.teacher=cnn_8", "task.limit=150", "task.shape=[1,8,8]",
-    "training=kd", "training.local.epochs=1", "training.distil.epochs=2", "training.distil.batch=16",
-    "hardware.workers=1",
-]  # fmt: skip
 SMALL_TEXTS = [
     *(override for override in replaced(TINY, "task=sa") if not override.startswith("method.bias")),
     "method.teachers=[{kind: bert, name: narrow, head: plain, weights: scratch, vocab: train, vocab_size: 600, "
@@ -31,7 +25,7 @@ SMALL_TEXTS = [
 
 
 def small(*overrides):
-    return replaced(SMALL, *overrides)
+    return replaced(TINY_TAUGHT, *overrides)
 
 
 def result_of(folder):

@@ -140,3 +140,17 @@ def test_shares_are_of_methods_that_distil(capsys, tmp_path):
     assert main(["task=femnist", "partition.server=0.3", f"paths.out={tmp_path}"]) == 2
     line = "partition.server: method=fedavg leaves the clients all training images; null is right"
     assert line in capsys.readouterr().err
+
+
+def test_teachers_take_the_tasks_augment_and_the_student_none(tmp_path):
+    """Soft labels are of the images as they are."""
+    _, plain_folder = run(tmp_path / "plain")
+    run(tmp_path / "cropped", "task.augment=crop_flip")
+    for stage, same in (("local", False), ("pretrain", False)):
+        keys = [
+            {path.name for path in (tmp_path / out / "artefacts" / stage).iterdir()} for out in ("plain", "cropped")
+        ]
+        assert (keys[0] == keys[1]) == same
+    found = [next((tmp_path / out / "artefacts" / "distil").glob("*/info.json")) for out in ("plain", "cropped")]
+    losses = [[row["loss"] for row in json.loads(file.read_text())["epochs"]] for file in found]
+    assert losses[0] != losses[1]

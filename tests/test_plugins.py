@@ -15,10 +15,12 @@ from knot_runner.cli.main import main
 from knot_runner.config.settings import families
 from knot_runner.methods import federated, knot  # noqa: F401  with their methods in the table
 from knot_runner.methods.contract import METHODS
-from tests.tiny import TINY_IMAGES, TINY_TEXTS
+from knot_runner.methods.distil import distil  # noqa: F401  likewise
+from knot_runner.methods.distil.term import TERMS
+from tests.tiny import TINY_IMAGES, TINY_TAUGHT, TINY_TEXTS, replaced
 
 EXAMPLES = Path(__file__).parent / "plugins"
-TABLES = (metrics.METRICS, families.FAMILIES, families.METHOD_SETTINGS, METHODS)
+TABLES = (metrics.METRICS, families.FAMILIES, families.METHOD_SETTINGS, METHODS, TERMS)
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +92,27 @@ def test_a_local_loss_of_ones_own_trains_in_every_engine(run, tmp_path, capsys):
         assert losses[engine] == pytest.approx(losses["lean"], rel=1e-4)
     assert losses["none"] == pytest.approx(losses["fedavg"], rel=1e-5)
     assert losses["lean"] != pytest.approx(losses["fedavg"], rel=1e-4)
+
+
+def test_a_term_of_ones_own(tmp_path, capsys):
+    """Matching logits: its weight and ratio are recorded, and it changes what the student learns."""
+    own = [
+        f"--config-dir={EXAMPLES / 'conf'}", *TINY_TAUGHT,
+        f"plugins=[{EXAMPLES / 'own_term.py'}]", f"paths.out={tmp_path}",
+    ]  # fmt: skip
+    found = {}
+    for weight in (0.5, 0.0):
+        words = replaced(own, "method=logit_matching", f"method.terms.logits.weight={weight}")
+        assert main(words) == 0, capsys.readouterr().err
+    for path in tmp_path.glob("mnist/logit_matching/*/result.json"):
+        result = json.loads(path.read_text())
+        found[result["terms"]["logits"]["weight"]] = result
+    assert found[0.5]["terms"]["logits"]["ratio"] > 0 and found[0.0]["terms"]["logits"]["ratio"] == 0
+    assert found[0.5]["metrics"] != found[0.0]["metrics"]
+    assert main(replaced(own, "method=logit_matching", "method.terms.logits.weigth=1")) == 2
+    assert "method.terms.logits.weigth" in capsys.readouterr().err
+    assert main(replaced(own, "method=logit_matching", "+method.terms.logits.weigth=1")) == 2
+    assert "method.terms.logits.weigth: there is no such setting" in capsys.readouterr().err
 
 
 def test_a_family_of_ones_own_is_timed_before_it_runs(tmp_path, capfd):
@@ -189,10 +212,11 @@ def test_a_model_that_does_not_fit_is_one_line(more, message, tmp_path, capsys):
 
 
 def test_ls_lists_what_the_examples_bring(capsys):
-    names = ["own_metric", "own_family", "own_figure", "own_partition", "own_reader", "own_objective"]
+    names = ["own_metric", "own_family", "own_figure", "own_partition", "own_reader", "own_objective", "own_term"]
     assert main(["ls", f"plugins=[{','.join(str(EXAMPLES / f'{name}.py') for name in names)}]"]) == 0
     shown = capsys.readouterr().out.partition("from plugins")[2].split()
     assert "metric=balanced_accuracy" in shown
+    assert "method.terms=logits" in shown
     assert {"method.algorithm=majority", "method.algorithm=fedntd"} <= set(shown)
     for key in ("report.kind", "partition.kind", "local.format"):
         assert any(word.startswith(f"{key}=") for word in shown), key

@@ -28,6 +28,13 @@ TINY_PARTIES = [
     "hardware.workers=1",
 ]  # fmt: skip
 
+#: The smallest distillation of a teacher: real digits, a teacher of three small convolutions.
+TINY_TAUGHT = [
+    "task=mnist", "method=kd", "model=cnn_4", "method.teacher=cnn_8", "task.limit=150", "task.shape=[1,8,8]",
+    "training=kd", "training.local.epochs=1", "training.distil.epochs=2", "training.distil.batch=16",
+    "hardware.workers=1",
+]  # fmt: skip
+
 
 def replaced(small: list[str], *overrides: str) -> list[str]:
     """``small`` with ``overrides``, each key once: a key that is given twice is said on the command line."""

@@ -80,6 +80,8 @@ def _added(plugins: list[str]) -> list[tuple[str, str]]:
     from knot_runner.data.readers import TEXT_READERS
     from knot_runner.methods import federated, knot  # noqa: F401  with their methods in the table
     from knot_runner.methods.contract import METHODS
+    from knot_runner.methods.distil import distil  # noqa: F401  likewise
+    from knot_runner.methods.distil.term import TERMS
     from knot_runner.methods.losses import LOSSES
     from knot_runner.methods.weighting import WEIGHTINGS
     from knot_runner.metrics import METRICS
@@ -92,6 +94,7 @@ def _added(plugins: list[str]) -> list[tuple[str, str]]:
         ("metric", METRICS),
         ("report.kind", FIGURES),
         ("partition.kind", PARTITIONS),
+        ("method.terms", TERMS),
         *(("local.format", table) for table in (TEXT_READERS, IMAGE_READERS)),
     ]
     before = [set(table) for _, table in tables]
