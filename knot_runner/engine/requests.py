@@ -103,6 +103,8 @@ def request_key(request: StageRequest) -> str:
         plain["tokens"] = plain.pop("examples")
     elif plain.get("augment") == "none":
         del plain["augment"]
+    if isinstance(request, OwnRequest):  # a field that came later is None in what there was before
+        plain = {name: value for name, value in plain.items() if value is not None}
     return digest({"format": REQUEST_FORMAT, **plain})
 
 

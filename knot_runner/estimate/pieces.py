@@ -176,6 +176,12 @@ def students_kind(batch: int, model: str, terms: Iterable[str], schedule: dict[s
     return f"students {model}, {schedule['kind']}, {' + '.join(terms)}, batch {batch}"
 
 
+def synthesis_kind(synthesis: Mapping[str, Any], teacher: str) -> str:
+    """Images made from one teacher that take alike per step."""
+    kind = f"{synthesis['kind']} {synthesis.get('records', '')}".rstrip()
+    return f"images by {kind} of {teacher}, batch {synthesis['batch']}"
+
+
 def teacher_kind(party: str, batch: int) -> str:
     """Trainings of one teacher that take alike per epoch."""
     name = party if party.startswith(TEACHER) else f"{TEACHER} {party}"

@@ -10,6 +10,7 @@ import shutil
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -132,6 +133,8 @@ def short_run(job: ComposedJob, part: PartyTask, rows: int, out: Path, until: fl
             method.bias, texts=min(method.bias.texts, rows), images=min(method.bias.images, rows)
         )
         method = dataclasses.replace(method, bias=bias)
+    elif method.synthesis is not None:
+        method = dataclasses.replace(method, synthesis=_few_steps(method.synthesis, rows))
     short = dataclasses.replace(job, settings=settings, method=method)
     with contextlib.suppress(_TimeIsUpError, UserError):  # few examples may be too few: it is no mistake of the user's
         watch("", 0, 1, "")
@@ -139,6 +142,13 @@ def short_run(job: ComposedJob, part: PartyTask, rows: int, out: Path, until: fl
         watch("", 1, 1, THROUGH if result["status"] == "done" else "")
     shutil.rmtree(out / "run", ignore_errors=True)  # of each job anew; stages below ``out`` are shared
     return events
+
+
+def _few_steps(synthesis: dict[str, Any], rows: int) -> dict[str, Any]:
+    """About ``rows`` steps, in whole batches of images."""
+    images = min(synthesis["images"], max(rows, synthesis["batch"]))
+    batches = 1 if synthesis["kind"] == "generator" else -(-images // synthesis["batch"])
+    return {**synthesis, "images": images, "steps": max(1, min(synthesis["steps"], rows // batches))}
 
 
 def _cut(task: PartyTask, rows: int) -> PartyTask:

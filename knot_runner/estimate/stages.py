@@ -18,11 +18,21 @@ from knot_runner.engine.requests import Predict, Ref, StageRequest, request_titl
 from knot_runner.engine.stages import key_of
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.estimate.child import context_apart
-from knot_runner.estimate.pieces import EVALUATION, START_KIND, WORKERS, Piece, distil_kind, students_kind, teacher_kind
+from knot_runner.estimate.pieces import (
+    EVALUATION,
+    START_KIND,
+    WORKERS,
+    Piece,
+    distil_kind,
+    students_kind,
+    synthesis_kind,
+    teacher_kind,
+)
 from knot_runner.methods import knot  # noqa: F401  with its methods in the table
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distil import distil  # noqa: F401  likewise
 from knot_runner.methods.distil.requests import PickStudent, TrainStudents
+from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords, steps_of
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.parties import make_federation, read_parties
 from knot_runner.pipelines.stage_limits import used_count
@@ -37,6 +47,8 @@ SHARED = {
     "bias": "biases",
     "distil": "students",
     "picked": "students",
+    "records": "sets of records",
+    "synthetic": "sets of images made from teachers",
 }
 
 
@@ -107,6 +119,7 @@ class Planner:
         state, round, stages = method.init(hp, federation), 0, []
         while requests := method.plan(hp, state, federation, round):
             found = [self._store.find(*key_of(request)) for request in requests]
+            rows |= {key_of(one): one.synthesis["images"] for one in requests if isinstance(one, MakeImages)}
             stages += [_planned(r, rows, round + 1, f is not None) for r, f in zip(requests, found, strict=True)]
             stand_ins = [f or _stand_in(r) for r, f in zip(requests, found, strict=True)]
             state, _ = method.fold(hp, state, federation, round, requests, stand_ins)
@@ -128,9 +141,12 @@ def _planned(request: StageRequest, rows: dict[Ref, int], step: int, there: bool
     key, shared = "/".join(key_of(request)), SHARED.get(request.stage, request.stage)
     if isinstance(request, PickStudent):
         return PlannedStage(Piece(shared, shared, key, None, 1, step, there), request, 1)
-    if isinstance(request, Predict):
+    if isinstance(request, Predict | ReleaseRecords):
         count = rows[request.examples]
         return PlannedStage(Piece(shared, shared, key, request_title(request), count, step, there), request, count)
+    if isinstance(request, MakeImages):
+        kind, steps = synthesis_kind(request.synthesis, request.network.spec.name), steps_of(request.synthesis)
+        return PlannedStage(Piece(shared, kind, key, kind, steps, step, there), request, steps)
     epochs, batch = request.training.epochs, request.training.batch
     name = teacher_kind(request.party, batch)
     if isinstance(request, TrainStudents):

@@ -29,6 +29,10 @@ class Federation:
     weights: str  #: identity of the pre-trained encoder, "scratch" if none
     random_examples: Ref | None = None
     augment: Augment = "none"  #: of training images
+    #: split -> the server's images as the locals read them, where the server reads a view of them; else empty
+    originals: dict[str, Ref] = field(default_factory=dict)
+    mean: list[float] = field(default_factory=list)  #: of the locals' images, per channel, in 0..1
+    std: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  #: what the user should see of models and data
 
     @property
@@ -40,7 +44,8 @@ class Federation:
     def data(self) -> str:
         """Digest of all content that training depends on: every example as it is stored, and pre-trained weights."""
         parts = sorted([*names, *ref] for names, ref in self.examples.items())
-        return digest([parts, self.random_examples, self.weights], 64)
+        more = [self.originals] if self.originals else []
+        return digest([parts, self.random_examples, self.weights, *more], 64)
 
     def part(self, dataset: str, split: str) -> StoredPart:
         return StoredPart(self.examples[dataset, split])

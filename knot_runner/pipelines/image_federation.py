@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 
 from knot_runner.config.settings import BiasSettings, ImageTaskSettings, Settings
+from knot_runner.config.settings.distil import View
 from knot_runner.config.strict import digest
+from knot_runner.data.images.views import task_in_view, viewed_images
 from knot_runner.data.tasks import Images, PartyTask
 from knot_runner.engine.requests import REQUEST_FORMAT, Ref
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
+from knot_runner.models.images import Shape
 from knot_runner.models.network import Network
 from knot_runner.pipelines.random_images import random_images
 from knot_runner.pipelines.setup import check_network
@@ -30,7 +35,15 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
         for split in data.splits
     }
     network = Network(settings.model, tuple(settings.task.shape), len(task.labels.names))
-    check_network(network, settings.seed)
+    networks, originals, student = dict.fromkeys(task.datasets, network), {}, roles["global"]
+    view = settings.method.get("view", "none")
+    if view != "none":
+        originals = {split: examples[student.name, split] for split in ("train", "test")}
+        used = {split: used_examples(student, split, settings) for split in student.splits}
+        seen, shape = _student_view(student.name, used, settings.task, view, store)
+        examples |= seen
+        networks[student.name] = dataclasses.replace(network, inputs=shape)
+    check_network(networks[student.name], settings.seed)
     random = random_images(transfer.splits["train"], bias, settings.seed) if bias else None
     return Federation(
         locals=by_role["local"],
@@ -38,7 +51,7 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
         transfer=transfer.name,
         sizes={data.name: used_count(data, "train", settings) for data in task.datasets.values()},
         examples=examples,
-        networks=dict.fromkeys(task.datasets, network),
+        networks=networks,
         labels=task.labels,
         training=settings.training,
         seed=settings.seed,
@@ -46,7 +59,19 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
         random_examples=save_images(random, settings.task, store) if random else None,
         augment=settings.task.augment,
         notes=limit_notes(task, settings),
+        originals=originals,
+        mean=settings.task.mean,
+        std=settings.task.std,
     )
+
+
+def _student_view(
+    student: str, splits: dict[str, Images], task: ImageTaskSettings, view: View, store: Store
+) -> tuple[dict[tuple[str, str], Ref], Shape]:
+    """Every split of the student's images as ``view`` shows them, in the store, and the shape of an image."""
+    shown = {split: viewed_images(images, view) for split, images in splits.items()}
+    own = task_in_view(task, shown["train"])
+    return {(student, split): save_images(images, own, store) for split, images in shown.items()}, tuple(own.shape)
 
 
 def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:

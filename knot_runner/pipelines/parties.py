@@ -55,7 +55,7 @@ def teacher_networks(federation: Federation, hp: DistilSettings) -> Federation:
     """``federation`` with the networks of the teachers that ``hp`` names. Raises :class:`UserError`."""
     networks = dict(federation.networks)
     for name, spec in zip(federation.locals, hp.teachers, strict=True):
-        networks[name] = dataclasses.replace(networks[federation.server], spec=spec)
+        networks[name] = dataclasses.replace(networks[name], spec=spec)
         if networks[name].is_pretrained:
             raise UserError(
                 f"method.teachers: {spec.name} has weights={spec.weights}; a teacher is trained from scratch"

@@ -35,7 +35,8 @@ def evaluate(
 
     Keys: ``metrics`` (after the method; of teachers alone, each on its own test set), ``before`` (the pretrained global
     model), ``teachers`` (each on its own test set): measure -> data set -> value, see :func:`metrics.measure_all`;
-    ``baselines``: every teacher, and the mean of their probabilities (``ensemble``), on the global model's test set.
+    ``baselines``: every teacher, and the mean of their probabilities (``ensemble``), on the global model's test set;
+    where that is a view of images, teachers see the originals.
     """
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
@@ -69,9 +70,11 @@ def _baselines(
 ) -> dict[str, dict[str, float]]:
     """Every teacher, and their ensemble where they are several, on the global model's test set: name -> measure ->
     value."""
-    server, found, labels = federation.server, {}, np.empty(0)
-    for party, teacher in teachers.items():
-        found[party], labels = _on_tests(teacher, [server], federation, executor)[server]
+    found, labels = {}, np.empty(0)
+    test = federation.examples[federation.server, "test"]
+    for party, teacher in teachers.items():  # locals read the originals of what the server may see a view of
+        own = federation.originals.get("test", test) if party in federation.locals else test
+        found[party], labels = _predicted(teacher, [own], executor)[0]
     if len(found) > 1:
         found["ensemble"] = np.mean(list(found.values()), axis=0, dtype=np.float64).astype(np.float32)
     return {name: metrics.measure_data_set(own, labels, coordinates) for name, own in found.items()}
@@ -81,11 +84,17 @@ def _on_tests(
     model: TrainedModel, names: list[str], federation: Federation, executor: Executor
 ) -> dict[str, Predictions]:
     """What ``model`` predicts for the test sets of ``names``."""
-    requests = [model.predict("predictions", federation.examples[name, "test"]) for name in names]
-    found = {}
-    for name, request, artefact in zip(names, requests, executor(requests), strict=True):
-        labels = executor.place.store.get(*request.examples).tensors()["labels"]
-        found[name] = (probabilities_of(artefact), labels.numpy())
+    tests = [federation.examples[name, "test"] for name in names]
+    return dict(zip(names, _predicted(model, tests, executor), strict=True))
+
+
+def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> list[Predictions]:
+    """What ``model`` predicts for stored ``tests``."""
+    requests = [model.predict("predictions", test) for test in tests]
+    found = []
+    for test, artefact in zip(tests, executor(requests), strict=True):
+        labels = executor.place.store.get(*test).tensors()["labels"]
+        found.append((probabilities_of(artefact), labels.numpy()))
     return found
 
 

@@ -89,12 +89,32 @@ class TermFacts:
     ratio: float
 
 
+@dataclass
+class ReleasedFacts:
+    """What a teacher's owner gave out beside its weights, and how much."""
+
+    kind: str
+    floats: Count
+    bytes: Count
+
+
+@dataclass
+class SynthesisFacts:
+    """Images made from the teacher: how, how many, the last loss, and what they needed to be released."""
+
+    kind: str
+    images: Count
+    loss: float
+    released: ReleasedFacts
+
+
 @dataclass(kw_only=True)
 class DistilResult(DistillationResult):
     """A distillation by loss terms. ``baselines``: every other model that was trained for it, on the student's test
     set."""
 
     terms: dict[str, TermFacts]
+    synthesis: SynthesisFacts | None = None
 
 
 @dataclass

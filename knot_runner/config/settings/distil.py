@@ -65,6 +65,11 @@ SCHEDULE_SETTINGS: dict[str, type] = {
 }
 
 
+#: What a student may see of an image: grey = one channel of three, edges = how steep its grey is, half = every 2x2
+#: pixels as one.
+View = Literal["none", "grey", "edges", "half"]
+
+
 @dataclass
 class DistilSettings:
     """Knowledge distillation: the student minimises the weighted sum of ``terms``."""
@@ -85,6 +90,10 @@ class DistilSettings:
     valid: Fraction
     #: what ``weight: auto`` makes of a term: its share of the cross-entropy on the first batches
     auto_ratio: Positive
+    #: what the student sees of every image; teachers see the original
+    view: View = "none"
+    #: one of ``SYNTHESIS_SETTINGS``: the student sees images made from the teacher instead of real ones; null = real
+    synthesis: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         require(bool(self.terms), "terms", "has none; {ce: {weight: 1}} learns from labels alone")

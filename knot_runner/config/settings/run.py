@@ -36,6 +36,7 @@ from knot_runner.config.settings.partition import (
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
+from knot_runner.config.settings.student_images import check_student_images
 from knot_runner.config.settings.task import TEXT_FORMATS, TaskSettings
 from knot_runner.config.strict import build, shorten, without
 from knot_runner.util.errors import UserError, nearest
@@ -100,6 +101,7 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
         _check_loss(method.distil.loss, "method.distil.loss")
     if isinstance(method, DistilSettings):
         _check_distil(config, method, settings.on_images)
+        check_student_images(method, settings.task)
     if task_kind == "texts":
         _check_parties(settings)
     elif isinstance(settings.training, TrainingSettings):

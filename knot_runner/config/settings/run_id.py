@@ -17,6 +17,8 @@ HARDWARE_IN_RUN_ID = ("engine", "precision")
 #: Keys of rounds, and of stages, that came later: at these values a run is what it was before, and has
 #: that name.
 TRAINING_DEFAULTS = {"optimiser": "sgd"}
+#: Of a distillation by loss terms, likewise.
+POOL_DEFAULTS = {"view": "none", "synthesis": None}
 STAGE_DEFAULTS = {
     "select": "best",
     "max_length": None,
@@ -214,6 +216,7 @@ def _used_of_pool(used: dict[str, Any]) -> dict[str, Any]:
     )
     if not any(term.get("weight") == "auto" for term in method["terms"].values()):
         method = without(method, "auto_ratio")
+    method = without(method, *(key for key, default in POOL_DEFAULTS.items() if method.get(key) == default))
     return {**used, "method": method, "training": without(used["training"], *unread)}
 
 

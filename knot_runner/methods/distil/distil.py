@@ -1,25 +1,31 @@
 """Distillation by loss terms: teachers train first, or students teach each other, or a student its successor.
 
 Rounds: of schedule ``offline`` 0 the teachers and 1 the student (without teachers 0 the student); of ``generations``
-one student each; of the others 0 the students. State: ``weights/<party>``, ``student``, ``together``: artefact names;
-``terms``: the weight of each term and its first ratio to the cross-entropy.
+one student each; of the others 0 the students. Where the student's images are made from the teacher, these, and before
+them records of it, come in between. State: ``weights/<party>``, ``student``, ``together``, ``records``, ``synthetic``:
+artefact names; ``terms``: the weight of each term and its first ratio to the cross-entropy; ``synthesis``: facts about
+the images.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from knot_runner.config.settings import DistilSettings, build
 from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, GenerationsSchedule, MutualSchedule
-from knot_runner.engine.requests import Ref, StageRequest, ref_of
+from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.distil.learner import read_terms
 from knot_runner.methods.distil.requests import PickStudent, TrainStudents
+from knot_runner.methods.distil.synthesis.losses import batch_norms
+from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords
 from knot_runner.methods.distil.term import TERMS
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import label_points
-from knot_runner.models.network import Network
+from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 
 DistilState = dict[str, Any]
@@ -32,6 +38,8 @@ def init(hp: DistilSettings, federation: Federation) -> DistilState:
     if hp.schedule["kind"] != "offline":
         teachers = [student]
     specs = read_terms(hp.terms, student, teachers)
+    if hp.synthesis is not None:
+        check_synthesis(hp, teachers[0])
     if hp.schedule["kind"] == "generations" and all(spec.needs_teacher for spec in specs):
         raise UserError("method.terms: the first of schedule.kind=generations has no teacher and needs ce")
     return {}
@@ -51,7 +59,12 @@ def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: 
         ]
     if "student" in state:
         return []
+    if hp.synthesis is not None and "synthetic" not in state:
+        return plan_images(hp, state, federation)
     frozen = [(federation.networks[name], ref_of(state[f"weights/{name}"])) for name in federation.locals]
+    if hp.synthesis is not None:
+        made = StoredPart(ref_of(state["synthetic"]))
+        return [train_students(hp, federation, federation.server, hp.terms, frozen, made)]
     return [train_students(hp, federation, federation.server, hp.terms, frozen)]
 
 
@@ -63,6 +76,10 @@ def fold(
     state, said = dict(state), {}
     for request, artefact in zip(requests, artefacts, strict=True):
         name = f"{artefact.stage}/{artefact.key}"
+        if isinstance(request, ReleaseRecords | MakeImages):
+            state[request.stage] = name
+            state["synthesis"] = {"kind": hp.synthesis["kind"], **_kept_facts(artefact)}
+            continue
         if isinstance(request, TrainStudents):
             state["terms"], state["selected_epoch"] = artefact.info["terms"], artefact.info["best_epoch"]
         if isinstance(request, TrainStudents) and request.schedule["kind"] == "mutual":
@@ -73,6 +90,41 @@ def fold(
             state[f"weights/{request.party}"] = name
         said[request.party] = artefact.info["best_score"]
     return state, said
+
+
+def check_synthesis(hp: DistilSettings, teacher: Network) -> None:
+    """Raises :class:`UserError` where images cannot be made from ``teacher``."""
+    with torch.device("meta"):
+        model = build_network(teacher)
+    if hp.synthesis["kind"] == "statistics" and not batch_norms(model):
+        raise UserError(
+            f"method.synthesis.kind=statistics: are of batch normalisation, and {teacher.spec.name} has none; resnet8, "
+            "wrn_16_1 and vgg8 have"
+        )
+
+
+def plan_images(hp: DistilSettings, state: DistilState, federation: Federation) -> list[StageRequest]:
+    """Images made from the one teacher, or first the records that they are made from."""
+    (party,) = federation.locals
+    network, weights = federation.networks[party], ref_of(state[f"weights/{party}"])
+    if hp.synthesis["kind"] == "records" and "records" not in state:
+        kind = hp.synthesis["records"]
+        components = hp.synthesis["components"] if kind == "spectral" else None
+        examples = federation.examples[party, "train"]
+        return [ReleaseRecords("records", party, network, weights, examples, kind, components)]
+    return [
+        MakeImages(
+            stage="synthetic",
+            party=federation.server,
+            network=network,
+            weights=weights,
+            synthesis=hp.synthesis,
+            records=ref_of(state["records"]) if "records" in state else None,
+            mean=federation.mean,
+            std=federation.std,
+            seed=federation.seed,
+        )
+    ]
 
 
 def plan_generation(
@@ -95,15 +147,17 @@ def train_students(
     party: str,
     terms: dict[str, dict[str, Any]],
     teachers: list[tuple[Network, Ref]],
+    made: StoredPart | None = None,
 ) -> TrainStudents:
-    """The request for the student ``party``, or for all that train together."""
+    """The request for the student ``party``, or for all that train together; on the examples ``made`` instead of real
+    ones, epochs are chosen on these, too."""
     student = federation.server
     return TrainStudents(
         stage="distil",
         party=party,
         network=federation.networks[student],
-        train=federation.part(student, "train"),
-        valid=federation.part(student, "valid"),
+        train=made or federation.part(student, "train"),
+        valid=made or federation.part(student, "valid"),
         terms=terms,
         schedule=hp.schedule if hp.schedule["kind"] != "generations" else {"kind": "offline"},
         teachers=tuple(teachers),
@@ -113,6 +167,7 @@ def train_students(
         seed=federation.seed,
         augment=federation.augment,
         weights=federation.weights,
+        originals=federation.originals.get("train") if teachers and hp.schedule["kind"] == "offline" else None,
     )
 
 
@@ -124,6 +179,10 @@ def student_name(number: int) -> str:
 def generation_name(number: int) -> str:
     """Of a student that is the next one's teacher, from 0."""
     return f"generation {number + 1}"
+
+
+def _kept_facts(artefact: Artefact) -> dict[str, Any]:
+    return {name: artefact.info[name] for name in ("images", "loss", "released") if name in artefact.info}
 
 
 METHODS["distil"] = Method(init, plan, fold)

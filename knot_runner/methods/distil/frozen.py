@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from knot_runner.engine.examples import ClientExamples
+from knot_runner.engine.examples import ClientExamples, ImageExamples
 from knot_runner.engine.loop import EVALUATION_BATCH, Place
 from knot_runner.engine.requests import Ref
 from knot_runner.methods.distil.learner import OutputReader
@@ -21,8 +21,9 @@ MOST_BYTES = 2**30
 class FrozenTeachers:
     """(positions [B] among ``examples``, inputs of a batch) -> what each teacher says of it, in evaluation mode.
 
-    ``cached``: the same example always looks the same (no augmentation), so that one pass over all of them is enough,
-    unless it takes more than ``MOST_BYTES``.
+    ``originals``: what teachers read instead of the student's ``examples``, paired with them by position. ``cached``:
+    the same example always looks the same (no augmentation), so that one pass over all of them is enough, unless it
+    takes more than ``MOST_BYTES``.
     """
 
     def __init__(
@@ -32,14 +33,19 @@ class FrozenTeachers:
         examples: ClientExamples,
         place: Place,
         cached: bool,
+        originals: ImageExamples | None = None,
     ) -> None:
+        self._originals = originals
         self._readers = [
-            OutputReader(_frozen(network, weights, place), network, names)
+            OutputReader(frozen_network(network, weights, place), network, names)
             for (network, weights), names in zip(teachers, taps, strict=False)
         ]
-        self._kept = [_said_of_all(reader, examples) if cached else None for reader in self._readers]
+        seen = examples if originals is None else originals
+        self._kept = [_said_of_all(reader, seen) if cached else None for reader in self._readers]
 
     def __call__(self, positions: Tensor, inputs: dict[str, Tensor]) -> list[NetworkOutputs]:
+        if self._originals is not None:
+            inputs = {"x": self._originals.images[positions.to(self._originals.rows.device)]}
         found = []
         for reader, kept in zip(self._readers, self._kept, strict=True):
             if kept is None:
@@ -52,7 +58,8 @@ class FrozenTeachers:
         return found
 
 
-def _frozen(network: Network, weights: Ref, place: Place) -> nn.Module:
+def frozen_network(network: Network, weights: Ref, place: Place) -> nn.Module:
+    """The network with stored ``weights``, in evaluation mode; none of its parameters has a gradient."""
     with torch.device(place.device):
         model = build_network(network)
     model.load_state_dict(place.store.get(*weights).tensors())

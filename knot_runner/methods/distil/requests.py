@@ -41,6 +41,8 @@ class TrainStudents(OwnRequest):
     augment: Augment = "none"
     #: digest of a pre-trained encoder's settings
     weights: str = "scratch"
+    #: the training images as the frozen teachers read them, in the same order, where the student sees a view of them
+    originals: Ref | None = None
 
     def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The weights kept, and facts: those of :func:`knot_runner.engine.epochs.train_epochs`, and ``terms``, the

@@ -59,7 +59,9 @@ class Students:
         peers = list(dict.fromkeys([*own, *(name for names in others for name in names)]))
         many = len(self.students) > 1
         self.readers = [OutputReader(model, request.network, peers if many else own) for model in self.students]
-        self.frozen = FrozenTeachers(request.teachers, others, self.train, place, cached=request.augment == "none")
+        originals = None if request.originals is None else _examples(place, request.originals)
+        cached = request.augment == "none"
+        self.frozen = FrozenTeachers(request.teachers, others, self.train, place, cached, originals)
         self.own_teacher = None
         if "teacher" in self.module:
             self.own_teacher = OutputReader(self.module["teacher"], request.network, others[0])

@@ -20,6 +20,10 @@ def distil_summary(name: str, result: dict[str, Any]) -> Group:
     lines = ["on the test set; SD: semantic distance, lower is better"]
     for term, own in result["terms"].items():
         lines.append(f"{plain(term)}: weight {own['weight']:.3g}, at first {own['ratio']:.3g} times the cross-entropy")
+    if made := result.get("synthesis"):
+        released = made["released"]
+        size = f"{plain(released['kind'])}, {released['floats']:,} numbers, {released['bytes']:,} bytes"
+        lines.append(f"{made['images']:,} images made by {plain(made['kind'])}; released: {size}")
     lines.append(f"kept: the weights of epoch {result['selected_epoch']}")
     heads = ["model", *(METRICS[metric].short or METRICS[metric].title for metric in measures)]
     return run_view(name, result, heads, rows, lines)

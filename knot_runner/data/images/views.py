@@ -1,0 +1,58 @@
+"""Views of images for a student whose teacher sees the originals: grey, edges, half the resolution (ours; the pairs of
+Gupta et al. 2016 are colour and depth)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from knot_runner.config.settings import ImageTaskSettings
+from knot_runner.config.settings.distil import View
+from knot_runner.data.tasks import Images
+
+#: What red, green and blue add to grey (ITU-R BT.601).
+GREY_WEIGHTS = (0.299, 0.587, 0.114)
+
+
+def viewed_images(images: Images, view: View) -> Images:
+    """``images`` as ``view`` shows them, float32 in 0..1, with the same labels, in the same order."""
+    if view == "none":
+        return images
+    pixels = images.pixels.astype(np.float32)
+    if images.pixels.dtype == np.uint8:
+        pixels /= 255
+    shown = {"grey": grey, "edges": edges, "half": half_size}[view](pixels)
+    return dataclasses.replace(images, pixels=np.ascontiguousarray(shown, dtype=np.float32))
+
+
+def task_in_view(task: ImageTaskSettings, train: Images) -> ImageTaskSettings:
+    """``task`` of images like ``train``, which are in a view: with their shape, and normalised by the mean and standard
+    deviation of each of their channels."""
+    channels = train.pixels.astype(np.float64).transpose(1, 0, 2, 3).reshape(train.pixels.shape[1], -1)
+    std = [float(value) or 1.0 for value in channels.std(1)]  # a channel that is the same everywhere stays
+    shape = list(train.pixels.shape[1:])
+    return dataclasses.replace(task, shape=shape, mean=channels.mean(1).tolist(), std=std)
+
+
+def grey(pixels: np.ndarray) -> np.ndarray:
+    """[N, 3, H, W] -> [N, 1, H, W], the weighted sum of the channels; one channel stays."""
+    if pixels.shape[1] == 1:
+        return pixels
+    return np.tensordot(pixels, np.array(GREY_WEIGHTS, dtype=pixels.dtype), axes=(1, 0))[:, None]
+
+
+def edges(pixels: np.ndarray) -> np.ndarray:
+    """[N, C, H, W] in 0..1 -> [N, 1, H, W]: length of the grey's gradient by Sobel's two kernels, over its largest
+    possible value 4 sqrt(2); beyond the border lies the nearest pixel."""
+    wide = np.pad(grey(pixels)[:, 0], ((0, 0), (1, 1), (1, 1)), mode="edge")
+    down = wide[:, :-2] + 2 * wide[:, 1:-1] + wide[:, 2:]
+    across = wide[:, :, :-2] + 2 * wide[:, :, 1:-1] + wide[:, :, 2:]
+    horizontal, vertical = down[:, :, 2:] - down[:, :, :-2], across[:, 2:] - across[:, :-2]
+    return (np.hypot(horizontal, vertical) / np.float32(4 * np.sqrt(2)))[:, None]
+
+
+def half_size(pixels: np.ndarray) -> np.ndarray:
+    """[N, C, H, W] -> [N, C, H/2, W/2], the mean of every 2x2 pixels."""
+    count, channels, height, width = pixels.shape
+    return pixels.reshape(count, channels, height // 2, 2, width // 2, 2).mean((3, 5))

@@ -1,0 +1,115 @@
+"""What data-free distillation asks of the engine: records of a teacher, and images made from it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import build
+from knot_runner.config.settings.synthesis import SYNTHESIS_SETTINGS, GeneratorSynthesis, StatisticsSynthesis
+from knot_runner.data.tasks import UNLABELLED
+from knot_runner.engine.examples import stored_data
+from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report
+from knot_runner.engine.requests import OwnRequest, Ref, request_title
+from knot_runner.methods.distil.frozen import frozen_network
+from knot_runner.methods.distil.learner import OutputReader
+from knot_runner.methods.distil.synthesis.generated import GeneratedImages
+from knot_runner.methods.distil.synthesis.losses import batch_norms
+from knot_runner.methods.distil.synthesis.optimised import OptimisedImages
+from knot_runner.methods.distil.synthesis.records import released_records
+from knot_runner.methods.distil.synthesis.steps import Stepwise, take_steps
+from knot_runner.models.network import Network
+from knot_runner.models.taps import tap_names
+
+
+@dataclass(frozen=True)
+class ReleaseRecords(OwnRequest):
+    """Records of a teacher's activations on its training images, as they would be given out with it."""
+
+    stage: Literal["records"]
+    party: str
+    network: Network
+    weights: Ref
+    examples: Ref
+    kind: Literal["top", "all", "spectral"]
+    #: of kind spectral
+    components: int | None
+
+    def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The records, and facts: ``kind``, ``floats`` and ``bytes``, what was released."""
+        began = time.monotonic()
+        data = stored_data(place.store.get(*self.examples).tensors()).to(place.device)
+        examples = data.select(torch.arange(len(data.labels)), torch.float32)
+        taps = [] if self.kind == "top" else tap_names(self.network)
+        reader = OutputReader(frozen_network(self.network, self.weights, place), self.network, taps)
+        records = released_records(reader, examples, self.network.classes, self.kind, self.components or 0)
+        return records, {"released": released(self.kind, records.values()), "seconds": time.monotonic() - began}
+
+
+@dataclass(frozen=True)
+class MakeImages(OwnRequest):
+    """Images made from a teacher: nothing of a real image is in this but what the teacher's weights, and records, hold
+    of it. The artefact is examples as the store keeps them, with the teacher's argmax as labels."""
+
+    stage: Literal["synthetic"]
+    party: str
+    #: the teacher's, and its weights
+    network: Network
+    weights: Ref
+    #: ``method.synthesis``
+    synthesis: dict[str, Any]
+    records: Ref | None
+    #: of the teacher's images, per channel, in 0..1: public, as its architecture is
+    mean: list[float]
+    std: list[float]
+    seed: int
+
+    def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The images, and facts: their number, ``loss`` of the last step, ``released``. Raises
+        :class:`DivergedError`."""
+        hp = build(SYNTHESIS_SETTINGS[self.synthesis["kind"]], self.synthesis, "method.synthesis")
+        model = frozen_network(self.network, self.weights, place)
+        found = place.store.get(*self.records) if self.records else None
+        made: GeneratedImages | OptimisedImages
+        if isinstance(hp, GeneratorSynthesis):
+            made = GeneratedImages(self, hp, model, place.device)
+        else:
+            made = OptimisedImages(self, hp, model, found.tensors() if found else {}, place.device)
+        steps = Stepwise(made.step, made.tensors, made.restore)
+        facts = take_steps(steps, work, steps_of(self.synthesis), request_title(self), report)
+        statistics = [norm.running_mean for norm in batch_norms(model)] * 2  # and as many variances
+        said = found.info["released"] if found else released("nothing", [])
+        if isinstance(hp, StatisticsSynthesis):
+            said = released("statistics in the weights", statistics)
+        images = _stored(made.images(), self, model, place.device)
+        return images, {**facts, "images": len(images["pixels"]), "released": said}
+
+
+def steps_of(synthesis: dict[str, Any]) -> int:
+    """Steps of optimisation in all: a generator's, or of every batch of images."""
+    if synthesis["kind"] == "generator":
+        return synthesis["steps"]
+    return -(-synthesis["images"] // synthesis["batch"]) * synthesis["steps"]
+
+
+def released(kind: str, tensors: Any) -> dict[str, Any]:
+    """What a teacher's owner gives out beside its weights: ``kind``, and its size."""
+    tensors = list(tensors)
+    return {"kind": kind, "floats": sum(t.numel() for t in tensors), "bytes": sum(t.nbytes for t in tensors)}
+
+
+@torch.no_grad()
+def _stored(pixels: Tensor, request: MakeImages, model: torch.nn.Module, device: torch.device) -> dict[str, Tensor]:
+    """Images [N, C, H, W] in 0..1 as examples, labelled by the teacher."""
+    mean, std = (torch.tensor(values, dtype=torch.float64) for values in (request.mean, request.std))
+    unknown = torch.full((len(pixels),), UNLABELLED)
+    made = {"pixels": pixels.contiguous(), "labels": unknown, "mean": mean, "std": std}
+    data = stored_data(made).to(device)
+    examples = data.select(torch.arange(len(pixels)), torch.float32)
+    said = [model(**inputs).argmax(1).cpu() for _, inputs in examples.in_turn(EVALUATION_BATCH)]
+    return {**made, "labels": torch.cat(said)}

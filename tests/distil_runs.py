@@ -1,0 +1,31 @@
+"""What tests of whole distillations by loss terms share: a tiny run of images, and what its method is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.parties import make_federation, read_parties
+from tests.tiny import replaced
+
+#: Real digits in colour; a teacher and a student of two convolutions.
+TINY_DISTIL = [
+    "task=cifar10", "task.limit=120", "task.shape=[3,8,8]", "model=cnn_8",
+    "model.convs=[{channels: 4, kernel: 3, padding: 1}, {channels: 6, kernel: 3, padding: 1}]",
+    "training=image_stages", "training.local.epochs=2", "training.distil.epochs=2", "training.local.lr=0.01",
+    "training.distil.lr=0.01", "hardware.workers=1",
+]  # fmt: skip
+
+
+def distil_job(out: Path, *overrides: str):
+    """The composed tiny run with ``overrides``."""
+    (job,) = compose_jobs([*replaced(TINY_DISTIL, *overrides), f"paths.out={out}"], None)
+    return job
+
+
+def distil_federation(out: Path, *overrides: str):
+    """(The job, its store, what its method sees); examples are in the store, and nothing is trained."""
+    job = distil_job(out, *overrides)
+    context = RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
+    return job, context.store, make_federation(context, read_parties(context), context.store, None)

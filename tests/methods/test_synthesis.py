@@ -1,0 +1,203 @@
+"""What images made from a teacher are to be like: losses against typed references, and records' moments."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from knot_runner.config.settings.synthesis import GeneratorSynthesis
+from knot_runner.engine.examples import ImageData, ImageExamples
+from knot_runner.methods.distil.synthesis import records
+from knot_runner.methods.distil.synthesis.generated import ImageGenerator
+from knot_runner.methods.distil.synthesis.losses import (
+    activation_difference,
+    generator_loss,
+    image_prior,
+    statistics_losses,
+    total_variation,
+)
+from knot_runner.methods.distil.term import NetworkOutputs
+from knot_runner.models.norms import BatchNorm
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# --------------------------------------------------------------------------------------------------------------- losses
+
+
+def test_the_prior_by_loops():
+    x = normal(2, 3, 4, 5)
+    down = [(x[b, c, i + 1, j] - x[b, c, i, j]) ** 2
+            for b in range(2) for c in range(3) for i in range(3) for j in range(5)]  # fmt: skip
+    beside = [(x[b, c, i, j + 1] - x[b, c, i, j]) ** 2
+              for b in range(2) for c in range(3) for i in range(4) for j in range(4)]  # fmt: skip
+    variation = sum(down) / len(down) + sum(beside) / len(beside)
+    torch.testing.assert_close(total_variation(x), variation)
+    squares = sum(value**2 for value in x.flatten()) / x.numel()
+    torch.testing.assert_close(image_prior(x, 0.3, 0.7), 0.3 * variation + 0.7 * squares)
+
+
+def norm_with(channels, seed):
+    norm = BatchNorm(channels).double()
+    norm.running_mean.copy_(normal(channels, seed=seed))
+    norm.running_var.copy_(normal(channels, seed=seed + 1).square() + 0.5)
+    return norm
+
+
+def typed_statistics(values, norm):
+    """Sum over channels of the squared differences of mean and biased variance, by loops."""
+    total = 0.0
+    for channel in range(values.shape[1]):
+        pixels = [float(value) for value in values[:, channel].flatten()]
+        mean = sum(pixels) / len(pixels)
+        variance = sum((pixel - mean) ** 2 for pixel in pixels) / len(pixels)
+        total += (mean - float(norm.running_mean[channel])) ** 2 + (variance - float(norm.running_var[channel])) ** 2
+    return total
+
+
+def test_statistics_and_their_gradient_by_loops_and_differences():
+    torch.manual_seed(0)
+    first, conv, second = norm_with(2, 1), nn.Conv2d(2, 3, 3).double(), norm_with(3, 5)
+    model = nn.Sequential(first, conv, nn.ReLU(), second).eval()
+
+    def typed(x):
+        middle = torch.relu(conv(first(x)))
+        return typed_statistics(x, first) + typed_statistics(middle, second)
+
+    def ours(x):
+        with statistics_losses(model) as found:
+            model(x)
+        assert len(found) == 2
+        return torch.stack(found).sum()
+
+    x = normal(3, 2, 4, 4, seed=9).requires_grad_()
+    loss = ours(x)
+    (gradient,) = torch.autograd.grad(loss, x)
+    with torch.no_grad():
+        assert float(loss) == pytest.approx(typed(x), rel=1e-12)
+        for place in [(0, 0, 0, 0), (1, 1, 2, 3), (2, 0, 3, 1)]:
+            step = torch.zeros_like(x)
+            step[place] = 1e-5
+            slope = (typed(x + step) - typed(x - step)) / 2e-5
+            assert float(gradient[place]) == pytest.approx(slope, rel=1e-6, abs=1e-9)
+    with statistics_losses(model) as found:
+        pass
+    model(x)
+    assert found == []  # nothing is read outside the block
+
+
+WEIGHTS = GeneratorSynthesis("generator", 1, 1, 1, 0.1, 1, 1, one_hot=0.5, activation=0.25, entropy=3.0)
+
+
+def test_the_generators_loss_by_loops():
+    logits, features = normal(4, 3), normal(4, 5, seed=1)
+    softmax = [[math.exp(v) / sum(math.exp(u) for u in row) for v in row] for row in logits.tolist()]
+    certain = -sum(math.log(max(row)) for row in softmax) / 4
+    active = sum(abs(v) for v in features.flatten().tolist()) / 20
+    mean = [sum(column) / 4 for column in zip(*softmax, strict=True)]
+    entropy = -sum(p * math.log(p) for p in mean)
+    found = generator_loss(NetworkOutputs(logits, {"features": features}), "features", WEIGHTS)
+    assert float(found) == pytest.approx(0.5 * certain - 0.25 * active - 3.0 * entropy, rel=1e-12)
+    one_hot = torch.tensor([[800.0, -800.0], [800.0, -800.0]], requires_grad=True)
+    loss = generator_loss(NetworkOutputs(one_hot, {"features": one_hot}), "features", WEIGHTS)
+    loss.backward()
+    assert torch.isfinite(one_hot.grad).all()  # a class that never comes
+
+
+def test_activations_are_compared_in_units_of_their_variance():
+    taps, wanted = {"a": normal(2, 3, 2), "b": normal(2, 4, seed=1)}, {"a": normal(2, 6, seed=2), "b": normal(2, 4)}
+    parts = [((taps[n].reshape(2, -1) - wanted[n]) ** 2).sum() / wanted[n].numel() / s for n, s in (("a", 4), ("b", 9))]
+    torch.testing.assert_close(activation_difference(taps, wanted, {"a": 4.0, "b": 9.0}), parts[0] + parts[1])
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 7, 5)])
+def test_a_generator_makes_pixels_of_the_shape(shape):
+    torch.manual_seed(0)
+    made = ImageGenerator(6, 5, shape)(torch.randn(4, 6) * 5)
+    assert made.shape == (4, *shape) and made.min() > 0 and made.max() < 1
+
+
+# -------------------------------------------------------------------------------------------------------------- records
+
+
+class Same:
+    """A network whose logits are the first two pixels, and whose one tap all four."""
+
+    def __call__(self, inputs):
+        flat = inputs["x"].flatten(1)
+        return NetworkOutputs(flat[:, :2], {"pixels": flat})
+
+
+def mixed_images(count=400):
+    """Two classes of images of four correlated pixels, and a class without any; not in order of their classes."""
+    mixing = normal(4, 4, seed=3)
+    pixels = normal(count, 4) @ mixing
+    labels = torch.arange(count) % 2
+    pixels[labels == 1] = pixels[labels == 1] * 0.5 + 3
+    data = ImageData(pixels.float()[:, None, None], labels, torch.zeros(1), torch.ones(1))
+    return ImageExamples(data, torch.arange(count), torch.float32)
+
+
+def moments(examples, label):
+    """Mean and biased covariance of a class's pixels."""
+    own = examples.data.pixels[examples.labels == label].flatten(1).double().numpy()
+    return own.mean(0), np.cov(own.T, bias=True)
+
+
+@pytest.mark.parametrize("kind", ["top", "all", "spectral"])
+def test_records_hold_the_moments_of_every_class(kind):
+    examples = mixed_images()
+    found = records.released_records(Same(), examples, 3, kind, 3)
+    for label in (0, 1):
+        mean, covariance = moments(examples, label)
+        np.testing.assert_allclose(found["pixels.mean"][label], mean, atol=1e-5)
+        np.testing.assert_allclose(found["logits.mean"][label], mean[:2], atol=1e-5)
+        if kind == "spectral":
+            axes = found["pixels.axes"][label].double()
+            values, vectors = np.linalg.eigh(covariance)
+            np.testing.assert_allclose(axes.norm(dim=1) ** 2, values[::-1][:3], rtol=1e-5)
+            along = axes[0].numpy() @ vectors[:, -1] / np.linalg.norm(axes[0].numpy())
+            assert abs(along) == pytest.approx(1, abs=1e-5)
+            assert found["logits.axes"].shape == (3, 3, 2) and not found["logits.axes"][:, 2].any()
+            assert (axes.gather(1, axes.abs().argmax(1, keepdim=True)) > 0).all()
+        else:
+            np.testing.assert_allclose(found["logits.covariance"][label], covariance[:2, :2], atol=1e-5)
+            np.testing.assert_allclose(found["pixels.variance"][label], covariance.diagonal(), atol=1e-5)
+    assert all(not tensor[2].any() and tensor.dtype == torch.float32 for tensor in found.values())
+
+
+@pytest.mark.parametrize("kind", ["all", "spectral"])
+def test_samples_have_the_moments_that_were_released(kind):
+    examples = mixed_images()
+    found = records.released_records(Same(), examples, 3, kind, 4)
+    labels = torch.ones(40_000, dtype=torch.int64)
+    sampled = records.sampled_activations(found, labels, torch.Generator().manual_seed(0))
+    mean, covariance = moments(examples, 1)
+    for name, size in (("logits", 2), ("pixels", 4)):
+        wanted = covariance[:size, :size]
+        if kind == "all" and name == "pixels":
+            wanted = np.diag(wanted.diagonal())
+        np.testing.assert_allclose(sampled[name].mean(0), mean[:size], atol=0.05)
+        np.testing.assert_allclose(np.cov(sampled[name].T, bias=True), wanted, atol=0.1)
+    scales = records.scales_of(found)
+    both = [np.mean([moments(examples, label)[1].diagonal()[:size].mean() for label in (0, 1)]) for size in (2, 4)]
+    assert [scales["logits"], scales["pixels"]] == pytest.approx([both[0] * 2 / 3, both[1] * 2 / 3], rel=1e-4)
+
+
+def test_samples_are_of_the_classes_asked_for_and_need_no_variance():
+    found = {"logits.mean": torch.eye(3) * 7, "logits.covariance": torch.zeros(3, 3, 3)}
+    sampled = records.sampled_activations(found, torch.tensor([2, 0, 2]), torch.Generator())
+    assert sampled["logits"].argmax(1).tolist() == [2, 0, 2] and sampled["logits"].max() == 7
+    assert records.scales_of(found) == {"logits": 1.0}
+
+
+def test_records_are_of_the_first_images_of_each_class(monkeypatch):
+    examples = mixed_images()
+    monkeypatch.setattr(records, "MOST_IMAGES", 30)
+    found = records.released_records(Same(), examples, 3, "all", 0)
+    some = examples.data.pixels[examples.labels == 1][:10].flatten(1)
+    torch.testing.assert_close(found["pixels.mean"][1], some.mean(0))

@@ -1,0 +1,221 @@
+"""Cross-modal distillation: what views show, and that student and teacher see the same image in theirs."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from knot_runner.cli.main import main
+from knot_runner.config.settings import run_id
+from knot_runner.data.images.views import edges, grey, half_size, task_in_view, viewed_images
+from knot_runner.data.tasks import Images
+from knot_runner.engine.examples import normalised, stored_data
+from knot_runner.engine.loop import Place
+from knot_runner.engine.requests import request_key
+from knot_runner.engine.store import Store
+from knot_runner.estimate.stages import Planner, PlanStore
+from knot_runner.methods.distil import distil, frozen
+from knot_runner.methods.distil.students import Students
+from knot_runner.models.network import build_network
+from knot_runner.models.taps import read_taps
+from knot_runner.util.errors import UserError
+from tests.distil_runs import TINY_DISTIL, distil_federation, distil_job
+from tests.run_folders import run
+from tests.tiny import replaced
+
+VIEWS = {"grey": [1, 8, 8], "edges": [1, 8, 8], "half": [3, 4, 4]}
+PIXELS = np.random.default_rng(0).random((5, 3, 6, 4)).astype(np.float32)
+
+
+def test_grey_is_the_weighted_sum_of_the_channels():
+    primaries = np.eye(3, dtype=np.float32)[:, :, None, None]
+    np.testing.assert_allclose(grey(primaries).ravel(), [0.299, 0.587, 0.114], rtol=1e-6)
+    assert grey(PIXELS).shape == (5, 1, 6, 4)
+    assert grey(PIXELS[:, :1]) is not None and (grey(PIXELS[:, :1]) == PIXELS[:, :1]).all()
+
+
+def sobel(image):
+    """[H, W] -> the length of the gradient, pixel by pixel."""
+    across = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]])
+    height, width = image.shape
+    found = np.zeros(image.shape)
+    for row in range(height):
+        for column in range(width):
+            sums = [0.0, 0.0]
+            for down in (-1, 0, 1):
+                for right in (-1, 0, 1):
+                    value = image[min(max(row + down, 0), height - 1), min(max(column + right, 0), width - 1)]
+                    sums[0] += across[down + 1, right + 1] * value
+                    sums[1] += across[right + 1, down + 1] * value
+            found[row, column] = (sums[0] ** 2 + sums[1] ** 2) ** 0.5 / (4 * 2**0.5)
+    return found
+
+
+def test_edges_are_sobels():
+    plain = grey(PIXELS)[:, 0].astype(np.float64)
+    np.testing.assert_allclose(edges(PIXELS)[:, 0], [sobel(image) for image in plain], atol=1e-6)
+    step = np.zeros((1, 1, 4, 4), np.float32)
+    step[..., 2:] = 1
+    assert edges(step)[0, 0, 1].tolist() == pytest.approx([0, 0.5**0.5, 0.5**0.5, 0])
+    assert edges(np.full((1, 3, 4, 4), 0.7, np.float32)).max() == 0
+
+
+def test_half_is_the_mean_of_four():
+    shown = half_size(PIXELS)
+    assert shown.shape == (5, 3, 3, 2)
+    assert shown[4, 1, 2, 1] == pytest.approx(PIXELS[4, 1, 4:6, 2:4].mean())
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_of_whole_numbers_are_in_0_to_1_and_keep_their_labels(view):
+    whole = Images((PIXELS * 255).round().astype(np.uint8), np.arange(5), np.arange(5) + 7)
+    shown, other = viewed_images(whole, view), viewed_images(Images(PIXELS, np.arange(5)), view)
+    assert shown.pixels.dtype == np.float32 and shown.labels is whole.labels and shown.users is whole.users
+    np.testing.assert_allclose(shown.pixels, other.pixels, atol=0.003)
+    assert viewed_images(whole, "none") is whole
+
+
+def test_a_view_is_normalised_by_its_own_mean_and_deviation(tmp_path):
+    task = distil_job(tmp_path, "method=kd").settings.task
+    shown = viewed_images(Images(PIXELS, np.arange(5)), "half")
+    own = task_in_view(task, shown)
+    assert own.shape == [3, 3, 2]
+    np.testing.assert_allclose(own.mean, shown.pixels.mean((0, 2, 3)), rtol=1e-5)
+    np.testing.assert_allclose(own.std, shown.pixels.std((0, 2, 3)), rtol=1e-5)
+    assert task_in_view(task, Images(np.ones((2, 1, 3, 3), np.float32), np.arange(2))).std == [1.0]
+
+
+@pytest.fixture(scope="module", params=VIEWS)
+def planned(request, tmp_path_factory):
+    """(View, job, store, federation, the student's request) of a tiny cross-modal distillation with a teacher."""
+    out = tmp_path_factory.mktemp("view")
+    job, store, federation = distil_federation(out, "method=cross_modal", f"method.view={request.param}")
+    network, teacher = federation.networks["teacher"], ("local", "made")
+    torch.manual_seed(0)
+    store.put(*teacher, build_network(network).state_dict(), {})
+    state = {"weights/teacher": "/".join(teacher)}
+    (asked,) = distil.plan(job.method, state, federation, 1)
+    return request.param, job, store, federation, asked
+
+
+def images_of(store, ref):
+    data = stored_data(store.get(*ref).tensors())
+    return normalised(data, torch.arange(len(data.labels)), torch.float32), data.labels
+
+
+def test_the_student_has_the_views_shape_in_all_parts_and_the_teacher_the_images(planned):
+    view, _, store, federation, asked = planned
+    assert list(asked.network.inputs) == VIEWS[view] and federation.networks["teacher"].inputs == (3, 8, 8)
+    for split in ("train", "valid", "test"):
+        pixels, _ = images_of(store, federation.examples["student", split])
+        assert list(pixels.shape[1:]) == VIEWS[view]
+    train, _ = images_of(store, asked.train.examples)
+    assert abs(float(train.mean())) < 1e-3 and abs(float(train.std()) - 1) < 1e-2
+    assert images_of(store, federation.originals["test"])[0].shape[1:] == (3, 8, 8)
+    assert images_of(store, federation.examples["teacher", "train"])[0].shape[1:] == (3, 8, 8)
+
+
+@pytest.mark.parametrize("most_bytes", [frozen.MOST_BYTES, 0])
+def test_what_the_teacher_says_of_an_image_goes_with_the_same_image_in_the_view(planned, most_bytes, monkeypatch):
+    view, _, store, federation, asked = planned
+    monkeypatch.setattr(frozen, "MOST_BYTES", most_bytes)
+    students = Students(asked, Place(store, torch.device("cpu"), None), lambda *_: None)
+    originals, labels = images_of(store, federation.originals["train"])
+    raw = store.get(*federation.originals["train"]).tensors()["pixels"].numpy()
+    shown = viewed_images(Images(raw, labels.numpy()), view).pixels
+    assert (store.get(*asked.train.examples).tensors()["pixels"].numpy() == shown).all()
+    model = build_network(federation.networks["teacher"]).eval()
+    model.load_state_dict(store.get("local", "made").tensors())
+    tap = "block2"  # the middle one of cnn_32
+    said, taps = read_taps(model, federation.networks["teacher"], [tap])(x=originals)
+    positions = torch.randperm(len(originals), generator=torch.Generator().manual_seed(1))[:20]
+    (found,) = students.frozen(positions, {"x": students.train.images[positions]})
+    torch.testing.assert_close(found.logits, said[positions], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.taps[tap], taps[tap][positions], rtol=1e-5, atol=1e-6)
+    assert (labels == store.get(*asked.train.examples).tensors()["labels"]).all()
+
+
+def test_a_student_alone_begins_and_is_fed_as_the_one_that_is_taught(planned, tmp_path):
+    view, _, store, _, taught = planned
+    job, other, federation = distil_federation(tmp_path, "method=cross_modal_alone", f"method.view={view}")
+    (alone,) = distil.plan(job.method, {}, federation, 0)
+    assert (alone.train, alone.valid, alone.originals) == (taught.train, taught.valid, None)
+    assert federation.originals  # named, as there, though nobody reads them
+    cpu = torch.device("cpu")
+    ours = Students(alone, Place(other, cpu, None), lambda *_: None)
+    theirs = Students(taught, Place(store, cpu, None), lambda *_: None)
+    for a, b in zip(ours.students[0].parameters(), theirs.students[0].parameters(), strict=True):
+        assert torch.equal(a, b)
+    order = [
+        [positions for positions, _ in one.train.epoch(32, torch.Generator().manual_seed(3), False, "none")]
+        for one in (ours, theirs)
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(*order, strict=True))
+
+
+def test_originals_are_in_the_key_and_without_a_view_there_are_none(planned, tmp_path):
+    *_, asked = planned
+    assert request_key(asked) != request_key(dataclasses.replace(asked, originals=None))
+    job, _, federation = distil_federation(tmp_path, "method=kd")
+    (plain,) = distil.plan(job.method, {"weights/teacher": "local/made"}, federation, 1)
+    assert plain.originals is None and federation.originals == {}
+
+
+def test_networks_that_teach_each_other_all_see_the_view(tmp_path):
+    job, _, federation = distil_federation(tmp_path, "method=born_again", "method.view=edges")
+    state = {"weights/generation 1": "distil/made"}
+    (second,) = distil.plan(job.method, state, federation, 1)
+    ((network, _),) = second.teachers
+    assert federation.originals and second.originals is None and network.inputs == (1, 8, 8)
+
+
+def test_without_a_view_a_run_has_the_name_it_had(tmp_path):
+    job = distil_job(tmp_path, "method=kd")
+    method = {key: value for key, value in job.config["method"].items() if key not in ("view", "synthesis")}
+    assert run_id({**job.config, "method": method}) == job.run_id
+    assert distil_job(tmp_path, "method=kd", "method.view=grey").run_id != job.run_id
+
+
+def test_the_teacher_is_measured_on_the_originals(tmp_path, capsys):
+    command = ["method=cross_modal", "method.view=half", "training.distil.epochs=1"]
+    folder = run(tmp_path, *replaced(TINY_DISTIL, *command))
+    result = json.loads((folder / "result.json").read_text())
+    plain = json.loads((run(tmp_path, *replaced(TINY_DISTIL, "method=kd")) / "result.json").read_text())
+    assert result["baselines"]["teacher"] == plain["baselines"]["teacher"]
+    assert len(list((tmp_path / "artefacts" / "local").iterdir())) == 1  # one teacher for both
+    assert set(result["terms"]) == {"ce", "kd", "hint"}
+
+
+def test_check_plans_what_a_run_trains(tmp_path):
+    job = distil_job(tmp_path, "method=cross_modal", "method.view=edges")
+    assert main([*replaced(TINY_DISTIL, "method=cross_modal", "method.view=edges"), f"paths.out={tmp_path}"]) == 0
+    pieces, _ = Planner(PlanStore(tmp_path / "plan", behind=Store(tmp_path / "artefacts"))).plan(job)
+    assert [(piece.stage, piece.there) for piece in pieces if piece.step in (1, 2) and piece.kind] == [
+        ("local models", True), ("students", True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["task.augment=crop_flip"], "task.augment=crop_flip: with method.view=grey"),
+        (["task.shape=[1,8,8]", "task.mean=[0]", "task.std=[1]"], "method.view=grey: makes one channel of three"),
+        (["method.view=half", "task.shape=[3,9,8]"], "method.view=half: needs even sides, and task=cifar10 has 9x8"),
+        (["method.view=sepia"], "method.view: 'sepia' is not one of none, grey, edges, half"),
+        (
+            ["method.view=edges", "task.shape=[2,8,8]", "task.mean=[0,0]", "task.std=[1,1]"],
+            "method.view=edges: is of images with 1 or 3 channels",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(overrides, said, tmp_path):
+    with pytest.raises(UserError) as problem:
+        distil_job(tmp_path, "method=cross_modal", *overrides)
+    assert said in str(problem.value) and "\n" not in str(problem.value)
+
+
+def test_texts_have_no_views(tmp_path, capsys):
+    assert main(["task=sa", "method=cross_modal", f"paths.out={tmp_path}"]) == 2
+    assert "method.view=grey: is of images, and task=sa has texts; none is right" in capsys.readouterr().err

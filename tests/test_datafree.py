@@ -1,0 +1,278 @@
+"""Data-free distillation: images that read no real image, are the same after a kill, and teach a student."""
+
+import dataclasses
+import functools
+import json
+import math
+import signal
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from knot_runner.cli.main import main
+from knot_runner.config.settings import build
+from knot_runner.config.settings.synthesis import GeneratorSynthesis
+from knot_runner.engine.commit import Checkpoint
+from knot_runner.engine.diverged import DivergedError
+from knot_runner.engine.examples import normalised, stored_data
+from knot_runner.engine.loop import Place
+from knot_runner.engine.requests import request_key
+from knot_runner.engine.seeds import generator
+from knot_runner.engine.store import Store
+from knot_runner.estimate.stage_times import plan_and_time
+from knot_runner.estimate.stages import Planner, PlanStore
+from knot_runner.methods.distil import distil
+from knot_runner.methods.distil.learner import OutputReader
+from knot_runner.methods.distil.synthesis import optimised, steps
+from knot_runner.methods.distil.synthesis.generated import GeneratedImages
+from knot_runner.methods.distil.synthesis.losses import generator_loss
+from knot_runner.methods.distil.synthesis.requests import steps_of
+from knot_runner.models.network import build_network
+from knot_runner.util.errors import UserError
+from tests.distil_runs import TINY_DISTIL, distil_federation, distil_job
+from tests.forked import Forked, there
+from tests.run_folders import run
+from tests.tiny import replaced
+
+KINDS = ["statistics", "records", "generator"]
+CPU = torch.device("cpu")
+SMALL_TEACHER = (
+    "method.teachers=[{kind: resnet, name: small, blocks: [1, 1], width: 4, stem: cifar, norm: batch, groups: 1}]"
+)
+TINY_FREE = [
+    SMALL_TEACHER, "method.synthesis.images=25", "method.synthesis.batch=10", "method.synthesis.steps=4",
+]  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------------------- images
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def asked(request, tmp_path_factory):
+    """(Store with a teacher's weights and records and no image, the request for images) of each kind."""
+    out = tmp_path_factory.mktemp(request.param)
+    job, store, federation = distil_federation(out / "real", f"method=data_free_{request.param}", *TINY_FREE)
+    torch.manual_seed(0)
+    model = build_network(federation.networks["teacher"])
+    store.put("local", "made", model.state_dict(), {})
+    state = {"weights/teacher": "local/made"}
+    bare = Store(out / "bare")
+    bare.put("local", "made", model.state_dict(), {})
+    (wanted,) = distil.plan(job.method, state, federation, 1)
+    if request.param == "records":
+        tensors, facts = wanted.carry_out(Place(store, CPU, None), out / "work", lambda *_: None)
+        bare.put("records", request_key(wanted), tensors, facts)
+        state["records"] = f"records/{request_key(wanted)}"
+        (wanted,) = distil.plan(job.method, state, federation, 2)
+    return bare, wanted
+
+
+def made(request, store, folder, report=lambda *_: None):
+    return request.carry_out(Place(store, CPU, None), folder, report)
+
+
+def test_images_come_from_weights_and_records_alone(asked, tmp_path):
+    store, request = asked
+    found, facts = made(request, store, tmp_path)
+    assert not (store.root / "images").exists()
+    assert found["pixels"].shape == (25, 3, 8, 8) and found["pixels"].dtype == torch.float32
+    assert found["pixels"].min() >= 0 and found["pixels"].max() <= 1 and found["pixels"].std() > 0.01
+    if request.synthesis["kind"] != "generator":  # from noise that goes beyond black and white
+        assert found["pixels"].min() < 0.01 and found["pixels"].max() > 0.99
+    assert facts["images"] == 25 and math.isfinite(facts["loss"])
+    assert "images" not in str([request.weights, request.records])  # no key of stored real images
+    model = build_network(request.network).eval()
+    model.load_state_dict(store.get("local", "made").tensors())
+    x = normalised(stored_data(found), torch.arange(25), torch.float32)
+    assert (model(x=x).argmax(1) == found["labels"]).all()
+    assert found["mean"].tolist() == [0.4914, 0.4822, 0.4465] and found["std"].tolist() == [0.247, 0.2435, 0.2616]
+
+
+def test_images_depend_on_seed_and_party(asked, tmp_path):
+    store, request = asked
+    changed = {"as it is": {}, "seed": {"seed": 1}, "party": {"party": "other"}}
+    found = {name: made(dataclasses.replace(request, **change), store, tmp_path / name)[0]["pixels"]
+             for name, change in changed.items()}  # fmt: skip
+    assert torch.equal(found["as it is"], made(request, store, tmp_path / "again")[0]["pixels"])
+    assert not torch.equal(found["as it is"], found["seed"]) and not torch.equal(found["as it is"], found["party"])
+
+
+class Killed(BaseException):
+    """Ends the process, as far as a test can tell."""
+
+
+@pytest.mark.parametrize("last", [1, 2, 4, 5, 8, 10])
+def test_killed_after_any_step_the_images_are_the_same_bits(asked, last, tmp_path, monkeypatch):
+    store, request = asked
+    monkeypatch.setattr(steps, "COMMIT_EVERY", 2)
+    longer = {**request.synthesis, "steps": 4 if request.synthesis["kind"] != "generator" else 12}
+    request = dataclasses.replace(request, synthesis=longer)
+    assert steps_of(longer) == 12
+
+    def stop(done, total, text):
+        if done == last:
+            raise Killed
+
+    with pytest.raises(Killed):
+        made(request, store, tmp_path / "killed", stop)
+    seen = []
+    found, facts = made(request, store, tmp_path / "killed", lambda done, *_: seen.append(done))
+    assert seen[0] == (last - 1) // 2 * 2 + 1  # what was committed is not done again
+    alone, wanted = made(request, store, tmp_path / "alone")
+    assert all(torch.equal(found[name], alone[name]) for name in alone)
+    assert facts["loss"] == wanted["loss"]
+    assert [row["step"] for row in Checkpoint(tmp_path / "killed").log()] == [2, 4, 6, 8, 10, 12]
+
+
+@pytest.mark.parametrize("change", [{"steps": 60, "batch": 25, "images": 25}])
+def test_images_become_what_they_are_to_be(asked, change, tmp_path):
+    store, request = asked
+    longer = dataclasses.replace(request, synthesis={**request.synthesis, **change})
+    facts = made(longer, store, tmp_path)[1]
+    short = dataclasses.replace(request, synthesis={**request.synthesis, **change, "steps": 1})
+    losses = [made(short, store, tmp_path / "short")[1]["loss"], facts["loss"]]
+    assert losses[1] < 0.9 * losses[0] or losses[0] < 0 and losses[1] < losses[0], losses
+    if request.synthesis["kind"] == "statistics":
+        weights = {"statistics": 0.0, "tv": 0.0, "l2": 0.0}
+        classes = dataclasses.replace(request, synthesis={**longer.synthesis, **weights})
+        x = normalised(stored_data(made(classes, store, tmp_path / "classes")[0]), torch.arange(25), torch.float32)
+        model = build_network(request.network).eval()
+        model.load_state_dict(store.get("local", "made").tensors())
+        found = [F.cross_entropy(model(x=x), (torch.arange(25) + shift) % 10) for shift in range(10)]
+        assert min(found) == found[0] < min(found[1:]) - 0.3
+
+
+def test_each_image_is_to_be_of_the_class_of_its_place(asked, monkeypatch, tmp_path):
+    store, request = asked
+    if request.synthesis["kind"] == "generator":
+        return
+    request, seen = dataclasses.replace(request, synthesis={**request.synthesis, "batch": 8}), []
+    begin = optimised.OptimisedImages._begin
+
+    def watched(self, batch, x=None):
+        begin(self, batch, x)
+        seen.extend(self.labels.tolist())
+
+    monkeypatch.setattr(optimised.OptimisedImages, "_begin", watched)
+    made(request, store, tmp_path)
+    assert seen == [i % 10 for i in range(25)]
+
+
+def test_a_generators_step_is_on_normalised_images(asked):
+    store, request = asked
+    if request.synthesis["kind"] != "generator":
+        return
+    hp = build(GeneratorSynthesis, request.synthesis, "method.synthesis")
+    model = build_network(request.network).eval()
+    images = GeneratedImages(request, hp, model, CPU)
+    pixels = images.generator(torch.randn(10, hp.latent, generator=generator(0, "synthetic", "student", 3)))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (request.mean, request.std))
+    said = OutputReader(model, request.network, ["features"])({"x": (pixels - mean) / std})
+    assert images.step(3) == pytest.approx(generator_loss(said, "features", hp).item(), rel=1e-5)
+
+
+def test_what_was_released_is_told(asked, tmp_path):
+    store, request = asked
+    released = made(request, store, tmp_path)[1]["released"]
+    wanted = {"generator": "nothing", "records": "all", "statistics": "statistics in the weights"}
+    assert released["kind"] == wanted[request.synthesis["kind"]] and released["bytes"] == 4 * released["floats"]
+    if request.synthesis["kind"] == "statistics":  # stem, two convolutions of each block, a shortcut
+        assert released["floats"] == 2 * (4 + 2 * 4 + 3 * 8)
+    if request.synthesis["kind"] == "generator":
+        assert released["floats"] == 0
+
+
+def test_an_infinite_loss_ends_it(asked, tmp_path):
+    store, request = asked
+    weights = {name: tensor * float("nan") if tensor.is_floating_point() else tensor
+               for name, tensor in store.get("local", "made").tensors().items()}  # fmt: skip
+    store.put("local", "broken", weights, {})
+    with pytest.raises(DivergedError, match="synthetic student: loss is not finite in step 1"):
+        made(dataclasses.replace(request, weights=("local", "broken")), store, tmp_path)
+
+
+# ----------------------------------------------------------------------------------------------------------- whole runs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_student_reads_made_images_alone(kind, tmp_path):
+    job, _, federation = distil_federation(tmp_path, f"method=data_free_{kind}", *TINY_FREE)
+    state = {"weights/teacher": "local/made", "records": "records/r", "synthetic": "synthetic/s"}
+    (student,) = distil.plan(job.method, state, federation, 3)
+    assert student.train.examples == student.valid.examples == ("synthetic", "s")
+
+
+def test_a_run_says_what_was_released_and_check_plans_it(tmp_path, capsys):
+    command = ["method=data_free_records", "method.synthesis.records=top", *TINY_FREE]
+    job = distil_job(tmp_path, *command)
+    planner = functools.partial(Planner, PlanStore(tmp_path / "plan", behind=Store(tmp_path / "artefacts")))
+    wanted = ["local models", "sets of records", "sets of images made from teachers", "students"]
+
+    def planned():
+        return [(piece.stage, piece.there) for piece in planner().plan(job)[0][2:-1]]
+
+    assert planned() == [(stage, False) for stage in wanted]
+    folder = run(tmp_path, *replaced(TINY_DISTIL, *command))
+    assert planned() == [(stage, True) for stage in wanted]
+    result = json.loads((folder / "result.json").read_text())
+    assert result["synthesis"]["released"] == {"kind": "top", "floats": 1100, "bytes": 4400}
+    assert result["synthesis"]["images"] == 25 and set(result["terms"]) == {"kd"}
+    assert {"records student", "synthetic student"} & set(result["seconds"]["stages"]) == {"synthetic student"}
+    assert "25 images made by records; released: top, 1,100 numbers, 4,400 bytes" in capsys.readouterr().out
+
+
+def test_check_times_images_by_the_step(tmp_path):
+    job = distil_job(tmp_path / "out", "method=data_free_generator", *TINY_FREE, "training.local.epochs=1")
+    told = []
+    plan_and_time(lambda *what: told.append(what), tmp_path, [job], set(), math.inf)
+    ((_, pieces),) = [what for what in told if what[0] == "pieces"]
+    costs = {what[1]: what[2] for what in told if what[0] == "cost"}
+    (piece,) = [piece for piece in pieces if piece.stage == "sets of images made from teachers"]
+    assert piece.units == 4 and costs[piece.kind].unit > 0
+    assert piece.kind == "images by generator of small, batch 10"
+
+
+def test_kill_9_and_the_same_command_again(tmp_path):
+    command = ["method=data_free_generator", *TINY_FREE, "method.synthesis.steps=250"]
+    command = replaced(TINY_DISTIL, *replaced(command[:-1], command[-1]))
+    (folder,) = [run(tmp_path / "alone", *command)]
+    until = functools.partial(there, tmp_path / "killed", "artefacts/synthetic/*/commit.json")
+    killed = Forked(*command, f"paths.out={tmp_path / 'killed'}", until=until)
+    assert killed.wait() == -signal.SIGKILL, killed.said
+    again = run(tmp_path / "killed", *command)
+    for name in ("predictions.safetensors", "model.safetensors"):
+        assert (folder / name).read_bytes() == (again / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["method.teachers=[]"], "method.synthesis: images are made from one teacher, and method.teachers names 0"),
+        (["method.teachers=[cnn_32, resnet8]"], "and method.teachers names 2"),
+        (["method.view=edges"], "method.view=edges: method.synthesis makes what the teacher reads; none is right"),
+        (["method.synthesis.kind=statistic"], "no synthesis 'statistic' (did you mean 'statistics'?)"),
+        (["method.synthesis.steps=0"], "method.synthesis.steps: 0 is not at least 1"),
+        (["method.synthesis.tv=-1"], "method.synthesis.tv: -1.0 is negative"),
+        (["+method.synthesis.latent=9"], "method.synthesis.latent: there is no such setting"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(overrides, said, tmp_path):
+    with pytest.raises(UserError) as problem:
+        distil_job(tmp_path, "method=data_free_statistics", *overrides)
+    assert said in str(problem.value) and "\n" not in str(problem.value)
+
+
+def test_statistics_need_batch_normalisation_and_texts_have_no_pixels(tmp_path, capsys):
+    command = replaced(TINY_DISTIL, "method=data_free_statistics", "method.teachers=[cnn_32]", f"paths.out={tmp_path}")
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert "method.synthesis.kind=statistics: are of batch normalisation, and cnn_32 has none; resnet8" in said
+    assert main(["task=sa", "method=data_free_records", f"paths.out={tmp_path}"]) == 2
+    assert "method.synthesis: makes images, and task=sa has texts; null is right" in capsys.readouterr().err
+
+
+def test_kd_on_made_images_lowers_the_students_distance_from_its_teacher(tmp_path):
+    folder = run(tmp_path, *replaced(TINY_DISTIL, "method=data_free_generator", *TINY_FREE, "training.distil.epochs=8"))
+    rows = [json.loads(line) for line in next((tmp_path / "artefacts" / "distil").glob("*/rounds.jsonl")).open()]
+    assert rows[-1]["loss"] < rows[0]["loss"] and folder.exists()
