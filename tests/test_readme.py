@@ -34,7 +34,7 @@ SWEEPS = [line for line in BLOCKS[3].splitlines() if line.strip()]
 GUIDES = ["README.md", "knot_runner/methods/knot.md", "knot_runner/methods/federated/chill.md",
           "knot_runner/methods/federated/feddf.md",
           "knot_runner/transport/fedwad.md", "knot_runner/methods/distil/distil.md",
-          "knot_runner/methods/distil/terms.md"]  # fmt: skip
+          "knot_runner/methods/distil/families.md", "knot_runner/methods/distil/terms.md"]  # fmt: skip
 MEASURED = [
     line
     for guide in GUIDES
