@@ -159,6 +159,9 @@ def _worker(todo: Any, done: Any) -> None:
 
 def main(arguments: list[str]) -> int:
     """Try all mutants asked for; prints one line each and the score; returns the exit code."""
+    if "--help" in arguments:
+        print(__doc__)
+        return 0
     flags = dict(a.removeprefix("--").partition("=")[::2] for a in arguments if a.startswith("--"))
     areas = [a for a in arguments if not a.startswith("--")] or [p.stem for p in (ROOT / "tests/mutations").glob("*")]
     mutants = [m for area in sorted(areas) for m in read(ROOT / f"tests/mutations/{area}.yaml")]

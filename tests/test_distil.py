@@ -119,6 +119,8 @@ def test_launchers_and_workers_leave_equal_bits(tmp_path):
         files = sorted((tmp_path / out).glob("mnist/*/*/predictions.safetensors"))
         found[out] = {str(file.relative_to(tmp_path / out)): file.read_bytes() for file in files}
     assert len(found["one"]) == 4 and found["one"] == found["two"]
+    read = {result_of(file.parent)["data"] for file in (tmp_path / "one").glob("mnist/*/*/result.json")}
+    assert len(read) == 1  # whatever the seed deals to whom
 
 
 def test_texts(tmp_path):
@@ -181,3 +183,15 @@ def test_what_does_not_fit_is_refused_before_training(overrides, line, tmp_path,
     assert main([*small(*overrides), f"paths.out={tmp_path}"]) == 2
     assert line in capsys.readouterr().err
     assert not list(Path(tmp_path).glob("artefacts/distil/*/tensors.safetensors"))
+
+
+def test_the_vocabulary_does_not_depend_on_teachers():
+    """So that a student of texts reads the same pieces alone and with a teacher."""
+    from knot_runner.pipelines.text_federation import load_vocabulary
+
+    found = []
+    for overrides in (["method=student_alone"], ["method=kd", "method.labelled=0.5"]):
+        (job,) = compose_jobs(["task=sa", "task.limit=60", "model.vocab_size=300", *overrides], None)
+        parties_ = teaching_parties(load_task(job.settings.task, None), job.method, 0)
+        found.append(load_vocabulary(job.settings.model, parties_, None))
+    assert found[0] == found[1]

@@ -66,6 +66,7 @@ def world(tmp_path):
     train = SimpleNamespace(texts=TRAIN, pairs=None)
     task = SimpleNamespace(
         labels=LABELS,
+        read="",
         datasets={name: SimpleNamespace(splits={"train": train, "test": None}) for name in SIZES},
     )
     return SimpleNamespace(executor=Answers(store), federation=federation, task=task, folder=tmp_path)

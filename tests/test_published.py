@@ -68,7 +68,9 @@ def test_labels_of_the_files_are_those_of_the_papers() -> None:
 
 
 def stage(epochs: int, batch: int, lr: float) -> dict[str, Any]:
-    return {"epochs": epochs, "batch": batch, "lr": lr, "weight_decay": 0.01, "select": "best", "max_length": None}
+    steps = {"epochs": epochs, "batch": batch, "lr": lr, "weight_decay": 0.01}
+    rate = {"optimiser": "adamw", "momentum": 0.0, "milestones": [], "decay": 0.1}
+    return {**steps, "select": "best", "max_length": None, "limit": None, **rate}
 
 
 CHILL = {

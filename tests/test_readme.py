@@ -21,6 +21,7 @@ SMALL_IMAGES = ["task.limit=300", "task.shape=[1,8,8]", "model.hidden=[8]", ALLO
 SHORT = {
     "femnist": [*SMALL_IMAGES, "training.rounds=1"],
     "cifar10": ["task.limit=300", "task.shape=[3,16,16]", ALLOW, "training.rounds=1", "training.epochs=1"],
+    "mnist kd": ["task.limit=300", "training.local.epochs=1", "training.distil.epochs=1"],
     "mnist": ["task.limit=300", "method.otdd.fedwad.iterations=2"],
     "mnist_fedwad": [ALLOW, "task.limit=400", "task.shape=[1,8,8]", "partition.clients=10", "training.rounds=1"],
     "gaussians": [],
@@ -31,17 +32,18 @@ SWEEPS = [line for line in BLOCKS[3].splitlines() if line.strip()]
 
 #: README and the guides that it leads to; commands of measurements stand indented in their text.
 GUIDES = ["README.md", "knot_runner/methods/knot.md", "knot_runner/methods/federated/chill.md",
-          "knot_runner/transport/fedwad.md"]  # fmt: skip
+          "knot_runner/transport/fedwad.md", "knot_runner/methods/distil/distil.md",
+          "knot_runner/methods/distil/terms.md"]  # fmt: skip
 MEASURED = [
     line
     for guide in GUIDES
-    for line in re.findall(r"^    (knot-runner experiment=.*)$", (ROOT / guide).read_text(), flags=re.M)
+    for line in re.findall(r"^    (knot-runner (?:-m )?(?:experiment|task)=.*)$", (ROOT / guide).read_text(), re.M)
 ]
 
 
 @pytest.mark.parametrize("line", MEASURED)
 def test_commands_of_measurements_compose(line):
-    words = [word for word in shlex.split(line)[1:] if not word.startswith("seed=")]
+    words = [word for word in shlex.split(line)[1:] if not word.startswith("seed=") and word != "-m"]
     jobs, _ = compose_all([*words, "seed=0"])
     assert jobs
 
@@ -68,7 +70,9 @@ def test_commands_compose_and_name_what_there_is(line, tmp_path, capsys):
     if tasks & set(SHORT) and not {"plot", "table"} & {arguments[0]} and "experiment" not in line:
         (task,) = tasks
         given = [argument for argument in arguments if not argument.startswith("training.rounds=")]
-        assert main([*given, *SHORT[task], "hardware.workers=1", f"paths.out={tmp_path}"]) == 0
+        method = next((word.removeprefix("method=") for word in arguments if word.startswith("method=")), "")
+        short = SHORT.get(f"{task} {method}", SHORT[task])
+        assert main([*given, *short, "hardware.workers=1", f"paths.out={tmp_path}"]) == 0
         return
     if arguments[:2] == ["plot", "partition"]:
         assert main([*arguments, f"paths.out={tmp_path}"]) == 0

@@ -12,7 +12,7 @@ from knot_runner.util.processes import ended_by_sigterm, on_sigterm
 from knot_runner.util.streams import lasting, print_safely
 
 #: Each has a module in ``verbs/`` with ``<verb>_command`` and ``<VERB>_HELP``.
-VERBS = ("check", "claims", "compare", "ls", "plot", "report", "table")
+VERBS = ("bound", "check", "claims", "compare", "ls", "plot", "report", "table")
 HELP = """\
 knot-runner: experiments in knowledge distillation and federated learning, composed from YAML
 
@@ -30,6 +30,7 @@ knot-runner: experiments in knowledge distillation and federated learning, compo
   knot-runner plot   PRESET [overrides]   its figure, from the records
   knot-runner claims PRESET [overrides]   which of the paper's claims hold, with intervals
   knot-runner report PRESET [overrides]   all of it on one HTML page
+  knot-runner bound  RUN...               the generalisation bound of finished KNOT runs (Theorem 5.2)
   knot-runner compare [filters]           any runs, by any setting; exports CSV, Parquet, LaTeX, Markdown
   knot-runner plot   partition task=femnist partition=dirichlet     who has which classes
 

@@ -69,7 +69,7 @@ def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
     ``by``: what a client is, by ``partition.by``: user (a data set), or one of ``Examples.clients``. A speaker is the
     same in all splits of a data set; a dialogue is of one file, so that test texts name none.
     """
-    names = [name for name, data in task.datasets.items() if data.role != "transfer" and "test" in data.splits]
+    names = labelled_sets(task)
     train, test = (_pooled({name: task.datasets[name].splits[split] for name in names}) for split in ("train", "test"))
     kinds = {kind for part in (train, test) for kind in part.examples.clients}
     pool = TextPool(
@@ -89,9 +89,14 @@ def pool_texts(task: PartyTask, by: str = "user") -> TextPool:
     return _by_clients(pool, by) if by in kinds else pool
 
 
+def labelled_sets(task: PartyTask) -> list[str]:
+    """The data sets of ``task`` that have a test part: local ones and the global one, in its order."""
+    return [name for name, data in task.datasets.items() if data.role != "transfer" and "test" in data.splits]
+
+
 def pooled_split(task: PartyTask, split: str) -> Examples:
     """One split of all labelled data sets of ``task``, one after another."""
-    names = [name for name, data in task.datasets.items() if data.role != "transfer" and "test" in data.splits]
+    names = labelled_sets(task)
     return _pooled({name: task.datasets[name].splits[split] for name in names}).examples
 
 

@@ -77,6 +77,13 @@ class PartyTask:
     files: list[Opened] = field(default_factory=list)
     #: rows of each file (relative to ``paths.data``) or hub split, so that a shortened file shows in the record
     rows: dict[str, int] = field(default_factory=dict)
+    #: digest of what was read, where the parties are dealt from it by the run's seed; "" where they are what was read
+    read: str = ""
+
+    @property
+    def source_digest(self) -> str:
+        """sha256 (hex) of what was read: the same for all seeds."""
+        return self.read or self.digest
 
     @cached_property
     def digest(self) -> str:

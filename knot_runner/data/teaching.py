@@ -29,7 +29,7 @@ def teaching_parties(task: ImageTask | PartyTask, hp: DistilSettings, seed: int)
     own = {**splits, "train": _partly_labelled(splits["train"], hp.labelled, seed)}
     datasets[STUDENT] = Dataset(STUDENT, "global", own)
     rows = task.rows if isinstance(task, PartyTask) else {}
-    return PartyTask(task.name, labels, datasets, task.source, list(task.notes), task.files, rows)
+    return PartyTask(task.name, labels, datasets, task.source, list(task.notes), task.files, rows, task.digest)
 
 
 def _splits(task: ImageTask | PartyTask, hp: DistilSettings, seed: int) -> tuple[dict[str, Examples | Images], Labels]:

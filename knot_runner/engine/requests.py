@@ -24,6 +24,12 @@ REQUEST_FORMAT = 1
 Ref = tuple[str, str]
 
 
+def ref_of(name: str) -> Ref:
+    """The artefact that a method's state names as ``stage/key``."""
+    stage, key = name.split("/")
+    return stage, key
+
+
 @dataclass(frozen=True)
 class StoredPart:
     """Texts or images in the store, and the objective's other inputs for them (the teachers' soft labels)."""
@@ -110,8 +116,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Network):
         inputs = {"vocabulary" if value.reads_texts else "shape": value.inputs}
         return {"spec": _architecture(value.spec), **inputs, "classes": value.classes}
-    if isinstance(value, StageSettings):  # the length of its texts is in the texts' own key
-        return used_of_stage({**dataclasses.asdict(value), "max_length": None})
+    if isinstance(value, StageSettings):  # length and number of its texts are in the texts' own key
+        return used_of_stage({**dataclasses.asdict(value), "max_length": None, "limit": None})
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
     return value

@@ -35,6 +35,7 @@ from knot_runner.methods.distil.requests import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords, steps_of
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.parties import make_federation, read_parties
+from knot_runner.pipelines.stage_limits import used_count
 
 #: Where the store keeps texts and images.
 EXAMPLE_STAGES = ("tokens", "images")
@@ -103,13 +104,16 @@ class Planner:
         """The job's pieces in order, and those of them that its method asks for."""
         settings, hp, method = job.settings, job.method, METHODS[job.settings.method["algorithm"]]
         task = self.parties(job)
-        lengths = [stage.max_length for stage in vars(settings.training).values() if isinstance(stage, StageSettings)]
+        trained = [stage for stage in vars(settings.training).values() if isinstance(stage, StageSettings)]
+        used = [(stage.max_length, stage.limit) for stage in trained]
         bias = None if isinstance(hp, DistilSettings) else hp.bias
-        alike = repr((settings.seed, bias or hp, lengths))
+        alike = repr((settings.seed, bias or hp, used))
         if alike not in self._federations:
             self._federations[alike] = make_federation(self._context(job), task, self._store, bias)
         federation = dataclasses.replace(self._federations[alike], training=settings.training)
-        rows = {ref: len(task.datasets[name].splits[split]) for (name, split), ref in federation.examples.items()}
+        rows = {
+            ref: used_count(task.datasets[name], split, settings) for (name, split), ref in federation.examples.items()
+        }
         if bias is not None:
             rows[federation.random_examples] = bias.images if settings.on_images else bias.texts
         state, round, stages = method.init(hp, federation), 0, []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from knot_runner.config.settings import Labels, TrainingSettings
 from knot_runner.config.strict import digest
 from knot_runner.engine.examples import Augment
-from knot_runner.engine.requests import Ref, StoredPart
+from knot_runner.engine.objectives import Objective
+from knot_runner.engine.requests import Ref, StoredPart, Train
 from knot_runner.models.network import Network
 
 
@@ -47,3 +49,20 @@ class Federation:
 
     def part(self, dataset: str, split: str) -> StoredPart:
         return StoredPart(self.examples[dataset, split])
+
+    def supervised(self, party: str, stage: Literal["local", "pretrain"]) -> Train:
+        """Cross-entropy training of the party's network on its own labels, as ``stage`` of ``training`` says."""
+        return Train(
+            stage=stage,
+            party=party,
+            network=self.networks[party],
+            start=None,
+            train=self.part(party, "train"),
+            valid=self.part(party, "valid"),
+            objective=Objective(),
+            training=getattr(self.training, stage),
+            select="f1",
+            seed=self.seed,
+            weights=self.weights,
+            augment=self.augment,
+        )

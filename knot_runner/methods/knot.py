@@ -13,7 +13,7 @@ import torch
 
 from knot_runner.config.settings import KnotSettings, TeachersSettings, build
 from knot_runner.engine.objectives import Objective
-from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train
+from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federation import Federation
@@ -77,22 +77,12 @@ def fold(
 
 
 def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[StageRequest]:
-    """Cross-entropy training of every local model and of the global one (section 6, "Training local models")."""
+    """Cross-entropy training of every local model and of the global one (section 6, "Training local models").
+
+    They take the task's augment, and the student none: soft labels are of the examples as they are.
+    """
     return [
-        Train(
-            stage="pretrain" if party == federation.server else "local",
-            party=party,
-            network=federation.networks[party],
-            start=None,
-            train=federation.part(party, "train"),
-            valid=federation.part(party, "valid"),
-            objective=Objective(),
-            training=federation.training.pretrain if party == federation.server else federation.training.local,
-            select="f1",
-            seed=federation.seed,
-            weights=federation.weights,
-            augment=federation.augment,  # not the student's: soft labels are of the images as they are
-        )
+        federation.supervised(party, "pretrain" if party == federation.server else "local")
         for party in federation.teachers
     ]
 
@@ -118,7 +108,7 @@ def plan_distillation(hp: KnotSettings, state: KnotState, federation: Federation
     parts = [
         StoredPart(
             federation.examples[federation.transfer, split],
-            {party: _ref(state[f"soft/{party}/{split}"]) for party in federation.teachers},
+            {party: ref_of(state[f"soft/{party}/{split}"]) for party in federation.teachers},
         )
         for split in ("train", "valid")
     ]
@@ -139,7 +129,7 @@ def plan_distillation(hp: KnotSettings, state: KnotState, federation: Federation
             stage="distil",
             party="student",  # not the method: all methods see the same batches, so they can be compared in pairs
             network=federation.networks[federation.server],
-            start=_ref(state["before"]),
+            start=ref_of(state["before"]),
             train=parts[0],
             valid=parts[1],
             objective=Objective(distillation, settings),
@@ -164,12 +154,7 @@ def probability_bias(artefact: Artefact) -> list[float]:
 
 
 def _predict(stage: Any, party: str, state: KnotState, federation: Federation, examples: Ref) -> Predict:
-    return Predict(stage, party, federation.networks[party], _ref(state[f"weights/{party}"]), examples)
-
-
-def _ref(name: str) -> Ref:
-    stage, key = name.split("/")
-    return stage, key
+    return Predict(stage, party, federation.networks[party], ref_of(state[f"weights/{party}"]), examples)
 
 
 METHODS.update(knot=Method(init, plan, fold), teachers=Method(init, plan, fold))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.config.settings import BiasSettings, DistilSettings, KnotSettings, TeachersSettings
+from knot_runner.config.strict import without
 from knot_runner.data.counts import Counts, of_parties
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.diverged import DivergedError
@@ -26,6 +27,7 @@ from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.parties import make_federation, model_sources, pretrained_notes
 from knot_runner.pipelines.party_evaluation import evaluate
 from knot_runner.pipelines.rounds import LogRow, RoundLoop, State, run_rounds
+from knot_runner.records import BOUND_FILE, write_sealed
 from knot_runner.util.files import refused, write_atomic
 
 #: A term's first ratio to the cross-entropy above which a line warns.
@@ -59,6 +61,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
             notes.append(line)
             say(line)
         measured = evaluate(context, task, federation, state, executor)
+        measured |= _bound(context, federation, state, executor)
         _keep_model(store, state["student"], folder)
     biases = {name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")}
     stages, kept = _stage_seconds(store, state), _kept_epochs(store, state)
@@ -105,6 +108,21 @@ def _notes(context: RunContext, task: PartyTask, counts: Counts, weights: list[s
     return [*task.notes, *counts.warnings(context.settings.training.local.batch), *weights]
 
 
+def _bound(
+    context: RunContext, federation: Federation, state: dict[str, Any], executor: Executor
+) -> dict[str, dict[str, Any]]:
+    """Write ``bound.json``, and what the result says of it; nothing where ``method.bound`` does not ask for it."""
+    path = context.folder / BOUND_FILE
+    if not getattr(context.hp, "bound", False):
+        path.unlink(missing_ok=True)  # of a run that this one takes the place of
+        return {}
+    from knot_runner.pipelines.bound import measure_bound  # exact transport, which other runs do without
+
+    found = measure_bound(context, federation, state, executor)
+    write_sealed(path, found)
+    return {"bound": {"texts": found["texts"]["train"], **without(found["loss"], "constant")}}
+
+
 def advance_stages(context: RunContext, federation: Federation, executor: Executor, store: Store) -> dict[str, Any]:
     """Every round of the method; its final state."""
 
@@ -140,7 +158,7 @@ def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Ex
     return {
         **({"kind": context.family} if context.family != "distillation" else {}),
         **context.describe(
-            task.digest,
+            task.source_digest,
             task.source,
             executor.place.device,
             [*task.files, *model_sources(context)],

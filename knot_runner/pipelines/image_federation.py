@@ -19,6 +19,7 @@ from knot_runner.methods.federation import Federation
 from knot_runner.models.images import Shape
 from knot_runner.models.network import Network
 from knot_runner.pipelines.setup import check_network
+from knot_runner.pipelines.stage_limits import limit_notes, used_count, used_examples
 
 
 def image_federation(settings: Settings, task: PartyTask, store: Store, bias: BiasSettings | None) -> Federation:
@@ -30,16 +31,16 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
     roles = {data.role: data for data in task.datasets.values()}
     transfer = roles.get("transfer", roles["global"])
     examples = {
-        (data.name, split): save_images(images, settings.task, store)
+        (data.name, split): save_images(used_examples(data, split, settings), settings.task, store)
         for data in task.datasets.values()
-        for split, images in data.splits.items()
+        for split in data.splits
     }
     network = Network(settings.model, tuple(settings.task.shape), len(task.labels.names))
     networks, originals, student = dict.fromkeys(task.datasets, network), {}, roles["global"]
     view = settings.method.get("view", "none")
     if view != "none":
         originals = {split: examples[student.name, split] for split in ("train", "test")}
-        seen, shape = _student_view(student, settings.task, view, store)
+        seen, shape = _student_view(student, settings, view, store)
         examples |= seen
         networks[student.name] = dataclasses.replace(network, inputs=shape)
     check_network(networks[student.name], settings.seed)
@@ -48,7 +49,7 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
         locals=by_role["local"],
         server=by_role["global"][0],
         transfer=transfer.name,
-        sizes={data.name: len(data.splits["train"]) for data in task.datasets.values()},
+        sizes={data.name: used_count(data, "train", settings) for data in task.datasets.values()},
         examples=examples,
         networks=networks,
         labels=task.labels,
@@ -60,15 +61,16 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
         originals=originals,
         mean=settings.task.mean,
         std=settings.task.std,
+        notes=limit_notes(task, settings),
     )
 
 
 def _student_view(
-    student: Dataset, task: ImageTaskSettings, view: View, store: Store
+    student: Dataset, settings: Settings, view: View, store: Store
 ) -> tuple[dict[tuple[str, str], Ref], Shape]:
     """Every split of the student's images as ``view`` shows them, in the store, and the shape of an image."""
-    shown = {split: viewed_images(images, view) for split, images in student.splits.items()}
-    own = task_in_view(task, shown["train"])
+    shown = {split: viewed_images(used_examples(student, split, settings), view) for split in student.splits}
+    own = task_in_view(settings.task, shown["train"])
     return {(student.name, split): save_images(images, own, store) for split, images in shown.items()}, tuple(own.shape)
 
 

@@ -21,6 +21,7 @@ from knot_runner.models.bert import TextClassifier, party_model
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import check_fits, describe_weights, local_path, read_encoder, weight_files
 from knot_runner.models.tokens import Encoded, encode, learn_vocabulary, make_tokenizer, read_vocabulary
+from knot_runner.pipelines.stage_limits import limit_notes, stages_of, used_count, used_examples
 from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import sha256
@@ -44,7 +45,8 @@ def text_federation(
     transfer = next((d.name for d in task.datasets.values() if d.role == "transfer"), by_role["global"][0])
     tokens = {}
     for dataset in task.datasets.values():
-        for split, examples in dataset.splits.items():
+        for split in dataset.splits:
+            examples = used_examples(dataset, split, settings)
             if len(examples.texts) < MIN_ROWS and split != "test":
                 raise UserError(f"task.datasets.{dataset.name}: {split} has {len(examples.texts)} usable texts")
             length = settings.task.max_length if split == "test" else lengths[dataset.role]
@@ -55,7 +57,7 @@ def text_federation(
         locals=by_role["local"],
         server=by_role["global"][0],
         transfer=transfer,
-        sizes={d.name: len(d.splits["train"].texts) for d in task.datasets.values()},
+        sizes={d.name: used_count(d, "train", settings) for d in task.datasets.values()},
         examples=tokens,
         networks=networks,
         labels=task.labels,
@@ -63,7 +65,7 @@ def text_federation(
         seed=settings.seed,
         weights=weights_identity(settings.model, data_root),
         random_examples=_random_texts(settings, bias, vocabulary, tokenizer, words, store) if bias else None,
-        notes=_check_weights(networks.values(), data_root),
+        notes=[*limit_notes(task, settings), *_check_weights(networks.values(), data_root)],
     )
 
 
@@ -72,9 +74,7 @@ def stage_lengths(settings: Settings) -> dict[str, int]:
 
     Test texts, random texts and probes have ``task.max_length`` whatever the stages have.
     """
-    training = settings.training
-    stages = {"local": training.local, "global": training.pretrain, "transfer": training.distil}
-    return {role: stage.max_length or settings.task.max_length for role, stage in stages.items()}
+    return {role: stage.max_length or settings.task.max_length for role, stage in stages_of(settings).items()}
 
 
 def load_vocabulary(model: ModelSettings, task: PartyTask, data_root: Path | None) -> list[str]:
@@ -93,12 +93,11 @@ def load_vocabulary(model: ModelSettings, task: PartyTask, data_root: Path | Non
 
 
 def _train_texts(task: PartyTask) -> list[str]:
-    """All train texts, those that several parties share once."""
-    found: dict[int, list[str]] = {}
-    for dataset in task.datasets.values():
-        train = dataset.splits["train"]
-        found[id(train.texts)] = [*train.texts, *(train.pairs or [])]
-    return [text for texts in found.values() for text in texts]
+    """All train texts; once, where the parties have the same ones (a student and its teachers)."""
+    trains = [dataset.splits["train"] for dataset in task.datasets.values()]
+    if all(train.texts is trains[0].texts for train in trains) and task.read:
+        trains = trains[:1]
+    return [text for train in trains for text in [*train.texts, *(train.pairs or [])]]
 
 
 def weights_identity(model: ModelSettings, data_root: Path | None) -> str:

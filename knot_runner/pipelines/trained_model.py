@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from knot_runner.engine.requests import Predict, Ref
+from knot_runner.engine.requests import Predict, Ref, ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.federation import Federation
 from knot_runner.models.network import Network
@@ -32,21 +32,16 @@ def trained_models(
 ) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
     """(The student, the global model before distillation where there is one, every other model by its party)."""
     networks, own = federation.networks, federation.networks[federation.server]
-    student = TrainedModel("student", own, _ref(state["student"]))
-    before = TrainedModel("before", own, _ref(state["before"])) if "before" in state else None
+    student = TrainedModel("student", own, ref_of(state["student"]))
+    before = TrainedModel("before", own, ref_of(state["before"])) if "before" in state else None
     teachers = {}
     for name in state:
         if name.startswith("weights/"):
             party = name.removeprefix("weights/")
-            teachers[party] = TrainedModel(party, networks.get(party, own), _ref(state[name]))
+            teachers[party] = TrainedModel(party, networks.get(party, own), ref_of(state[name]))
     return student, before, teachers
 
 
 def probabilities_of(predicted: Artefact) -> np.ndarray:
     """float32 [N, C] of predicted logits."""
     return torch.softmax(predicted.tensors()["logits"].double(), dim=1).float().numpy()
-
-
-def _ref(name: str) -> Ref:
-    stage, key = name.split("/")
-    return stage, key

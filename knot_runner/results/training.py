@@ -37,6 +37,18 @@ class KeptEpoch:
     select: Literal["best", "last"]
 
 
+@dataclass
+class BoundFacts:
+    """The student's loss on distinct training and held-out texts of the transfer set, and what lies between, by itself
+    and less that of the model it started from; the bound itself is in ``bound.json``."""
+
+    texts: Number
+    train: Amount
+    valid: Amount
+    gap: float
+    gap_less_start: float
+
+
 @dataclass(kw_only=True)
 class DistillationResult(RunResult):
     """KNOT, or its teachers alone. ``before``: the global model before distillation; ``teachers``: each on its own
@@ -50,6 +62,7 @@ class DistillationResult(RunResult):
     baselines: Scores | None = None
     bias: dict[str, list[Amount]] | None = None
     kept_epochs: dict[str, KeptEpoch] | None = None
+    bound: BoundFacts | None = None
     selected_epoch: Any = None
     rounds_to_target: Any = None
     rows: Any = None

@@ -65,6 +65,8 @@ class StageSettings:
     select: Literal["best", "last"] = "best"
     #: tokens of the texts that the stage trains and selects on, at most; null = ``task.max_length``
     max_length: int | None = None
+    #: training examples that it uses, at most (of a seed, a smaller number's are among a larger one's); null = all
+    limit: Items | None = None
     optimiser: Literal["adamw", "sgd"] = "adamw"
     #: of sgd
     momentum: FractionOrNone = 0.0
@@ -77,6 +79,7 @@ class StageSettings:
         require(sgd or not self.momentum, "momentum", f"{self.momentum} is of sgd; adamw has none")
         rising = all(a < b for a, b in zip(self.milestones, self.milestones[1:], strict=False))
         require(rising, "milestones", f"{self.milestones} do not rise")
+        require(self.limit is None or self.limit >= 10, "limit", f"{self.limit} examples are too few; 10 is the least")
         right = self.max_length is None or 8 <= self.max_length <= 512
         require(right, "max_length", f"{self.max_length} is outside 8..512 (BERT's positions); null = task.max_length")
 

@@ -62,6 +62,8 @@ class KnotSettings:
     student_temperature: Positive
     teacher_temperature: Positive
     bias: BiasSettings
+    #: the run's record has the bound of Theorem 5.2, too (methods/bound.py); ``knot-runner bound`` has it of any run
+    bound: bool = False
 
 
 @dataclass

@@ -22,11 +22,14 @@ POOL_DEFAULTS = {"view": "none", "synthesis": None}
 STAGE_DEFAULTS = {
     "select": "best",
     "max_length": None,
+    "limit": None,
     "optimiser": "adamw",
     "momentum": 0.0,
     "milestones": [],
     "decay": 0.1,
 }
+#: The same of a distillation's method.
+DISTILLATION_DEFAULTS = {"bound": False}
 
 
 def run_id(config: dict[str, Any]) -> str:
@@ -183,7 +186,8 @@ def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str,
 def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, Any]:
     """What counts of method and training where parties are distilled; ``of_other_tasks``: keys of the random examples
     that are not of the task's kind."""
-    method, training = dict(counted["method"]), {}
+    at_default = (key for key, value in DISTILLATION_DEFAULTS.items() if counted["method"].get(key) == value)
+    method, training = without(counted["method"], *at_default), {}
     if isinstance(method.get("bias"), dict):
         method["bias"] = without(method["bias"], *of_other_tasks)
     for name, stage in counted["training"].items():

@@ -38,7 +38,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     if task.coordinates is None:
         notes.append(f"{task.name} has no coordinates of classes: every two are sqrt(2) apart (task.geometry=onehot)")
     labels = Labels(task.classes, task.coordinates or one_hot(len(task.classes)), "semantic")
-    return PartyTask(task.name, labels, datasets, task.source, notes, task.files)
+    return PartyTask(task.name, labels, datasets, task.source, notes, task.files, read=task.digest)
 
 
 def clients_images(task: ImageTask, shares: PartyShares, seed: int) -> ImageTask:

@@ -15,8 +15,7 @@ import torch
 
 from knot_runner.config.settings import DistilSettings, build
 from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, GenerationsSchedule, MutualSchedule
-from knot_runner.engine.objectives import Objective
-from knot_runner.engine.requests import Ref, StageRequest, StoredPart, Train
+from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.distil.learner import read_terms
@@ -52,19 +51,19 @@ def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: 
     if isinstance(schedule, GenerationsSchedule):
         return plan_generation(hp, state, federation, round, schedule.generations) if "student" not in state else []
     if round == 0 and federation.locals:
-        return plan_teaching(federation)
+        return [federation.supervised(name, "local") for name in federation.locals]
     if isinstance(schedule, MutualSchedule) and "together" in state and "student" not in state:
         return [
-            PickStudent("picked", student_name(number), _ref(state["together"]), number)
+            PickStudent("picked", student_name(number), ref_of(state["together"]), number)
             for number in range(schedule.students)
         ]
     if "student" in state:
         return []
     if hp.synthesis is not None and "synthetic" not in state:
         return plan_images(hp, state, federation)
-    frozen = [(federation.networks[name], _ref(state[f"weights/{name}"])) for name in federation.locals]
+    frozen = [(federation.networks[name], ref_of(state[f"weights/{name}"])) for name in federation.locals]
     if hp.synthesis is not None:
-        made = StoredPart(_ref(state["synthetic"]))
+        made = StoredPart(ref_of(state["synthetic"]))
         return [train_students(hp, federation, federation.server, hp.terms, frozen, made)]
     return [train_students(hp, federation, federation.server, hp.terms, frozen)]
 
@@ -93,27 +92,6 @@ def fold(
     return state, said
 
 
-def plan_teaching(federation: Federation) -> list[StageRequest]:
-    """Cross-entropy training of every teacher, on all labels."""
-    return [
-        Train(
-            stage="local",
-            party=name,
-            network=federation.networks[name],
-            start=None,
-            train=federation.part(name, "train"),
-            valid=federation.part(name, "valid"),
-            objective=Objective(),
-            training=federation.training.local,
-            select="f1",
-            seed=federation.seed,
-            weights=federation.weights,
-            augment=federation.augment,
-        )
-        for name in federation.locals
-    ]
-
-
 def check_synthesis(hp: DistilSettings, teacher: Network) -> None:
     """Raises :class:`UserError` where images cannot be made from ``teacher``."""
     with torch.device("meta"):
@@ -128,7 +106,7 @@ def check_synthesis(hp: DistilSettings, teacher: Network) -> None:
 def plan_images(hp: DistilSettings, state: DistilState, federation: Federation) -> list[StageRequest]:
     """Images made from the one teacher, or first the records that they are made from."""
     (party,) = federation.locals
-    network, weights = federation.networks[party], _ref(state[f"weights/{party}"])
+    network, weights = federation.networks[party], ref_of(state[f"weights/{party}"])
     if hp.synthesis["kind"] == "records" and "records" not in state:
         kind = hp.synthesis["records"]
         components = hp.synthesis["components"] if kind == "spectral" else None
@@ -141,7 +119,7 @@ def plan_images(hp: DistilSettings, state: DistilState, federation: Federation) 
             network=network,
             weights=weights,
             synthesis=hp.synthesis,
-            records=_ref(state["records"]) if "records" in state else None,
+            records=ref_of(state["records"]) if "records" in state else None,
             mean=federation.mean,
             std=federation.std,
             seed=federation.seed,
@@ -159,7 +137,7 @@ def plan_generation(
     if round == 0:
         alone = {term: options for term, options in hp.terms.items() if not TERMS[term].needs_teacher}
         return [train_students(hp, federation, name, alone, [])]
-    previous = (network, _ref(state[f"weights/{generation_name(round - 1)}"]))
+    previous = (network, ref_of(state[f"weights/{generation_name(round - 1)}"]))
     return [train_students(hp, federation, name, hp.terms, [previous])]
 
 
@@ -205,11 +183,6 @@ def generation_name(number: int) -> str:
 
 def _kept_facts(artefact: Artefact) -> dict[str, Any]:
     return {name: artefact.info[name] for name in ("images", "loss", "released") if name in artefact.info}
-
-
-def _ref(name: str) -> Ref:
-    stage, key = name.split("/")
-    return stage, key
 
 
 METHODS["distil"] = Method(init, plan, fold)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from knot_runner.config.settings import build
+from knot_runner.engine.epochs import copy_weights
 from knot_runner.methods.distil.term import TERMS, NetworkOutputs, TermBatch, TermInputs, TermLoss
 from knot_runner.models.network import Network
 from knot_runner.models.taps import check_taps, default_taps, read_taps
@@ -121,6 +122,7 @@ class WeightedTerms(nn.Module):
         Without labels the cross-entropy is that of a uniform guess, log C. Raises :class:`UserError` for an automatic
         weight of a term that is 0.
         """
+        remembered = copy_weights(self.modules_of_terms)  # what the first batch sets is to be set by training's
         sums, reference = dict.fromkeys(self.losses, 0.0), 0.0
         for student, teachers, batch in batches:
             labelled = batch.labels >= 0
@@ -130,6 +132,7 @@ class WeightedTerms(nn.Module):
             reference += own
             for name, loss in self.losses.items():
                 sums[name] += float(loss(student, teachers, batch).mean())
+        self.modules_of_terms.load_state_dict(remembered)
         found = {}
         for name, total in sums.items():
             if self.weights[name] == "auto":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from knot_runner.methods.distil.frozen import FrozenTeachers
 from knot_runner.methods.distil.learner import (
     FIRST_BATCHES,
     OutputReader,
+    TermSpec,
     WeightedTerms,
     make_losses,
     read_terms,
@@ -80,7 +81,7 @@ class Students:
     def _numbers(self) -> range:
         return range(self.schedule.students if isinstance(self.schedule, MutualSchedule) else 1)
 
-    def _make_losses(self, specs: list[Any]) -> None:
+    def _make_losses(self, specs: list[TermSpec]) -> None:
         torch.manual_seed(keyed(self.request.seed, "adapters", self.request.party))
         positions, inputs = next(self.train.in_turn(SHOWN))
         self.module.eval()

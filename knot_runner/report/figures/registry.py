@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from knot_runner.report.figures.bias import bias_figure, probe_figure
+from knot_runner.report.figures.bound import bound_figure
 from knot_runner.report.figures.cls_vectors import vector_figure
 from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
 from knot_runner.report.figures.data_distances import distance_course, matrix_figure
@@ -34,4 +35,5 @@ FIGURES: dict[str, Callable[..., list[str]]] = {
     "distance_course": distance_course,
     "coreset_images": coreset_images,
     "coreset_accuracy": coreset_accuracy,
+    "bound": bound_figure,
 }

@@ -1,0 +1,160 @@
+"""The generalisation bound beside what it bounds: the gap between held-out and training loss by the number of texts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from knot_runner.records import BOUND_FILE
+from knot_runner.report import run_folders
+from knot_runner.report.figures import style
+from knot_runner.report.render.bound_view import FORM_NAMES
+from knot_runner.report.render.text import plain
+from knot_runner.report.run_folders import Run
+from knot_runner.report.series import Numbers
+from knot_runner.report.statistics import mean_estimate
+from knot_runner.util.errors import UserError
+
+#: The series that are measured -> where the record has them.
+GAPS = {"gap": "gap", "gap, less the start's": "gap_less_start"}
+#: Of Theorem 5.2, and of every bound here.
+SLOPE = -0.5
+GAP_NOTE = (
+    "Gap: mean loss on the transfer set's held-out texts less that on the N it was trained on; points: means over "
+    "seeds, bars: 95% t intervals over seeds, which share the held-out texts; the axis begins where a gap is above 0. "
+    "Less the start's: without the gap of the model that the student started from, which has seen neither part, so "
+    "that it is chance alone. Bounds: what each adds to its first term. last_layer is as if the encoder had been fixed "
+    "before."
+)
+
+
+@dataclass(frozen=True)
+class GapSeries:
+    """``values``: N -> one number for each seed."""
+
+    values: dict[int, list[float]]
+
+    @property
+    def means(self) -> dict[int, float]:
+        """N -> the mean over seeds, in order of N."""
+        return {texts: math.fsum(own) / len(own) for texts, own in sorted(self.values.items())}
+
+
+@style.figure_of
+def bound_figure(runs: list[Run], command: str) -> style.Drawing:
+    """The student's gap between held-out and training loss against the number N of training texts, with intervals over
+    seeds, beside what each bound allows; the slope of log gap on log N, which the theorem has at -1/2."""
+    found = gap_series(runs, command)
+    made, (axes,) = style.panels(1, 8.6, 5.0)
+    lines = []
+    for i, (name, one) in enumerate(found.items()):
+        _draw(axes, one, style.nth_colour(i), name)
+        lines += [_line(name, texts, own) for texts, own in sorted(one.values.items())]
+    _draw_constant(axes, runs, command)
+    axes.set(xlabel="training texts N", ylabel="loss (label distance)")
+    style.log_scale(axes, "xy", powers_from=100.0)
+    sizes = sorted(found["gap"].values)
+    axes.set_xticks(sizes, [f"{texts}" for texts in sizes])
+    style.side_legend(made, [axes], loc="outside right center")
+    seeds = sorted({run.job.seed for run in runs})
+    lines += [slope_line(name, found[name]) for name in GAPS]
+    numbers = Numbers(("series", "texts", "seed_rank", "value"), _numbers(found))
+    title = f"{runs[0].job.task}: gap and generalisation bounds by the number of texts"
+    return style.Drawing(made, title, [GAP_NOTE, f"Seeds {', '.join(map(str, seeds))}."], lines, numbers)
+
+
+def gap_series(runs: Sequence[Run], command: str) -> dict[str, GapSeries]:
+    """The gaps, and of every bound what it adds to its first term, by the number of texts.
+
+    Raises :class:`UserError` for runs without a bound, and for a damaged record.
+    """
+    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        record = _record(run, command)
+        with run_folders.refuse_damage(run, BOUND_FILE, command):
+            texts = record["texts"]["train"] + record["dropped"]["train"]  # duplicates differ from seed to seed
+            for name, key in GAPS.items():
+                found[name][texts].append(float(record["loss"][key]))
+            for row in record["rows"]:
+                found[_name(row)][texts].append(float(row["second"] + row["third"]))
+    return {name: GapSeries(dict(values)) for name, values in found.items()}
+
+
+def slope_of(gap: GapSeries) -> tuple[float, float | None, int] | None:
+    """(Slope of log gap on log N by least squares, half of its 95% interval, seeds) over each seed's own slope.
+
+    Of the seeds whose gaps are all above 0, None of none: a gap of 0 or less has no logarithm.
+    """
+    sizes = sorted(gap.values)
+    seeds = min(len(own) for own in gap.values.values())
+    rows = np.array([[gap.values[texts][i] for texts in sizes] for i in range(seeds)])
+    rows = rows[(rows > 0).all(1)]
+    if len(sizes) < 2 or not len(rows):
+        return None
+    slopes = np.polyfit(np.log(sizes), np.log(rows).T, 1)[0]
+    estimate = mean_estimate(slopes.tolist())
+    return (estimate.mean, estimate.half, estimate.n) if estimate else None
+
+
+def slope_line(name: str, gap: GapSeries) -> str:
+    """The fitted slope of the series ``name`` in words."""
+    found, seeds = slope_of(gap), min(len(own) for own in gap.values.values())
+    if found is None:
+        return f"slope of log {name} on log N: none; no seed of {seeds} has gaps above 0 at every number of texts"
+    mean, half, used = found
+    interval = f" [{mean - half:+.3f}, {mean + half:+.3f}]" if half is not None else ""
+    left_out = f"; {seeds - used} of {seeds} seeds left out, with a gap of 0 or less" if used < seeds else ""
+    return (
+        f"slope of log {name} on log N: {mean:+.3f}{interval} over {used} seeds; the bounds have {SLOPE:+g}{left_out}"
+    )
+
+
+def _record(run: Run, command: str) -> dict[str, Any]:
+    if "bound" not in run.result:
+        raise UserError(f"{run.job.task} {run.job.method}: has no bound on record; method.bound=true makes one")
+    with run_folders.refuse_damage(run, BOUND_FILE, command):
+        record = json.loads(run_folders.kept_file(run, BOUND_FILE, command))
+        run_folders.demand(isinstance(record, dict) and record["texts"]["train"] > 0)
+    return record
+
+
+def _name(row: dict[str, Any]) -> str:
+    form = FORM_NAMES[row["form"]][0]
+    return f"{form}, held out" if row["class"] == "held-out" else f"{form}, {row['class']}"
+
+
+def _draw(axes: style.Axes, one: GapSeries, colour: Any, name: str) -> None:
+    means = one.means
+    estimates = {texts: mean_estimate(one.values[texts]) for texts in means}
+    halves = [estimate.half or 0.0 if estimate else 0.0 for estimate in estimates.values()]
+    look = {"marker": "o", "lw": 2.2} if name in GAPS else {"marker": ".", "lw": 1.2, "ls": "--"}
+    bars = halves if name in GAPS else None
+    axes.errorbar(list(means), list(means.values()), yerr=bars, color=colour, capsize=3, label=plain(name), **look)
+
+
+def _draw_constant(axes: style.Axes, runs: Sequence[Run], command: str) -> None:
+    """A line at C_M, above which a bound says nothing."""
+    diameter = float(_record(runs[0], command)["diameter"])
+    axes.axhline(diameter, color=style.GREY, lw=0.8, ls=":", label="C_M: no loss is larger")
+
+
+def _line(name: str, texts: int, values: list[float]) -> str:
+    estimate = mean_estimate(values)
+    assert estimate is not None, "a series has a number for each of its places"
+    half = f" +- {estimate.half:.2g}" if estimate.half is not None else ""
+    return f"{name}, {texts} texts: {estimate.mean:.4g}{half}"
+
+
+def _numbers(found: dict[str, GapSeries]) -> list[tuple[str, int, int, float]]:
+    return [
+        (name, texts, i, value)
+        for name, one in found.items()
+        for texts, own in sorted(one.values.items())
+        for i, value in enumerate(own)
+    ]

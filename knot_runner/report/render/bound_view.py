@@ -1,0 +1,109 @@
+"""The record of a generalisation bound for the terminal: a table, or a line for each bound where that is too wide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from knot_runner.report.render.text import plain
+
+#: Form of a bound -> how it is headed, and what it is.
+FORM_NAMES = {
+    "printed": (
+        "printed",
+        "Theorem 5.2 as printed; first: the student's training loss, no less than the least of its class",
+    ),
+    "derived": ("derived", "what the paper's lemmas give (Frogner et al. 2015); first: its held-out loss, an estimate"),
+    "sharp": ("sharp", "ours, with the loss's own Lipschitz constant; first: the training loss, of any student"),
+    "sharp_empirical": ("sharp, R^", "the same, with the complexity of these very texts"),
+    "hoeffding": ("Hoeffding", "on held-out texts; needs no class"),
+    "bernstein": ("Bernstein", "the same, with the variance of the loss"),
+}
+#: Class of functions -> what is to be known of it.
+CLASS_NOTES = {
+    "last_layer": "last_layer: as if the encoder had been fixed before, and B chosen before (a union over values of B "
+    "adds the logarithm of their number to log(1/delta)), so no guarantee for KNOT.",
+    "norms": "norms: networks with layers no larger than the student's (Golowich et al. 2018).",
+}
+VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "a constant is as good"}
+
+
+class BoundTable:
+    """``record``: that of ``bound.json``; ``title``: the run."""
+
+    def __init__(self, title: str, record: dict[str, Any]) -> None:
+        self.title, self.record = title, record
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(plain(self.title), style="bold")
+        grid = self._grid()
+        if console.measure(grid, options=options.update(max_width=1000)).maximum <= options.max_width:
+            yield grid
+        else:
+            yield from (Text(line) for line in self._lines())
+        yield from (Text(plain(line), style="dim") for line in bound_lines(self.record))
+
+    def _grid(self) -> Table:
+        grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
+        for head in ("bound", "class"):
+            grid.add_column(head, no_wrap=True)
+        for head in ("first", "second", "third", "sum"):
+            grid.add_column(head, justify="right", no_wrap=True)
+        grid.add_column("vacuous?", no_wrap=True)
+        for row in self.record["rows"]:
+            numbers = (_number(row[name]) for name in ("first", "second", "third", "sum"))
+            grid.add_row(FORM_NAMES[row["form"]][0], row["class"], *numbers, vacuous_text(row))
+        return grid
+
+    def _lines(self) -> list[str]:
+        lines = []
+        for row in self.record["rows"]:
+            terms = " + ".join(_number(row[name]) for name in ("first", "second", "third"))
+            name = FORM_NAMES[row["form"]][0]
+            lines.append(f"{name}, {row['class']}: {terms} = {_number(row['sum'])}; vacuous: {vacuous_text(row)}")
+        return lines
+
+
+def vacuous_text(row: dict[str, Any]) -> str:
+    """``no``, or why the bound says nothing."""
+    return "; ".join(VACUOUS_WORDS[why] for why in row["vacuous"]) or "no"
+
+
+def bound_lines(record: dict[str, Any]) -> list[str]:
+    """What must be known to read a bound's table."""
+    loss, texts, dropped = record["loss"], record["texts"], record["dropped"]
+    return [
+        f"Loss of the student (1-Wasserstein to its teachers): {_number(loss['train'])} on {texts['train']} training "
+        f"texts, {_number(loss['valid'])} on {texts['valid']} held out, gap {_number(loss['gap'])}, less that of the "
+        f"model it started from {_number(loss['gap_less_start'])}; of the best constant prediction "
+        f"{_number(loss['constant'])}.",
+        f"Duplicates left out: {dropped['train']} training texts, {dropped['valid']} held-out ones (those that are "
+        "training texts, too, among them).",
+        f"C_M = {_number(record['diameter'])}, {record['classes']} labels, delta = {record['delta']:g}; held-out "
+        f"bounds over {record['checkpoints']} checkpoints.",
+        *(f"{head}: {about}." for head, about in _forms_of(record)),
+        *(f"{note} {_complexity_text(record['complexity'][name])}" for name, note in CLASS_NOTES.items()
+          if name in record["complexity"]),
+        *(f"{name}: no number: {why}." for name, why in record["undeclared"].items()),
+        *(f"{note}." for note in record["notes"]),
+    ]  # fmt: skip
+
+
+def _forms_of(record: dict[str, Any]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys(FORM_NAMES[row["form"]] for row in record["rows"]))
+
+
+def _complexity_text(facts: dict[str, float]) -> str:
+    if "upper" not in facts:
+        return f"R <= {_number(facts['value'])}."
+    return (
+        f"R^ = {_number(facts['value'])} +- {_number(facts['error'])} (Monte Carlo), at most "
+        f"{_number(facts['upper'])}; B = {_number(facts['norm'])}."
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"

@@ -1,0 +1,317 @@
+"""The bound of KNOT's Theorem 5.2 against the sheet's numbers, oracles, and planted classes whose truth is known."""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import ot
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.settings.networks import CustomSettings, MlpSettings
+from knot_runner.methods.bound import (
+    bernstein,
+    hoeffding,
+    label_diameter,
+    lipschitz_constant,
+    normalised_weights,
+    require_normalised,
+    second_term,
+    third_term,
+    vacuous,
+)
+from knot_runner.methods.bound_loss import constant_best, transport_losses
+from knot_runner.methods.complexity import (
+    affine_matrix,
+    dense_layers,
+    last_layer_complexity,
+    norm_complexity,
+    undeclared,
+)
+from knot_runner.models.network import Network
+from knot_runner.transport import ground_cost, support
+from knot_runner.transport.exact import dual_vertices, exact_transport
+from knot_runner.util.errors import UserError
+
+TASKS = ("sa", "erc", "nli")
+#: The largest label distance, the number of labels, and third terms at delta .05: (N, printed, derived, sharp).
+SHEET = {
+    "sa": (4.0, 5, [(104_817, 0.338, 0.0302, 0.0151), (2_567, 2.16, 0.193, 0.0966)]),
+    "erc": (1.8974, 5, [(21_680, 0.353, 0.0315, 0.0158), (3_744, 0.849, 0.0759, 0.0380)]),
+    "nli": (1.4142, 3, [(3_200, 0.318, 0.0612, 0.0306)]),
+}
+
+
+def points_of(task, kind="semantic"):
+    (job,) = compose_jobs([f"task={task}"], None)
+    return support(torch.tensor(job.settings.task.labels.coordinates, dtype=torch.float64), kind)
+
+
+def rows(draws, count, classes, sharpness=0.5):
+    made = torch.from_numpy(draws.dirichlet(np.full(classes, sharpness), count))
+    return made / made.sum(1, keepdim=True)
+
+
+# --------------------------------------------------------------------------------------------------- terms of the bound
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_largest_label_distance_and_third_terms(task):
+    diameter, classes, cases = SHEET[task]
+    assert label_diameter(points_of(task)) == pytest.approx(diameter, rel=1e-4)
+    assert len(points_of(task)) == classes
+    for texts, *terms in cases:
+        for form, wanted in zip(("printed", "derived", "sharp"), terms, strict=True):
+            assert float(f"{third_term(form, classes, diameter, texts):.3g}") == wanted
+        empirical = 3 * diameter * math.sqrt(math.log(2 / 0.05) / (2 * texts))
+        assert third_term("sharp_empirical", classes, diameter, texts) == pytest.approx(empirical)
+
+
+def test_the_largest_distance_on_other_supports():
+    assert label_diameter(points_of("sa", "onehot")) == pytest.approx(math.sqrt(2))
+    assert label_diameter(points_of("sa", "hybrid")) == pytest.approx(math.sqrt(18))
+
+
+def test_second_terms_by_hand():
+    assert second_term("printed", 5, 4.0, 0.1) == pytest.approx(16.0)
+    assert second_term("derived", 5, 4.0, 0.1) == pytest.approx(64.0)
+    for form in ("sharp", "sharp_empirical"):
+        assert second_term(form, 5, 4.0, 0.1) == pytest.approx(2.0)  # 32 times smaller than derived
+
+
+def test_held_out_terms_by_hand():
+    losses = np.array([0.0, 1.0, 2.0, 1.0])
+    found = hoeffding(losses, 4.0, 21)
+    assert (found.first, found.second) == (1.0, 0.0)
+    assert found.third == pytest.approx(4 * math.sqrt(math.log(21 / 0.05) / 8)) and found.total == 1 + found.third
+    found = bernstein(losses, 4.0, 21)
+    log = math.log(42 / 0.05)
+    assert found.second == pytest.approx(math.sqrt(2 * (2 / 3) * log / 4))
+    assert found.third == pytest.approx(7 * 4 * log / 9)
+
+
+def test_a_bound_says_nothing_where_a_constant_or_any_loss_is_below_it():
+    assert vacuous(4.0, 4.0, 0.5) == ["C_M", "constant"] and vacuous(0.6, 4.0, 0.5) == ["constant"]
+    assert vacuous(0.4, 4.0, 0.5) == [] and vacuous(0.5, 4.0, 0.5) == ["constant"]
+
+
+def test_weights_that_do_not_sum_to_one_are_one_line():
+    weights = torch.tensor([[0.5, 0.5], [1.0, 3.0]])
+    with pytest.raises(UserError, match=r"^bound: weights sum to up to 4 for a text.*normalise=true\) they fit$"):
+        transport_losses(rows(np.random.default_rng(0), 2, 3), torch.ones(2, 2, 3) / 3, weights, points_of("nli"))
+    made = normalised_weights(weights)
+    require_normalised(made)
+    assert made.tolist() == [[0.5, 0.5], [0.25, 0.75]]
+    with pytest.raises(UserError, match=r"^bound: 1 texts give all teachers weight 0"):
+        normalised_weights(torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
+
+
+# ------------------------------------------------------------------------------------------------------- the exact loss
+
+
+@pytest.mark.parametrize("kind", ["semantic", "onehot", "hybrid"])
+@pytest.mark.parametrize("task", TASKS)
+def test_exact_transport_is_that_of_pot(task, kind):
+    points, draws = points_of(task, kind), np.random.default_rng(3)
+    p, q = (rows(draws, 1000, len(points)) for _ in range(2))
+    cost = ground_cost(points).numpy()
+    values, potentials = exact_transport(p, q, points)
+    wanted = np.array([ot.emd2(a, b, cost) for a, b in zip(p.numpy(), q.numpy(), strict=True)])
+    np.testing.assert_allclose(values.numpy(), wanted, atol=1e-9)
+    np.testing.assert_allclose((potentials * (p - q)).sum(1).numpy(), wanted, atol=1e-9)
+    apart = (potentials[:, :, None] - potentials[:, None, :]).numpy()
+    assert (apart <= cost + 1e-9).all()
+
+
+@pytest.mark.parametrize("labels", [6, 8])
+def test_exact_transport_of_labels_anywhere(labels):
+    draws = np.random.default_rng(4)
+    points = torch.from_numpy(draws.normal(size=(labels, 3)))
+    p, q = (rows(draws, 40, labels) for _ in range(2))
+    wanted = [ot.emd2(a, b, ground_cost(points).numpy()) for a, b in zip(p.numpy(), q.numpy(), strict=True)]
+    np.testing.assert_allclose(exact_transport(p, q, points)[0].numpy(), wanted, atol=1e-9)
+
+
+def test_vertices_of_the_dual_in_general_position():
+    points = torch.from_numpy(np.random.default_rng(5).normal(size=(5, 2)))
+    assert len(dual_vertices(ground_cost(points))) == math.comb(8, 4)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_loss_is_lipschitz_in_the_logits(task):
+    """Never above C_M / (2 sqrt 2) in 10,000 pairs; near it where two labels that are farthest apart share the mass."""
+    points, draws = points_of(task), np.random.default_rng(6)
+    classes, diameter = len(points), label_diameter(points)
+    q = rows(draws, 10_000, classes)
+    logits, steps = (torch.from_numpy(draws.normal(size=(10_000, classes))) for _ in range(2))
+    far = np.unravel_index(int(ground_cost(points).argmax()), (classes, classes))
+    logits[5000:] *= 0.1
+    logits[5000:, list(far)] += 12.0
+    q[5000:] = 0
+    q[5000:, far[0]] = 1
+    steps[5000:] *= 0.1
+    steps[5000:, far[0]] += 1
+    steps[5000:, far[1]] -= 1
+    steps *= torch.from_numpy(10.0 ** draws.uniform(-3, 1, (10_000, 1)))
+    moved = logits + steps
+    weights = torch.ones(10_000, 1)
+    losses = [transport_losses(one.softmax(1), q[:, None], weights, points) for one in (logits, moved)]
+    slopes = (losses[1] - losses[0]).abs() / steps.norm(dim=1)
+    assert slopes.max() <= lipschitz_constant(diameter) * (1 + 1e-6)
+    assert lipschitz_constant(diameter) == diameter / math.sqrt(8) and slopes.max() > 0.35 * diameter
+
+
+def test_the_loss_weighs_teachers_by_hand():
+    line = torch.tensor([[0.0], [1.0], [3.0]])
+    p = torch.tensor([[1.0, 0.0, 0.0]])
+    q = torch.tensor([[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]])
+    assert float(transport_losses(p, q, torch.tensor([[0.75, 0.25]]), line)[0]) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("task", ["sa", "nli"])
+def test_the_best_constant_prediction(task):
+    """No distribution of a fine grid, or drawn near the best one, is better; the value is that from below."""
+    points, draws = points_of(task), np.random.default_rng(7)
+    classes = len(points)
+    q = rows(draws, 80, classes).reshape(40, 2, classes)
+    q[:, 1] = 0.1 * q[:, 1] + 0.9 * torch.eye(classes)[0]  # the second teacher is another, and weighs little
+    weights = normalised_weights(torch.from_numpy(draws.uniform([0.7, 0.1], [1.0, 0.4], (40, 2))))
+    best, least = constant_best(q, weights, points)
+
+    def loss(constant):
+        return float(transport_losses(constant.expand(40, classes), q, weights, points).mean())
+
+    assert least <= loss(best) <= least * (1 + 1.01e-4)
+    near = (best + 0.05 * torch.from_numpy(draws.normal(size=(200, classes)))).clamp_min(0)
+    for other in [*rows(draws, 300, classes, 1.0), *(near / near.sum(1, keepdim=True))]:
+        assert loss(other) >= least - 1e-9
+
+
+# ----------------------------------------------------------------------------------------------------------- complexity
+
+
+def test_last_layer_complexity_is_the_supremum_over_its_class():
+    """Brute force over all signs of six texts and 2,000 directions of w in the plane."""
+    draws = np.random.default_rng(8)
+    features, head = torch.from_numpy(draws.normal(size=(6, 2))), torch.tensor([[3.0, 4.0], [0.0, 1.0]])
+    angles = np.linspace(0, 2 * np.pi, 2000, endpoint=False)
+    ball = 5.0 * np.stack([np.cos(angles), np.sin(angles)])
+    signs = np.array(list(itertools.product((-1, 1), repeat=6)))
+    wanted = (signs @ features.numpy() @ ball / 6).max(1).mean()
+    found = last_layer_complexity(features, head, torch.Generator().manual_seed(0))
+    assert found.norm == 5.0 and 0 < found.error < 0.1 * found.value
+    assert abs(found.value - wanted) < 4 * found.error
+    assert found.upper == pytest.approx(5 / 6 * float(features.square().sum().sqrt())) and found.upper > wanted
+    again = last_layer_complexity(features, head, torch.Generator().manual_seed(0))
+    other = last_layer_complexity(features, head, torch.Generator().manual_seed(1))
+    assert again == found and other.value != found.value
+
+
+def test_norm_complexity_by_hand():
+    inputs = torch.tensor([[3.0, 0.0], [0.0, 1.0]])
+    hidden = (torch.tensor([[1.0, 1.0], [0.0, 1.0]]), torch.tensor([0.0, 2.0]))
+    head = (torch.tensor([[0.0, 2.0], [1.0, 0.0]]), torch.tensor([1.0, 0.0]))
+    wanted = math.sqrt(10) * math.sqrt(3 + 4 + 1) * math.sqrt(5) * (math.sqrt(2 * math.log(2) * 2) + 1) / math.sqrt(2)
+    assert norm_complexity(inputs, [hidden, head]) == pytest.approx(wanted)
+
+
+def test_norm_complexity_is_above_what_some_networks_reach():
+    """The supremum over 3,000 networks with layers no larger is below it."""
+    draws = np.random.default_rng(9)
+    inputs = torch.from_numpy(draws.normal(size=(20, 3)))
+    layers = [(torch.from_numpy(draws.normal(size=(4, 3))), torch.zeros(4)),
+              (torch.from_numpy(draws.normal(size=(1, 4))), torch.zeros(1))]  # fmt: skip
+    signs = torch.from_numpy(draws.choice([-1.0, 1.0], size=(50, 20)))
+    most = torch.full((50,), -torch.inf, dtype=torch.float64)
+    for _ in range(3000):
+        one = [torch.from_numpy(draws.normal(size=weight.shape)) for weight, _ in layers]
+        one = [w * weight.norm() / w.norm() for w, (weight, _) in zip(one, layers, strict=True)]
+        logits = torch.relu(inputs @ one[0].T) @ one[1].T
+        most = torch.maximum(most, signs @ logits[:, 0] / 20)
+    assert float(most.mean()) < norm_complexity(inputs, layers)
+
+
+def test_layers_are_read_by_name_and_in_order():
+    weights = {f"layers.{i}.{part}": torch.full((1,), float(i)) for i in range(11) for part in ("weight", "bias")}
+    weights |= {"head.weight": torch.full((1,), -1.0), "head.bias": torch.full((1,), -2.0)}
+    found = dense_layers(weights, "head.")
+    assert [float(weight) for weight, _ in found] == [*range(11), -1] and float(found[-1][1]) == -2
+    assert affine_matrix(torch.eye(2), torch.tensor([5.0, 6.0])).tolist() == [[1, 0, 5], [0, 1, 6]]
+
+
+def test_models_without_a_declared_class_are_one_line():
+    own = CustomSettings(**{"kind": "custom", "name": "mine", "target": "x:y", "head": "out"})
+    found = undeclared(Network(own, (1, 8, 8), 3))
+    assert set(found) == {"last_layer", "norms"} and "declares no class" in found["norms"]
+    (text,) = compose_jobs([], None)
+    found = undeclared(Network(text.settings.model, 600, 5))
+    assert set(found) == {"norms"} and "attention and LayerNorm" in found["norms"]
+    dense = MlpSettings("mlp", "dense", [4], "logits")
+    assert undeclared(Network(dense, (1, 8, 8), 3)) == {}
+    dense = MlpSettings("mlp", "dense", [4], "softmax")
+    assert "ends in a softmax" in undeclared(Network(dense, (1, 8, 8), 3))["last_layer"]
+
+
+# -------------------------------------------------------------------------------------------- what the theorem promises
+
+RESAMPLINGS, DELTA = 1000, 0.05
+
+
+def planted(functions, population=300, seed=10):
+    """Losses [H, P] and logits [H, P, C] of a finite class on a finite population whose expectations are known."""
+    draws, points = np.random.default_rng(seed), points_of("sa")
+    q = rows(draws, population, 5, 0.2)
+    logits = torch.from_numpy(draws.normal(size=(functions, population, 5)))
+    weights = torch.ones(population, 1)
+    losses = [transport_losses(one.softmax(1), q[:, None], weights, points).numpy() for one in logits]
+    return SimpleNamespace(losses=np.array(losses), logits=logits.numpy(), draws=draws, diameter=label_diameter(points))
+
+
+def test_the_sharp_bound_fails_no_more_often_than_it_says():
+    """For all eight functions of the class at once, over 1,000 samples of 60 texts."""
+    world, texts = planted(8), 60
+    samples = world.draws.integers(300, size=(RESAMPLINGS, texts))
+    signs = world.draws.choice([-1.0, 1.0], size=(RESAMPLINGS, texts))
+    sups = np.einsum("rn,hrnc->rhc", signs, world.logits[:, samples]).max(1) / texts  # [R, C]
+    complexity = float(sups.mean())
+    gaps = (world.losses.mean(1)[:, None] - world.losses[:, samples].mean(2)).max(0)  # [R], worst function
+    allowed = second_term("sharp", 5, world.diameter, complexity) + third_term("sharp", 5, world.diameter, texts, DELTA)
+    assert (gaps > allowed).sum() <= DELTA * RESAMPLINGS
+    assert gaps.mean() > 0  # the class does overfit
+
+
+def test_the_third_term_is_nearly_needed():
+    """One function, so no complexity, whose loss is 0 or C_M: its bound fails rarely, and half of it far too often."""
+    texts, losses = 60, np.array([0.0, 4.0])
+    samples = losses[np.random.default_rng(12).integers(2, size=(RESAMPLINGS, texts))].mean(1)
+    allowed = third_term("sharp", 5, 4.0, texts, DELTA)
+    assert 0 < (2.0 - samples > allowed).sum() <= DELTA * RESAMPLINGS < (2.0 - samples > allowed / 2).sum()
+
+
+@pytest.mark.parametrize("function", [hoeffding, bernstein])
+def test_held_out_bounds_fail_no_more_often_than_they_say(function):
+    """The best of eight checkpoints on the held-out texts themselves."""
+    world, texts = planted(8, seed=11), 40
+    expected, failed, tight = world.losses.mean(1), 0, []
+    for sample in world.draws.integers(300, size=(RESAMPLINGS, texts)):
+        best = world.losses[:, sample].mean(1).argmin()
+        bound = function(world.losses[best, sample], world.diameter, 8, DELTA)
+        failed += expected[best] > bound.total
+        tight.append(bound.total - bound.first)
+    assert failed <= DELTA * RESAMPLINGS and np.mean(tight) < world.diameter
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=2, max_size=6), st.integers(0, 10**6))
+def test_proposition_b1(shares, seed):
+    """||p - B||_2 is largest over the simplex at the corner of the least B, where it is sqrt(1 - 2 min B + ||B||^2)."""
+    bias = np.array(shares) / sum(shares)
+    most = math.sqrt(1 - 2 * bias.min() + bias @ bias)
+    corners = np.linalg.norm(np.eye(len(bias)) - bias, axis=1)
+    assert corners.argmax() == bias.argmin() or corners.max() == pytest.approx(corners[bias.argmin()])
+    assert corners.max() == pytest.approx(most)
+    others = np.random.default_rng(seed).dirichlet(np.full(len(bias), 0.3), 50)
+    assert np.linalg.norm(others - bias, axis=1).max() <= most + 1e-12
