@@ -430,3 +430,18 @@ def test_a_row_that_cannot_be_is_found(broken):
     assert not is_round(plain | GOOD | broken, 0)
     for key in GOOD:
         assert not is_round(plain | {name: value for name, value in GOOD.items() if name != key}, 0)
+
+
+@pytest.mark.parametrize("preset", ["feddf_femnist", "feddf_cifar10"])
+def test_presets_on_tiny_runs(preset, tmp_path, capsys):
+    """Table and claims; the clients of all methods are the same."""
+    shape, model = ("[1,8,8]", "model.hidden=[8]") if preset == "feddf_femnist" else ("[3,16,16]", "training.epochs=1")
+    small = ["task.source=embedded", "task.limit=200", f"task.shape={shape}", model, "training.rounds=1", "seed=0"]
+    small += ["partition.clients=4", "training.participants=2", "hardware.workers=1", f"paths.out={tmp_path}"]
+    assert main([f"experiment={preset}", "partition.alpha=1", *small]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in ("fedavg", "feddf", "feddf_entropy_a", "feddf_sinkhorn_e"))
+    dealt = {path.read_text() for path in tmp_path.glob("*/*/*/partition.json")}
+    assert len(dealt) == 1 and len(list(tmp_path.glob("*/*/*/result.json"))) == 4
+    assert main(["claims", preset, "partition.alpha=1", *small]) == 0
+    assert "FedDF ends more accurate than FedAvg" in capsys.readouterr().out

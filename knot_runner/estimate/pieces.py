@@ -120,7 +120,8 @@ def load_of(job: ComposedJob) -> Load:
         pieces.append(Piece(DISTANCE_MATRICES, name, between, kind))
         pieces.append(Piece(CLUSTERING_KIND, "clustering", clusters, None))
     rounds = job.settings.training.rounds
-    name = f"{task} {job.method.algorithm}, {rounds} round{'s' * (rounds > 1)}"
+    distils = " with distillation" if job.method.distil is not None else ""
+    name = f"{task} {job.method.algorithm}{distils}, {rounds} round{'s' * (rounds > 1)}"
     left = max(0, rounds - (rounds_done(job) or 0))
     return Load((*pieces, Piece("runs", name, job.run_id, round_kind(job.config), left, step=1)))
 
