@@ -14,7 +14,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from knot_runner.composing.catalog import GROUPS, config_folder
+from knot_runner.composing.catalog import GROUPS, config_folder, yaml_files
 from knot_runner.composing.fitting import chosen_to_fit, deals_nothing, node_of
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
 from knot_runner.composing.interpolations import check_growth, plain_config
@@ -32,7 +32,7 @@ from knot_runner.composing.own_yaml import in_a_loop, search_path
 from knot_runner.composing.swept import Base
 from knot_runner.composing.teachers import with_teachers
 from knot_runner.config.settings import Misfit
-from knot_runner.util.errors import UserError
+from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import LOGGER
 
 
@@ -182,6 +182,9 @@ class _Grid:
     def _model(self, name: str) -> dict[str, Any]:
         """The settings of the model in ``conf/model/NAME.yaml``."""
         if name not in self._models:
+            names = [path.stem for path in yaml_files("model", self.config_dir)]
+            if name not in names:
+                raise UserError(f"there is no model {name!r}{nearest(name, names)}")
             composed = _compose_here([f"model={name}"], self.config_dir)
             self._models[name] = plain_config(OmegaConf.masked_copy(composed, ["model"]))["model"]
         return self._models[name]

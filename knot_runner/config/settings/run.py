@@ -187,7 +187,7 @@ def _check_distil(config: dict[str, Any], method: DistilSettings, on_images: boo
     """Build what a distillation's settings name; a term that no table knows is left to the run where there are
     plug-ins."""
     kind = method.schedule.get("kind")
-    if kind not in SCHEDULE_SETTINGS:
+    if not isinstance(kind, str) or kind not in SCHEDULE_SETTINGS:
         raise UserError(f"method.schedule.kind: no schedule {kind!r}{nearest(str(kind), SCHEDULE_SETTINGS)}")
     build(SCHEDULE_SETTINGS[kind], method.schedule, "method.schedule")
     if kind != "offline" and method.teachers:
