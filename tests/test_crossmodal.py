@@ -200,8 +200,11 @@ def test_check_plans_what_a_run_trains(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["task.augment=crop_flip"], "task.augment=crop_flip: with method.view=grey"),
-        (["task.shape=[1,8,8]", "task.mean=[0]", "task.std=[1]"], "method.view=grey: makes one channel of three"),
+        (["task.augment=crop_flip"], "task.augment=crop_flip: with method.view=edges"),
+        (
+            ["method.view=grey", "task.shape=[1,8,8]", "task.mean=[0]", "task.std=[1]"],
+            "method.view=grey: makes one channel of three",
+        ),
         (["method.view=half", "task.shape=[3,9,8]"], "method.view=half: needs even sides, and task=cifar10 has 9x8"),
         (["method.view=sepia"], "method.view: 'sepia' is not one of none, grey, edges, half"),
         (
@@ -218,4 +221,4 @@ def test_what_does_not_fit_is_said_in_one_line(overrides, said, tmp_path):
 
 def test_texts_have_no_views(tmp_path, capsys):
     assert main(["task=sa", "method=cross_modal", f"paths.out={tmp_path}"]) == 2
-    assert "method.view=grey: is of images, and task=sa has texts; none is right" in capsys.readouterr().err
+    assert "method.view=edges: is of images, and task=sa has texts; none is right" in capsys.readouterr().err
