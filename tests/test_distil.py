@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ from safetensors.torch import load_file
 from knot_runner import metrics
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.settings import Labels
 from knot_runner.data.images.load import load_images
 from knot_runner.data.load import load_task
 from knot_runner.data.teaching import teaching_parties
+from knot_runner.methods.distil.distil import plan
 from knot_runner.util.errors import UserError
 from tests.run_folders import run
 from tests.tiny import TINY, TINY_TAUGHT, replaced
@@ -102,6 +105,25 @@ def test_the_second_generation_learns_from_the_first(tmp_path):
     alone = run(tmp_path, *small("method=student_alone"))
     first = json.loads((folder / "result.json").read_text())["baselines"]["generation 1"]["accuracy"]
     assert first != result_of(alone)["metrics"]["accuracy"]["ALL"]  # another start
+
+
+def test_each_generation_learns_from_the_one_before(tmp_path):
+    """What was asked of the engine, by the names of the teachers' artefacts."""
+    folder = run(tmp_path, *small("method=born_again", "method.schedule.generations=3", "training.distil.epochs=1"))
+    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert [name for row in rows for name in row if name != "round"] == [
+        "generation 1", "generation 2", "generation 3", "student"
+    ]  # fmt: skip
+    (job,) = compose_jobs(small("method=born_again", "method.schedule.generations=3"), None)
+    federation = SimpleNamespace(
+        server="student", networks={"student": None}, labels=Labels(["a", "b"], [[0.0], [1.0]], "semantic"),
+        part=lambda *_: None, training=job.settings.training, seed=0, augment="none", weights="scratch", originals={},
+    )  # fmt: skip
+    state = {f"weights/generation {number}": f"distil/g{number}" for number in (1, 2, 3)}
+    for round, wanted in ((1, "g1"), (2, "g2"), (3, "g3")):
+        (request,) = plan(job.method, state, federation, round)
+        assert [weights for _, weights in request.teachers] == [("distil", wanted)]
+        assert request.party == ("student" if round == 3 else f"generation {round + 1}")
 
 
 def test_teachers_are_trained_once_for_all_methods(tmp_path):

@@ -8,10 +8,12 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.config.settings import StageSettings
+from knot_runner.config.settings.distil_terms import PktTermSettings
 from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.methods.distil import frozen
 from knot_runner.methods.distil.requests import PickStudent
+from knot_runner.methods.distil.term import TERMS, Term
 from knot_runner.models.network import build_network
 from knot_runner.util.errors import UserError
 from tests.methods.distil_requests import CE, CNN, MLP, WIDE, make_place, put_teacher, silent, students
@@ -316,3 +318,25 @@ def test_terms_that_do_not_fit_are_refused_in_a_line(place, terms, schedule, lin
     with pytest.raises(UserError) as problem:
         trained(students(place, terms, schedule=schedule), place, "a")
     assert line in str(problem.value) and "\n" not in str(problem.value)
+
+
+def test_what_terms_draw_is_keyed_by_seed_and_epoch(place, monkeypatch):
+    seen = []
+
+    def make(options, inputs):
+        def loss(student, teachers, batch):
+            seen.append((batch.epoch, batch.draws.initial_seed(), tuple(batch.positions.tolist())))
+            return student.logits.sum() * 0
+
+        return loss
+
+    monkeypatch.setitem(TERMS, "noted", Term(PktTermSettings, make, needs_teacher=False))
+    trained(students(place, {"ce": CE, "noted": {"weight": 1.0}}, seed=6), place, "a")
+    first, steps = seen[:3], seen[3:]  # three batches are weighed, and three are of each epoch
+    assert {draws for _, draws, _ in first} == {keyed(6, "first batches", "student", "terms")}
+    assert [(epoch, draws) for epoch, draws, _ in steps] == [
+        (epoch, keyed(6, "terms", "distil", "student", epoch)) for epoch in (1, 2, 3) for _ in range(3)
+    ]
+    for epoch in range(3):
+        rows = [position for _, _, own in steps[3 * epoch : 3 * epoch + 3] for position in own]
+        assert sorted(rows) == list(range(40))  # places among all that it trains on
