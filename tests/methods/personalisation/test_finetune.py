@@ -118,6 +118,15 @@ def test_momentum_and_weight_decay_of_the_rounds_are_not_those_of_fine_tuning(wo
     assert (recipe.momentum, recipe.weight_decay, recipe.proximal, recipe.lr) == (0.0, 0.0, 0.0, 0.0025)
 
 
+def test_slower_is_a_smaller_rate_for_more_epochs(world):
+    federation = federation_of(world)
+    slow = FinetuneSettings(kind="finetune", lr=0.2, epochs=2, saves=2, slower=4)
+    found = run(world, slow, federation)
+    as_long = run(world, FinetuneSettings(kind="finetune", lr=0.05, epochs=8, saves=2), federation)
+    assert all(torch.equal(found[key], as_long[key]) for key in as_long)
+    assert [point.epochs for point in finetune.finetune_points(slow)] == [0, 4, 8]
+
+
 def test_a_few_clients_at_a_time_give_the_same_models(world, monkeypatch):
     hp = FinetuneSettings(kind="finetune", lr=0.2, epochs=2, saves=2)
     whole = run(world, hp, federation_of(world))
