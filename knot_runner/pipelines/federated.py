@@ -46,8 +46,7 @@ def run_federated(context: RunContext) -> dict[str, Any]:
     method = METHODS[hp.algorithm]
     if hp.distil is not None and method.exchange is None:
         raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
-    if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
-        check_matrix(setup.population, "evaluate.matrix" if hp.personalisation is None else "method.personalisation")
+    _check_own_models(context, setup)
     start = method.init(hp, setup.population)  # whether the method fits is known before anything is measured
     notes = setup.notes
     for note in notes:
@@ -67,6 +66,18 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         learn = functools.partial(personalised.personalise, learn if hp.clustering else personalised.shared_rounds)
     result = _train(context, setup, method, learn, notes)
     return {**result, "seconds": {"total": round(time.monotonic() - began, 2), **result["seconds"]}}
+
+
+def _check_own_models(context: RunContext, setup: Setup) -> None:
+    """Raises :class:`UserError` where clients' own models cannot be measured as they are asked to be."""
+    spec, clients = context.hp.personalisation, len(setup.population.train)
+    if spec is not None or context.settings.evaluate.matrix is not None:
+        check_matrix(setup.population, "evaluate.matrix" if spec is None else "method.personalisation")
+    outside = [client for client in getattr(spec, "clients", None) or [] if client >= clients]
+    if outside:
+        raise UserError(
+            f"method.personalisation.clients: there is no client {outside[0]}; the {clients} are 0 to {clients - 1}"
+        )
 
 
 def inspect_federated(context: RunContext) -> RunInputs:
