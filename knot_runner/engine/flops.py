@@ -1,4 +1,4 @@
-"""Floating-point operations of one forward pass, counted while a model reads one example on the CPU."""
+"""Floating-point operations of one forward pass, counted while a model reads two examples on the CPU."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from knot_runner.engine.federated.flat import layout_of
 from knot_runner.engine.seeds import seeded
 from knot_runner.models.network import Network, build_network
 
+#: As many as a model of one's own has been tried on before: it need not read a single one.
+EXAMPLES = 2
 #: Attention as it is computed on the CPU, which torch's table does not have.
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
@@ -37,31 +39,31 @@ def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
     """
     counted = _Counted()
     with counted:
-        _read_one(network, _example(network, length))
+        _read(network, _examples(network, length))
     fields = layout_of(network)
     weights = [field.shape for field in fields.parameters if field.name.startswith(fields.head)]
     head = sum(2 * prod(shape) for shape in weights if len(shape) > 1)
-    return ExampleFlops(counted.total, head) if counted.total else None
+    return ExampleFlops(counted.total // EXAMPLES, head) if counted.total else None
 
 
-def _read_one(network: Network, example: dict[str, Tensor]) -> None:
+def _read(network: Network, examples: dict[str, Tensor]) -> None:
     if isinstance(network.spec, CustomSettings):  # may hold tensors that are neither parameters nor buffers
         with seeded(0, "unused"):
             model = build_network(network)
-        model.eval()(**example)
+        model.eval()(**examples)
         return
     with torch.device("meta"):
         model = build_network(network).eval()
     named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     zeros = {name: torch.zeros(tensor.shape, dtype=tensor.dtype) for name, tensor in named.items()}
-    functional_call(model, zeros, (), example)  # drawing weights takes longer than reading an example
+    functional_call(model, zeros, (), examples)  # drawing weights takes longer than reading
 
 
-def _example(network: Network, length: int) -> dict[str, Tensor]:
+def _examples(network: Network, length: int) -> dict[str, Tensor]:
     if not network.reads_texts:
-        return {"x": torch.zeros(1, *network.inputs)}
-    ids = torch.zeros(1, length, dtype=torch.int64)
-    return {"ids": ids, "mask": torch.ones(1, length, dtype=torch.bool), "types": torch.zeros_like(ids)}
+        return {"x": torch.zeros(EXAMPLES, *network.inputs)}
+    ids = torch.zeros(EXAMPLES, length, dtype=torch.int64)
+    return {"ids": ids, "mask": torch.ones(EXAMPLES, length, dtype=torch.bool), "types": torch.zeros_like(ids)}
 
 
 class _Counted(TorchDispatchMode):
