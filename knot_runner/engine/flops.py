@@ -55,8 +55,9 @@ def _read(network: Network, examples: dict[str, Tensor]) -> None:
     with torch.device("meta"):
         model = build_network(network).eval()
     named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    zeros = {name: torch.zeros(tensor.shape, dtype=tensor.dtype) for name, tensor in named.items()}
-    functional_call(model, zeros, (), examples)  # drawing weights takes longer than reading
+    # one number each: drawing weights takes longer than reading, and those of a large encoder take memory
+    zeros = {name: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape) for name, tensor in named.items()}
+    functional_call(model, zeros, (), examples)
 
 
 def _examples(network: Network, length: int) -> dict[str, Tensor]:
