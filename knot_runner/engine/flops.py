@@ -35,11 +35,16 @@ def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
     """Of one example (a text of ``length`` tokens): matrix products, convolutions and attention, two operations for
     each multiply-add, by the formulas of ``torch.utils.flop_counter``; all else (norms, activations) is left out.
 
-    None for a model that does nothing of that kind.
+    None for a model of one's own that does nothing of that kind, or cannot be watched while it reads.
     """
     counted = _Counted()
-    with counted:
-        _read(network, _examples(network, length))
+    try:
+        with counted:
+            _read(network, _examples(network, length))
+    except Exception:
+        if isinstance(network.spec, CustomSettings):  # compiled, say
+            return None
+        raise
     fields = layout_of(network)
     weights = [field.shape for field in fields.parameters if field.name.startswith(fields.head)]
     head = sum(2 * prod(shape) for shape in weights if len(shape) > 1)

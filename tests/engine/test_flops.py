@@ -68,8 +68,20 @@ def own(name: str) -> CustomSettings:
     return CustomSettings(kind="custom", name=name, target=f"{__name__}:{name}", head="out", options={})
 
 
-def test_what_multiplies_no_matrices_is_not_counted():
-    assert example_flops(Network(own("halves"), (1, 4, 4), 10)) is None
+class Shy(Halves):
+    """Cannot be watched."""
+
+    def forward(self, x):
+        raise RuntimeError("not under a dispatch mode")
+
+
+def shy(shape, classes):
+    return Shy(shape, classes)
+
+
+@pytest.mark.parametrize("name", ["halves", "shy"])
+def test_what_multiplies_no_matrices_or_cannot_be_watched_is_not_counted(name):
+    assert example_flops(Network(own(name), (1, 4, 4), 10)) is None
 
 
 def products(model, inputs):

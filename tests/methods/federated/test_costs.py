@@ -161,6 +161,18 @@ def test_label_means_are_of_labels_that_a_client_has_and_others_have_sent():
     assert played.costs[0]["bytes_down"] == 0 < played.costs[1]["bytes_down"]
 
 
+def test_of_a_label_that_no_other_has_sent_nothing_is_received():
+    played = Played(settings("feddistill", labels=LABELS), rounds=2)
+    request, labels = played.works[1].requests[0], played.population.labels
+    own = labels[request.rows]
+    first = own == own[0]
+    request = dataclasses.replace(request, inputs={"known": first})
+    work = RoundWork([request], classes=CLASSES)
+    costs = round_costs(METHODS["feddistill"], settings("feddistill", labels=LABELS), played.population, work, FLOPS)
+    assert len(own.unique()) > 1 and costs["bytes_down"] == CLASSES * SIZE
+    assert costs["bytes_up"] == len(own.unique()) * CLASSES * SIZE
+
+
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "feddf", "fedmd"])
 def test_clusters_cost_what_each_costs_by_itself(algorithm):
     members = [[0, 3, 4], [1, 2]]
