@@ -120,7 +120,7 @@ def test_units_suit_the_largest_and_files_have_bytes(spread):
     [
         ("costs.bytes", ("kB", 1e3)), ("costs.bytes_to_target", ("kB", 1e3)), ("costs.client_flops", ("kFLOP", 1e3)),
         ("costs.stages.local a", ("kFLOP", 1e3)), ("costs.example_tokens", ("", 1.0)), ("parameters", ("", 1.0)),
-        ("synthesis.released.bytes", ("", 1.0)),
+        ("synthesis.released.bytes", ("", 1.0)), ("other.bytes", ("", 1.0)),
     ],
 )  # fmt: skip
 def test_units(key, unit):

@@ -66,7 +66,7 @@ def test_a_row_whose_costs_cannot_be_is_found(broken):
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
-        ({"bytes": 41}, "costs.bytes"),
+        ({"bytes": 43}, "costs.bytes: are not"),
         ({"bytes_to_target": 43}, "costs.bytes_to_target"),
         ({"bytes_up": -1}, "bytes_up"),
     ],
@@ -102,6 +102,8 @@ def test_summary_lines(federated):
     assert cost_lines({"costs": both}) == [
         "12 B up, 30 B down; 5 kFLOP at clients, 2 kFLOP at server", "42 B both ways until the target was reached"
     ]  # fmt: skip
+    idle = total_costs([COSTS | {"server_flops": 0}], None, "models")
+    assert cost_lines({"costs": idle}) == ["12 B up, 30 B down; 5 kFLOP at clients"]
     unknown = total_costs([COSTS | {"client_flops": None}], None, "models")
     assert cost_lines({"costs": unknown}) == ["12 B up, 30 B down; FLOPs at clients and server not counted"]
 

@@ -26,10 +26,7 @@ class Axis:
 
 
 def resolve_axis(name: str, settings: Sequence[str], measures: Sequence[str]) -> Axis:
-    """What ``name`` means: a setting by its whole key, else a measure by its short form, else a setting by its short
-    form. Raises :class:`UserError`."""
-    if name in settings:
-        return Axis("setting", name)
+    """What ``name`` means: a measure, else a setting, by its key or short form. Raises :class:`UserError`."""
     try:
         return Axis("measure", resolve_measure(name, measures, "--x"))
     except UserError:
