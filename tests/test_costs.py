@@ -107,9 +107,19 @@ def test_a_cluster_that_is_through_costs_nothing_and_one_of_an_earlier_version_l
 def test_texts_are_as_long_as_the_clients_texts_are_on_average():
     offsets = torch.tensor([0, 4, 9, 20, 100])  # the last is nobody's
     texts = TextData(Encoded(torch.zeros(100, dtype=torch.int32), offsets, torch.zeros(4)), torch.zeros(4))
-    population = SimpleNamespace(train=[torch.tensor([0]), torch.tensor([2, 1])])
+    train = [torch.tensor([0]), torch.tensor([2, 1]), torch.tensor([3])]
+    population = SimpleNamespace(train=train, clients=(0, 1))  # the last takes part in no round
     own = Setup(None, None, population, None, texts, None)
     assert own.example_tokens == 7  # 20 / 3, rounded up
+
+
+def test_what_clients_train_after_the_rounds_is_theirs_and_nothing_more_is_sent(tmp_path):
+    words = ["method=finetune", "method.personalisation.epochs=4", "method.personalisation.saves=2"]
+    result, rows = records(run(tmp_path, *replaced(TINY_IMAGES, *words, "training.rounds=1")))
+    costs = result["costs"]
+    assert costs["personal_flops"] == 3 * F * 240 * 4  # of all clients; a fifth of 300 examples is held out
+    assert costs["client_flops"] == costs["personal_flops"] + rows[0]["client_flops"]
+    assert costs["bytes"] == 2 * 3 * (BODY + HEAD) * 4
 
 
 # --------------------------------------------------------------------------------------------------------------- stages

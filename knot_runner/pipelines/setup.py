@@ -17,6 +17,7 @@ from knot_runner.config.settings import Centralised
 from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition
+from knot_runner.data.images.held_out import unseen_clients
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.engine.federated import flat
@@ -53,7 +54,8 @@ class Setup:
         """Tokens of a text of the clients, the mean, rounded up; 0 of images."""
         if not isinstance(self.data, TextData):
             return 0
-        lengths = self.data.texts.lengths[torch.cat(self.population.train)]
+        rows = [self.population.train[client] for client in self.population.clients]
+        lengths = self.data.texts.lengths[torch.cat(rows)]
         return math.ceil(lengths.double().mean())
 
     @cached_property
@@ -88,6 +90,12 @@ def make_setup(context: RunContext) -> Setup:
         partition.notes.append(
             "one client has everything, so a round is one epoch (training.participants and .epochs do not apply)"
         )
+    unseen = ()
+    if settings.held_out is not None and settings.held_out.unseen is not None:
+        unseen = unseen_clients(len(partition.names), settings.held_out.unseen, settings.seed)
+        partition.notes.append(
+            f"partition.unseen: {len(unseen)} of {len(partition.names)} clients take part in no round"
+        )
     population = Population(
         names=partition.names,
         train=[torch.from_numpy(rows) for rows in partition.train],
@@ -99,6 +107,9 @@ def make_setup(context: RunContext) -> Setup:
         seed=settings.seed,
         server=server,
         labels=data.labels,
+        members=tuple(sorted(set(range(len(partition.names))) - set(unseen))) if unseen else None,
+        valid=[torch.from_numpy(rows) for rows in partition.valid or []],
+        unseen=unseen,
     )
     return Setup(task, partition, population, network, data, test, len(held_out))
 

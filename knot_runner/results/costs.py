@@ -23,7 +23,8 @@ class CostFacts:
     """Costs of a whole run. ``sent``: what the bytes are of; ``bytes``: both ways; ``bytes_to_target``: up to the end
     of the round that reaches the target; FLOPs are by ``formula``, null where they cannot be counted.
 
-    ``example_flops``: F of one example, a text of ``example_tokens`` tokens, the mean; ``stages``: FLOPs by stage.
+    ``example_flops``: F of one example, a text of ``example_tokens`` tokens, the mean; ``stages``: FLOPs by stage;
+    ``personal_flops``: of ``client_flops``, what followed the rounds (``method.personalisation``).
     """
 
     sent: str
@@ -38,6 +39,7 @@ class CostFacts:
     example_flops: Count | None = None
     example_tokens: Count | None = None
     stages: dict[str, Count | None] | None = None
+    personal_flops: Count | None = None
 
     def __post_init__(self) -> None:
         require(self.bytes == self.bytes_up + self.bytes_down, "bytes", "are not those up and down together")
