@@ -124,7 +124,8 @@ def test_units_suit_the_largest_and_files_have_bytes(spread):
     ],
 )  # fmt: skip
 def test_units(key, unit):
-    assert unit_of(key, [3.0, 4000.0]) == unit and unit_of(key, [])[1] == 1.0
+    assert unit_of(key, [0.0, 300.0, 4000.0]) == unit and unit_of(key, [])[1] == 1.0
+    assert unit_of(key, [9.0, 4000.0])[1] == 1.0  # 0.0 kB would say little
     assert direction("costs.bytes_to_target") == direction("costs.server_flops") == "lower"
 
 

@@ -84,12 +84,15 @@ def measure_title(key: str) -> str:
 
 def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
     """(Unit, how much of ``key`` it is) to print a column of ``values`` in: bytes and FLOPs with a prefix that suits
-    the largest, all else as it is."""
+    the largest, or the least where that would be nothing beside it; all else as it is."""
     group, _, name = key.partition(".")
     unit = "B" if name.startswith("bytes") else "FLOP" if "flops" in name or name.startswith("stages.") else ""
     if group != "costs" or not unit:
         return "", 1.0
-    prefix, factor = prefix_of(max(map(abs, values), default=0.0))
+    prefix, factor = prefix_of(max(values, default=0.0))
+    least = min((value for value in values if value > 0), default=factor)
+    if least < factor / 10:
+        prefix, factor = prefix_of(least)
     return f"{prefix}{unit}", factor
 
 
