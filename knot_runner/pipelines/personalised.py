@@ -23,6 +23,7 @@ from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.client_matrix import TestRows, count
 from knot_runner.methods.contract import Method
+from knot_runner.methods.federated.costs import training_flops
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 from knot_runner.methods.personalisation import PERSONALISATIONS
 from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation
@@ -67,7 +68,11 @@ def personalise(
     shutil.rmtree(context.folder / PERSONAL_COMMITS, ignore_errors=True)
     facts = {**before.facts, "personalisation": result.facts}
     seconds = before.seconds | {"personalisation": round(sum(row["seconds"] for row in rows), 2)}
-    return dataclasses.replace(before, facts=facts, seconds=seconds, found=result.found, measures=result.measures)
+    flops = [row.get("client_flops") for row in rows]  # a commit of an earlier version has none
+    return dataclasses.replace(
+        before, facts=facts, seconds=seconds, found=result.found, measures=result.measures,
+        flops=None if None in flops else sum(flops),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ class _Work:
             context.settings.plugins,
         )
         method = dataclasses.replace(self.kind.method, init=self._init)
-        return RoundLoop(method, self.spec, self.federation, commits, self._execute, exchange=self._measure)
+        return RoundLoop(method, self.spec, self.federation, commits, self._execute, self._observe, self._measure)
 
     def _init(self, hp: Any, federation: PersonalFederation) -> FederatedState:
         points, clients = len(self.points), len(self.population.train)
@@ -127,6 +132,13 @@ class _Work:
         trained = self.engine.train(requests)
         check_outcomes(round, trained, self.population, "a smaller method.personalisation.lr")
         return trained
+
+    def _observe(
+        self, round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
+    ) -> LogRow:
+        """What the clients' training costs; nothing is sent."""
+        flops = self.setup.example_flops
+        return {"client_flops": None if flops is None else sum(training_flops(one, flops) for one in requests)}
 
     def _measure(self, round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
         """The models that are measured after ``round`` into the record, in place."""

@@ -17,6 +17,7 @@ from knot_runner.results.base import (
     TrainTest,
     check_scores,
 )
+from knot_runner.results.costs import CostFacts
 
 
 @dataclass
@@ -63,6 +64,7 @@ class DistillationResult(RunResult):
     bias: dict[str, list[Amount]] | None = None
     kept_epochs: dict[str, KeptEpoch] | None = None
     bound: BoundFacts | None = None
+    costs: CostFacts | None = None
     selected_epoch: Any = None
     rounds_to_target: Any = None
     rows: Any = None
@@ -226,6 +228,7 @@ class FederatedResult(RunResult):
     rounds_count: Any = None
     clusters: ClusterFacts | None = None
     distilled: ServerDistilled | None = None
+    costs: CostFacts | None = None
     personalisation: PersonalisationFacts | None = None
     artefact: Any = None
     unseen: Number | None = None
