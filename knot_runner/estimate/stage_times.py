@@ -133,8 +133,13 @@ def short_run(job: ComposedJob, part: PartyTask, rows: int, out: Path, until: fl
             method.bias, texts=min(method.bias.texts, rows), images=min(method.bias.images, rows)
         )
         method = dataclasses.replace(method, bias=bias)
-    elif method.synthesis is not None:
-        method = dataclasses.replace(method, synthesis=_few_steps(method.synthesis, rows))
+    else:
+        if method.synthesis is not None:
+            method = dataclasses.replace(method, synthesis=_few_steps(method.synthesis, rows))
+        if phases := method.schedule.get("phases"):
+            method = dataclasses.replace(
+                method, schedule={**method.schedule, "phases": [{**phase, "epochs": 2} for phase in phases]}
+            )
     short = dataclasses.replace(job, settings=settings, method=method)
     with contextlib.suppress(_TimeIsUpError, UserError):  # few examples may be too few: it is no mistake of the user's
         watch("", 0, 1, "")

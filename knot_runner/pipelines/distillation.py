@@ -72,7 +72,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         "bias": biases,
         "selected_epoch": state.get("selected_epoch"),
         "kept_epochs": kept,
-        **{name: state[name] for name in ("terms", "synthesis") if name in state},
+        **{name: state[name] for name in ("terms", "phases", "synthesis") if name in state},
         "rounds_to_target": None,
         "notes": notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "stages": stages},

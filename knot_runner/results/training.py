@@ -90,6 +90,14 @@ class TermFacts:
 
 
 @dataclass
+class PhaseFacts:
+    """A training of the student before the last: its epochs and its terms."""
+
+    epochs: Number
+    terms: dict[str, TermFacts]
+
+
+@dataclass
 class ReleasedFacts:
     """What a teacher's owner gave out beside its weights, and how much."""
 
@@ -114,6 +122,7 @@ class DistilResult(DistillationResult):
     set."""
 
     terms: dict[str, TermFacts]
+    phases: list[PhaseFacts] | None = None
     synthesis: SynthesisFacts | None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.sizes import Fraction, Positive, Steps, StepsOrNone
@@ -10,10 +10,28 @@ from knot_runner.config.strict import Holds, require
 
 
 @dataclass
+class PhaseSettings:
+    """A training of the student that goes before: so many epochs on ``terms`` of its own, as FitNets' first stage is on
+    the hint alone. The rest is as ``training.distil`` says, but for milestones, and the last epoch is kept."""
+
+    epochs: Steps
+    #: as ``method.terms``
+    terms: dict[str, dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        require(bool(self.terms), "terms", "has none; {hint: {weight: 1}} is FitNets' first stage")
+
+
+@dataclass
 class OfflineSchedule:
-    """Teachers are trained first and stay as they are (Hinton et al. 2015). Without any, the student learns alone."""
+    """Teachers are trained first and stay as they are (Hinton et al. 2015). Without any, the student learns alone.
+
+    Before it learns by ``method.terms``, the student goes through ``phases`` in their order (Romero et al. 2015). Each
+    begins with the weights of the one before, a new optimiser and new adapters.
+    """
 
     kind: Literal["offline"]
+    phases: list[PhaseSettings] = field(default_factory=list)
 
 
 @dataclass

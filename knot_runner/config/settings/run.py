@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, DistilSettings
+from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, DistilSettings, OfflineSchedule
 from knot_runner.config.settings.distil_terms import TERM_SETTINGS
 from knot_runner.config.settings.families import METHOD_SETTINGS, family_of, family_of_algorithm
 from knot_runner.config.settings.federated import FederatedSettings, FederatedTraining
@@ -189,16 +189,15 @@ def _check_distil(config: dict[str, Any], method: DistilSettings, on_images: boo
     kind = method.schedule.get("kind")
     if not isinstance(kind, str) or kind not in SCHEDULE_SETTINGS:
         raise UserError(f"method.schedule.kind: no schedule {kind!r}{nearest(str(kind), SCHEDULE_SETTINGS)}")
-    build(SCHEDULE_SETTINGS[kind], method.schedule, "method.schedule")
+    schedule = build(SCHEDULE_SETTINGS[kind], method.schedule, "method.schedule")
     if kind != "offline" and method.teachers:
         raise UserError(
             f"method.teachers: are of schedule.kind=offline; schedule.kind={kind} makes its own, and [] is right"
         )
-    for name, options in method.terms.items():
-        if name in TERM_SETTINGS:
-            build(TERM_SETTINGS[name], options, f"method.terms.{name}")
-        elif not _load_plugins(config):
-            raise UserError(f"method.terms.{name}: no such term{nearest(str(name), TERM_SETTINGS)}")
+    _check_terms(config, method.terms, "method.terms")
+    if isinstance(schedule, OfflineSchedule):
+        for number, phase in enumerate(schedule.phases):
+            _check_terms(config, phase.terms, f"method.schedule.phases[{number}].terms")
     for number, teacher in enumerate(method.teachers):
         where = f"method.teachers[{number}]"
         if on_images != (teacher["kind"] in NETWORK_SETTINGS):
@@ -209,6 +208,14 @@ def _check_distil(config: dict[str, Any], method: DistilSettings, on_images: boo
         method.teachers[number] = build(NETWORK_SETTINGS.get(teacher["kind"], ModelSettings), teacher, where)
         if isinstance(method.teachers[number], CustomSettings):
             _check_target(config, method.teachers[number])
+
+
+def _check_terms(config: dict[str, Any], terms: dict[str, dict[str, Any]], where: str) -> None:
+    for name, options in terms.items():
+        if name in TERM_SETTINGS:
+            build(TERM_SETTINGS[name], options, f"{where}.{name}")
+        elif not _load_plugins(config):
+            raise UserError(f"{where}.{name}: no such term{nearest(str(name), TERM_SETTINGS)}")
 
 
 def _check_loss(loss: dict[str, Any], where: str) -> None:

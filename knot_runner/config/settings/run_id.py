@@ -214,7 +214,11 @@ def _used_of_pool(used: dict[str, Any]) -> dict[str, Any]:
         without(used["method"], "teacher"),
         ["pretrain"] if used["method"]["teachers"] else ["pretrain", "local"],
     )
-    if not any(term.get("weight") == "auto" for term in method["terms"].values()):
+    phases = method["schedule"].get("phases", [])
+    if not phases:
+        method["schedule"] = without(method["schedule"], "phases")
+    losses = [method["terms"], *(phase["terms"] for phase in phases)]
+    if not any(term.get("weight") == "auto" for terms in losses for term in terms.values()):
         method = without(method, "auto_ratio")
     method = without(method, *(key for key, default in POOL_DEFAULTS.items() if method.get(key) == default))
     return {**used, "method": method, "training": without(used["training"], *unread)}
