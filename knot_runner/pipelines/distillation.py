@@ -24,10 +24,11 @@ from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.finished_teachers import FINISHED_STAGE, check_finished_teachers
 from knot_runner.pipelines.parties import make_federation, model_sources, pretrained_notes
 from knot_runner.pipelines.party_evaluation import evaluate
 from knot_runner.pipelines.rounds import LogRow, RoundLoop, State, run_rounds
-from knot_runner.records import BOUND_FILE, write_sealed
+from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.util.files import refused, write_atomic
 
 #: A term's first ratio to the cross-entropy above which a line warns.
@@ -100,6 +101,8 @@ def large_terms(terms: dict[str, dict[str, float]] | None) -> list[str]:
 def inspect_distillation(context: RunContext) -> RunInputs:
     """What the run reads, and notes on it. Raises :class:`UserError`."""
     task = context.services.parties(context)
+    if isinstance(context.hp, DistilSettings):
+        check_finished_teachers(context, task)
     counts, weights = of_parties(task), pretrained_notes(context, task)
     return RunInputs(task, None, counts, _notes(context, task, counts, weights))
 
@@ -185,14 +188,14 @@ def _stage_seconds(store: Store, state: dict[str, Any]) -> dict[str, float]:
 def _kept_epochs(store: Store, state: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Of every trained model the epoch whose weights were kept, and why: the best or the last."""
     names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
-    infos = [store.get(*name.split("/")).info for name in names]
+    infos = [store.get(*name.split("/")).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
     return {info["title"]: {"epoch": info["best_epoch"], "select": info.get("kept", "best")} for info in infos}
 
 
 def _keep_model(store: Store, name: str, folder: Path) -> None:
     """The student's weights in the run folder: a hard link where the file system has them, else a copy."""
     source = store.get(*name.split("/")).folder / "tensors.safetensors"
-    target = folder / "model.safetensors"
+    target = folder / MODEL_FILE
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)

@@ -83,6 +83,22 @@ SCHEDULE_SETTINGS: dict[str, type] = {
 }
 
 
+@dataclass
+class RunTeacher:
+    """A teacher that a finished run ended with. What tells it from others is the run's id and the weights' digest, not
+    where it lies."""
+
+    kind: Literal["run"]
+    name: str
+    #: its run id
+    run: str
+    #: sha256 (hex) of its weights
+    weights: str
+    folder: str
+    #: settings of its model, as a group ``model`` has them
+    model: Any
+
+
 #: What a student may see of an image: grey = one channel of three, edges = how steep its grey is, half = every 2x2
 #: pixels as one.
 View = Literal["none", "grey", "edges", "half"]
@@ -100,7 +116,8 @@ class DistilSettings:
     schedule: dict[str, Any]
     #: the model, by the name of its YAML file, that a method's own ``teachers`` are
     teacher: str
-    #: of the offline schedule: models by the names of their YAML files; composing puts their settings in their place
+    #: of the offline schedule: models by the names of their YAML files, or finished runs as ``run:ID``; composing puts
+    #: their settings in their place
     teachers: list[Any]
     #: share of the training examples whose labels the student sees; teachers see all
     labelled: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]

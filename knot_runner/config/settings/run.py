@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, DistilSettings, OfflineSchedule
+from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, DistilSettings, OfflineSchedule, RunTeacher
 from knot_runner.config.settings.distil_terms import TERM_SETTINGS
 from knot_runner.config.settings.families import METHOD_SETTINGS, family_of, family_of_algorithm
 from knot_runner.config.settings.federated import FederatedSettings, FederatedTraining
@@ -199,15 +199,24 @@ def _check_distil(config: dict[str, Any], method: DistilSettings, on_images: boo
         for number, phase in enumerate(schedule.phases):
             _check_terms(config, phase.terms, f"method.schedule.phases[{number}].terms")
     for number, teacher in enumerate(method.teachers):
-        where = f"method.teachers[{number}]"
-        if on_images != (teacher["kind"] in NETWORK_SETTINGS):
-            fits = "cnn_32" if on_images else TEXT_TEACHER
-            raise UserError(
-                f"{where}: model {teacher['name']} does not read task={config['task']['name']}; {fits} would fit"
-            )
-        method.teachers[number] = build(NETWORK_SETTINGS.get(teacher["kind"], ModelSettings), teacher, where)
-        if isinstance(method.teachers[number], CustomSettings):
-            _check_target(config, method.teachers[number])
+        method.teachers[number] = _teacher(config, teacher, on_images, f"method.teachers[{number}]")
+
+
+def _teacher(config: dict[str, Any], teacher: dict[str, Any], on_images: bool, where: str) -> Any:
+    """The settings of a teacher's model; of one that is a finished run, these within a :class:`RunTeacher`."""
+    if teacher["kind"] == "run":
+        run = build(RunTeacher, teacher, where)
+        model = run.model if isinstance(run.model, dict) and isinstance(run.model.get("kind"), str) else {"kind": ""}
+        return dataclasses.replace(run, model=_teacher(config, {**model, "name": run.name}, on_images, where))
+    if on_images != (teacher["kind"] in NETWORK_SETTINGS):
+        fits = "cnn_32" if on_images else TEXT_TEACHER
+        raise UserError(
+            f"{where}: model {teacher['name']} does not read task={config['task']['name']}; {fits} would fit"
+        )
+    spec = build(NETWORK_SETTINGS.get(teacher["kind"], ModelSettings), teacher, where)
+    if isinstance(spec, CustomSettings):
+        _check_target(config, spec)
+    return spec
 
 
 def _check_terms(config: dict[str, Any], terms: dict[str, dict[str, Any]], where: str) -> None:

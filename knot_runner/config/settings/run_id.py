@@ -208,12 +208,12 @@ def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, 
 
 
 def _used_of_pool(used: dict[str, Any]) -> dict[str, Any]:
-    """Of a distillation by loss terms: nothing is pretrained, the stage of teachers counts where there are any, and
+    """Of a distillation by loss terms: nothing is pretrained, the stage of teachers counts where any is trained, and
     ``auto_ratio`` where a weight is auto."""
-    method, unread = (
-        without(used["method"], "teacher"),
-        ["pretrain"] if used["method"]["teachers"] else ["pretrain", "local"],
-    )
+    method = without(used["method"], "teacher")
+    trained = any(not _is_run(teacher) for teacher in method["teachers"])
+    unread = ["pretrain"] if trained else ["pretrain", "local"]
+    method["teachers"] = [_used_teacher(teacher) for teacher in method["teachers"]]
     phases = method["schedule"].get("phases", [])
     if not phases:
         method["schedule"] = without(method["schedule"], "phases")
@@ -222,6 +222,15 @@ def _used_of_pool(used: dict[str, Any]) -> dict[str, Any]:
         method = without(method, "auto_ratio")
     method = without(method, *(key for key, default in POOL_DEFAULTS.items() if method.get(key) == default))
     return {**used, "method": method, "training": without(used["training"], *unread)}
+
+
+def _used_teacher(teacher: Any) -> Any:
+    """A finished run is known by its id and the digest of its weights, wherever it lies."""
+    return {key: teacher[key] for key in ("kind", "run", "weights")} if _is_run(teacher) else teacher
+
+
+def _is_run(teacher: Any) -> bool:
+    return isinstance(teacher, dict) and teacher.get("kind") == "run"
 
 
 def _used_clients(data: dict[str, Any], source: str, by: str | None) -> dict[str, Any]:

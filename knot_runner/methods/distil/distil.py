@@ -34,7 +34,8 @@ DistilState = dict[str, Any]
 
 
 def init(hp: DistilSettings, federation: Federation) -> DistilState:
-    """An empty state, after checking that the terms fit the networks. Raises :class:`UserError`."""
+    """The weights of teachers that are there already, after checking that the terms fit the networks. Raises
+    :class:`UserError`."""
     student = federation.networks[federation.server]
     teachers = [federation.networks[name] for name in federation.locals]
     if hp.schedule["kind"] != "offline":
@@ -46,7 +47,7 @@ def init(hp: DistilSettings, federation: Federation) -> DistilState:
         check_synthesis(hp, teachers[0])
     if hp.schedule["kind"] == "generations" and all(spec.needs_teacher for spec in specs):
         raise UserError("method.terms: the first of schedule.kind=generations has no teacher and needs ce")
-    return {}
+    return {f"weights/{name}": "/".join(ref) for name, ref in federation.trained.items()}
 
 
 def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: int) -> list[StageRequest]:
@@ -54,8 +55,9 @@ def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: 
     schedule = build(SCHEDULE_SETTINGS[hp.schedule["kind"]], hp.schedule, "method.schedule")
     if isinstance(schedule, GenerationsSchedule):
         return plan_generation(hp, state, federation, round, schedule.generations) if "student" not in state else []
-    if round == 0 and federation.locals:
-        return [federation.supervised(name, "local") for name in federation.locals]
+    untrained = [name for name in federation.locals if f"weights/{name}" not in state]
+    if untrained:
+        return [federation.supervised(name, "local") for name in untrained]
     if isinstance(schedule, MutualSchedule) and "together" in state and "student" not in state:
         return [
             PickStudent("picked", student_name(number), ref_of(state["together"]), number)
