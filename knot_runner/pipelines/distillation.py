@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.settings import BiasSettings, DistilSettings, KnotSettings, TeachersSettings
+from knot_runner.config.settings import BiasSettings, DistilSettings, KnotSettings
 from knot_runner.config.strict import without
 from knot_runner.data.counts import Counts, of_parties
 from knot_runner.data.tasks import PartyTask
@@ -17,7 +17,7 @@ from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import StageRequest
 from knot_runner.engine.store import Artefact, Store
-from knot_runner.methods import knot  # noqa: F401  with its methods in the table
+from knot_runner.methods import knot, mutual  # noqa: F401  with their methods in the table
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distil import distil  # noqa: F401  likewise
 from knot_runner.methods.federation import Federation
@@ -80,11 +80,11 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
     }
 
 
-def random_examples(hp: KnotSettings | TeachersSettings | DistilSettings) -> BiasSettings | None:
-    """The random examples that show probability biases, where the method reads any."""
-    if isinstance(hp, DistilSettings) or (isinstance(hp, KnotSettings) and not needs_bias(hp.weighting)):
+def random_examples(hp: Any) -> BiasSettings | None:
+    """The random examples that show probability biases, where a method with settings ``hp`` reads any."""
+    if isinstance(hp, KnotSettings) and not needs_bias(hp.weighting):
         return None
-    return hp.bias
+    return getattr(hp, "bias", None)
 
 
 def large_terms(terms: dict[str, dict[str, float]] | None) -> list[str]:

@@ -52,7 +52,8 @@ class BoundFacts:
 @dataclass(kw_only=True)
 class DistillationResult(RunResult):
     """KNOT, or its teachers alone. ``before``: the global model before distillation; ``teachers``: each on its own
-    test set; ``baselines``: every teacher and their ensemble on the global model's; ``bias``: B_k by teacher [C]."""
+    test set; ``baselines``: every teacher and their ensemble on the global model's; ``bias``: B_k by teacher [C].
+    ``parties``: of mutual learning, whose models ``metrics`` and ``before`` are of, each on its own test set."""
 
     metrics: Scores
     datasets: dict[str, SplitSizes]
@@ -63,6 +64,7 @@ class DistillationResult(RunResult):
     bias: dict[str, list[Amount]] | None = None
     kept_epochs: dict[str, KeptEpoch] | None = None
     bound: BoundFacts | None = None
+    parties: list[str] | None = None
     selected_epoch: Any = None
     rounds_to_target: Any = None
     rows: Any = None

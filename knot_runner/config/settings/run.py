@@ -23,7 +23,7 @@ from knot_runner.config.settings.groups import (
     TrainingSettings,
 )
 from knot_runner.config.settings.images import IMAGE_FORMATS, ImageTaskSettings
-from knot_runner.config.settings.method import LOSS_SETTINGS, KnotSettings
+from knot_runner.config.settings.method import LOSS_SETTINGS, KnotSettings, MutualSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.settings.partition import (
     PARTITION_SETTINGS,
@@ -93,7 +93,7 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
             raise UserError(f"{group}.name: {name!r} is not a plain name of letters, digits, . + - _")
     settings = build(Settings, {**config, **_parts(config, task_kind)}, "")
     method = build(kind, settings.method, "method")
-    if isinstance(method, KnotSettings):
+    if isinstance(method, KnotSettings | MutualSettings):
         if "name" not in method.loss:
             raise UserError("method.loss.name: is not set")
         _check_loss(method.loss, "method.loss")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from knot_runner.config.plugins import as_written
+from knot_runner.config.settings.distil_run_id import used_of_pool
 from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS, party_shares, transfer_share
 from knot_runner.config.strict import digest, without
@@ -17,8 +18,6 @@ HARDWARE_IN_RUN_ID = ("engine", "precision")
 #: Keys of rounds, and of stages, that came later: at these values a run is what it was before, and has
 #: that name.
 TRAINING_DEFAULTS = {"optimiser": "sgd"}
-#: Of a distillation by loss terms, likewise.
-POOL_DEFAULTS = {"view": "none", "synthesis": None}
 STAGE_DEFAULTS = {
     "select": "best",
     "max_length": None,
@@ -61,7 +60,7 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         return {**used, **_used_of_rounds(config, counted)}
     used = {**used, **_used_of_stages(counted, "texts", "tokens")}
     if not family.clients:
-        return _used_of_pool(used)
+        return used_of_pool(used)
     return {**used, "partition": {**counted["partition"], **party_shares(counted["partition"])}}
 
 
@@ -192,7 +191,7 @@ def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str,
         return {**counted, "task": task, "model": model, **_used_of_rounds(config, counted)}
     used = {"task": task, "model": model, **_used_of_stages(counted, "images", "noise")}
     used = without(counted, "partition") | used
-    return used if family.clients else _used_of_pool({**used, "method": without(used["method"], "valid")})
+    return used if family.clients else used_of_pool({**used, "method": without(used["method"], "valid")})
 
 
 def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, Any]:
@@ -205,32 +204,6 @@ def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, 
     for name, stage in counted["training"].items():
         training[name] = used_of_stage(stage) if isinstance(stage, dict) else stage
     return {"method": method, "training": training}
-
-
-def _used_of_pool(used: dict[str, Any]) -> dict[str, Any]:
-    """Of a distillation by loss terms: nothing is pretrained, the stage of teachers counts where any is trained, and
-    ``auto_ratio`` where a weight is auto."""
-    method = without(used["method"], "teacher")
-    trained = any(not _is_run(teacher) for teacher in method["teachers"])
-    unread = ["pretrain"] if trained else ["pretrain", "local"]
-    method["teachers"] = [_used_teacher(teacher) for teacher in method["teachers"]]
-    phases = method["schedule"].get("phases", [])
-    if not phases:
-        method["schedule"] = without(method["schedule"], "phases")
-    losses = [method["terms"], *(phase["terms"] for phase in phases)]
-    if not any(term.get("weight") == "auto" for terms in losses for term in terms.values()):
-        method = without(method, "auto_ratio")
-    method = without(method, *(key for key, default in POOL_DEFAULTS.items() if method.get(key) == default))
-    return {**used, "method": method, "training": without(used["training"], *unread)}
-
-
-def _used_teacher(teacher: Any) -> Any:
-    """A finished run is known by its id and the digest of its weights, wherever it lies."""
-    return {key: teacher[key] for key in ("kind", "run", "weights")} if _is_run(teacher) else teacher
-
-
-def _is_run(teacher: Any) -> bool:
-    return isinstance(teacher, dict) and teacher.get("kind") == "run"
 
 
 def _used_clients(data: dict[str, Any], source: str, by: str | None) -> dict[str, Any]:
