@@ -65,7 +65,7 @@ def show_partition(job: ComposedJob) -> None:
         task = pool_texts(load_task(settings.task, root), getattr(settings.partition, "by", "user"))
     if settings.shares is not None:  # a server's and a transfer set's images are of no client
         task = clients_images(task, settings.shares, settings.seed)
-    if settings.held_out is not None:
+    if settings.held_out is not None and settings.held_out.transfer is not None:
         kept, _ = transfer_rows(task.train.labels, settings.held_out.transfer, settings.seed)
         task = dataclasses.replace(task, train=task.train.take(kept))
     partition = make_partition(settings.partition, task, settings.seed)

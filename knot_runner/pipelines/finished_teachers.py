@@ -89,10 +89,11 @@ def learnt_from(context: RunContext) -> LearntFrom:
 
 
 def _clients_rows(context: RunContext, task: Any) -> np.ndarray:
-    """Rows of the training examples at any client, and of those that its server distils on."""
+    """Rows of the training examples at any client, for training or for choices, and of those that its server distils
+    on."""
     partition, held_out = deal_clients(context, task)
     shared = [held_out] if context.hp.distil is not None else []
-    return np.unique(np.concatenate([*partition.train, *shared]))
+    return np.unique(np.concatenate([*partition.train, *(partition.valid or []), *shared]))
 
 
 def _finished(hp: DistilSettings) -> Iterator[tuple[str, RunTeacher]]:
