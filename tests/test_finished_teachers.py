@@ -202,6 +202,7 @@ def test_examples_are_told_by_their_content():
     texts = Examples(["a b", "a", "c"], None, np.zeros(3, dtype=np.int64))
     pairs = Examples(["a", "a b"], ["b", ""], np.zeros(2, dtype=np.int64))
     assert len(digests_of([texts, pairs])) == 4  # (a, b) is not "a b"
+    assert len(digests_of([Examples(["a", "a b"], ["b c", "c"], np.zeros(2, dtype=np.int64))])) == 2
     learnt = digests_of([texts.take(np.array([0, 2]))])
     assert seen_rows(texts, learnt, set()).tolist() == [0, 2]
     assert seen_rows(texts, learnt, {example_digests(texts)[0]}).tolist() == [2]

@@ -85,8 +85,9 @@ def test_parties_equal_plain_loops(place):
     ]
     optimisers = [torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1) for model in models]
     x, _ = pixels(place, "transfer")
-    owned = [pixels(place, name) for name in NAMES]
+    owned, means = [pixels(place, name) for name in NAMES], []
     for epoch in (1, 2, 3):
+        means.append([])
         own = [own_batches(place, request, party, epoch) for party in range(3)]
         for rows in torch.randperm(20, generator=generator(5, "order", "mutual", epoch)).split(8):
             said = [model(x[rows]) for model in models]
@@ -100,6 +101,7 @@ def test_parties_equal_plain_loops(place):
                         divergence = (q * (q.log() - torch.log_softmax(said[party], 1))).sum(1).mean()
                         total = total + 0.7 * divergence / 2
                 losses.append(total)
+            means[-1].append(float(torch.stack(losses).detach().mean()))
             for optimiser, loss in zip(optimisers, losses, strict=True):
                 optimiser.zero_grad()
                 loss.backward()
@@ -107,7 +109,8 @@ def test_parties_equal_plain_loops(place):
     for party, model in enumerate(models):
         for name, tensor in model.state_dict().items():
             torch.testing.assert_close(found[f"{party}.{name}"], tensor, rtol=1e-4, atol=2e-6)
-    assert facts["best_epoch"] == 3 and len(facts["epochs"]) == 3
+    assert facts["best_epoch"] == 3 and facts["select"] == "f1"
+    assert [row["loss"] for row in facts["epochs"]] == pytest.approx([sum(own) / 3 for own in means], rel=1e-4)
 
 
 class Killed(BaseException):
