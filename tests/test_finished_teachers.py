@@ -9,11 +9,14 @@ import pytest
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.settings import Labels
+from knot_runner.config.settings.distil import RunTeacher
 from knot_runner.data.images.load import load_images
 from knot_runner.data.seen import digests_of, example_digests, seen_rows
-from knot_runner.data.tasks import Examples, Images
+from knot_runner.data.tasks import Dataset, Examples, Images, PartyTask
 from knot_runner.pipelines import finished_teachers
 from knot_runner.pipelines.distillation import inspect_distillation
+from knot_runner.pipelines.finished_teachers import LearntFrom
 from knot_runner.pipelines.parties import make_federation
 from knot_runner.records import write_result
 from knot_runner.sweeps.job import run_context
@@ -80,6 +83,20 @@ def test_what_a_run_learnt_from_counts_those_that_taught_it(out, federated, tmp_
     found = list(finished_teachers._all_read(own))
     assert [name for name, _ in found] == [student.name, federated.name] and all(read for _, read in found)
     assert found[1][1].data == result_of(federated)["data"]
+
+
+def test_what_its_teachers_have_seen_counts_as_seen(monkeypatch):
+    texts = Examples(["a", "b", "c", "d"], None, np.zeros(4, dtype=np.int64))
+    tests, own, other = (texts.take(np.array(rows)) for rows in ([0, 1], [2], [3]))
+    student = Dataset("student", "global", {"train": own, "test": tests})
+    task = PartyTask("sa", Labels(["x", "y"], [[0.0], [1.0]], "semantic"), {"student": student}, "embedded")
+    teacher = RunTeacher("run", "run 01", "01", "", "", None)
+    first, second = LearntFrom([tests.take(np.array([1]))], [], ""), LearntFrom([other], [], "")
+    monkeypatch.setattr(finished_teachers, "_all_read", lambda own: [("01", first), ("02", second)])
+    with pytest.raises(UserError, match="has learnt from 1 of the student's 2 test examples .the first is number 2."):
+        finished_teachers._check_seen("method.teachers[0]", teacher, None, task)
+    monkeypatch.setattr(finished_teachers, "_all_read", lambda own: [("02", second)])
+    finished_teachers._check_seen("method.teachers[0]", teacher, None, task)
 
 
 def run_id(*overrides):
@@ -153,6 +170,8 @@ def test_what_does_not_fit_is_refused(federated, tmp_path):
     (damaged / "model.safetensors").unlink()
     (damaged / "model.safetensors").write_bytes((federated / "model.safetensors").read_bytes()[:-4] + b"abcd")
     assert "model.safetensors: does not match its digest in result.json" in refused(tmp_path, *taught(damaged))
+    with pytest.raises(UserError, match="does not match its digest"):
+        compose_jobs(taught(damaged), None)  # before anything is read of the data
     matrix = resealed(federated, tmp_path, kind="matrix", method="dataset_distance")
     assert "is a run of dataset_distance, which ends with no model" in refused(tmp_path, *taught(matrix))
     diverged = resealed(federated, tmp_path, status="diverged")
