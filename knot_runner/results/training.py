@@ -53,7 +53,8 @@ class BoundFacts:
 @dataclass(kw_only=True)
 class DistillationResult(RunResult):
     """KNOT, or its teachers alone. ``before``: the global model before distillation; ``teachers``: each on its own
-    test set; ``baselines``: every teacher and their ensemble on the global model's; ``bias``: B_k by teacher [C]."""
+    test set; ``baselines``: every teacher and their ensemble on the global model's; ``bias``: B_k by teacher [C].
+    ``parties``: of mutual learning, whose models ``metrics`` and ``before`` are of, each on its own test set."""
 
     metrics: Scores
     datasets: dict[str, SplitSizes]
@@ -65,6 +66,7 @@ class DistillationResult(RunResult):
     kept_epochs: dict[str, KeptEpoch] | None = None
     bound: BoundFacts | None = None
     costs: CostFacts | None = None
+    parties: list[str] | None = None
     selected_epoch: Any = None
     rounds_to_target: Any = None
     rows: Any = None
@@ -92,6 +94,14 @@ class TermFacts:
 
 
 @dataclass
+class PhaseFacts:
+    """A training of the student before the last: its epochs and its terms."""
+
+    epochs: Number
+    terms: dict[str, TermFacts]
+
+
+@dataclass
 class ReleasedFacts:
     """What a teacher's owner gave out beside its weights, and how much."""
 
@@ -116,6 +126,7 @@ class DistilResult(DistillationResult):
     set."""
 
     terms: dict[str, TermFacts]
+    phases: list[PhaseFacts] | None = None
     synthesis: SynthesisFacts | None = None
 
 

@@ -30,6 +30,7 @@ from knot_runner.config.settings.method import (
     BiasSettings,
     EntropySettings,
     KnotSettings,
+    MutualSettings,
     SinkhornSettings,
     TeachersSettings,
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from knot_runner.config.plugins import as_written
+from knot_runner.config.settings.distil_run_id import used_of_pool
 from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares
 from knot_runner.config.strict import digest, without
@@ -17,8 +18,6 @@ HARDWARE_IN_RUN_ID = ("engine", "precision")
 #: Keys of rounds, and of stages, that came later: at these values a run is what it was before, and has
 #: that name.
 TRAINING_DEFAULTS = {"optimiser": "sgd"}
-#: Of a distillation by loss terms, likewise.
-POOL_DEFAULTS = {"view": "none", "synthesis": None}
 STAGE_DEFAULTS = {
     "select": "best",
     "max_length": None,
@@ -63,7 +62,7 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         return {**used, **_used_of_rounds(config, counted)}
     used = {**used, **_used_of_stages(counted, "texts", "tokens")}
     if not family.clients:
-        return _used_of_pool(used)
+        return used_of_pool(used)
     shares = party_shares(counted["partition"])
     return {**used, "partition": {**without(counted["partition"], *SHARE_KEYS), **shares}}
 
@@ -198,7 +197,7 @@ def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str,
         return {**counted, "task": task, "model": model, **_used_of_rounds(config, counted)}
     used = {"task": task, "model": model, **_used_of_stages(counted, "images", "noise")}
     used = without(counted, "partition") | used
-    return used if family.clients else _used_of_pool({**used, "method": without(used["method"], "valid")})
+    return used if family.clients else used_of_pool({**used, "method": without(used["method"], "valid")})
 
 
 def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, Any]:
@@ -211,19 +210,6 @@ def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, 
     for name, stage in counted["training"].items():
         training[name] = used_of_stage(stage) if isinstance(stage, dict) else stage
     return {"method": method, "training": training}
-
-
-def _used_of_pool(used: dict[str, Any]) -> dict[str, Any]:
-    """Of a distillation by loss terms: nothing is pretrained, the stage of teachers counts where there are any, and
-    ``auto_ratio`` where a weight is auto."""
-    method, unread = (
-        without(used["method"], "teacher"),
-        ["pretrain"] if used["method"]["teachers"] else ["pretrain", "local"],
-    )
-    if not any(term.get("weight") == "auto" for term in method["terms"].values()):
-        method = without(method, "auto_ratio")
-    method = without(method, *(key for key, default in POOL_DEFAULTS.items() if method.get(key) == default))
-    return {**used, "method": method, "training": without(used["training"], *unread)}
 
 
 def _used_clients(data: dict[str, Any], source: str, by: str | None) -> dict[str, Any]:

@@ -43,6 +43,8 @@ def distillation_summary(name: str, result: dict[str, Any]) -> Group:
         rows.append((title, [_change(result, metric, data) for metric in measures]))
     kept = "the weights of epoch 0, the undistilled global model" if epoch == 0 else f"the weights of epoch {epoch}"
     what = "each model on its own test set" if epoch is None else "pretrained global model -> after distillation"
+    if result.get("parties"):
+        what = "each party's own model on its own test set, alone -> after mutual learning"
     lines = [f"{what}; SD: semantic distance, lower is better", *_ensemble(result)]
     lines += [f"kept: {kept}"] if epoch is not None else []
     lines += cost_lines(result)
