@@ -7,14 +7,14 @@ from knot_runner.methods.personalisation.contract import PERSONALISATIONS, Perso
 
 PERSONALISATIONS.update(
     finetune=Personalisation(
-        finetune.METHOD, finetune.finetune_rounds, finetune.finetune_points, finetune.finetune_models
+        finetune.FINETUNING, finetune.finetune_rounds, finetune.finetune_points, finetune.finetune_models
     ),
     landscape=Personalisation(
-        landscape.METHOD,
+        landscape.LANDSCAPE,
         landscape.landscape_rounds,
         finetune.finetune_points,
         landscape.landscape_models,
         landscape.finish,
     ),
-    soup=Personalisation(finetune.METHOD, finetune.finetune_rounds, soup.soup_points, soup.soup_models),
+    soup=Personalisation(finetune.FINETUNING, finetune.finetune_rounds, soup.soup_points, soup.soup_models),
 )

@@ -100,4 +100,4 @@ def finetune_models(
     yield from ((step + 1, client, current(state, client)) for client in clients)
 
 
-METHOD = Method(init, plan, fold, one_model=False)
+FINETUNING = Method(init, plan, fold, one_model=False)

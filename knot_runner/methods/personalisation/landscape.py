@@ -162,4 +162,4 @@ def _of_models(client: int, models: Sequence[ClientModel], losses: Losses) -> Te
     return torch.stack([table[:, client], others], 1)
 
 
-METHOD = Method(finetune.init, plan, fold, one_model=False)
+LANDSCAPE = Method(finetune.init, plan, fold, one_model=False)

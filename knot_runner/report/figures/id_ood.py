@@ -12,7 +12,7 @@ from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Numbers
 from knot_runner.util.errors import UserError
 
-NOTE = (
+ID_OOD_NOTE = (
     "ID: each client's own model on its own test examples; OOD: on every other client's, all alike; means over clients "
     "and seeds. Star: the model of the last round, which every line begins at; towards the upper right is better."
 )
@@ -40,7 +40,7 @@ def id_ood_figure(runs: list[Run], command: str) -> style.Drawing:
     style.side_legend(made, [axes], loc="outside right center")
     heads = ("method", "seed", "step", "alpha", "ood_accuracy", "id_accuracy")
     title = f"{runs[0].job.task}: clients' own models in and out of distribution"
-    notes = [NOTE, f"Seeds {style.seed_list(having)}."]
+    notes = [ID_OOD_NOTE, f"Seeds {style.seed_list(having)}."]
     return style.Drawing(made, title, notes, lines, Numbers(heads, numbers))
 
 

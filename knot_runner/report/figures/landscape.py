@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PARTS = ("own test examples", "the other clients'")
 NAMES = ("x", "y", "loss", "path", "segment")
-NOTE = (
+LANDSCAPE_NOTE = (
     "Mean loss (nats) of theta_0 + x b1 + y b2: b1 leads from the model of the last round (star) to the last save of "
     "its fine-tuning (line with points, as projected), b2 to a save between, orthogonal and as long. Dashed: the soup. "
     "Triangle: the least loss of the grid; small crosses: other minima of the grid."
@@ -48,7 +48,7 @@ def landscape_figure(runs: list[Run], command: str) -> style.Drawing:
         numbers += _numbers(one["client"], own)
     heads = ("client", "x", "y", "own", "others")
     title = f"{run.job.task}: landscapes of two clients' fine-tuning, seed {run.job.seed}"
-    return style.Drawing(made, title, [NOTE], lines, Numbers(heads, numbers))
+    return style.Drawing(made, title, [LANDSCAPE_NOTE], lines, Numbers(heads, numbers))
 
 
 def grid_minima(loss: np.ndarray) -> list[tuple[int, int]]:
