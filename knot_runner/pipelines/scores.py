@@ -43,8 +43,9 @@ def predict_test(
     else:
         own = [population.test[client] for client in population.clients]
         models = [method.deployed(hp, state, population, client) for client in population.clients]
-        asked = zip(models, own, strict=True)
-        parts = engine.logits([Inference(model.weights, model.buffers, rows) for model, rows in asked])
+        networks = [population.network(client) for client in population.clients]
+        asked = zip(models, own, networks, strict=True)
+        parts = engine.logits([Inference(m.weights, m.buffers, rows, network=number) for m, rows, number in asked])
         hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, own, strict=True)]
         logits, labels = torch.cat(parts), labels[torch.cat(own)]
     return TestPredictions(logits, labels, [float(hit.double().mean()) if len(hit) else None for hit in hits])

@@ -154,6 +154,17 @@ class ServerDistilled:
     gain: Annotated[float, Between(-1.0, 1.0)] | None = None
 
 
+@dataclass
+class ArchitectureFacts:
+    """Clients with models of one architecture of several, and the accuracy of these on their own test examples: by
+    examples, and each client alike."""
+
+    clients: Count
+    parameters: Number
+    accuracy: Share | None = None
+    unweighted: Share | None = None
+
+
 @dataclass(kw_only=True)
 class FederatedResult(RunResult):
     """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met."""
@@ -169,6 +180,7 @@ class FederatedResult(RunResult):
     rounds_count: Any = None
     clusters: ClusterFacts | None = None
     distilled: ServerDistilled | None = None
+    models: dict[str, ArchitectureFacts] | None = None
     engine: Any = None
     precision: Any = None
     model: Any = None

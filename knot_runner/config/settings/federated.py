@@ -18,9 +18,9 @@ from knot_runner.config.settings.sizes import (
 from knot_runner.config.settings.transport import ClusteringSettings
 from knot_runner.config.strict import AtMost, Holds, require
 
-FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedrep", "fedper", "feddistill", "fedmd")
-#: Those in which clients keep models of their own and exchange logits alone.
-OWN_MODELS = ("feddistill", "fedmd")
+FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedrep", "fedper", "feddistill", "fedmd", "local")
+#: Those in which clients keep models of their own: they exchange logits alone, or nothing.
+OWN_MODELS = ("feddistill", "fedmd", "local")
 
 
 @dataclass
@@ -125,6 +125,9 @@ class FederatedSettings:
     distil: ServerDistillation | None = None
     #: feddistill: the regulariser by the others' mean logits of each label
     labels: LabelDistillation | None = None
+    #: of methods whose clients keep models of their own: the architectures, dealt to clients in turn by number, as
+    #: settings of models (a YAML has the names of conf/model); [] = all have ``model``
+    models: list[Any] = field(default_factory=list)
     #: settings of a plug-in's own method
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -155,7 +158,10 @@ class FederatedSettings:
             require(plain, "server", f"algorithm={self.algorithm} averages no models; optimiser none is right")
         distils, by_labels = self.distil is not None, self.labels is not None
         require(distils or self.algorithm != "fedmd", "distil", "is not set; fedmd needs it")
-        require(not distils or self.algorithm != "feddistill", "distil", "is not of feddistill; null is right")
+        for alone in ("feddistill", "local"):
+            require(not distils or self.algorithm != alone, "distil", f"is not of {alone}; null is right")
         require(by_labels or self.algorithm != "feddistill", "labels", "is not set; feddistill needs it")
         own = self.algorithm not in FEDERATED_ALGORITHMS
         require(own or not by_labels or self.algorithm == "feddistill", "labels", "is of feddistill alone")
+        averages = f"algorithm={self.algorithm} averages models, which must be alike; [] is right"
+        require(own or not self.models or self.algorithm in OWN_MODELS, "models", averages)

@@ -14,7 +14,7 @@ from knot_runner.config.settings.distil_terms import TERM_SETTINGS
 from knot_runner.config.settings.families import METHOD_SETTINGS, family_of, family_of_algorithm
 from knot_runner.config.settings.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSettings
-from knot_runner.config.settings.fit import TEXT_TEACHER, UNTRAINED_TASKS, check_fit, require_group
+from knot_runner.config.settings.fit import TEXT_TEACHER, UNTRAINED_TASKS, Misfit, check_fit, require_group
 from knot_runner.config.settings.groups import (
     HardwareSettings,
     ModelSettings,
@@ -97,8 +97,11 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
         if "name" not in method.loss:
             raise UserError("method.loss.name: is not set")
         _check_loss(method.loss, "method.loss")
-    if isinstance(method, FederatedSettings) and method.distil is not None:
-        _check_loss(method.distil.loss, "method.distil.loss")
+    if isinstance(method, FederatedSettings):
+        method.models = _models(config, "method.models", method.models, settings.on_images)
+        _check_architectures(method.models)
+        if method.distil is not None:
+            _check_loss(method.distil.loss, "method.distil.loss")
     if isinstance(method, DistilSettings):
         _check_distil(config, method, settings.on_images)
         check_student_images(method, settings.task)
@@ -199,16 +202,36 @@ def _check_distil(config: dict[str, Any], method: DistilSettings, on_images: boo
             build(TERM_SETTINGS[name], options, f"method.terms.{name}")
         elif not _load_plugins(config):
             raise UserError(f"method.terms.{name}: no such term{nearest(str(name), TERM_SETTINGS)}")
-    for number, teacher in enumerate(method.teachers):
-        where = f"method.teachers[{number}]"
-        if on_images != (teacher["kind"] in NETWORK_SETTINGS):
+    method.teachers = _models(config, "method.teachers", method.teachers, on_images)
+
+
+def _models(config: dict[str, Any], key: str, models: list[Any], on_images: bool) -> list[ModelSettings | ImageModel]:
+    """The settings of the ``models`` that ``key`` lists; each must read the task."""
+    found = []
+    for number, model in enumerate(models):
+        where = f"{key}[{number}]"
+        if on_images != (model["kind"] in NETWORK_SETTINGS):
             fits = "cnn_32" if on_images else TEXT_TEACHER
-            raise UserError(
-                f"{where}: model {teacher['name']} does not read task={config['task']['name']}; {fits} would fit"
+            raise Misfit(
+                f"{where}: model {model['name']} does not read task={config['task']['name']}; {fits} would fit"
             )
-        method.teachers[number] = build(NETWORK_SETTINGS.get(teacher["kind"], ModelSettings), teacher, where)
-        if isinstance(method.teachers[number], CustomSettings):
-            _check_target(config, method.teachers[number])
+        found.append(build(NETWORK_SETTINGS.get(model["kind"], ModelSettings), model, where))
+        if isinstance(found[-1], CustomSettings):
+            _check_target(config, found[-1])
+    return found
+
+
+def _check_architectures(models: list[ModelSettings | ImageModel]) -> None:
+    """Of clients with models of their own: each architecture is named once, and none begins pre-trained."""
+    names = [spec.name for spec in models]
+    for number, spec in enumerate(models):
+        where = f"method.models[{number}]"
+        if spec.name in names[:number]:
+            raise UserError(f"{where}: {spec.name} is there twice; every model once is right")
+        if isinstance(spec, ModelSettings) and spec.weights != "scratch":
+            raise UserError(f"{where}: {spec.name} has weights={spec.weights}; scratch is right")
+        if isinstance(spec, ModelSettings) and spec.per_party:
+            raise UserError(f"{where}.per_party: clients have one of method.models each; {{}} is right")
 
 
 def _check_loss(loss: dict[str, Any], where: str) -> None:

@@ -58,6 +58,7 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         used = {**without(used, "model", "training"), "method": _used_distances(method, "encoder")}
         return {**used, **_used_partition(counted)}
     if family.training == "rounds":
+        used = without(used, "model") if method.get("models") else used  # which clients have in its place
         return {**used, **_used_of_rounds(config, counted)}
     used = {**used, **_used_of_stages(counted, "texts", "tokens")}
     if not family.clients:
@@ -71,6 +72,8 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     chilled = any(method.get(key) is not None for key in ("schedule", "stragglers", "hard_temperature"))
     if not chilled and method.get("temperature") == 1:
         method["lr_control"] = False
+    if not method.get("models"):
+        method.pop("models", None)
     if clustering := method.pop("clustering", None):
         reads = "features" if kind_of(config["task"]) == "texts" else "encoder"
         method["clustering"] = _used_clustering(clustering, reads)

@@ -21,4 +21,5 @@ METHODS.update(
     fedper=_personal,
     feddistill=Method(*_by_labels, one_model=False, exchange=LABEL_MEANS),
     fedmd=Method(*_own, one_model=False, exchange=CONSENSUS),
+    local=Method(*_own, one_model=False),
 )

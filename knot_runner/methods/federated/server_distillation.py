@@ -37,7 +37,11 @@ def ask_clients(
     asked = [drawn_examples(spec, population, round).unique()]
     if needs_bias(spec.weighting):
         asked.append(population.server.random)
-    return [Inference(result.weights, result.buffers, rows, "train") for rows in asked for result in trained]
+    return [
+        Inference(result.weights, result.buffers, rows, "train", population.network(result.client))
+        for rows in asked
+        for result in trained
+    ]
 
 
 def teach_server(
@@ -90,6 +94,7 @@ def distillation_request(
         objective=Objective(distillation, settings),
         inputs={name: own[places] for name, own in told.items()},
         exchanged=True,
+        network=0 if student == SERVER else population.network(student),
     )
 
 
