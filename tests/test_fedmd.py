@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings import MlpSettings
+from knot_runner.config.settings import MlpSettings, run_id
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.per_network import PerNetwork
@@ -183,6 +183,9 @@ def test_one_architecture_is_the_run_that_it_was():
 
     plain = ids("method=fedmd")
     assert ids("method=fedmd", "method.models=[]") == plain
+    (job,) = compose_jobs([*TINY_IMAGES, "method=fedmd"], None)
+    earlier = {**job.config, "method": {k: v for k, v in job.config["method"].items() if k != "models"}}
+    assert [run_id(earlier)] == plain  # from before there was the key
     listed = ids("method=fedmd", "method.models=[cnn_4,cnn_8]")
     assert listed != plain and listed != ids("method=fedmd", "method.models=[cnn_8,cnn_4]")
     other = [word for word in TINY_IMAGES if not word.startswith("model.")]

@@ -103,7 +103,12 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
         "clients": [len(cluster.train), list(cluster.clients), rows.hexdigest()],
     }
     training, method = used_of_training(dataclasses.asdict(settings.training)), dataclasses.asdict(work.context.hp)
-    for later in ("distil", "labels", "models"):  # a method that has none of it is what it was before there was any
+    for later in (
+        "distil",
+        "labels",
+        "models",
+        "generator",
+    ):  # a method that has none of it is what it was before there was any
         if not method[later]:
             del method[later]
     if cluster.server is not None:

@@ -100,6 +100,8 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
     if isinstance(method, FederatedSettings):
         method.models = _models(config, "method.models", method.models, settings.on_images)
         _check_architectures(method.models)
+        if method.generator is not None and getattr(settings.model, "output", "logits") == "softmax":
+            raise UserError("model.output: softmax leaves no logits to a head that reads features; logits is right")
         if method.distil is not None:
             _check_loss(method.distil.loss, "method.distil.loss")
     if isinstance(method, DistilSettings):

@@ -63,7 +63,8 @@ class Loop:
         def start_logits() -> Tensor:
             return forward_all(model, examples, INFERENCE_ROWS)
 
-        rows, loss = make_loss(request.objective, ObjectiveInputs(examples.labels, inputs, start_logits))
+        head = model.get_submodule(self.layout.head.removesuffix(".")) if request.objective.reads_head else None
+        rows, loss = make_loss(request.objective, ObjectiveInputs(examples.labels, inputs, start_logits, head))
         penalty, control = _Proximal(model, recipe), _Control(model, self.layout, request, self.dtype)
         optimisers = {
             phase.trains: _optimiser(model, self.layout.head, recipe, phase.trains) for phase in recipe.phases

@@ -64,6 +64,8 @@ class Stacked:
         """See :class:`Engine`. Raises :class:`UserError` when memory runs out with one client at a time."""
         if any(request.recipe.optimiser != "sgd" and not request.exchanged for request in cohort):
             raise UserError("hardware.engine: stacked trains with SGD alone; lean or loop would fit training.optimiser")
+        if any(request.objective.reads_head for request in cohort):
+            raise UserError("hardware.engine: stacked trains by logits alone; lean or loop would fit this method")
         stacked = [place for place, request in enumerate(cohort) if request.recipe.optimiser == "sgd"]
         found: dict[int, Trained] = {}
         for structure, positions in chunks([cohort[place] for place in stacked], 0):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from knot_runner.methods.contract import METHODS, Method
-from knot_runner.methods.federated import averaging, own_models, personal, scaffold
+from knot_runner.methods.federated import averaging, fedgen, own_models, personal, scaffold
 from knot_runner.methods.federated.feddistill import LABEL_MEANS, plan_regularised
 from knot_runner.methods.federated.fedmd import CONSENSUS
 from knot_runner.methods.federated.server_distillation import DISTILLATION
@@ -21,5 +21,6 @@ METHODS.update(
     fedper=_personal,
     feddistill=Method(*_by_labels, one_model=False, exchange=LABEL_MEANS),
     fedmd=Method(*_own, one_model=False, exchange=CONSENSUS),
+    fedgen=Method(fedgen.init, fedgen.plan, fedgen.fold, averaging.deployed, exchange=DISTILLATION),
     local=Method(*_own, one_model=False),
 )
