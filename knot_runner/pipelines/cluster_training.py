@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.settings.run_id import used_of_training
+from knot_runner.config.settings.run_id import used_of_server, used_of_training
 from knot_runner.config.strict import digest
 from knot_runner.data.images import ImageTask
 from knot_runner.engine.commit import LOG_FILE
@@ -111,6 +111,8 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
     ):  # a method that has none of it is what it was before there was any
         if not method[later]:
             del method[later]
+    if "distil" in method:
+        method["distil"] = used_of_server(method["distil"])
     if cluster.server is not None:
         plain["server"] = _server_key(cluster.server)
     parts = {"training": training, "method": method}

@@ -28,6 +28,9 @@ STAGE_DEFAULTS = {
     "milestones": [],
     "decay": 0.1,
 }
+#: Of a server's distillation, likewise; without ``valid`` nothing is checked.
+SERVER_DEFAULTS = {"schedule": "constant", "valid": 0}
+OF_VALID = ("check", "patience")
 #: The same of a distillation's method.
 DISTILLATION_DEFAULTS = {"bound": False}
 
@@ -92,8 +95,15 @@ def _used_distillation(distil: dict[str, Any] | None, task_kind: str) -> dict[st
     if not distil:
         return {}
     unread = ("images", "noise") if task_kind == "texts" else ("texts", "tokens")
+    distil = used_of_server(distil)
     bias = distil.get("bias")
     return {"distil": {**distil, "bias": without(bias, *unread)} if isinstance(bias, dict) else distil}
+
+
+def used_of_server(distil: dict[str, Any]) -> dict[str, Any]:
+    """What counts of a server's distillation: all but what is at its default of ``SERVER_DEFAULTS``."""
+    distil = distil if distil.get("valid") else without(distil, *OF_VALID)
+    return without(distil, *(key for key, default in SERVER_DEFAULTS.items() if distil.get(key) == default))
 
 
 def _used_partition(counted: dict[str, Any]) -> dict[str, Any]:

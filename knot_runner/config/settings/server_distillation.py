@@ -40,6 +40,15 @@ class ServerDistillation:
     every: Steps
     #: random examples that show the clients' probability biases B_k
     bias: BiasSettings
+    #: of the rate, over the steps of a round: constant, or a cosine that ends at 0
+    schedule: Literal["constant", "cosine"] = "constant"
+    #: share of the transfer set that the server does not train on: the weights with the lowest loss there are kept; 0 =
+    #: none, and the last are
+    valid: FractionOrNone = 0.0
+    #: steps from one look at them to the next
+    check: Steps = 100
+    #: steps without a lower loss after which the training of a round ends
+    patience: Steps = 1000
 
     def __post_init__(self) -> None:
         require("name" in self.loss, "loss.name", "is not set")

@@ -29,7 +29,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a client trains: ``optimiser`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2, by its objective."""
+    """How a client trains: ``optimiser`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2, by its objective.
+
+    ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, T being all steps that there may be. ``check``,
+    ``patience``: of a request with held-out rows (:class:`LocalTraining`)."""
 
     phases: tuple[Phase, ...]
     batch: int
@@ -42,6 +45,9 @@ class Recipe:
     frozen_statistics: bool = False
     augment: Augment = "none"
     optimiser: Literal["sgd", "adamw"] = "sgd"
+    cosine: bool = False
+    check: int = 0
+    patience: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,8 @@ class LocalTraining:
     which the model is measured before and after training. ``control`` [P], if given, is added to every gradient
     (SCAFFOLD). ``inputs``: what the objective reads of each row, name -> [n, ...]. ``exchanged``: it is taught after
     the round's fold, by an optimiser that is not the clients'. ``network``: which of the engine's networks it is of.
+    ``held``: so many of the last rows are not trained on; their mean loss is taken every ``recipe.check`` steps,
+    ``recipe.patience`` steps without a lower one end the training, and the weights with the lowest come back.
     """
 
     client: int
@@ -68,6 +76,14 @@ class LocalTraining:
     inputs: dict[str, Tensor] = field(default_factory=dict)
     exchanged: bool = False
     network: int = 0
+    held: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is SGD at one rate, to the end, on a loss of the logits alone: what engines do by hand or as a
+        stack; the rest is the plain loop's."""
+        steady = self.recipe.optimiser == "sgd" and not self.recipe.cosine
+        return steady and not self.held and not self.objective.reads_head
 
 
 @dataclass(frozen=True)
