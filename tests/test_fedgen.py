@@ -15,7 +15,7 @@ from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.federated import latent_generator
-from knot_runner.methods.federated.latent_generator import Head, generator_loss
+from knot_runner.methods.federated.latent_generator import Head, heads_loss
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.models.network import Network
 from knot_runner.report.records.schema import is_round
@@ -80,7 +80,7 @@ def test_the_generators_loss_is_the_clients_by_their_shares_of_a_label_and_diver
             logits = head.weight @ z[i] + head.bias
             total += share[int(y[i])][k] * -(logits[y[i]] - torch.logsumexp(logits, 0)) / 6
     apart = sum(((e[i] - e[j]) ** 2).mean() * (z[i] - z[j]).abs().mean() for i in range(6) for j in range(6)) / 36
-    found = generator_loss(z, e, y, heads, 0.6)
+    found = heads_loss(z, e, y, heads, 0.6)
     assert float(found) == pytest.approx(float(total + 0.6 * torch.exp(-apart)), abs=1e-12)
 
 
@@ -103,7 +103,7 @@ def test_the_generator_takes_adams_steps_from_where_it_was():
             y = torch.multinomial(counts.double(), 9, replacement=True, generator=draws)
             e = torch.rand(9, 3, generator=draws, dtype=torch.float64)
             leaves = {name: tensor.clone().requires_grad_() for name, tensor in own.items()}
-            loss = generator_loss(by_hand(leaves, e, y, True), e, y, heads, 0.6)
+            loss = heads_loss(by_hand(leaves, e, y, True), e, y, heads, 0.6)
             gradients = torch.autograd.grad(loss, list(leaves.values()))
             losses.append(float(loss.detach()))
             for i, (name, gradient) in enumerate(zip(own, gradients, strict=True)):
@@ -120,20 +120,20 @@ def test_the_generator_takes_adams_steps_from_where_it_was():
 @pytest.mark.parametrize("chilled", [1.0, 0.5])
 def test_a_client_minimises_its_own_loss_and_those_on_features(chilled):
     """From the second round on; the first is FedAvg's."""
-    played = Rounds(2, temperature=chilled)
+    played = Rounds(3, temperature=chilled)
     plain = METHODS["fedavg"].plan(settings("fedavg", temperature=chilled), played.start, played.population, 0)
     assert all(torch.equal(a.weights, b.weights) and a.objective == b.objective and not a.inputs
                for a, b in zip(played.seen[0][0], plain, strict=True))  # fmt: skip
-    state, counts = played.states[0], played.states[0]["generator/labels"]
-    for request, result in zip(*played.seen[1], strict=True):
+    state, counts = played.states[1], played.states[1]["generator/labels"]
+    for request, result in zip(*played.seen[2], strict=True):
         rows, n = request.rows, len(request.rows)
-        draws = generator(3, "features", 1, request.client)
+        draws = generator(3, "features", 2, request.client)
         drawn = torch.multinomial(counts.double(), n, replacement=True, generator=draws)
         noise = [torch.rand(n, 3, generator=draws, dtype=torch.float64) for _ in range(2)]
         labels = played.data.labels[rows]
         other, same = by_hand(state, noise[0], drawn, False), by_hand(state, noise[1], labels, False)
         weights = state["weights"].clone().requires_grad_()
-        order = generator(3, "local", 1, request.client)
+        order = generator(3, "local", 2, request.client)
         for _ in range(2):
             for at in torch.randperm(n, generator=order).split(4):
                 first, bias, last, end = played.parts(weights)
@@ -143,7 +143,7 @@ def test_a_client_minimises_its_own_loss_and_those_on_features(chilled):
                 p = torch.softmax(same[at] @ last.T + end, 1).detach()
                 hard = -torch.log_softmax(z / chilled, 1)[range(len(at)), labels[at]]
                 made = -torch.log_softmax(other[at] @ last.T + end, 1)[range(len(at)), drawn[at]]
-                loss = (hard + 2.0 * 0.5 * made + 3.0 * 0.5 * (p * (p.log() - log)).sum(1)).mean()
+                loss = (hard + 2.0 * 0.25 * made + 3.0 * 0.25 * (p * (p.log() - log)).sum(1)).mean()
                 (gradient,) = torch.autograd.grad(loss, weights)
                 weights = (weights - 0.1 * gradient).detach().requires_grad_()
         close(result.weights, weights.detach(), 1e-10)
@@ -189,6 +189,7 @@ def test_what_a_generator_makes_depends_on_the_label_and_comes_back_whole():
     made = [latent_generator.generated(model, noise, torch.full((4,), label), CLASSES) for label in range(CLASSES)]
     assert (made[0] - made[1]).abs().min() > 0
     other = latent_generator.new_generator(spec, CLASSES, HIDDEN, 4, torch.float64).eval()
+    assert not torch.equal(other[0].weight, model[0].weight)
     latent_generator.load_generator(other, latent_generator.model_tensors(model))
     assert torch.equal(latent_generator.generated(other, noise, torch.zeros(4).long(), CLASSES), made[0])
 

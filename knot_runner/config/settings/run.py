@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
+from knot_runner.config.settings.architectures import check_architectures
 from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, DistilSettings
 from knot_runner.config.settings.distil_terms import TERM_SETTINGS
 from knot_runner.config.settings.families import METHOD_SETTINGS, family_of, family_of_algorithm
@@ -99,9 +100,7 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
         _check_loss(method.loss, "method.loss")
     if isinstance(method, FederatedSettings):
         method.models = _models(config, "method.models", method.models, settings.on_images)
-        _check_architectures(method.models)
-        if method.generator is not None and getattr(settings.model, "output", "logits") == "softmax":
-            raise UserError("model.output: softmax leaves no logits to a head that reads features; logits is right")
+        check_architectures(method, settings.model)
         if method.distil is not None:
             _check_loss(method.distil.loss, "method.distil.loss")
     if isinstance(method, DistilSettings):
@@ -221,19 +220,6 @@ def _models(config: dict[str, Any], key: str, models: list[Any], on_images: bool
         if isinstance(found[-1], CustomSettings):
             _check_target(config, found[-1])
     return found
-
-
-def _check_architectures(models: list[ModelSettings | ImageModel]) -> None:
-    """Of clients with models of their own: each architecture is named once, and none begins pre-trained."""
-    names = [spec.name for spec in models]
-    for number, spec in enumerate(models):
-        where = f"method.models[{number}]"
-        if spec.name in names[:number]:
-            raise UserError(f"{where}: {spec.name} is there twice; every model once is right")
-        if isinstance(spec, ModelSettings) and spec.weights != "scratch":
-            raise UserError(f"{where}: {spec.name} has weights={spec.weights}; scratch is right")
-        if isinstance(spec, ModelSettings) and spec.per_party:
-            raise UserError(f"{where}.per_party: clients have one of method.models each; {{}} is right")
 
 
 def _check_loss(loss: dict[str, Any], where: str) -> None:

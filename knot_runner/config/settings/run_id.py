@@ -8,6 +8,7 @@ from typing import Any
 from knot_runner.config.plugins import as_written
 from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS, party_shares, transfer_share
+from knot_runner.config.settings.server_distillation import used_of_server
 from knot_runner.config.strict import digest, without
 
 #: Groups and keys that do not change the numbers, so they are left out of the run id.
@@ -28,9 +29,6 @@ STAGE_DEFAULTS = {
     "milestones": [],
     "decay": 0.1,
 }
-#: Of a server's distillation, likewise; without ``valid`` nothing is checked.
-SERVER_DEFAULTS = {"schedule": "constant", "valid": 0}
-OF_VALID = ("check", "patience")
 #: The same of a distillation's method.
 DISTILLATION_DEFAULTS = {"bound": False}
 
@@ -98,12 +96,6 @@ def _used_distillation(distil: dict[str, Any] | None, task_kind: str) -> dict[st
     distil = used_of_server(distil)
     bias = distil.get("bias")
     return {"distil": {**distil, "bias": without(bias, *unread)} if isinstance(bias, dict) else distil}
-
-
-def used_of_server(distil: dict[str, Any]) -> dict[str, Any]:
-    """What counts of a server's distillation: all but what is at its default of ``SERVER_DEFAULTS``."""
-    distil = distil if distil.get("valid") else without(distil, *OF_VALID)
-    return without(distil, *(key for key, default in SERVER_DEFAULTS.items() if distil.get(key) == default))
 
 
 def _used_partition(counted: dict[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def drawn_noise(spec: LatentGenerator, number: int, dtype: torch.dtype, draws: t
     return torch.rand(number, spec.noise, generator=draws, dtype=torch.float64).to(dtype)
 
 
-def generator_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head], diversity: float) -> Tensor:
+def heads_loss(features: Tensor, noise: Tensor, labels: Tensor, heads: list[Head], diversity: float) -> Tensor:
     """What the generator minimises on a batch: ``features`` [B, H] of ``noise`` [B, E] and ``labels`` [B]."""
     counts = torch.stack([head.counts for head in heads]).to(features.dtype)  # [K, C]
     shares = (counts / counts.sum(0).clamp_min(1))[:, labels]  # [K, B]
@@ -82,7 +82,7 @@ def train_generator(
     for step in range(spec.steps):
         draws = generator(seed, "generator", round, step)
         labels, noise = drawn_labels(counts, spec.batch, draws), drawn_noise(spec, spec.batch, dtype, draws)
-        loss = generator_loss(generated(model, noise, labels, len(counts)), noise, labels, heads, spec.diversity)
+        loss = heads_loss(generated(model, noise, labels, len(counts)), noise, labels, heads, spec.diversity)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
