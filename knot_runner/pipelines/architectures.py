@@ -50,10 +50,11 @@ def architecture_facts(setup: Setup, rows: list[dict[str, Any]]) -> dict[str, An
         return {}
     last, found = [row for row in rows if "clients" in row][-1], {}
     population = setup.population
+    told = dict(zip(population.clients, last["clients"], strict=True))
     for number, network in enumerate(networks):
         clients = clients_of(population, number)
         sizes = [len(population.test[client]) for client in clients]
-        accuracies = [last["clients"][client] for client in clients]
+        accuracies = [told[client] for client in clients]
         tested = sum(sizes) > 0
         means = scores.over_clients(accuracies, sizes) if tested else {"weighted": None, "unweighted": None}
         layout = population.others[number - 1].layout if number else population.layout

@@ -131,6 +131,8 @@ class FederatedSettings:
     #: of methods whose clients keep models of their own: the architectures, dealt to clients in turn by number, as
     #: settings of models (a YAML has the names of conf/model); [] = all have ``model``
     models: list[Any] = field(default_factory=list)
+    #: what every client makes of its model after the last round, by ``kind``; null = nothing
+    personalisation: Any = None
     #: settings of a plug-in's own method
     options: dict[str, Any] = field(default_factory=dict)
 
