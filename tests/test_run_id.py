@@ -35,6 +35,8 @@ UNREAD_TEXTS = [
     "task.optional*", "task.datasets.*.hub*", "task.datasets.*.local*", "model.kind", "model.hub_id", "model.revision",
 ]  # fmt: skip
 ROUNDS_OF_TEXTS = ["hardware.stack", "method.lr_control"]
+#: Without held-out transfer examples nothing is checked.
+OF_VALID = ["method.distil.check", "method.distil.patience"]
 FEATURES = "method.clustering.otdd.features"
 #: Overrides -> the settings that do not change its numbers, written down by hand.
 RUNS: dict[str, tuple[list[str], list[str]]] = {
@@ -114,11 +116,18 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
     "averaging": (["task=femnist", "method=fedavg"], PLAIN),
     "a server that distils": (
         ["task=femnist", "method=feddf_sinkhorn_e"],
-        [*PLAIN, "method.distil.bias.texts", "method.distil.bias.tokens"],
+        [*PLAIN, "method.distil.bias.texts", "method.distil.bias.tokens", *OF_VALID],
     ),
     "a server that distils texts": (
         [*TEXTS_OF_CLIENTS, "method=feddf"],
-        [*UNREAD_TEXTS, *HARDWARE, *ROUNDS_OF_TEXTS, "method.distil.bias.images", "method.distil.bias.noise"],
+        [
+            *UNREAD_TEXTS,
+            *HARDWARE,
+            *ROUNDS_OF_TEXTS,
+            "method.distil.bias.images",
+            "method.distil.bias.noise",
+            *OF_VALID,
+        ],
     ),
     "averaging, images from files": (
         ["task=femnist", "method=fedavg", "task.source=local"],

@@ -1,9 +1,7 @@
-"""Teachers of a distillation: models and finished runs named in ``method.teachers``, and their settings in the names'
-places."""
+"""Finished runs as teachers of a distillation (``method.teachers``): what stands for one among the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +14,6 @@ from knot_runner.util.errors import UserError
 RUN_PREFIX = "run:"
 #: Families whose runs end with a model of their own.
 WITH_MODELS = ("distillation", "distil", "federated")
-
-
-def with_teachers(config: dict[str, Any], model_of: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """A composed, plain ``config`` in which every teacher is the settings of a model, or what :func:`teacher_run` says
-    of a finished run (``run:`` and its id or folder); ``model_of`` finds the settings of a YAML file by its name. A
-    teacher that is a mapping stays. Raises :class:`UserError` naming the key."""
-    method = config.get("method")
-    teachers = method.get("teachers") if isinstance(method, dict) else None
-    if not isinstance(teachers, list):
-        return config
-    found = []
-    for number, teacher in enumerate(teachers):
-        if isinstance(teacher, str):
-            try:
-                teacher = teacher_run(teacher, config) if teacher.startswith(RUN_PREFIX) else model_of(teacher)
-            except UserError as problem:
-                raise UserError(f"method.teachers[{number}]: {problem}") from None
-        if not isinstance(teacher, dict) or not isinstance(teacher.get("kind"), str):
-            raise UserError(f"method.teachers[{number}]: {teacher!r} is not the name of a model")
-        found.append(teacher)
-    return {**config, "method": {**method, "teachers": found}}
 
 
 def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:

@@ -57,13 +57,13 @@ def check_matrix(population: Population, key: str) -> None:
 
 
 def logits_of(
-    engine: Engine, tests: TestRows, models: Sequence[tuple[int, ClientModel]], classes: int
+    engine: Engine, tests: TestRows, models: Sequence[tuple[int, ClientModel]], classes: int, population: Population
 ) -> Iterator[tuple[int, Tensor]]:
     """(client, logits [N, C] on ``tests.rows``) of every model."""
     at_once = max(1, LOGITS_AT_ONCE // (len(tests.rows) * classes))
     for first in range(0, len(models), at_once):
         part = models[first : first + at_once]
-        asked = [Inference(model.weights, model.buffers, tests.rows) for _, model in part]
+        asked = [Inference(m.weights, m.buffers, tests.rows, network=population.network(c)) for c, m in part]
         for (client, _), logits in zip(part, engine.logits(asked), strict=True):
             yield client, logits
 
@@ -76,15 +76,16 @@ def deployed_matrix(
     own, everyone = labels[tests.rows], range(len(population.test))
     if one_model(method, hp):
         shared = method.deployed(hp, state, population, 0)
-        ((_, logits),) = logits_of(engine, tests, [(0, shared)], classes)
+        ((_, logits),) = logits_of(engine, tests, [(0, shared)], classes, population)
         counts = [count(tests, logits, own, client) for client in everyone]
     else:
         models = [(client, method.deployed(hp, state, population, client)) for client in everyone]
-        counts = [count(tests, logits, own, client) for client, logits in logits_of(engine, tests, models, classes)]
+        told = logits_of(engine, tests, models, classes, population)
+        counts = [count(tests, logits, own, client) for client, logits in told]
     reference = None
     if "weights" in state:
         whole = ClientModel(state["weights"], state["buffers"])
-        ((_, logits),) = logits_of(engine, tests, [(0, whole)], classes)
+        ((_, logits),) = logits_of(engine, tests, [(0, whole)], classes, population)
         right = logits.argmax(1) == own
         reference = torch.stack([right[tests.own(client)].sum() for client in everyone]).int()
     correct, loss = torch.stack([one.correct for one in counts]), torch.stack([one.loss for one in counts])

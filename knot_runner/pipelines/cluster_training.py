@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.config.settings.run_id import used_of_training
+from knot_runner.config.settings.server_distillation import used_of_server
 from knot_runner.config.strict import digest
 from knot_runner.data.images import ImageTask
 from knot_runner.engine.commit import LOG_FILE
@@ -107,9 +108,16 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
         "clients": [len(cluster.train), list(cluster.clients), rows.hexdigest()],
     }
     training, method = used_of_training(dataclasses.asdict(settings.training)), dataclasses.asdict(work.context.hp)
-    for later in ("distil", "labels"):  # a method that has none of it is what it was before there was any
-        if method[later] is None:
+    for later in (
+        "distil",
+        "labels",
+        "models",
+        "generator",
+    ):  # a method that has none of it is what it was before there was any
+        if not method[later]:
             del method[later]
+    if "distil" in method:
+        method["distil"] = used_of_server(method["distil"])
     if cluster.server is not None:
         plain["server"] = _server_key(cluster.server)
     parts = {"training": training, "method": method}

@@ -25,6 +25,7 @@ from knot_runner.methods.federated.costs import round_costs
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.methods.federated.traffic import NOTHING_SENT, WHOLE_MODELS
 from knot_runner.pipelines import scores
+from knot_runner.pipelines.architectures import architecture_facts
 from knot_runner.pipelines.client_matrix import ClientMatrix, check_matrix, deployed_matrix
 from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext, RunInputs
@@ -53,6 +54,8 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         method = replace(method, traffic=NOTHING_SENT)
     if hp.distil is not None and method.exchange is None:
         raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
+    if hp.models and method.one_model:
+        raise UserError(f"method.models: algorithm={hp.algorithm} has one model for all clients; [] is right")
     _check_own_models(context, setup)
     start = method.init(hp, setup.population)  # whether the method fits is known before anything is measured
     notes = setup.notes
@@ -98,7 +101,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
     settings = context.settings
     with contextlib.ExitStack() as stack:
         data = setup.network, setup.data, setup.test
-        engine = context.services.engine(settings.hardware, *data, context.note, settings.plugins)
+        engine = context.services.engine(settings.hardware, *data, context.note, settings.plugins, others=setup.others)
         stack.callback(engine.close)
         context.note(f"engine {engine.name}, {settings.hardware.precision}")
         head = _describe(context, setup, engine)
@@ -110,7 +113,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
             context.note(str(problem))
             facts = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)], "seconds": {}}
             return {**head, "status": "diverged", **facts}
-        summary = summarise(outcome.rows, settings.training.target)
+        summary = summarise(outcome.rows, settings.training.target) | architecture_facts(setup, outcome.rows)
         summary |= _costs(context, setup, method, outcome, summary["rounds_to_target"])
         summary["metrics"] |= _own_models(context, setup, outcome, engine)
         _keep(context, setup, outcome, engine)
@@ -226,6 +229,7 @@ def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, Any]:
+    layouts = [setup.population.layout, *(other.layout for other in setup.population.others)]
     return {
         **context.describe(setup.task.digest, setup.task.source, engine.device, setup.task.files),
         "kind": "federated",
@@ -236,8 +240,8 @@ def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, An
         **({"unseen": len(setup.population.unseen)} if setup.population.unseen else {}),
         "engine": engine.name,
         "precision": context.settings.hardware.precision,
-        "model": setup.network.spec.name,
-        "parameters": setup.population.layout.size,
+        "model": ", ".join(network.spec.name for network in (setup.network, *setup.others)),
+        "parameters": max(own.size for own in layouts),
     }
 
 
@@ -256,10 +260,12 @@ def _keep(context: RunContext, setup: Setup, outcome: TrainingResult, engine: En
 def named(population: Population, state: FederatedState) -> dict[str, Tensor]:
     """Each global model by parameter names, with what clients keep of their own; ``cluster/<c>/`` before each of
     several."""
-    layout, tensors = population.layout, {}
+    tensors: dict[str, Tensor] = {}
     for key, value in state.items():
         prefix, slash, name = key.rpartition("/")
         if name in ("weights", "buffers"):
+            *_, owner, number = ["", "", *prefix.split("/")]
+            layout = population.layout_of(int(number)) if owner == "client" else population.layout
             own = flat.views(value, layout.parameters if name == "weights" else layout.buffers)
             tensors |= {f"{prefix}{slash}{parameter}": tensor for parameter, tensor in own.items()}
         elif prefix.split("/")[-1] in ("head", "buffers"):

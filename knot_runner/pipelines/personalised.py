@@ -150,15 +150,18 @@ class _Work:
 
     def _record(self, state: FederatedState, number: int, models: list[tuple[int, ClientModel]]) -> None:
         """Counts of the ``models`` of point ``number``."""
-        if self.points[number].mixed and self.population.layout.buffer_size:
+        population = self.population
+        if self.points[number].mixed and any(population.layout_of(client).buffer_size for client, _ in models):
             models = self._estimated(number, models)
-        for client, logits in logits_of(self.engine, self.tests, models, self.classes):
+        for client, logits in logits_of(self.engine, self.tests, models, self.classes, self.population):
             counts = count(self.tests, logits, self.labels, client)
             state["record/correct"][number, client] = counts.correct
             state["record/loss"][number, client] = counts.loss
             state["record/logits"][number, self.tests.owners == client] = logits[self.tests.own(client)].float()
         asked = [(c, m) for c, m in models if self.population.valid and len(self.population.valid[c])]
-        requests = [Inference(m.weights, m.buffers, self.population.valid[c], "train") for c, m in asked]
+        requests = [
+            Inference(m.weights, m.buffers, population.valid[c], "train", population.network(c)) for c, m in asked
+        ]
         for (client, _), logits in zip(asked, self.engine.logits(requests), strict=True):
             right = logits.argmax(1) == self.setup.data.labels[self.population.valid[client]]
             state["record/valid"][number, client] = int(right.sum())

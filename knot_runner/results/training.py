@@ -167,6 +167,17 @@ class ServerDistilled:
     gain: Annotated[float, Between(-1.0, 1.0)] | None = None
 
 
+@dataclass
+class ArchitectureFacts:
+    """Clients with models of one architecture of several, and the accuracy of these on their own test examples: by
+    examples, and each client alike."""
+
+    clients: Count
+    parameters: Number
+    accuracy: Share | None = None
+    unweighted: Share | None = None
+
+
 @dataclass(kw_only=True)
 class PersonalMeasures:
     """Of clients' own models, on their own test examples and on the others'."""
@@ -240,6 +251,7 @@ class FederatedResult(RunResult):
     clusters: ClusterFacts | None = None
     distilled: ServerDistilled | None = None
     costs: CostFacts | None = None
+    models: dict[str, ArchitectureFacts] | None = None
     personalisation: PersonalisationFacts | None = None
     artefact: Any = None
     unseen: Number | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, DistilSettings, OfflineSchedule, RunTeacher
 from knot_runner.config.settings.distil_terms import TERM_SETTINGS
-from knot_runner.config.settings.fit import TEXT_TEACHER
+from knot_runner.config.settings.fit import TEXT_TEACHER, Misfit
 from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings
 from knot_runner.config.strict import build
@@ -52,10 +52,15 @@ def teacher_settings(teacher: dict[str, Any], where: str, task: str, on_images: 
         model = run.model if isinstance(run.model, dict) and isinstance(run.model.get("kind"), str) else {"kind": ""}
         spec = teacher_settings({**model, "name": run.name}, where, task, on_images, plugins)
         return dataclasses.replace(run, model=spec)
-    if on_images != (teacher["kind"] in NETWORK_SETTINGS):
+    return named_model(teacher, where, task, on_images, plugins)
+
+
+def named_model(model: dict[str, Any], where: str, task: str, on_images: bool, plugins: OfPlugins) -> Any:
+    """The settings of a model that a method names. Raises :class:`Misfit` for one that does not read the task."""
+    if on_images != (model["kind"] in NETWORK_SETTINGS):
         fits = "cnn_32" if on_images else TEXT_TEACHER
-        raise UserError(f"{where}: model {teacher['name']} does not read task={task}; {fits} would fit")
-    spec = build(NETWORK_SETTINGS.get(teacher["kind"], ModelSettings), teacher, where)
+        raise Misfit(f"{where}: model {model['name']} does not read task={task}; {fits} would fit")
+    spec = build(NETWORK_SETTINGS.get(model["kind"], ModelSettings), model, where)
     if isinstance(spec, CustomSettings):
         plugins.check(spec)
     return spec

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
+from knot_runner.config.settings.architectures import check_architectures
 from knot_runner.config.settings.distil import DistilSettings
-from knot_runner.config.settings.distil_check import OfPlugins, check_distil
+from knot_runner.config.settings.distil_check import OfPlugins, check_distil, named_model
 from knot_runner.config.settings.families import METHOD_SETTINGS, family_of, family_of_algorithm
 from knot_runner.config.settings.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSettings
@@ -97,18 +98,23 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
             raise UserError(f"{group}.name: {name!r} is not a plain name of letters, digits, . + - _")
     settings = build(Settings, {**config, **_parts(config, task_kind)}, "")
     method = build(kind, settings.method, "method")
+    plugins = OfPlugins(partial(_load_plugins, config), partial(_check_target, config))
     if isinstance(method, KnotSettings | MutualSettings):
         if "name" not in method.loss:
             raise UserError("method.loss.name: is not set")
         _check_loss(method.loss, "method.loss")
-    if isinstance(method, FederatedSettings) and method.distil is not None:
-        _check_loss(method.distil.loss, "method.distil.loss")
     if isinstance(method, FederatedSettings):
+        method.models = [
+            named_model(model, f"method.models[{number}]", settings.task.name, settings.on_images, plugins)
+            for number, model in enumerate(method.models)
+        ]
+        check_architectures(method, settings.model)
+        if method.distil is not None:
+            _check_loss(method.distil.loss, "method.distil.loss")
         _check_personal(settings, method)
     elif settings.evaluate.matrix is not None:
         raise UserError(f"evaluate.matrix: method={method.name} has no clients that train in rounds; null is right")
     if isinstance(method, DistilSettings):
-        plugins = OfPlugins(partial(_load_plugins, config), partial(_check_target, config))
         check_distil(method, settings.task.name, settings.on_images, plugins)
         check_student_images(method, settings.task)
     if task_kind == "texts":

@@ -9,6 +9,7 @@ from knot_runner.config.plugins import as_written
 from knot_runner.config.settings.distil_run_id import used_of_pool
 from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares
+from knot_runner.config.settings.server_distillation import used_of_server
 from knot_runner.config.strict import digest, without
 
 #: Groups and keys that do not change the numbers, so they are left out of the run id.
@@ -59,6 +60,7 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         used = {**without(used, "model", "training"), "method": _used_distances(method, "encoder")}
         return {**used, **_used_partition(counted)}
     if family.training == "rounds":
+        used = without(used, "model") if method.get("models") else used  # which clients have in its place
         return {**used, **_used_of_rounds(config, counted)}
     used = {**used, **_used_of_stages(counted, "texts", "tokens")}
     if not family.clients:
@@ -73,6 +75,8 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     chilled = any(method.get(key) is not None for key in ("schedule", "stragglers", "hard_temperature"))
     if not chilled and method.get("temperature") == 1:
         method["lr_control"] = False
+    if not method.get("models"):
+        method.pop("models", None)
     if clustering := method.pop("clustering", None):
         reads = "features" if kind_of(config["task"]) == "texts" else "encoder"
         method["clustering"] = _used_clustering(clustering, reads)
@@ -94,6 +98,7 @@ def _used_distillation(distil: dict[str, Any] | None, task_kind: str) -> dict[st
     if not distil:
         return {}
     unread = ("images", "noise") if task_kind == "texts" else ("texts", "tokens")
+    distil = used_of_server(distil)
     bias = distil.get("bias")
     return {"distil": {**distil, "bias": without(bias, *unread)} if isinstance(bias, dict) else distil}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from knot_runner.methods.contract import METHODS, Method
-from knot_runner.methods.federated import averaging, own_models, personal, scaffold
+from knot_runner.methods.federated import averaging, fedgen, own_models, personal, scaffold
 from knot_runner.methods.federated.feddistill import LABEL_MEANS, plan_regularised
 from knot_runner.methods.federated.fedmd import CONSENSUS
 from knot_runner.methods.federated.server_distillation import DISTILLATION
-from knot_runner.methods.federated.traffic import BODIES, LABEL_LOGITS, MODELS_AND_CONTROLS, PUBLIC_LOGITS
+from knot_runner.methods.federated.traffic import BODIES, LABEL_LOGITS, MODELS_AND_CONTROLS, NOTHING_SENT, PUBLIC_LOGITS
 
 _averaging = Method(averaging.init, averaging.plan, averaging.fold, averaging.deployed, exchange=DISTILLATION)
 _controlled = scaffold.init, scaffold.plan, scaffold.fold, averaging.deployed
@@ -23,4 +23,6 @@ METHODS.update(
     fedper=_personal,
     feddistill=Method(*_by_labels, one_model=False, exchange=LABEL_MEANS, traffic=LABEL_LOGITS),
     fedmd=Method(*_own, one_model=False, exchange=CONSENSUS, traffic=PUBLIC_LOGITS),
+    fedgen=Method(fedgen.init, fedgen.plan, fedgen.fold, averaging.deployed, exchange=DISTILLATION),
+    local=Method(*_own, one_model=False, traffic=NOTHING_SENT),
 )

@@ -44,4 +44,5 @@ def personal_training(
         test_rows=population.test[client][:0],
         recipe=recipe,
         objective=chilling.objective(federation.hp, population, population.training.rounds, client),
+        network=population.network(client),
     )

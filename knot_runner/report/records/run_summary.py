@@ -85,14 +85,16 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
         shown[f"accuracy over clients, {title}"] = metrics.get("client_accuracy", {}).get(key)
     rows = [(title, [bold(number(value, 3))]) for title, value in shown.items() if value is not None]
     best, sizes = result["best"], result["datasets"]
+    largest = "up to " if "models" in result else ""
     lines = [
         f"best accuracy {number(best['accuracy'], 3)} after {_counted(best['round'])}",
         *_reached(result),
         *cluster_lines(result),
         *_distilled(result),
+        *_architectures(result),
         *personal_lines(result),
         f"{result['clients']} clients with {sizes['train']:,} training examples; {sizes['test']:,} test examples",
-        f"{result['model']}, {result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
+        f"{result['model']}, {largest}{result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
         f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",
         *cost_lines(result),
     ]
@@ -132,6 +134,15 @@ def _distilled(result: dict[str, Any]) -> list[str]:
     gain = found.get("gain")
     what = "" if gain is None else f": accuracy {gain:+.3f} from before to after, on average"
     return [f"distilled in {_counted(found['rounds'])}{what}"]
+
+
+def _architectures(result: dict[str, Any]) -> list[str]:
+    """``accuracy by architecture: cnn_8 (7 clients) .812, ...``, where clients have several."""
+    shown = []
+    for name, own in (result.get("models") or {}).items():
+        accuracy = "-" if own["accuracy"] is None else number(own["accuracy"], 3)
+        shown.append(f"{name} ({own['clients']} clients) {accuracy}")
+    return [f"accuracy by architecture: {', '.join(shown)}"] if shown else []
 
 
 def _reached(result: dict[str, Any]) -> list[str]:

@@ -132,7 +132,8 @@ def _data(config: dict[str, Any]) -> str:
         source += f", {_texts(task)}"
     own = "" if on_images else f" ({model['head']} head), weights: {model['weights']}, vocabulary: {model['vocab']}"
     clients = f"{_clients(config['partition'])}, " if config.get("partition") else ""
-    return f"{source}, {clients}{model['name']}{own}"
+    names = [one["name"] for one in config["method"].get("models") or []] or [model["name"]]
+    return f"{source}, {clients}{' and '.join(names)}{own}"
 
 
 def _clients(partition: dict[str, Any]) -> str:
