@@ -144,6 +144,12 @@ def rounds_to_target(accuracies: list[tuple[int, float]], target: float | None) 
     return min(reached, default=None)
 
 
+def time_to_target(accuracies: list[tuple[float, float]], target: float | None) -> float | None:
+    """The first of the moments of (moment, accuracy) at which accuracy is ``target`` or more; None if it never is."""
+    reached = [moment for moment, value in accuracies if target is not None and value >= target]
+    return min(reached, default=None)
+
+
 def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> dict[str, float]:
     """Every metric of one data set, from ``probabilities`` [N, C], ``labels`` [N], ``coordinates`` [C, d]."""
     return measured(TestSet(probabilities, probabilities.astype(np.float64), labels, coordinates))

@@ -39,6 +39,9 @@ class Method:
     one_model: bool = True
     #: of federated methods that exchange more than models
     exchange: Exchange | None = None
+    #: ``through(hp, state, federation, round)``: whether the method is, where a round may be without requests and yet
+    #: count; None: it is when it plans nothing
+    through: Callable[..., bool] | None = None
 
 
 #: ``method.algorithm`` -> its functions. Each family's module adds its own, and so does a plug-in.

@@ -17,14 +17,10 @@ from knot_runner.methods.federated.population import Population
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.rounds import LogRow
 
-#: Of a cluster that is through before others are.
-NO_WORK: LogRow = {"participants": [], "before": [], "after": [], "train_loss": 0.0, "temperature": 0.0, "steps": 0}
-
 
 def local_row(cluster: Population, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
     """What the cluster's participants did in a round of several clusters."""
-    asked, came = cluster_work(cluster, requests, trained)
-    return scores.local_facts(asked, came) if asked else dict(NO_WORK)
+    return scores.local_facts(*cluster_work(cluster, requests, trained))
 
 
 def measured_row(
@@ -60,7 +56,7 @@ def merged(logs: list[list[LogRow]], clusters: list[Population]) -> list[LogRow]
     hold all clients. A cluster that was through earlier keeps its last measures."""
     rows = []
     for round in range(max(map(len, logs))):
-        parts = [log[round] if round < len(log) else {**log[-1], **NO_WORK, "seconds": 0.0} for log in logs]
+        parts = [log[round] if round < len(log) else {**log[-1], **scores.NO_WORK, "seconds": 0.0} for log in logs]
         row = {"round": round, **_work(parts), **_distilled(parts)}
         if all("confusion" in part for part in parts):
             row |= _measures(parts, clusters)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.settings.run_id import used_of_training
+from knot_runner.config.settings.run_id import used_of_training, used_stragglers
 from knot_runner.config.strict import digest
 from knot_runner.data.images import ImageTask
 from knot_runner.engine.commit import LOG_FILE
@@ -106,6 +106,8 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
     for later in ("distil", "labels"):  # a method that has none of it is what it was before there was any
         if method[later] is None:
             del method[later]
+    if method["stragglers"] is not None:
+        method["stragglers"] = used_stragglers(method["stragglers"])
     if cluster.server is not None:
         plain["server"] = _server_key(cluster.server)
     parts = {"training": training, "method": method}

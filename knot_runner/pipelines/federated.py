@@ -19,10 +19,12 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
 from knot_runner.methods import federated  # noqa: F401  with its methods in the table
 from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.federated.fleet import on_fleet
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.fleet_facts import fleet_notes, fleet_result
 from knot_runner.pipelines.rounds import LogRow, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.setup import Setup, client_counts, make_setup
 from knot_runner.util.errors import UserError, nearest
@@ -45,8 +47,10 @@ def run_federated(context: RunContext) -> dict[str, Any]:
     method = METHODS[hp.algorithm]
     if hp.distil is not None and method.exchange is None:
         raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
+    if context.settings.fleet is not None:
+        method = on_fleet(method, context.settings.fleet)
     start = method.init(hp, setup.population)  # whether the method fits is known before anything is measured
-    notes = setup.notes
+    notes = [*setup.notes, *fleet_notes(context.settings.fleet)]
     for note in notes:
         context.note(note)
     learn: Learn = functools.partial(_learn, start)
@@ -135,6 +139,7 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
         "rounds": len(rows),
         "rounds_count": metrics.ROUNDS_COUNT,
         **_distilled(rows),
+        **fleet_result(rows, target),
     }
 
 

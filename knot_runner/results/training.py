@@ -154,9 +154,25 @@ class ServerDistilled:
     gain: Annotated[float, Between(-1.0, 1.0)] | None = None
 
 
+@dataclass
+class FleetFacts:
+    """A fleet's virtual ``clock`` at the end, in seconds; updates that ``arrived``, after how many server steps on
+    average (``staleness``) and how many of them of ``partial`` work; clients that ``dropped`` out or came too ``late``;
+    rounds without any update (``empty``)."""
+
+    clock: Amount
+    arrived: Count
+    dropped: Count
+    late: Count
+    partial: Count
+    empty: Count
+    staleness: Amount
+
+
 @dataclass(kw_only=True)
 class FederatedResult(RunResult):
-    """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met."""
+    """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met; ``time_to_target``: virtual
+    seconds until then, of a fleet."""
 
     metrics: Scores
     datasets: TrainTest
@@ -169,6 +185,8 @@ class FederatedResult(RunResult):
     rounds_count: Any = None
     clusters: ClusterFacts | None = None
     distilled: ServerDistilled | None = None
+    fleet: FleetFacts | None = None
+    time_to_target: Amount | None = None
     engine: Any = None
     precision: Any = None
     model: Any = None
@@ -180,6 +198,8 @@ class FederatedResult(RunResult):
         check_scores("metrics", self.metrics)
         reached = self.rounds_to_target is None or self.rounds_to_target <= self.rounds
         require(reached, "rounds_to_target", f"{self.rounds_to_target} is more than {self.rounds} rounds")
+        in_time = self.time_to_target is None or (self.fleet and self.time_to_target <= self.fleet.clock)
+        require(bool(in_time), "time_to_target", f"{self.time_to_target} is not on the fleet's clock")
         labels = self.clusters.labels if self.clusters else [0] * self.clients
         require(len(labels) == self.clients, "clusters.labels", f"are not of {self.clients} clients")
 

@@ -15,6 +15,7 @@ from knot_runner.config.settings.families import METHOD_SETTINGS, family_of, fam
 from knot_runner.config.settings.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSettings
 from knot_runner.config.settings.fit import TEXT_TEACHER, UNTRAINED_TASKS, check_fit, require_group
+from knot_runner.config.settings.fleet import FleetSettings, check_fleet, fleet_group
 from knot_runner.config.settings.groups import (
     HardwareSettings,
     ModelSettings,
@@ -59,6 +60,8 @@ class Settings:
     training: TrainingSettings | FederatedTraining | None = None
     #: how examples are dealt to clients, one of ``PARTITION_SETTINGS``; null where data sets of texts are distilled
     partition: Any = None
+    #: of federated methods: clients that come late, fail or are away; null = all come, and there is no clock
+    fleet: FleetSettings | None = None
     #: of methods that distil images; null otherwise
     shares: PartyShares | None = None
     #: of federated methods that hold examples out from the clients; null otherwise
@@ -91,8 +94,9 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
             raise UserError(f"{group}.name: {name!r} is not a plain name of letters, digits, . + - _")
-    settings = build(Settings, {**config, **_parts(config, task_kind)}, "")
+    settings = build(Settings, {**config, "fleet": fleet_group(config), **_parts(config, task_kind)}, "")
     method = build(kind, settings.method, "method")
+    check_fleet(settings.fleet, method)
     if isinstance(method, KnotSettings):
         if "name" not in method.loss:
             raise UserError("method.loss.name: is not set")

@@ -28,6 +28,8 @@ STAGE_DEFAULTS = {
     "milestones": [],
     "decay": 0.1,
 }
+#: Of clients that are slow, likewise.
+STRAGGLER_DEFAULTS = {"by": "seed"}
 #: The same of a distillation's method.
 DISTILLATION_DEFAULTS = {"bound": False}
 
@@ -38,7 +40,7 @@ def run_id(config: dict[str, Any]) -> str:
     What is not in use does not count: the other sources of a data set, the hub's revision of a local run, the rate
     control of a run at T=1. Nor does ``task.optional``: what was read is in the digest of the data.
     """
-    counted = without(config, *NOT_IN_RUN_ID)
+    counted = without(config, *NOT_IN_RUN_ID, *([] if config.get("fleet") else ["fleet"]))
     if "plugins" in counted:
         counted["plugins"] = [as_written(plugin) for plugin in counted["plugins"]]
     return digest(USED[kind_of(config["task"])](config, counted), 12)
@@ -71,6 +73,8 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     chilled = any(method.get(key) is not None for key in ("schedule", "stragglers", "hard_temperature"))
     if not chilled and method.get("temperature") == 1:
         method["lr_control"] = False
+    if method.get("stragglers"):
+        method["stragglers"] = used_stragglers(method["stragglers"])
     if clustering := method.pop("clustering", None):
         reads = "features" if kind_of(config["task"]) == "texts" else "encoder"
         method["clustering"] = _used_clustering(clustering, reads)
@@ -102,6 +106,12 @@ def _used_partition(counted: dict[str, Any]) -> dict[str, Any]:
 def used_of_training(training: dict[str, Any]) -> dict[str, Any]:
     """What counts of rounds of training: all but what is at its default of ``TRAINING_DEFAULTS``."""
     return without(training, *(key for key, default in TRAINING_DEFAULTS.items() if training.get(key) == default))
+
+
+def used_stragglers(stragglers: dict[str, Any]) -> dict[str, Any]:
+    """What counts of slow clients: all but what is at its default of ``STRAGGLER_DEFAULTS``."""
+    at_default = (key for key, default in STRAGGLER_DEFAULTS.items() if stragglers.get(key) == default)
+    return without(stragglers, *at_default)
 
 
 def _used_distances(method: dict[str, Any], reads: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a claim compares, read from the records of one run: its measures, and rounds to a target."""
+"""What a claim compares, read from the records of one run: its measures, and rounds or time to a target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report.claims.pairs import ModelSide, unread
-from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
+from knot_runner.report.claims.spec import BEFORE, TO_TARGET, Claim, config_leaves
 from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
 from knot_runner.report.tables.chilling import WARM, LearningCurve, check_target, learning_curve
@@ -44,6 +44,7 @@ def claim_measures() -> dict[str, ClaimMeasure]:
         "loss": _of_metric("tempered_loss"),
         "plain_loss": _of_metric("loss"),
         "rounds": ClaimMeasure("rounds", 2, tested=True),
+        "time": ClaimMeasure("virtual s", 2, tested=True),
         "ari": ClaimMeasure("ARI", 3),
         "gap": ClaimMeasure("%", 3, 100.0),
     }
@@ -85,20 +86,26 @@ def measure_of(claim: Claim) -> ClaimMeasure:
 
 @dataclass(frozen=True)
 class TargetRounds:
-    """Rounds to target. ``courses``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4, which is in
-    ``warm`` by the settings of the run; ``problems``: of damaged records, by run id."""
+    """Rounds, or time, to target. ``courses``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4,
+    which is in ``warm`` by the settings of the run; ``problems``: of damaged records, by run id."""
 
     courses: Mapping[str, LearningCurve]
     target: float | str
     warm: Mapping[Any, float]
     problems: Mapping[str, str]
 
-    def read(self, run: Run) -> Reading:
-        """Rounds trained until the target is met; where it is not, one more than were run, which is a bound."""
+    def read(self, run: Run, measure: str) -> Reading:
+        """Rounds trained until the target is met; where it is not, one more than were run, which is a bound. ``time``:
+        virtual seconds until then; where it is not met, those of the run."""
         goal = self.warm.get(_other_settings(run)) if isinstance(self.target, str) else self.target
         if goal is None:
             return Reading(None, "no target, its T=4 run is not there", lost=True)
         own = self.courses.get(run.job.run_id)
+        if measure == "time":
+            if own is None:
+                return Reading(None, "diverged, so that there is no clock")
+            first = own.reaches_at(goal)
+            return Reading(own.clock, bound=True) if first is None else Reading(first)
         first = own.reaches(goal) if own else None
         if first is not None:
             return Reading(first)
@@ -138,12 +145,13 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
 
     Raises :class:`UserError` for a measure that runs of its kind do not have.
     """
-    if claim.measure == "rounds" and rounds is not None and run.status in ("done", "diverged"):
+    if claim.measure in TO_TARGET and rounds is not None and run.status in ("done", "diverged"):
         if run.job.run_id in rounds.problems:
             return Reading(None, rounds.problems[run.job.run_id], lost=True)
-        if run.result.get("kind") != "federated":
+        on_clock = claim.measure == "rounds" or run.status == "diverged" or "fleet" in run.result
+        if run.result.get("kind") != "federated" or not on_clock:
             raise _unmeasured(claim)
-        return rounds.read(run)
+        return rounds.read(run, claim.measure)
     if run.status != "done":
         return Reading(None, MISSING if run.status == "missing" else run.problem, lost=run.status != "diverged")
     if claim.measure.startswith(RESULT):

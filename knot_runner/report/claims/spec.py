@@ -16,6 +16,8 @@ BEFORE = "before"
 EXPECTATIONS = ("higher", "lower", "rises", "falls")
 #: Planned number of seeds where a preset names none; and the largest that one can name.
 SEEDS, MAX_PLANNED = 3, 1000
+#: Measures of what it takes to reach a target; their effects are ratios.
+TO_TARGET = ("rounds", "time")
 NUMBER_KEYS = ("ratio", "above", "below")
 
 
@@ -73,8 +75,8 @@ class Claim:
 
     @property
     def logs(self) -> bool:
-        """Whether effects are ratios: of rounds, and where a ratio is expected."""
-        return self.measure == "rounds" or (isinstance(self.expect, dict) and "ratio" in self.expect)
+        """Whether effects are ratios: of rounds or time to a target, and where a ratio is expected."""
+        return self.measure in TO_TARGET or (isinstance(self.expect, dict) and "ratio" in self.expect)
 
     @property
     def touched(self) -> frozenset[str]:
