@@ -57,7 +57,7 @@ def merged(logs: list[list[LogRow]], clusters: list[Population]) -> list[LogRow]
     rows = []
     for round in range(max(map(len, logs))):
         parts = [log[round] if round < len(log) else {**log[-1], **scores.NO_WORK, "seconds": 0.0} for log in logs]
-        row = {"round": round, **_work(parts), **_distilled(parts)}
+        row = {"round": round, **_work(parts), **on_clock(parts), **_distilled(parts)}
         if all("confusion" in part for part in parts):
             row |= _measures(parts, clusters)
         rows.append(row | {"seconds": sum(part["seconds"] for part in parts)})
@@ -89,6 +89,15 @@ def _work(parts: list[LogRow]) -> LogRow:
     means = {key: _mean([part[key] for part in parts], counts) for key in ("train_loss", "temperature")}
     columns = {key: [taker[i] for taker in takers] for i, key in enumerate(("participants", "before", "after"))}
     return {**columns, **means, "steps": sum(part["steps"] for part in parts)}
+
+
+def on_clock(parts: list[LogRow]) -> LogRow:
+    """What was said of a fleet: clusters have clocks of their own, and the last one counts; {} without any."""
+    if not all("clock" in part for part in parts):
+        return {}
+    counts = {key: sum(part[key] for part in parts) for key in ("dropped", "late", "partial")}
+    staleness = _mean([part["staleness"] for part in parts], [len(part["participants"]) for part in parts])
+    return {"clock": max(part["clock"] for part in parts), **counts, "staleness": staleness}
 
 
 def _distilled(parts: list[LogRow]) -> LogRow:

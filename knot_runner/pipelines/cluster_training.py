@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
+import operator
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +110,8 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
             del method[later]
     if method["stragglers"] is not None:
         method["stragglers"] = used_stragglers(method["stragglers"])
+    if settings.fleet is not None:
+        plain["fleet"] = settings.fleet
     if cluster.server is not None:
         plain["server"] = _server_key(cluster.server)
     parts = {"training": training, "method": method}
@@ -163,7 +167,8 @@ def _rows_of(rows: list[LogRow], number: int) -> list[LogRow]:
     """The rows of one cluster, whose share of a round's seconds is that of its steps."""
     found = []
     for row in rows:
-        own = row["parts"][number] | (row["exchanged"][number] if "exchanged" in row else {})
+        said = [row[key][number] for key in ("folded", "exchanged") if key in row]
+        own = functools.reduce(operator.or_, said, row["parts"][number])
         share = own["steps"] / max(sum(other["steps"] for other in row["parts"]), 1)
         found.append({"round": row["round"], **own, "seconds": row["seconds"] * share})
     return found

@@ -100,14 +100,8 @@ def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
         if method.stragglers is not None and method.stragglers.by == "speed":
             raise UserError("method.stragglers.by: speed is that of a fleet; fleet=phones, or by: seed, would fit")
         return
-    if method.clustering is not None:
-        raise UserError(f"fleet={fleet.name}: {CLUSTERED}; fleet=none, or method.clustering=null, is right")
     if fleet.mode == "async":
         _check_async(method)
-
-
-#: Why clusters have no fleet.
-CLUSTERED = "clusters are trained apart and their models shared by runs, so they have no common clock"
 
 
 def _check_async(method: FederatedSettings) -> None:
@@ -123,4 +117,4 @@ def _check_async(method: FederatedSettings) -> None:
         fits = ", ".join(ASYNCHRONOUS)
         raise UserError(f"fleet.mode: async does not go with method={method.name}, which {why}; {fits} do, or sync")
     if method.final_head_epochs:
-        raise UserError("method.final_head_epochs: is a last round of all clients, which fleet.mode=async has not; 0")
+        raise UserError("method.final_head_epochs: is a last round of all, which fleet.mode=async has not; 0 is right")

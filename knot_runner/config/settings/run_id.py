@@ -85,6 +85,8 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     training = used_of_training(counted["training"])
     used = {"method": method, "training": training, "hardware": hardware, **_used_partition(counted)}
     share = transfer_share(config) if family_of_algorithm(method["algorithm"]).name == "federated" else {}
+    if counted.get("fleet", {}).get("mode") == "sync":  # nobody is stale in rounds
+        used["fleet"] = without(counted["fleet"], "staleness_exponent")
     return {**used, "partition": {**used["partition"], **share}} if share else used
 
 
