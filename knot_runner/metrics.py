@@ -145,9 +145,8 @@ def rounds_to_target(accuracies: list[tuple[int, float]], target: float | None) 
 
 
 def time_to_target(accuracies: list[tuple[float, float]], target: float | None) -> float | None:
-    """The first of the moments of (moment, accuracy) at which accuracy is ``target`` or more; None if it never is."""
-    reached = [moment for moment, value in accuracies if target is not None and value >= target]
-    return min(reached, default=None)
+    """The moment of the first of (moment, accuracy) whose accuracy is ``target`` or more; None if none is."""
+    return next((moment for moment, value in accuracies if target is not None and target <= value), None)
 
 
 def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> dict[str, float]:

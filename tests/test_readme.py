@@ -33,6 +33,7 @@ SWEEPS = [line for line in BLOCKS[3].splitlines() if line.strip()]
 #: README and the guides that it leads to; commands of measurements stand indented in their text.
 GUIDES = ["README.md", "knot_runner/methods/knot.md", "knot_runner/methods/federated/chill.md",
           "knot_runner/methods/federated/feddf.md",
+          "knot_runner/methods/federated/fleet.md",
           "knot_runner/transport/fedwad.md", "knot_runner/methods/distil/distil.md",
           "knot_runner/methods/distil/families.md", "knot_runner/methods/distil/terms.md"]  # fmt: skip
 MEASURED = [

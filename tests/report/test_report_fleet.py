@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from knot_runner.metrics import time_to_target
 from knot_runner.report.records.schema import is_round
 from knot_runner.report.run_folders import load_runs
 from knot_runner.util.errors import UserError
@@ -35,6 +36,11 @@ def fleets(federated, cold, plain, reaches=(2, 1)):
             accuracies = [0.1] * 5 if first is None else [0.1] * first + [0.6] * (5 - first)
             jobs.append(clocked(federated, temperature, accuracies, seconds, seed))
     return jobs
+
+
+@pytest.mark.parametrize(("target", "moment"), [(0.5, 2.5), (0.6, 2.5), (0.61, None), (0.1, 1.5), (None, None)])
+def test_the_first_moment_at_a_target(target, moment):
+    assert time_to_target([(1.5, 0.1), (2.5, 0.6), (9.0, 0.6)], target) == moment
 
 
 def time_claim(**changes):
