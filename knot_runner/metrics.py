@@ -106,6 +106,11 @@ def mean_cross_entropy(logits: np.ndarray, labels: np.ndarray, temperature: floa
     return float(np.mean(total - cooled[np.arange(len(labels)), labels]))
 
 
+def _of_clients(title: str, better: Literal["higher", "lower"] = "higher") -> Metric:
+    """A share, averaged over clients."""
+    return Metric(title, better, unit="points", scale=100.0, unit_digits=2, top=1.0)
+
+
 #: By the key in ``metrics`` of ``result.json``, in the order in which they are shown.
 METRICS: dict[str, Metric] = {
     "f1": Metric("macro F1", "higher", lambda test: macro_f1(test.confusion), "F1", top=1.0, resampled=True),
@@ -120,6 +125,16 @@ METRICS: dict[str, Metric] = {
     "tempered_loss": Metric("loss of logits / T", "lower", unit="nats"),
     "client_accuracy": Metric("accuracy over clients", "higher", unit="points", scale=100.0, unit_digits=2, top=1.0),
     "distance": Metric("distance", "lower"),
+    # of clients' own models (methods/client_matrix.py): in distribution (ID) and out of it (OOD)
+    "id_accuracy": _of_clients("ID accuracy"),
+    "ood_accuracy": _of_clients("OOD accuracy"),
+    "ood_weighted": _of_clients("OOD accuracy by examples"),
+    "all_accuracy": _of_clients("accuracy on all clients alike"),
+    "worst_decile": _of_clients("ID accuracy, worst decile"),
+    "clients_hurt": _of_clients("share of clients hurt", "lower"),
+    "unseen_accuracy": _of_clients("ID accuracy of unseen clients"),
+    "id_loss": Metric("ID loss", "lower", unit="nats"),
+    "ood_loss": Metric("OOD loss", "lower", unit="nats"),
 }  # fmt: skip
 
 

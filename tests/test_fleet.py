@@ -162,3 +162,13 @@ def test_the_preset_its_claims_and_its_measures(tmp_path, capsys):
     assert main(["compare", f"--out={tmp_path}", "--by=fleet,method", measures]) == 0
     shown = capsys.readouterr().out
     assert "phones_async" in shown and "time_to_target" in shown
+
+
+def test_personalisation_goes_on_from_the_rounds_of_a_fleet(tmp_path):
+    """Its temperatures are those of the rounds, so that it has to know who is slow."""
+    slow = "method.stragglers={share:0.5,temperature:0.5,epochs:1,by:speed}"
+    small = ["method.personalisation.lr=0.05", "method.personalisation.epochs=2", "method.personalisation.saves=2"]
+    words = replaced(FLEET, "method=finetune", *small, slow, "training.rounds=2")
+    result, rows, _ = run(tmp_path, *words)
+    assert "personalisation" in result and result["fleet"]["clock"] == rows[-1]["clock"]
+    assert all(is_round(row, number) for number, row in enumerate(rows))

@@ -25,8 +25,6 @@ CLUSTERED = [*PLAIN, "method.clustering.otdd.features.*"]
 WITHOUT_MODEL = [*UNTRAINED, *OTHER_SOURCES, "model.*", "training.*"]
 #: The rate decays after milestones, of which there are none.
 NO_DECAY = ["training.*.decay"]
-#: Of stages on images alone, or on texts alone; superclasses count where they make the geometry.
-OF_STAGES = ["partition.server", "partition.valid"]
 #: Of stages on images, and of clients that train in rounds on examples that have no transfer set of their own.
 TRANSFER = "partition.transfer"
 OF_GEOMETRY = ["task.superclasses*", "task.sets.*.superclasses*"]
@@ -233,8 +231,11 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
 def test_what_changes_numbers_changes_the_run_id_and_nothing_else_does(name: str) -> None:
     overrides, unused = RUNS[name]
     (job,) = compose_jobs(overrides, None)
-    later = [] if "distilled images" in name else [*OF_STAGES, *OF_RANDOM_IMAGES]
-    held_out = isinstance(job.method, FederatedSettings) and job.settings.on_images
+    in_rounds = isinstance(job.method, FederatedSettings)
+    later = [] if in_rounds else ["partition.unseen"]
+    later += [] if "distilled images" in name else ["partition.server", *OF_RANDOM_IMAGES]
+    later += [] if in_rounds or "distilled images" in name else ["partition.valid"]
+    held_out = in_rounds and job.settings.on_images
     later += [] if held_out or "distilled images" in name else [TRANSFER]
     geometry = [] if "superclasses" in name else OF_GEOMETRY
     names = [key for key, _ in leaves(job.config)]

@@ -180,3 +180,5 @@ class Partition:
     notes: list[str] = field(default_factory=list)
     #: planted cluster of each client, where the partition has them
     groups: list[int] | None = None
+    #: rows of train that each client holds out, for choices among models; None: none does
+    valid: list[np.ndarray] | None = None

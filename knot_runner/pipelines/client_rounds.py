@@ -77,14 +77,17 @@ def reached_target(training: FederatedTraining, rows: list[LogRow]) -> bool:
     return rows[-1]["accuracy"] >= training.target
 
 
-def check_outcomes(round: int, trained: list[Trained], population: Population) -> None:
-    """Raises :class:`DivergedError` naming round and client for a loss or weight that is not finite."""
+def check_outcomes(
+    round: int,
+    trained: list[Trained],
+    population: Population,
+    remedy: str = "a smaller training.lr, or a higher method.temperature,",
+) -> None:
+    """Raises :class:`DivergedError` naming round, client and ``remedy`` for a loss or weight that is not finite."""
     for result in trained:
         if not (math.isfinite(result.loss) and result.finite):
             name = "the server" if result.client == SERVER else population.names[result.client]
-            first = "a smaller training.lr, or a higher method.temperature,"
-            if result.client == SERVER:
-                first = "a smaller method.distil.lr"
+            first = "a smaller method.distil.lr" if result.client == SERVER else remedy
             raise DivergedError(
                 f"diverged in round {round} at {name}: its weights are not finite; {first} would be the first to try",
                 round=round,

@@ -139,8 +139,9 @@ def _accuracies(parts: list[LogRow], clusters: list[Population]) -> LogRow:
         if any(value is not None for value in part["clients"]):
             own = scores.over_clients(part["clients"], [len(test[client]) for client in cluster.clients])
             by_cluster.append(own["weighted"])
-    clients = [found[client] for client in range(len(test))]
-    over = scores.over_clients(clients, [len(rows) for rows in test])
+    members = sorted(found)
+    clients = [found[client] for client in members]
+    over = scores.over_clients(clients, [len(test[client]) for client in members])
     return {"client_accuracy": over | {"clusters": float(np.mean(by_cluster))}, "clients": clients}
 
 

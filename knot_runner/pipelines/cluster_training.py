@@ -36,7 +36,7 @@ CLUSTERS_STAGE = "clusters"
 #: Bump when a change of code changes what a cluster learns: older artefacts are then not found any more.
 CLUSTERS_FORMAT = 1
 #: Settings of training and method that decide nothing of a cluster's rounds.
-NOT_IN_KEY = ("name", "target", "stop_at_target", "clustering")
+NOT_IN_KEY = ("name", "target", "stop_at_target", "clustering", "personalisation")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,10 @@ def train_clusters(work: ClusterWork, clusters: list[Population]) -> list[Finish
                 locks.enter_context(store.lock(CLUSTERS_STAGE, key))
         missing = {key: cluster for key, cluster in by_key.items() if store.find(CLUSTERS_STAGE, key) is None}
         if len(missing) < len(by_key):
-            work.context.note(f"{len(by_key) - len(missing)} of {len(by_key)} clusters have been trained before")
+            trained = f"{len(by_key) - len(missing)} of {len(by_key)} clusters have been trained before"
+            if work.context.hp.clustering is None:
+                trained = "the rounds have been trained before, and are shared"
+            work.context.note(trained)
         if missing:
             _train_missing(work, missing)
     shutil.rmtree(work.folder, ignore_errors=True)

@@ -22,6 +22,7 @@ from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federated.fleet import on_fleet
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines import scores
+from knot_runner.pipelines.client_matrix import ClientMatrix, check_matrix, deployed_matrix
 from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.fleet_facts import fleet_notes, fleet_result
@@ -48,7 +49,10 @@ def run_federated(context: RunContext) -> dict[str, Any]:
     if hp.distil is not None and method.exchange is None:
         raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
     if context.settings.fleet is not None:
-        method = on_fleet(method, context.settings.fleet)
+        method, population = on_fleet(method, setup.population, context.settings.fleet)
+        setup = replace(setup, population=population)
+    if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
+        check_matrix(setup.population, "evaluate.matrix" if hp.personalisation is None else "method.personalisation")
     start = method.init(hp, setup.population)  # whether the method fits is known before anything is measured
     notes = [*setup.notes, *fleet_notes(context.settings.fleet)]
     for note in notes:
@@ -62,6 +66,10 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         for note in grouping.notes:
             context.note(note)
         learn = functools.partial(clustered.learn, grouping)
+    if hp.personalisation is not None:
+        from knot_runner.pipelines import personalised
+
+        learn = functools.partial(personalised.personalise, learn if hp.clustering else personalised.shared_rounds)
     result = _train(context, setup, method, learn, notes)
     return {**result, "seconds": {"total": round(time.monotonic() - began, 2), **result["seconds"]}}
 
@@ -90,6 +98,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
             facts = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)], "seconds": {}}
             return {**head, "status": "diverged", **facts}
         summary = summarise(outcome.rows, settings.training.target)
+        summary["metrics"] |= _own_models(context, setup, outcome, engine)
         _keep(context, setup, outcome, engine)
     context.progress("rounds", 1, 1, "done")
     seconds = {"rounds": round(sum(row["seconds"] for row in outcome.rows), 2), **outcome.seconds}
@@ -121,7 +130,34 @@ def _observe(
     found = scores.predict_test(method, context.hp, state, setup.population, setup.test.labels, engine)
     scores.check_logits(found, round)
     temperature = scores.evaluation_temperature(context.hp, round)
-    return row | scores.score(found, setup.population, temperature, setup.task.coordinates)
+    row |= scores.score(found, setup.population, temperature, setup.task.coordinates)
+    every = context.settings.evaluate.matrix
+    if isinstance(every, int) and (round + 1) % every == 0:
+        row |= _matrix(method, context, setup, state, engine).measures(setup.population)
+    return row
+
+
+def _matrix(method: Method, context: RunContext, setup: Setup, state: FederatedState, engine: Engine) -> ClientMatrix:
+    """Every client's model on every client's test examples."""
+    labels, classes = setup.test.labels, len(setup.task.classes)
+    return deployed_matrix(method, context.hp, state, setup.population, labels, classes, engine)
+
+
+def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> dict[str, Any]:
+    """Measures of the clients' own models after the last round (``evaluate.matrix``), or of what personalisation made
+    of them; {} where neither is asked for."""
+    if outcome.found is not None:
+        last = len(outcome.rows) - 1
+        temperature = scores.evaluation_temperature(context.hp, last)
+        own = scores.score(outcome.found, setup.population, temperature, setup.task.coordinates)
+        own = {key: own[key] for key in metrics.METRICS if key in own} | outcome.measures
+    elif context.settings.evaluate.matrix is not None:
+        found = _matrix(outcome.method, context, setup, outcome.state, engine)
+        found.save(context.folder)
+        own = found.measures(setup.population)
+    else:
+        return {}
+    return {key: {"ALL": value} if isinstance(value, float) else value for key, value in own.items()}
 
 
 def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any]:
@@ -164,6 +200,7 @@ def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, An
         "label_counts": setup.counts.record(),
         "labels": {"names": setup.task.classes, "coordinates": setup.task.coordinates},
         "clients": len(setup.population),
+        **({"unseen": len(setup.population.unseen)} if setup.population.unseen else {}),
         "engine": engine.name,
         "precision": context.settings.hardware.precision,
         "model": setup.network.spec.name,
@@ -173,7 +210,10 @@ def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, An
 
 def _keep(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> None:
     """The last predictions on all test images, and the final state, into the run's folder."""
-    found = scores.predict_test(outcome.method, context.hp, outcome.state, setup.population, setup.test.labels, engine)
+    found = outcome.found
+    if found is None:
+        labels = setup.test.labels
+        found = scores.predict_test(outcome.method, context.hp, outcome.state, setup.population, labels, engine)
     probabilities = torch.softmax(found.logits.double(), 1).float()
     arrays = {"test.probabilities": probabilities, "test.labels": found.labels}
     write_atomic(context.folder / "predictions.safetensors", save_bytes(arrays))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from knot_runner.methods.contract import Method
 from knot_runner.pipelines.commits import Commits
+
+if TYPE_CHECKING:
+    from knot_runner.pipelines.scores import TestPredictions
 
 #: One row of a round's log.
 LogRow = dict[str, Any]
@@ -51,7 +54,8 @@ class RoundLoop:
 class TrainingResult:
     """What rounds came to: the method and state that are deployed, all rows, and what else the result holds.
 
-    ``seconds``: of what came before the rounds.
+    ``seconds``: of what is no round. Of clients' own models beyond the rounds: ``found``, their predictions, and
+    ``measures`` of the deployed ones.
     """
 
     method: Method
@@ -59,6 +63,8 @@ class TrainingResult:
     rows: list[LogRow]
     facts: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    found: TestPredictions | None = None
+    measures: dict[str, float] = field(default_factory=dict)
 
 
 def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list[LogRow]]:

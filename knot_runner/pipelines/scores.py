@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,14 @@ from knot_runner.methods.federated.population import FederatedState, Population
 
 @dataclass(frozen=True)
 class TestPredictions:
-    """What the deployed models say: ``logits`` [M, C] and ``labels`` [M] of all test images, and the accuracy of each
-    client's model on its own (None for a client without test images)."""
+    """What the deployed models say: ``logits`` [M, C] and ``labels`` [M] of all test examples, and the accuracy of each
+    client's model on its own (None for a client without test examples); ``unseen``: that of the clients that take part
+    in no round, whose examples are not among the others."""
 
     logits: Tensor
     labels: Tensor
     clients: list[float | None]
+    unseen: list[float | None] = field(default_factory=list)
 
 
 #: What is said of a round in which nobody trained.
@@ -40,20 +42,28 @@ def predict_test(
 
     ``labels`` [N]: of all test images.
     """
-    one = method.one_model and hp.batchnorm != "local"
-    if one:
+    clients = [*population.clients, *population.unseen]
+    own, seen = [population.test[client] for client in clients], len(population)
+    if one_model(method, hp):
         model = method.deployed(hp, state, population, 0)
         logits = engine.logits([Inference(model.weights, model.buffers, torch.arange(len(labels)))])[0]
         right = logits.argmax(1) == labels
-        hits = [right[rows] for rows in population.test]
+        hits = [right[rows] for rows in own]
+        if population.unseen:
+            logits, labels = logits[torch.cat(own[:seen])], labels[torch.cat(own[:seen])]
     else:
-        own = [population.test[client] for client in population.clients]
-        models = [method.deployed(hp, state, population, client) for client in population.clients]
+        models = [method.deployed(hp, state, population, client) for client in clients]
         asked = zip(models, own, strict=True)
         parts = engine.logits([Inference(model.weights, model.buffers, rows) for model, rows in asked])
         hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, own, strict=True)]
-        logits, labels = torch.cat(parts), labels[torch.cat(own)]
-    return TestPredictions(logits, labels, [float(hit.double().mean()) if len(hit) else None for hit in hits])
+        logits, labels = torch.cat(parts[:seen]), labels[torch.cat(own[:seen])]
+    accuracies = [float(hit.double().mean()) if len(hit) else None for hit in hits]
+    return TestPredictions(logits, labels, accuracies[:seen], accuracies[seen:])
+
+
+def one_model(method: Method, hp: Any) -> bool:
+    """Whether all clients use the same model."""
+    return method.one_model and hp.batchnorm != "local"
 
 
 def score(
@@ -68,8 +78,12 @@ def score(
         "loss": metrics.mean_cross_entropy(logits, labels, 1.0),
         "tempered_loss": metrics.mean_cross_entropy(logits, labels, temperature),
     }
-    row["client_accuracy"] = over_clients(predictions.clients, [len(rows) for rows in population.test])
+    sizes = [len(population.test[client]) for client in population.clients]
+    row["client_accuracy"] = over_clients(predictions.clients, sizes)
     row["clients"] = predictions.clients
+    unseen = [value for value in predictions.unseen if value is not None]
+    if unseen:
+        row["unseen_accuracy"] = float(np.mean(unseen))
     return row
 
 

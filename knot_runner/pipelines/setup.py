@@ -15,6 +15,7 @@ from knot_runner.config.settings import Centralised
 from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition
+from knot_runner.data.images.held_out import unseen_clients
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.examples import ClientData, ImageData
 from knot_runner.engine.federated import flat
@@ -72,6 +73,12 @@ def make_setup(context: RunContext) -> Setup:
         partition.notes.append(
             "one client has everything, so a round is one epoch (training.participants and .epochs do not apply)"
         )
+    unseen = ()
+    if settings.held_out is not None and settings.held_out.unseen is not None:
+        unseen = unseen_clients(len(partition.names), settings.held_out.unseen, settings.seed)
+        partition.notes.append(
+            f"partition.unseen: {len(unseen)} of {len(partition.names)} clients take part in no round"
+        )
     population = Population(
         names=partition.names,
         train=[torch.from_numpy(rows) for rows in partition.train],
@@ -83,6 +90,9 @@ def make_setup(context: RunContext) -> Setup:
         seed=settings.seed,
         server=server,
         labels=data.labels,
+        members=tuple(sorted(set(range(len(partition.names))) - set(unseen))) if unseen else None,
+        valid=[torch.from_numpy(rows) for rows in partition.valid or []],
+        unseen=unseen,
     )
     return Setup(task, partition, population, network, data, test, len(held_out))
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from knot_runner.config.settings import Labels
 from knot_runner.data.images import ImageTask, Partition, make_partition
 from knot_runner.data.images.geometry import one_hot
+from knot_runner.data.images.held_out import hold_out_valid
 from knot_runner.data.images.parties import transfer_rows
 from knot_runner.data.pools import TextPool
 from knot_runner.data.tasks import UNLABELLED
@@ -28,11 +29,19 @@ NO_ROWS = np.empty(0, dtype=np.int64)
 
 def deal_clients(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
     """What the clients have by the run's partition, and the rows of the training examples [n] that are held out from
-    them first. Raises :class:`UserError`."""
-    settings, share = context.settings, context.settings.held_out
-    if share is None:
+    all of them first. Raises :class:`UserError`."""
+    dealt, taken = _deal_rest(context, task)
+    shares = context.settings.held_out
+    if shares is not None and shares.valid is not None:
+        dealt = hold_out_valid(dealt, shares.valid, context.settings.seed)
+    return dealt, taken
+
+
+def _deal_rest(context: RunContext, task: ImageTask | TextPool) -> tuple[Partition, np.ndarray]:
+    settings, shares = context.settings, context.settings.held_out
+    if shares is None or shares.transfer is None:
         return make_partition(settings.partition, task, settings.seed), NO_ROWS
-    kept, taken = transfer_rows(task.train.labels, share.transfer, settings.seed)
+    kept, taken = transfer_rows(task.train.labels, shares.transfer, settings.seed)
     left = dataclasses.replace(task, train=task.train.take(kept))
     dealt = make_partition(settings.partition, left, settings.seed)
     distils = context.hp.distil is not None

@@ -170,9 +170,54 @@ class FleetFacts:
 
 
 @dataclass(kw_only=True)
+class PersonalMeasures:
+    """Of clients' own models, on their own test examples and on the others'."""
+
+    id_accuracy: Share
+    ood_accuracy: Share
+    ood_weighted: Share
+    all_accuracy: Share
+    worst_decile: Share
+    id_loss: Amount
+    ood_loss: Amount
+    clients_hurt: Share | None = None
+    unseen_accuracy: Share | None = None
+
+
+@dataclass(kw_only=True)
+class PersonalPoint(PersonalMeasures):
+    """One model of every client: epochs and optimiser steps since the rounds, and weight against the model of then."""
+
+    step: Count
+    epochs: Count
+    sgd_steps: Amount
+    alpha: float
+    valid_accuracy: Share | None = None
+
+
+@dataclass(kw_only=True)
+class PersonalisationFacts:
+    """What clients made of their models after the rounds. ``start``: the models of the last round; ``chosen``: the
+    number of the point that is deployed; ``id_at_matched_ood``: the best ID accuracy at an OOD accuracy of at most so
+    many points less than that of ``start``, and what it gains on ``start`` at 1; ``area``: of the trade-off curve."""
+
+    kind: str
+    start: PersonalMeasures
+    points: list[PersonalPoint]
+    chosen: Count
+    id_at_matched_ood: dict[str, Share | None]
+    gain_at_matched_ood: Share
+    area: Amount
+
+    def __post_init__(self) -> None:
+        require(self.chosen < len(self.points), "chosen", f"{self.chosen} is not one of {len(self.points)} points")
+
+
+@dataclass(kw_only=True)
 class FederatedResult(RunResult):
     """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met; ``time_to_target``: virtual
-    seconds until then, of a fleet."""
+    seconds until then, of a fleet; ``artefact``: of rounds that runs share; ``unseen``: clients beside the others,
+    which took part in no round."""
 
     metrics: Scores
     datasets: TrainTest
@@ -187,6 +232,9 @@ class FederatedResult(RunResult):
     distilled: ServerDistilled | None = None
     fleet: FleetFacts | None = None
     time_to_target: Amount | None = None
+    personalisation: PersonalisationFacts | None = None
+    artefact: Any = None
+    unseen: Number | None = None
     engine: Any = None
     precision: Any = None
     model: Any = None

@@ -48,13 +48,19 @@ from knot_runner.config.settings.partition import (
     Centralised,
     Dirichlet,
     DirichletClients,
+    HeldOut,
     Iid,
     Manual,
     Natural,
     Pairs,
     PartyShares,
     Shards,
-    TransferShare,
+)
+from knot_runner.config.settings.personalisation import (
+    EvaluateSettings,
+    FinetuneSettings,
+    LocalSettings,
+    SoupSettings,
 )
 from knot_runner.config.settings.probe import ProbeSettings
 from knot_runner.config.settings.run import Settings, build_run

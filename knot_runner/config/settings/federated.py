@@ -127,6 +127,8 @@ class FederatedSettings:
     distil: ServerDistillation | None = None
     #: feddistill: the regulariser by the others' mean logits of each label
     labels: LabelDistillation | None = None
+    #: what every client makes of its model after the last round, by ``kind``; null = nothing
+    personalisation: Any = None
     #: settings of a plug-in's own method
     options: dict[str, Any] = field(default_factory=dict)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fraction, Items, ItemsOrNone, Parties
-from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.config.strict import AtMost, Holds, require, without
 
 Alpha = Annotated[float, Holds(lambda value: 0 < value <= 1e6, "is not in (0, 1e6]; kind=iid is its limit")]
 
@@ -121,32 +121,45 @@ class PartyShares:
 
 
 @dataclass
-class TransferShare:
-    """Of federated methods: the share of the training examples that no client has (``transfer``). A server distils on
-    them, unlabelled; without one they are not used, so that methods with and without can be compared."""
+class HeldOut:
+    """Of federated methods: what clients do not train on.
 
-    transfer: Fraction = PartyShares.transfer
+    ``transfer``: the share of the training examples that no client has. A server distils on them, unlabelled; without
+    one they are not used, so that methods with and without can be compared. ``valid``: the share of each client's
+    training examples that choices are made on; ``unseen``: the share of clients that take part in no round.
+    """
+
+    transfer: Fraction | None = None
+    valid: Fraction | None = None
+    unseen: Fraction | None = None
 
 
-#: Their keys of ``partition``; null is the default.
-SHARE_KEYS = ("server", "transfer", "valid")
+#: Keys of ``partition`` that are shares; null is the default.
+SHARE_KEYS = ("server", "transfer", "valid", "unseen")
+#: ``partition.valid`` of methods that choose among clients' own models.
+PERSONAL_VALID = 0.2
 
 
 def party_shares(partition: dict[str, Any]) -> dict[str, Any]:
     """The shares of a composed ``partition``, with defaults for null ones; not checked."""
-    given = {key: partition[key] for key in SHARE_KEYS if partition.get(key) is not None}
-    return dataclasses.asdict(PartyShares()) | given
+    defaults = dataclasses.asdict(PartyShares())
+    return defaults | {key: partition[key] for key in defaults if partition.get(key) is not None}
 
 
-def transfer_share(config: dict[str, Any]) -> dict[str, Any]:
-    """``{"transfer": share}`` of a composed federated run that holds examples out from its clients, with the default
-    for null where a server distils; {} of one that does not, or whose task has a transfer set of its own. Not checked.
+def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
+    """The shares that a composed federated run holds out from its clients, {} where there are none: ``transfer`` where
+    a server distils (unless the task has a transfer set of its own) and ``valid`` where clients' own models are chosen
+    have defaults. Not checked.
     """
-    given = (config.get("partition") or {}).get("transfer")
-    distils = (config.get("method") or {}).get("distil") is not None
-    if has_transfer_set(config["task"]) or not (distils or given is not None):
-        return {}
-    return {"transfer": TransferShare.transfer if given is None else given}
+    partition, method = config.get("partition") or {}, config.get("method") or {}
+    shares = {}
+    if method.get("distil") is not None:
+        shares["transfer"] = PartyShares.transfer
+    if method.get("personalisation") is not None:
+        shares["valid"] = PERSONAL_VALID
+    names = [field.name for field in dataclasses.fields(HeldOut)]
+    shares |= {key: partition[key] for key in names if partition.get(key) is not None}
+    return without(shares, "transfer") if has_transfer_set(config["task"]) else shares
 
 
 def has_transfer_set(task: dict[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,11 +29,12 @@ from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSetting
 from knot_runner.config.settings.partition import (
     PARTITION_SETTINGS,
     SHARE_KEYS,
+    HeldOut,
     PartyShares,
-    TransferShare,
+    held_out_shares,
     party_shares,
-    transfer_share,
 )
+from knot_runner.config.settings.personalisation import EvaluateSettings, build_personalisation
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
@@ -65,7 +66,9 @@ class Settings:
     #: of methods that distil images; null otherwise
     shares: PartyShares | None = None
     #: of federated methods that hold examples out from the clients; null otherwise
-    held_out: TransferShare | None = None
+    held_out: HeldOut | None = None
+    #: what is measured of clients' models, beyond the test examples of each
+    evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
     #: a preset's grid, and how ``table`` and ``plot`` show it; neither is part of a run
     sweep: dict[str, Any] | None = None
     #: a sweep begins no more jobs after one has failed
@@ -103,6 +106,10 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
         _check_loss(method.loss, "method.loss")
     if isinstance(method, FederatedSettings) and method.distil is not None:
         _check_loss(method.distil.loss, "method.distil.loss")
+    if isinstance(method, FederatedSettings):
+        _check_personal(settings, method)
+    elif settings.evaluate.matrix is not None:
+        raise UserError(f"evaluate.matrix: method={method.name} has no clients that train in rounds; null is right")
     if isinstance(method, DistilSettings):
         _check_distil(config, method, settings.on_images)
         check_student_images(method, settings.task)
@@ -141,11 +148,33 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
         _check_target(config, parts["model"])
     if config.get("partition") is not None:
         parts["partition"] = _partition(config)
-        if training is FederatedTraining and (share := transfer_share(config)):
-            parts["held_out"] = build(TransferShare, share, "partition")
+        if training is FederatedTraining and (shares := held_out_shares(config)):
+            parts["held_out"] = build(HeldOut, shares, "partition")
         if training is TrainingSettings and family_of_algorithm(config["method"]["algorithm"]).clients:
             parts["shares"] = build(PartyShares, party_shares(config["partition"]), "partition")
     return parts
+
+
+def _check_personal(settings: Settings, method: FederatedSettings) -> None:
+    """Build the settings of personalisation, and whether the rounds before it are what they must be."""
+    if method.clustering is not None and settings.evaluate.matrix not in (None, "end"):
+        raise UserError(
+            f"evaluate.matrix: {settings.evaluate.matrix} rounds are of clients that learn together; with "
+            "method.clustering end is right"
+        )
+    unseen = settings.held_out is not None and settings.held_out.unseen is not None
+    if unseen and method.clustering is not None:
+        raise UserError("partition.unseen: clusters are of all clients, none of which is unseen; null is right")
+    if method.personalisation is None:
+        return
+    method.personalisation = build_personalisation(method.personalisation)
+    if isinstance(settings.evaluate.matrix, int):
+        raise UserError("evaluate.matrix: personalisation measures what follows the last round; end or null is right")
+    if settings.training.stop_at_target:
+        raise UserError(
+            "training.stop_at_target: personalisation begins with the model of the last round, which all its variants "
+            "share; false is right"
+        )
 
 
 def _check_target(config: dict[str, Any], model: CustomSettings) -> None:

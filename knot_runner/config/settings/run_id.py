@@ -7,7 +7,7 @@ from typing import Any
 
 from knot_runner.config.plugins import as_written
 from knot_runner.config.settings.families import family_of_algorithm
-from knot_runner.config.settings.partition import SHARE_KEYS, party_shares, transfer_share
+from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares
 from knot_runner.config.strict import digest, without
 
 #: Groups and keys that do not change the numbers, so they are left out of the run id.
@@ -41,6 +41,8 @@ def run_id(config: dict[str, Any]) -> str:
     control of a run at T=1. Nor does ``task.optional``: what was read is in the digest of the data.
     """
     counted = without(config, *NOT_IN_RUN_ID, *([] if config.get("fleet") else ["fleet"]))
+    if (counted.get("evaluate") or {}).get("matrix") is None:
+        counted.pop("evaluate", None)
     if "plugins" in counted:
         counted["plugins"] = [as_written(plugin) for plugin in counted["plugins"]]
     return digest(USED[kind_of(config["task"])](config, counted), 12)
@@ -64,7 +66,8 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     used = {**used, **_used_of_stages(counted, "texts", "tokens")}
     if not family.clients:
         return _used_of_pool(used)
-    return {**used, "partition": {**counted["partition"], **party_shares(counted["partition"])}}
+    shares = party_shares(counted["partition"])
+    return {**used, "partition": {**without(counted["partition"], *SHARE_KEYS), **shares}}
 
 
 def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
@@ -79,15 +82,18 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         reads = "features" if kind_of(config["task"]) == "texts" else "encoder"
         method["clustering"] = _used_clustering(clustering, reads)
     method |= _used_distillation(method.pop("distil", None), kind_of(config["task"]))
+    if method.get("personalisation") is None:
+        method.pop("personalisation", None)
     hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
     if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
         hardware["stack"] = config["hardware"]["stack"]
     training = used_of_training(counted["training"])
     used = {"method": method, "training": training, "hardware": hardware, **_used_partition(counted)}
-    share = transfer_share(config) if family_of_algorithm(method["algorithm"]).name == "federated" else {}
+    federated = family_of_algorithm(method["algorithm"]).name == "federated"
+    shares = held_out_shares(config) if federated else {}
     if counted.get("fleet", {}).get("mode") == "sync":  # nobody is stale in rounds
         used["fleet"] = without(counted["fleet"], "staleness_exponent")
-    return {**used, "partition": {**used["partition"], **share}} if share else used
+    return {**used, "partition": {**used["partition"], **shares}} if shares else used
 
 
 def _used_distillation(distil: dict[str, Any] | None, task_kind: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -58,6 +58,10 @@ class Population:
     augment: str
     seed: int
     members: tuple[int, ...] | None = None
+    #: rows of training examples that a client holds out from training, [v_k] each; empty without
+    valid: list[Tensor] = field(default_factory=list)
+    #: clients that take part in no round
+    unseen: tuple[int, ...] = ()
     server: ServerExamples | None = None
     #: of all training examples [N]; of those of a client it makes its own statistics, and no other sees them
     labels: Tensor | None = None

@@ -10,6 +10,7 @@ from rich.text import Text
 from knot_runner.config.settings.families import family_of_result, load
 from knot_runner.metrics import METRICS
 from knot_runner.report.records.earlier import rounds_trained
+from knot_runner.report.records.personal_summary import personal_lines
 from knot_runner.report.records.summary_grid import DIM_TEXT, SummaryRow, bold, dim_lines, run_view
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.text import number, plain
@@ -86,11 +87,13 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
         *_on_clock(result),
         *cluster_lines(result),
         *_distilled(result),
+        *personal_lines(result),
         f"{result['clients']} clients with {sizes['train']:,} training examples; {sizes['test']:,} test examples",
         f"{result['model']}, {result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
         f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",
     ]
-    return run_view(name, result, ("after the last round, all test examples", ""), rows, lines)
+    what = "clients' own models" if result.get("personalisation") else "after the last round, all test examples"
+    return run_view(name, result, (what, ""), rows, lines)
 
 
 def cluster_lines(result: dict[str, Any]) -> list[str]:

@@ -40,7 +40,9 @@ class Played:
         self.world = make_world(list(hidden)).with_training(**{"participants": 3, **training})
         self.population = dataclasses.replace(self.world.population, members=tuple(members))
         self.hp = settings(algorithm, **(changes or {}))
-        self.method = METHODS[algorithm] if fleet is None else on_fleet(METHODS[algorithm], fleet)
+        self.method = METHODS[algorithm]
+        if fleet is not None:
+            self.method, self.population = on_fleet(self.method, self.population, fleet)
         self.states, self.seen = [], []
         loop = RoundLoop(self.method, self.hp, self.population, NoCommits(), self.train, self.look, timed=False)
         self.state, self.rows = run_rounds(loop)

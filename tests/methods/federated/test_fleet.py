@@ -254,7 +254,7 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
     paced(1.0, 2.0, 0.5)
     failing({3: 0.5, 4: 0.25})
     world, fleet, hp = make_world([]), fleet_of(), settings()
-    method = on_fleet(METHODS["fedavg"], fleet)
+    method, _ = on_fleet(METHODS["fedavg"], world.population, fleet)
     clusters = [world.population.cluster(members) for members in ([0, 1, 2], [3, 4])]
     both = per_cluster(method, clusters)
     everyone = world.population

@@ -19,7 +19,7 @@ from knot_runner.config.settings import FleetSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices
-from knot_runner.methods.federated.fleet.synchronous import CLOCK, chosen_ones, clock_of
+from knot_runner.methods.federated.fleet.synchronous import CLOCK, clock_of, with_chosen
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.util.errors import UserError
 
@@ -67,7 +67,7 @@ def plan(
     for version in sorted({update.version for update in step.updates}):
         clients = [update.client for update in step.updates if update.version == version]
         begun = state if version == round else {**state, **_model(state, version)}
-        found += method.plan(hp, begun, chosen_ones(fleet, population, clients), version)
+        found += method.plan(hp, begun, with_chosen(population, clients), version)
     return sorted(found, key=lambda request: request.client)
 
 
@@ -139,7 +139,7 @@ def _beginning(
     clients = free[: population.participants - len(flying)]
     if not clients:
         return []
-    requests = method.plan(hp, state, chosen_ones(fleet, population, clients), round)
+    requests = method.plan(hp, state, with_chosen(population, clients), round)
     failing, found = devices.failures(fleet, population, round), []
     for request, time in zip(requests, devices.work_times(fleet, population, requests, True), strict=True):
         share = failing[request.client]

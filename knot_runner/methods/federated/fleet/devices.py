@@ -49,6 +49,11 @@ def seconds_per_example(fleet: FleetSettings, population: Population) -> Tensor:
     return compute.median * torch.exp(compute.sigma * _normal(population, "compute"))
 
 
+def with_speeds(fleet: FleetSettings, population: Population) -> Population:
+    """``population`` that knows its clients' speeds, of which its stragglers may be the lowest."""
+    return dataclasses.replace(population, seconds_per_example=seconds_per_example(fleet, population))
+
+
 def seconds_per_number(fleet: FleetSettings, population: Population) -> Tensor:
     """To send one number to each client and back, float64 [N]."""
     network = fleet.network

@@ -45,7 +45,7 @@ def init(method: Method, fleet: FleetSettings, hp: Any, population: Population) 
     """The method's, at 0 seconds. Raises :class:`UserError` for a deadline that nobody can meet."""
     state = {**method.init(hp, population), CLOCK: torch.zeros(1, dtype=torch.float64)}
     if fleet.deadline is not None:
-        everyone = chosen_ones(fleet, population, list(population.clients))
+        everyone = with_chosen(population, list(population.clients))
         times = devices.work_times(fleet, population, method.plan(hp, state, everyone, 0), sends_models(hp))
         least = [time.total if fleet.late == "drop" else time.sending + time.epoch for time in times]
         if least and min(least) > fleet.deadline:
@@ -80,7 +80,7 @@ def through(
     method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int
 ) -> bool:
     """Whether the method plans nothing, whoever takes part."""
-    return not method.plan(hp, state, chosen_ones(fleet, population, list(population.clients)), round)
+    return not method.plan(hp, state, with_chosen(population, list(population.clients)), round)
 
 
 def fleet_round(
@@ -93,7 +93,7 @@ def fleet_round(
     """
     began = devices.await_clients(fleet, population, list(population.clients), clock_of(state))
     drawn, wanted = _drawn(fleet, population, began, round)
-    asked = method.plan(hp, state, chosen_ones(fleet, population, drawn), round)
+    asked = method.plan(hp, state, with_chosen(population, drawn), round)
     wanted = wanted if len(asked) == len(drawn) else len(asked)  # a method may ask all clients, in a last round
     deadline = math.inf if fleet.deadline is None else fleet.deadline
     failing = devices.failures(fleet, population, round)
@@ -130,10 +130,9 @@ def _drawn(fleet: FleetSettings, population: Population, at: float, round: int) 
     return drawn, min(population.participants, len(drawn))
 
 
-def chosen_ones(fleet: FleetSettings, population: Population, clients: list[int]) -> Population:
-    """``population`` with ``clients`` as those who take part in a round, and with the speeds of all."""
-    seconds = devices.seconds_per_example(fleet, population)
-    return dataclasses.replace(population, chosen=tuple(clients), seconds_per_example=seconds)
+def with_chosen(population: Population, clients: list[int]) -> Population:
+    """``population`` with ``clients`` as those who take part in a round."""
+    return dataclasses.replace(population, chosen=tuple(clients))
 
 
 def clock_of(state: FederatedState) -> float:

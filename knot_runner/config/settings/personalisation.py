@@ -1,0 +1,110 @@
+"""Settings of personalisation: what is measured of clients' own models, and what follows the last round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from knot_runner.config.settings.sizes import ItemsOrNone, NotNegative, Positive, Steps
+from knot_runner.config.strict import build, require
+from knot_runner.util.errors import UserError, nearest
+
+#: The largest weight of the personal model that extrapolation may have.
+MAX_ALPHA = 3.0
+
+
+@dataclass
+class EvaluateSettings:
+    """``matrix``: the model of every client on the test examples of every other: at the ``end``, or also every so many
+    rounds; null = each on its own alone."""
+
+    matrix: Literal["end"] | Steps | None = None
+
+
+@dataclass(kw_only=True)
+class LocalSettings:
+    """How clients train after the rounds."""
+
+    lr: Positive = 0.0025
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+    #: 0 = that of training
+    batch: ItemsOrNone = 0
+
+    @property
+    def rate(self) -> float:
+        """The rate that clients train at."""
+        return self.lr
+
+
+@dataclass(kw_only=True)
+class FinetuneSettings(LocalSettings):
+    """Every client trains its model of the last round further on its own examples, plainly or held near where it began:
+    f_k(theta) + wd ||theta - theta_0||^2 (Ditto's code adds lambda (theta - theta_0) to the gradient: lambda = 2 wd).
+    """
+
+    kind: Literal["finetune"]
+    epochs: Steps = 10
+    #: the models are measured so many times, after equally many epochs each; the optimiser begins afresh there
+    saves: Steps = 10
+    #: at a rate so many times smaller, for so many times the epochs
+    slower: Steps = 1
+    wd: NotNegative = 0.0
+    #: which of the measured models is deployed: the best on the clients' held-out examples (``partition.valid``), or
+    #: the last
+    select: Literal["valid", "last"] = "last"
+
+    def __post_init__(self) -> None:
+        even = self.length % self.saves == 0
+        require(even, "saves", f"{self.saves} do not divide the {self.length} epochs into equal parts")
+        pull = 2 * self.wd * self.rate
+        what = f"{self.wd:g} with lr={self.rate:g}: SGD oscillates where 2 wd lr is 1 or more, and here it is {pull:g}"
+        require(self.optimiser != "sgd" or pull < 1, "wd", f"{what}; below {1 / (2 * self.rate):g} is right")
+
+    @property
+    def rate(self) -> float:
+        """``lr``, or a ``slower`` one."""
+        return self.lr / self.slower
+
+    @property
+    def length(self) -> int:
+        """All epochs."""
+        return self.epochs * self.slower
+
+    @property
+    def part(self) -> int:
+        """Epochs from one save to the next."""
+        return self.length // self.saves
+
+
+@dataclass(kw_only=True)
+class SoupSettings(FinetuneSettings):
+    """theta(alpha) = (1 - alpha) theta_0 + alpha theta_k between the model of the last round and the fine-tuned one,
+    for each of ``alphas``: after the last fine-tuning epoch, or at ``all`` the saved ones."""
+
+    kind: Literal["soup"]
+    alphas: list[float] = field(default_factory=lambda: [step / 10 for step in range(11)])
+    at: Literal["last", "all"] = "last"
+    #: alphas above 1 (and below 0) are meant
+    extrapolate: bool = False
+    select: Literal["valid", "last"] = "valid"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(len(self.alphas) > 0, "alphas", "is empty; [0, 0.5, 1] would be a grid")
+        require(len(set(self.alphas)) == len(self.alphas), "alphas", f"{self.alphas} has one of them twice")
+        low, high = (-1.0, MAX_ALPHA) if self.extrapolate else (0.0, 1.0)
+        outside = [alpha for alpha in self.alphas if not low <= alpha <= high]
+        hint = "" if self.extrapolate else "; extrapolate=true allows it"
+        require(not outside, "alphas", f"{outside[:1]} is not within [{low:g}, {high:g}]{hint}")
+
+
+#: ``method.personalisation.kind`` -> its settings; a plug-in may add its own.
+PERSONALISATION_SETTINGS: dict[str, type] = {"finetune": FinetuneSettings, "soup": SoupSettings}
+
+
+def build_personalisation(values: Any, where: str = "method.personalisation") -> Any:
+    """The settings of one kind of personalisation. Raises :class:`UserError`."""
+    kind = values.get("kind") if isinstance(values, dict) else values
+    if not isinstance(kind, str) or kind not in PERSONALISATION_SETTINGS:
+        raise UserError(f"{where}.kind: no personalisation {kind!r}{nearest(str(kind), PERSONALISATION_SETTINGS)}")
+    return build(PERSONALISATION_SETTINGS[kind], values, where)

@@ -1,0 +1,120 @@
+"""The K x K record: the model of every client on the test examples of every client, and what is measured of it.
+
+In distribution (ID) is a client's model on its own test examples, the diagonal; out of distribution (OOD) is the same
+model on the others', each of them alike. A test example that two clients have is ID for both: it is left out of the OOD
+of either (personalisation.md 6).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+#: A client is hurt by its own model where this many more of its test examples are wrong than under the global model.
+HURT_EXAMPLES = 2
+
+
+@dataclass(frozen=True)
+class TestRows:
+    """Where clients' test examples lie. ``rows`` [N]: every test example that some client has, once; ``places`` [M]: of
+    all clients' examples, one client after another, in ``rows``; ``owners`` [M]: their clients."""
+
+    __test__ = False  # not a class of tests
+
+    rows: Tensor
+    places: Tensor
+    owners: Tensor
+    clients: int
+
+    @staticmethod
+    def of(test: Sequence[Tensor]) -> TestRows:
+        """``test``: the rows of each client's test examples."""
+        rows, places = torch.cat(list(test)).unique(return_inverse=True)
+        owners = torch.repeat_interleave(torch.arange(len(test)), torch.tensor([len(own) for own in test]))
+        return TestRows(rows, places, owners, len(test))
+
+    def own(self, client: int) -> Tensor:
+        """Places [n] in ``rows`` of the client's examples."""
+        return self.places[self.owners == client]
+
+    def sums(self, values: Tensor, client: int) -> Tensor:
+        """Sums [K] of ``values`` [N] (one per row) over each client's examples; of the others' without those that
+        ``client`` has, too."""
+        has = torch.zeros(len(self.rows), dtype=torch.bool)
+        has[self.own(client)] = True
+        counted = ~has[self.places] | (self.owners == client)
+        kept = values.double()[self.places] * counted
+        return torch.zeros(self.clients, dtype=torch.float64).index_add_(0, self.owners, kept)
+
+    def examples(self) -> Tensor:
+        """int32 [K, K]: examples of client j (column) that count for the model of client k (row)."""
+        ones = torch.ones(len(self.rows))
+        return torch.stack([self.sums(ones, client) for client in range(self.clients)]).int()
+
+
+@dataclass(frozen=True)
+class ModelCounts:
+    """One client's model on every client's examples: ``correct`` [K] of them, and their summed cross-entropy ``loss``
+    [K] in nats."""
+
+    correct: Tensor
+    loss: Tensor
+
+
+def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> ModelCounts:
+    """``logits`` [N, C] and ``labels`` [N] of ``tests.rows`` under the model of ``client``."""
+    right = logits.argmax(1) == labels
+    losses = F.cross_entropy(logits.double(), labels, reduction="none")
+    return ModelCounts(tests.sums(right, client).int(), tests.sums(losses, client))
+
+
+def matrix_measures(
+    examples: Tensor, correct: Tensor, loss: Tensor, clients: Sequence[int], global_correct: Tensor | None = None
+) -> dict[str, float]:
+    """Measures of a K x K record (personalisation.md 5).
+
+    ``examples``, ``correct``, ``loss`` [K, K]; ``clients``: those that took part, of which everything is but
+    ``unseen_accuracy``, which is the ID accuracy of the others; ``global_correct`` [K]: what the global model gets
+    right of each client's examples, for the share of ``clients_hurt``, whose own model has at least
+    ``HURT_EXAMPLES`` fewer. A client without test examples has no ID accuracy and is no part of OOD.
+    """
+    share = correct.double() / examples.clamp(min=1)
+    mean_loss = loss / examples.clamp(min=1)
+    having = [client for client in clients if examples[client, client]]
+    diagonal = torch.tensor([float(share[client, client]) for client in having], dtype=torch.float64)
+    worst = diagonal.sort().values[: math.ceil(len(having) / 10)]
+    found = {
+        "id_accuracy": float(diagonal.mean()),
+        "id_loss": float(torch.stack([mean_loss[client, client] for client in having]).mean()),
+        "all_accuracy": float(torch.stack([share[client, having].mean() for client in clients]).mean()),
+        "worst_decile": float(worst.mean()),
+        **_out_of_distribution(examples, correct, share, mean_loss, clients),
+    }
+    if global_correct is not None:
+        lost = torch.tensor([int(global_correct[client] - correct[client, client]) for client in having])
+        found["clients_hurt"] = float((lost >= HURT_EXAMPLES).double().mean())
+    unseen = [client for client in range(len(examples)) if client not in set(clients) and examples[client, client]]
+    if unseen:
+        found["unseen_accuracy"] = float(torch.stack([share[client, client] for client in unseen]).mean())
+    return found
+
+
+def _out_of_distribution(
+    examples: Tensor, correct: Tensor, share: Tensor, mean_loss: Tensor, clients: Sequence[int]
+) -> dict[str, float]:
+    """Off the diagonal: over the other clients alike, and by their examples; {} where no client has any others'."""
+    alike, weighted, losses = [], [], []
+    for client in clients:
+        others = [other for other in clients if other != client and examples[client, other]]
+        if others:
+            alike.append(share[client, others].mean())
+            weighted.append(correct[client, others].sum() / examples[client, others].sum())
+            losses.append(mean_loss[client, others].mean())
+    names = ("ood_accuracy", "ood_weighted", "ood_loss")
+    values = (alike, weighted, losses)
+    return {name: float(torch.stack(own).mean()) for name, own in zip(names, values, strict=True) if own}

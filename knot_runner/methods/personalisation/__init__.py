@@ -1,0 +1,13 @@
+"""Personalisation: what every client makes of its model after the last round. One file per kind, in one table."""
+
+from __future__ import annotations
+
+from knot_runner.methods.personalisation import finetune, soup
+from knot_runner.methods.personalisation.contract import PERSONALISATIONS, Personalisation
+
+PERSONALISATIONS.update(
+    finetune=Personalisation(
+        finetune.METHOD, finetune.finetune_rounds, finetune.finetune_points, finetune.finetune_models
+    ),
+    soup=Personalisation(finetune.METHOD, finetune.finetune_rounds, soup.soup_points, soup.soup_models),
+)

@@ -1,0 +1,103 @@
+"""Fine-tuning: every client trains theta_0, its model of the last round, further on its own training examples.
+
+Minimises f_k(theta) + wd ||theta - theta_0||^2 from theta_0 (soup.md 3.3), f_k being the client's objective in the
+rounds, chilled or not. State: ``theta/<k>/weights`` and ``theta/<k>/buffers`` of the clients under way: a few at a time
+go through all their epochs, so that memory does not grow with the clients.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+from knot_runner.config.settings import FinetuneSettings
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federated.population import ClientModel, FederatedState
+from knot_runner.methods.personalisation.contract import PersonalFederation, Point
+from knot_runner.methods.personalisation.training import personal_recipe, personal_training
+
+#: Parameters of the clients that are under way together, at most; but never fewer than ``FEWEST`` clients.
+PARAMETERS_AT_ONCE = 2**22
+FEWEST = 8
+
+
+def init(hp: FinetuneSettings, federation: PersonalFederation) -> FederatedState:
+    """No client is under way."""
+    return {}
+
+
+def plan(
+    hp: FinetuneSettings, state: FederatedState, federation: PersonalFederation, round: int
+) -> list[LocalTraining]:
+    """The next part of their epochs by the clients under way; the next few clients once they are through."""
+    step = round % hp.saves
+    return [finetune_request(hp, federation, state, client, step) for client in under_way(hp, federation, round)]
+
+
+def fold(
+    hp: FinetuneSettings, state: FederatedState, federation: PersonalFederation, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+    """The models of the clients under way."""
+    kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
+    for result in trained:
+        kept |= {f"theta/{result.client}/weights": result.weights, f"theta/{result.client}/buffers": result.buffers}
+    return kept, {"train_loss": sum(result.loss for result in trained) / len(trained)}
+
+
+def finetune_request(
+    hp: FinetuneSettings, federation: PersonalFederation, state: FederatedState, client: int, step: int
+) -> LocalTraining:
+    """One client's epochs from save ``step`` to the next.
+
+    The pull towards theta_0 is the proximal term's with mu = 2 wd, which pulls towards the model that the request
+    starts from; a constant gradient of 2 wd (start - theta_0) makes up the difference.
+    """
+    origin = federation.start(client)
+    start = current(state, client) if step else origin
+    recipe = personal_recipe(hp, federation, client, hp.part)
+    found = personal_training(federation, client, step, start, dataclasses.replace(recipe, proximal=2 * hp.wd))
+    if not hp.wd or not step:
+        return found
+    return dataclasses.replace(found, control=2 * hp.wd * (start.weights - origin.weights))
+
+
+def current(state: FederatedState, client: int) -> ClientModel:
+    """The model that a client under way has come to."""
+    return ClientModel(state[f"theta/{client}/weights"], state[f"theta/{client}/buffers"])
+
+
+def under_way(hp: FinetuneSettings, federation: PersonalFederation, round: int) -> list[int]:
+    """The clients that train in ``round``; none when all are through."""
+    size = _at_once(federation)
+    first = round // hp.saves * size
+    return list(federation.clients[first : first + size])
+
+
+def finetune_rounds(hp: FinetuneSettings, federation: PersonalFederation) -> int:
+    """All of them."""
+    return math.ceil(len(federation.clients) / _at_once(federation)) * hp.saves
+
+
+def _at_once(federation: PersonalFederation) -> int:
+    return max(FEWEST, PARAMETERS_AT_ONCE // federation.population.layout.size)
+
+
+def finetune_points(hp: FinetuneSettings) -> list[Point]:
+    """theta_0, and the model after each part of the epochs."""
+    return [Point(step, step * hp.part, alpha=float(step > 0)) for step in range(hp.saves + 1)]
+
+
+def finetune_models(
+    hp: FinetuneSettings, federation: PersonalFederation, state: FederatedState, round: int
+) -> Iterator[tuple[int, int, ClientModel]]:
+    """See :class:`Personalisation`."""
+    step, clients = round % hp.saves, under_way(hp, federation, round)
+    if step == 0:
+        yield from ((0, client, federation.start(client)) for client in clients)
+    yield from ((step + 1, client, current(state, client)) for client in clients)
+
+
+METHOD = Method(init, plan, fold, one_model=False)

@@ -1,0 +1,47 @@
+"""Clients' training after the rounds: as in them, with a rate, an optimiser and a length of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from knot_runner.config.settings import LocalSettings
+from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
+from knot_runner.methods.federated import chilling
+from knot_runner.methods.federated.population import ClientModel
+from knot_runner.methods.personalisation.contract import PersonalFederation
+
+
+def personal_recipe(hp: LocalSettings, federation: PersonalFederation, client: int, epochs: int) -> Recipe:
+    """SGD without momentum and weight decay (or AdamW) at its ``rate``; temperature, batches and augmentation are those
+    of the last round."""
+    training = federation.population.training
+    whole = chilling.recipe(federation.hp, federation.population, training.rounds, client)
+    return dataclasses.replace(
+        whole,
+        phases=(Phase(epochs),),
+        batch=hp.batch or whole.batch,
+        lr=hp.rate * (whole.lr / training.lr),  # with lr_control the temperature is in the rate
+        momentum=0.0,
+        weight_decay=0.0,
+        proximal=0.0,
+        optimiser=hp.optimiser,
+    )
+
+
+def personal_training(
+    federation: PersonalFederation, client: int, step: int, start: ClientModel, recipe: Recipe
+) -> LocalTraining:
+    """One client's training from ``start``; its draws are those of ``step``, apart from those of the rounds."""
+    population = federation.population
+    round = population.training.rounds + 1 + step
+    return LocalTraining(
+        client=client,
+        round=round,
+        seed=population.seed,
+        weights=start.weights,
+        buffers=start.buffers,
+        rows=population.train[client],
+        test_rows=population.test[client][:0],
+        recipe=recipe,
+        objective=chilling.objective(federation.hp, population, population.training.rounds, client),
+    )

@@ -1,0 +1,92 @@
+"""Measures the models of clients on the test examples of all clients, a bounded number of logits at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.commit import save_bytes
+from knot_runner.engine.federated.cohort import Engine, Inference
+from knot_runner.methods.client_matrix import TestRows, count, matrix_measures
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.pipelines.scores import one_model
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import write_atomic
+
+#: The record of a run, in its folder.
+MATRIX_FILE = "clients.safetensors"
+#: Logits held at a time.
+LOGITS_AT_ONCE = 2**24
+
+
+@dataclass(frozen=True)
+class ClientMatrix:
+    """``examples``, ``correct`` (int32) and ``loss`` (float64, summed nats) [K, K]: client k's model (row) on client
+    j's test examples (column); ``global_correct`` [K]: the global model's, where there is one."""
+
+    examples: Tensor
+    correct: Tensor
+    loss: Tensor
+    global_correct: Tensor | None = None
+
+    def measures(self, population: Population) -> dict[str, float]:
+        """See :func:`matrix_measures`."""
+        return matrix_measures(self.examples, self.correct, self.loss, population.clients, self.global_correct)
+
+    def save(self, folder: Path) -> None:
+        """Into the run's ``folder``."""
+        arrays = {"examples": self.examples, "correct": self.correct, "loss": self.loss}
+        if self.global_correct is not None:
+            arrays["global_correct"] = self.global_correct
+        write_atomic(folder / MATRIX_FILE, save_bytes(arrays))
+
+
+def check_matrix(population: Population, key: str) -> None:
+    """Raises :class:`UserError`, naming the ``key`` that asks for it, where no model can be measured on others'
+    examples."""
+    if len(population) < 2:
+        raise UserError(f"{key}: one client has no others to be measured on; null is right")
+    having = [client for client in population.clients if len(population.test[client])]
+    if len(having) < 2:
+        raise UserError(f"{key}: {len(having)} clients have test examples; at least 2 are needed")
+
+
+def logits_of(
+    engine: Engine, tests: TestRows, models: Sequence[tuple[int, ClientModel]], classes: int
+) -> Iterator[tuple[int, Tensor]]:
+    """(client, logits [N, C] on ``tests.rows``) of every model."""
+    at_once = max(1, LOGITS_AT_ONCE // (len(tests.rows) * classes))
+    for first in range(0, len(models), at_once):
+        part = models[first : first + at_once]
+        asked = [Inference(model.weights, model.buffers, tests.rows) for _, model in part]
+        for (client, _), logits in zip(part, engine.logits(asked), strict=True):
+            yield client, logits
+
+
+def deployed_matrix(
+    method: Method, hp: Any, state: FederatedState, population: Population, labels: Tensor, classes: int, engine: Engine
+) -> ClientMatrix:
+    """The models that clients use after a round; ``labels`` [all test examples]."""
+    tests = TestRows.of(population.test)
+    own, everyone = labels[tests.rows], range(len(population.test))
+    if one_model(method, hp):
+        shared = method.deployed(hp, state, population, 0)
+        ((_, logits),) = logits_of(engine, tests, [(0, shared)], classes)
+        counts = [count(tests, logits, own, client) for client in everyone]
+    else:
+        models = [(client, method.deployed(hp, state, population, client)) for client in everyone]
+        counts = [count(tests, logits, own, client) for client, logits in logits_of(engine, tests, models, classes)]
+    reference = None
+    if "weights" in state:
+        whole = ClientModel(state["weights"], state["buffers"])
+        ((_, logits),) = logits_of(engine, tests, [(0, whole)], classes)
+        right = logits.argmax(1) == own
+        reference = torch.stack([right[tests.own(client)].sum() for client in everyone]).int()
+    correct, loss = torch.stack([one.correct for one in counts]), torch.stack([one.loss for one in counts])
+    return ClientMatrix(tests.examples(), correct, loss, reference)
