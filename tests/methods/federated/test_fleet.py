@@ -2,15 +2,18 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from knot_runner.config.settings import Stragglers
+from knot_runner.engine.federated.cohort import Phase
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federated import METHODS
 from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.methods.federated.fleet import devices, on_fleet
+from knot_runner.methods.federated.fleet.synchronous import sends_models
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.pipelines.cluster_rows import on_clock
 from knot_runner.pipelines.rounds import RoundLoop, run_rounds
@@ -65,6 +68,9 @@ def test_partial_work_is_cut_phase_after_phase():
     for epochs, wanted in ((1, [(1, "head")]), (2, [(1, "head"), (1, "body")]), (3, [(1, "head"), (2, "body")])):
         cut = devices.shortened(request, epochs)
         assert [(phase.epochs, phase.trains) for phase in cut.recipe.phases] == wanted
+    longer = dataclasses.replace(request.recipe, phases=(Phase(2, "head"), Phase(2, "body")))
+    cut = devices.shortened(dataclasses.replace(request, recipe=longer), 3)
+    assert cut.recipe.phases == (Phase(2, "head"), Phase(1, "body"))
 
 
 @pytest.mark.parametrize(("deadline", "epochs"), [(10.0, 4), (9.9, 3), (6.0, 2), (4.0, 1), (3.9, 0)])
@@ -108,7 +114,8 @@ def test_of_more_than_it_needs_failures_after_the_end_are_late(paced, failing):
     played = Played(fleet_of(over_selection=1.5), participants=2)
     assert played.column("dropped") == [0] * 4 and played.column("late") == [1] * 4
     failing({1: 0.5})
-    assert Played(fleet_of(over_selection=1.5), participants=2).column("dropped") == [1] * 4
+    played = Played(fleet_of(over_selection=1.5), participants=2)
+    assert played.column("dropped") == [1] * 4 and played.column("late") == [0] * 4
 
 
 @pytest.mark.parametrize("mode", [{}, {"mode": "async", "buffer": 2}])
@@ -138,6 +145,8 @@ def test_methods_that_send_no_models_send_nothing_that_counts():
     (sends,) = devices.work_times(fleet, population, [request], True)
     (not_,) = devices.work_times(fleet, population, [request], False)
     assert sends.sending > 0 == not_.sending and not_.total == 24.0
+    hp = settings("fedavg")
+    assert sends_models(hp) and not sends_models(SimpleNamespace(algorithm="fedmd"))
 
 
 def test_a_smaller_last_batch_that_is_left_out_takes_no_time():
