@@ -62,6 +62,14 @@ def test_a_buffer_of_two_by_hand(paced):
     assert torch.allclose(played.states[1]["weights"], wanted, atol=1e-14)
 
 
+def test_no_more_train_at_any_time_than_participants(paced):
+    """Two of five, of whom one is through with every step."""
+    paced(*(1 / size for size in SIZES))
+    played = Played(buffered(), members=range(5), participants=2)
+    assert [len(state["fleet/in_flight"]) for state in played.states] == [1] * 4
+    assert played.column("clock") == [2.0, 2.0, 4.0, 4.0]
+
+
 def test_without_a_discount_old_updates_count_as_new_ones(paced):
     paced(1 / 16, 2.5 / 24, 10 / 32)
     played = Played(buffered(staleness_exponent=0.0))
