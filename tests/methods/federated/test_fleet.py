@@ -277,6 +277,8 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
             found = row["folded"][number]
             assert found == {key: wanted[key] for key in found} and found["clock"] > 0
     assert [row["folded"][1]["dropped"] for row in rows] == [2] * 4 and len(rows) == 4
+    failing(dict.fromkeys(range(5), 0.5))
+    assert len(run_rounds(loop)[1]) == 4  # nobody is ever through
     first, second = rows[0]["folded"]
     parts = [{**first, "participants": [0, 1, 2]}, {**second, "participants": []}]
     assert on_clock(parts) == {"clock": 48.0, "dropped": 2, "late": 0, "partial": 0, "staleness": 0.0}
