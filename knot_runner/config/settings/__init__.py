@@ -59,6 +59,7 @@ from knot_runner.config.settings.partition import (
 from knot_runner.config.settings.personalisation import (
     EvaluateSettings,
     FinetuneSettings,
+    LandscapeSettings,
     LocalSettings,
     SoupSettings,
 )

@@ -10,10 +10,11 @@ from typing import Any
 from knot_runner.config.settings.families import family_of_result
 from knot_runner.metrics import METRICS
 from knot_runner.results import kind_problem
+from knot_runner.results.costs import BYTES, FLOPS
 
-#: Of a row of a round in which a server distilled.
 #: Of a row of a round of a fleet: counts, and what else is a number of 0 or more.
 FLEET_COUNTS, FLEET = ("dropped", "late", "partial"), ("clock", "dropped", "late", "partial", "staleness")
+#: Of a row of a round in which a server distilled.
 DISTILLED = ("distil_loss", "distil_steps", "distil_tested", "distil_before", "distil_after")
 
 
@@ -53,7 +54,7 @@ def is_round(row: Any, number: int) -> bool:
     tops = {key: metric.top for key, metric in METRICS.items() if key != "client_accuracy"}
     if not all(is_number(row[key], top) for key, top in tops.items() if key in row):
         return False
-    if not _is_distilled(row) or not _is_of_fleet(row):
+    if not _is_distilled(row) or not _has_possible_costs(row) or not _is_of_fleet(row):
         return False
     takers = row.get("participants")
     if not _is_list(takers, lambda client: isinstance(client, int) and client >= 0):
@@ -81,6 +82,15 @@ def _is_of_fleet(row: dict[str, Any]) -> bool:
     if not any(key in row for key in FLEET):
         return True
     return all(is_number(row.get(key)) for key in FLEET) and all(is_count(row[key]) for key in FLEET_COUNTS)
+
+
+def _has_possible_costs(row: dict[str, Any]) -> bool:
+    """Whether what ``row`` says of bytes and FLOPs can be: all of it, or nothing as in rows of earlier versions."""
+    if not any(key in row for key in (*BYTES, *FLOPS)):
+        return True
+    return all(is_count(row.get(key)) for key in BYTES) and all(
+        key in row and (row[key] is None or is_count(row[key])) for key in FLOPS
+    )
 
 
 def _is_list(value: Any, right: Callable[[Any], bool], length: int | None = None) -> bool:
