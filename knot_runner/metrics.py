@@ -159,6 +159,11 @@ def rounds_to_target(accuracies: list[tuple[int, float]], target: float | None) 
     return min(reached, default=None)
 
 
+def time_to_target(accuracies: list[tuple[float, float]], target: float | None) -> float | None:
+    """The moment of the first of (moment, accuracy) whose accuracy is ``target`` or more; None if none is."""
+    return next((moment for moment, value in accuracies if target is not None and target <= value), None)
+
+
 def measure_data_set(probabilities: np.ndarray, labels: np.ndarray, coordinates: np.ndarray) -> dict[str, float]:
     """Every metric of one data set, from ``probabilities`` [N, C], ``labels`` [N], ``coordinates`` [C, d]."""
     return measured(TestSet(probabilities, probabilities.astype(np.float64), labels, coordinates))

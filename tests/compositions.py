@@ -77,6 +77,9 @@ OPTIONS = [
     ["training.momentum=0.9"],
     ["training.participants=2"],
     ["training.weight_decay=0.01"],
+    ["fleet=phones", "fleet.dropout=0.5"],
+    ["fleet=phones_partial", "fleet.deadline=3"],
+    ["fleet=phones_async", "fleet.buffer=1"],
 ]
 #: Of distillations.
 STAGE_OPTIONS = [

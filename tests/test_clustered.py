@@ -18,7 +18,7 @@ from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.methods.federated.population import ClientModel, Population
 from knot_runner.pipelines import cluster_rows, scores
-from knot_runner.pipelines.cluster_rows import NO_WORK
+from knot_runner.pipelines.scores import NO_WORK
 from knot_runner.report.records.run_summary import cluster_lines
 from knot_runner.report.records.schema import is_round
 from knot_runner.results import kind_problem

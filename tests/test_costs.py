@@ -16,7 +16,8 @@ from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRec
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded
 from knot_runner.pipelines import commits
-from knot_runner.pipelines.cluster_rows import NO_WORK, merged
+from knot_runner.pipelines.cluster_rows import merged
+from knot_runner.pipelines.scores import NO_WORK
 from knot_runner.pipelines.setup import Setup
 from knot_runner.pipelines.stage_costs import StageCounter, sent_bytes
 from knot_runner.results import kind_problem

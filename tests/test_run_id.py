@@ -114,6 +114,8 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
         + ["method.auto_ratio", "method.teacher"],
     ),
     "averaging": (["task=femnist", "method=fedavg"], PLAIN),
+    "a fleet in rounds": (["task=femnist", "method=fedavg", "fleet=phones"], [*PLAIN, "fleet.staleness_exponent"]),
+    "a fleet without rounds": (["task=femnist", "method=fedavg", "fleet=phones_async"], PLAIN),
     "a server that distils": (
         ["task=femnist", "method=feddf_sinkhorn_e"],
         [*PLAIN, "method.distil.bias.texts", "method.distil.bias.tokens", *OF_VALID],

@@ -144,7 +144,9 @@ def round_kind(config: dict[str, Any]) -> str:
     method = {key: config["method"].get(key) for key in OF_A_ROUND}
     clustering = config["method"].get("clustering") or {}
     clusters = "one" if clustering.get("graph") == "none" else clustering.get("clusters")
-    return digest(["rounds", *_ground(config), training, config["training"]["evaluate_every"], method, clusters])
+    of_round = [training, config["training"]["evaluate_every"], method, clusters]
+    fleet = [config["fleet"]] if config.get("fleet") else []
+    return digest(["rounds", *_ground(config), *of_round, *fleet])
 
 
 def distances_kind(config: dict[str, Any]) -> str:

@@ -38,7 +38,7 @@ def client_rounds(
     training = context.settings.training
 
     def execute(round: int, requests: list[LocalTraining]) -> list[Trained]:
-        trained = engine.train(requests)
+        trained = engine.train(requests) if requests else []
         check_outcomes(round, trained, population)
         return trained
 
@@ -71,7 +71,7 @@ def run_exchange(
     """What follows the fold of ``round``, if the method exchanges more than models (:class:`Exchange`): the state after
     it, and what there is to say of it; ``see`` is given what it consists of. Raises :class:`DivergedError`."""
     steps = method.exchange
-    asked = steps.ask(hp, state, population, round, trained) if steps else []
+    asked = steps.ask(hp, state, population, round, trained) if steps and trained else []
     if not asked:
         return state, {}
     logits = engine.logits(asked)

@@ -18,14 +18,10 @@ from knot_runner.pipelines import scores
 from knot_runner.pipelines.rounds import LogRow
 from knot_runner.results.costs import BYTES, FLOPS, has_costs, summed_costs
 
-#: Of a cluster that is through before others are.
-NO_WORK: LogRow = {"participants": [], "before": [], "after": [], "train_loss": 0.0, "temperature": 0.0, "steps": 0}
-
 
 def local_row(cluster: Population, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
     """What the cluster's participants did in a round of several clusters."""
-    asked, came = cluster_work(cluster, requests, trained)
-    return scores.local_facts(asked, came) if asked else dict(NO_WORK)
+    return scores.local_facts(*cluster_work(cluster, requests, trained))
 
 
 def measured_row(
@@ -62,7 +58,7 @@ def merged(logs: list[list[LogRow]], clusters: list[Population]) -> list[LogRow]
     rows = []
     for round in range(max(map(len, logs))):
         parts = [log[round] if round < len(log) else _idle(log[-1]) for log in logs]
-        row = {"round": round, **_work(parts), **_costs(parts), **_distilled(parts)}
+        row = {"round": round, **_work(parts), **on_clock(parts), **_costs(parts), **_distilled(parts)}
         if all("confusion" in part for part in parts):
             row |= _measures(parts, clusters)
         rows.append(row | {"seconds": sum(part["seconds"] for part in parts)})
@@ -96,10 +92,19 @@ def _work(parts: list[LogRow]) -> LogRow:
     return {**columns, **means, "steps": sum(part["steps"] for part in parts)}
 
 
+def on_clock(parts: list[LogRow]) -> LogRow:
+    """What was said of a fleet: clusters have clocks of their own, and the last one counts; {} without any."""
+    if not all("clock" in part for part in parts):
+        return {}
+    counts = {key: sum(part[key] for part in parts) for key in ("dropped", "late", "partial")}
+    staleness = _mean([part["staleness"] for part in parts], [len(part["participants"]) for part in parts])
+    return {"clock": max(part["clock"] for part in parts), **counts, "staleness": staleness}
+
+
 def _idle(last: LogRow) -> LogRow:
     """A round of a cluster that is through, by its ``last`` one."""
     costs = dict.fromkeys((*BYTES, *FLOPS), 0) if has_costs(last) else {}
-    return {**last, **NO_WORK, **costs, "seconds": 0.0}
+    return {**last, **scores.NO_WORK, **costs, "seconds": 0.0}
 
 
 def _costs(parts: list[LogRow]) -> LogRow:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
+import operator
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.settings.run_id import used_of_training
+from knot_runner.config.settings.run_id import used_of_training, used_stragglers
 from knot_runner.config.settings.server_distillation import used_of_server
 from knot_runner.config.strict import digest
 from knot_runner.data.images import ImageTask
@@ -113,11 +115,15 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
         "labels",
         "models",
         "generator",
-    ):  # a method that has none of it is what it was before there was any
+    ):  # without it, a method is what it was before there was any
         if not method[later]:
             del method[later]
     if "distil" in method:
         method["distil"] = used_of_server(method["distil"])
+    if method["stragglers"] is not None:
+        method["stragglers"] = used_stragglers(method["stragglers"])
+    if settings.fleet is not None:
+        plain["fleet"] = settings.fleet
     if cluster.server is not None:
         plain["server"] = _server_key(cluster.server)
     parts = {"training": training, "method": method}
@@ -175,7 +181,8 @@ def _rows_of(rows: list[LogRow], number: int) -> list[LogRow]:
     """The rows of one cluster, whose share of a round's seconds is that of its steps."""
     found = []
     for row in rows:
-        own = row["parts"][number] | (row["exchanged"][number] if "exchanged" in row else {})
+        said = [row[key][number] for key in ("folded", "exchanged") if key in row]
+        own = functools.reduce(operator.or_, said, row["parts"][number])
         share = own["steps"] / max(sum(other["steps"] for other in row["parts"]), 1)
         found.append({"round": row["round"], **own, "seconds": row["seconds"] * share})
     return found

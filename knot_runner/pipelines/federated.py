@@ -22,6 +22,7 @@ from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods import federated  # noqa: F401  with its methods in the table
 from knot_runner.methods.contract import METHODS, Method, RoundWork
 from knot_runner.methods.federated.costs import round_costs
+from knot_runner.methods.federated.fleet import on_fleet
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.methods.federated.traffic import NOTHING_SENT, WHOLE_MODELS
 from knot_runner.pipelines import scores
@@ -29,6 +30,7 @@ from knot_runner.pipelines.architectures import architecture_facts
 from knot_runner.pipelines.client_matrix import ClientMatrix, check_matrix, deployed_matrix
 from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.fleet_facts import fleet_notes, fleet_result
 from knot_runner.pipelines.rounds import LogRow, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.setup import Setup, client_counts, make_setup
 from knot_runner.results.costs import total_costs
@@ -56,9 +58,12 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
     if hp.models and method.one_model:
         raise UserError(f"method.models: algorithm={hp.algorithm} has one model for all clients; [] is right")
+    if context.settings.fleet is not None:
+        method, population = on_fleet(method, setup.population, context.settings.fleet)
+        setup = replace(setup, population=population)
     _check_own_models(context, setup)
     start = method.init(hp, setup.population)  # whether the method fits is known before anything is measured
-    notes = setup.notes
+    notes = [*setup.notes, *fleet_notes(context.settings.fleet)]
     for note in notes:
         context.note(note)
     learn: Learn = functools.partial(_learn, start)
@@ -194,6 +199,7 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
         "rounds": len(rows),
         "rounds_count": metrics.ROUNDS_COUNT,
         **_distilled(rows),
+        **fleet_result(rows, target),
     }
 
 

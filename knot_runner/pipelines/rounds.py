@@ -80,7 +80,7 @@ def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list
     else:
         state = method.init(hp, federation) if start is None else start
     round = commit.step + 1
-    while not loop.stops(rows) and (requests := method.plan(hp, state, federation, round)):
+    while not loop.stops(rows) and (requests := _planned(loop, state, round)) is not None:
         began = time.monotonic()
         outcomes = loop.execute(round, requests)
         state, said = method.fold(hp, state, federation, round, requests, outcomes)
@@ -94,6 +94,15 @@ def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list
     if loop.commits.step < round - 1:
         _commit(loop.commits, round - 1, state, rows)
     return state, rows
+
+
+def _planned(loop: RoundLoop, state: State, round: int) -> list[Any] | None:
+    """The requests of ``round``; None when the method is through."""
+    method, known = loop.method, (loop.hp, state, loop.federation, round)
+    requests = method.plan(*known)
+    if requests:
+        return requests
+    return None if method.through is None or method.through(*known) else []
 
 
 def scalars(row: LogRow) -> LogRow:

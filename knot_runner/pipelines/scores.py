@@ -29,6 +29,12 @@ class TestPredictions:
     unseen: list[float | None] = field(default_factory=list)
 
 
+#: What is said of a round in which nobody trained.
+NO_WORK: dict[str, Any] = {
+    "participants": [], "before": [], "after": [], "train_loss": 0.0, "temperature": 0.0, "steps": 0
+}  # fmt: skip
+
+
 def predict_test(
     method: Method, hp: Any, state: FederatedState, population: Population, labels: Tensor, engine: Engine
 ) -> TestPredictions:
@@ -104,6 +110,8 @@ def evaluation_temperature(hp: Any, round: int) -> float:
 
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> dict[str, Any]:
     """What the participants' training says: accuracy of each on its own test images before and after, losses, steps."""
+    if not requests:
+        return dict(NO_WORK)
     sizes = [len(request.test_rows) for request in requests]
     pairs = list(zip(trained, sizes, strict=True))
     return {

@@ -178,6 +178,21 @@ class ArchitectureFacts:
     unweighted: Share | None = None
 
 
+@dataclass
+class FleetFacts:
+    """A fleet's virtual ``clock`` at the end, in seconds; updates that ``arrived``, after how many server steps on
+    average (``staleness``) and how many of them of ``partial`` work; clients that ``dropped`` out or came too ``late``;
+    rounds without any update (``empty``)."""
+
+    clock: Amount
+    arrived: Count
+    dropped: Count
+    late: Count
+    partial: Count
+    empty: Count
+    staleness: Amount
+
+
 @dataclass(kw_only=True)
 class PersonalMeasures:
     """Of clients' own models, on their own test examples and on the others'."""
@@ -236,8 +251,9 @@ class PersonalisationFacts:
 
 @dataclass(kw_only=True)
 class FederatedResult(RunResult):
-    """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met; ``artefact``: of rounds that runs
-    share; ``unseen``: clients beside the others, which took part in no round."""
+    """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met; ``time_to_target``: virtual
+    seconds until then, of a fleet; ``artefact``: of rounds that runs share; ``unseen``: clients beside the others,
+    which took part in no round."""
 
     metrics: Scores
     datasets: TrainTest
@@ -250,6 +266,8 @@ class FederatedResult(RunResult):
     rounds_count: Any = None
     clusters: ClusterFacts | None = None
     distilled: ServerDistilled | None = None
+    fleet: FleetFacts | None = None
+    time_to_target: Amount | None = None
     costs: CostFacts | None = None
     models: dict[str, ArchitectureFacts] | None = None
     personalisation: PersonalisationFacts | None = None
@@ -266,6 +284,8 @@ class FederatedResult(RunResult):
         check_scores("metrics", self.metrics)
         reached = self.rounds_to_target is None or self.rounds_to_target <= self.rounds
         require(reached, "rounds_to_target", f"{self.rounds_to_target} is more than {self.rounds} rounds")
+        in_time = self.time_to_target is None or (self.fleet and self.time_to_target <= self.fleet.clock)
+        require(bool(in_time), "time_to_target", f"{self.time_to_target} is not on the fleet's clock")
         labels = self.clusters.labels if self.clusters else [0] * self.clients
         require(len(labels) == self.clients, "clusters.labels", f"are not of {self.clients} clients")
 

@@ -17,6 +17,7 @@ from knot_runner.config.settings.fedwad import (
     ImageSetsSettings,
 )
 from knot_runner.config.settings.fit import Misfit, fitting_choices
+from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
     HardwareSettings,
     ModelSettings,

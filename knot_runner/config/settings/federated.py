@@ -75,11 +75,13 @@ class Schedule:
 
 @dataclass
 class Stragglers:
-    """A seeded ``share`` of the clients trains at ``temperature``, for ``epochs`` epochs (null: as many as others)."""
+    """A ``share`` of the clients trains at ``temperature``, for ``epochs`` epochs (null: as many as others)."""
 
     share: Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
     temperature: Temperature
     epochs: Steps | None = None
+    #: which: drawn from the seed, or the slowest of the fleet (``fleet.compute``)
+    by: Literal["seed", "speed"] = "seed"
 
 
 @dataclass

@@ -17,6 +17,7 @@ from knot_runner.config.settings.families import METHOD_SETTINGS, family_of, fam
 from knot_runner.config.settings.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSettings
 from knot_runner.config.settings.fit import UNTRAINED_TASKS, check_fit, require_group
+from knot_runner.config.settings.fleet import FleetSettings, check_fleet, fleet_group
 from knot_runner.config.settings.groups import (
     HardwareSettings,
     ModelSettings,
@@ -62,6 +63,8 @@ class Settings:
     training: TrainingSettings | FederatedTraining | None = None
     #: how examples are dealt to clients, one of ``PARTITION_SETTINGS``; null where data sets of texts are distilled
     partition: Any = None
+    #: of federated methods: clients that come late, fail or are away; null = all come, and there is no clock
+    fleet: FleetSettings | None = None
     #: of methods that distil images; null otherwise
     shares: PartyShares | None = None
     #: of federated methods that hold examples out from the clients; null otherwise
@@ -96,8 +99,9 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
         name = config[group].get("name")
         if not re.fullmatch(r"\w[\w .+-]*", str(name)):
             raise UserError(f"{group}.name: {name!r} is not a plain name of letters, digits, . + - _")
-    settings = build(Settings, {**config, **_parts(config, task_kind)}, "")
+    settings = build(Settings, {**config, "fleet": fleet_group(config), **_parts(config, task_kind)}, "")
     method = build(kind, settings.method, "method")
+    check_fleet(settings.fleet, method)
     plugins = OfPlugins(partial(_load_plugins, config), partial(_check_target, config))
     if isinstance(method, KnotSettings | MutualSettings):
         if "name" not in method.loss:

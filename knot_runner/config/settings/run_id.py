@@ -28,6 +28,8 @@ STAGE_DEFAULTS = {
     "milestones": [],
     "decay": 0.1,
 }
+#: Of clients that are slow, likewise.
+STRAGGLER_DEFAULTS = {"by": "seed"}
 #: The same of a distillation's method.
 DISTILLATION_DEFAULTS = {"bound": False}
 
@@ -38,7 +40,7 @@ def run_id(config: dict[str, Any]) -> str:
     What is not in use does not count: the other sources of a data set, the hub's revision of a local run, the rate
     control of a run at T=1. Nor does ``task.optional``: what was read is in the digest of the data.
     """
-    counted = without(config, *NOT_IN_RUN_ID)
+    counted = without(config, *NOT_IN_RUN_ID, *([] if config.get("fleet") else ["fleet"]))
     if (counted.get("evaluate") or {}).get("matrix") is None:
         counted.pop("evaluate", None)
     if "plugins" in counted:
@@ -77,6 +79,8 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         method["lr_control"] = False
     if not method.get("models"):
         method.pop("models", None)
+    if method.get("stragglers"):
+        method["stragglers"] = used_stragglers(method["stragglers"])
     if clustering := method.pop("clustering", None):
         reads = "features" if kind_of(config["task"]) == "texts" else "encoder"
         method["clustering"] = _used_clustering(clustering, reads)
@@ -90,6 +94,8 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     used = {"method": method, "training": training, "hardware": hardware, **_used_partition(counted)}
     federated = family_of_algorithm(method["algorithm"]).name == "federated"
     shares = held_out_shares(config) if federated else {}
+    if counted.get("fleet", {}).get("mode") == "sync":  # nobody is stale in rounds
+        used["fleet"] = without(counted["fleet"], "staleness_exponent")
     return {**used, "partition": {**used["partition"], **shares}} if shares else used
 
 
@@ -112,6 +118,12 @@ def _used_partition(counted: dict[str, Any]) -> dict[str, Any]:
 def used_of_training(training: dict[str, Any]) -> dict[str, Any]:
     """What counts of rounds of training: all but what is at its default of ``TRAINING_DEFAULTS``."""
     return without(training, *(key for key, default in TRAINING_DEFAULTS.items() if training.get(key) == default))
+
+
+def used_stragglers(stragglers: dict[str, Any]) -> dict[str, Any]:
+    """What counts of slow clients: all but what is at its default of ``STRAGGLER_DEFAULTS``."""
+    at_default = (key for key, default in STRAGGLER_DEFAULTS.items() if stragglers.get(key) == default)
+    return without(stragglers, *at_default)
 
 
 def _used_distances(method: dict[str, Any], reads: str) -> dict[str, Any]:

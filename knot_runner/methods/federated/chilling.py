@@ -31,10 +31,14 @@ def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
 
 
 def stragglers(hp: FederatedSettings, population: Population) -> set[int]:
-    """The clients that are slow in the whole run, whatever their cluster: a share of all, drawn from the seed."""
+    """The clients that are slow in the whole run, whatever their cluster: a share of all, drawn from the seed, or the
+    slowest of the fleet."""
     assert hp.stragglers is not None
     count = len(population.train)
-    order = torch.randperm(count, generator=generator(population.seed, "stragglers"))
+    if hp.stragglers.by == "speed":
+        order = torch.argsort(population.seconds_per_example, descending=True, stable=True)
+    else:
+        order = torch.randperm(count, generator=generator(population.seed, "stragglers"))
     return set(order[: round(hp.stragglers.share * count)].tolist())
 
 

@@ -31,6 +31,7 @@ def per_cluster(method: Method, clusters: list[Population]) -> Method:
         bound(_deployed, method, clusters),
         one_model=False,
         exchange=exchange,
+        through=bound(_through, method, clusters) if method.through else None,
     )
 
 
@@ -76,13 +77,24 @@ def _fold(
     round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:
-    folded = []
+) -> tuple[FederatedState, dict[str, Any]]:
+    """``folded``: the row of each cluster, where the method has something to say."""
+    folded, rows = [], []
     for number, cluster in enumerate(clusters):
-        own = cluster_state(state, number)
+        own, row = cluster_state(state, number), {}
         asked, came = cluster_work(cluster, requests, trained)
-        folded.append(method.fold(hp, own, cluster, round, asked, came)[0] if asked else own)
-    return joint_state(folded), {}
+        if asked or (method.through and not method.through(hp, own, cluster, round)):
+            own, row = method.fold(hp, own, cluster, round, asked, came)
+        folded.append(own)
+        rows.append(row)
+    return joint_state(folded), {"folded": rows} if any(rows) else {}
+
+
+def _through(
+    method: Method, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int
+) -> bool:
+    parts = enumerate(clusters)
+    return all(method.through(hp, cluster_state(state, number), cluster, round) for number, cluster in parts)
 
 
 def cluster_work(

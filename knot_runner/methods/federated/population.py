@@ -76,6 +76,10 @@ class Population:
     labels: Tensor | None = None
     #: of clients with models of their own: what there is beside ``layout`` and ``start``, which are the first of all
     others: tuple[Architecture, ...] = ()
+    #: those who take part in a round, chosen by a fleet; None: drawn from the seed
+    chosen: tuple[int, ...] | None = None
+    #: of a fleet: seconds that each client trains on an example [N]
+    seconds_per_example: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -118,8 +122,14 @@ class Population:
 
     def drawn(self, round: int) -> list[int]:
         """The participants of ``round``, drawn without replacement from (seed, round), in ascending order."""
+        if self.chosen is not None:
+            return sorted(self.chosen)
+        return sorted(self.in_turn(round)[: self.participants])
+
+    def in_turn(self, round: int) -> list[int]:
+        """All clients in the order in which ``round`` asks them to take part, drawn from (seed, round)."""
         order = torch.randperm(len(self), generator=generator(self.seed, "participants", round))
-        return sorted(self.clients[position] for position in order[: self.participants].tolist())
+        return [self.clients[position] for position in order.tolist()]
 
     def check(self) -> list[str]:
         """Notes on clients smaller than a batch. Raises :class:`UserError` for settings that these clients cannot

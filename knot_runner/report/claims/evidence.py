@@ -121,10 +121,10 @@ def _evidence(
     if not cells:
         return Evidence(None, runs, whole, look, tuple(notes))
     bounds = Counter(effect.bound for effect in cells)
-    notes += _on_bounds(bounds, len(cells)) + _on_look(look, whole, seeds, len(there))
+    notes += _on_bounds(bounds, len(cells), claim.measure) + _on_look(look, whole, seeds, len(there))
     statuses = [{part.run.status for part in effect.unit.parts} for effect in effects]
     # one that diverges reaches no target, which is told
-    apart = claim.measure != "rounds" and any({"diverged", "done"} <= own for own in statuses)
+    apart = claim.measure not in TARGET_MEASURES and any({"diverged", "done"} <= own for own in statuses)
     made, basis = _over_seeds(claim, cells, bank)
     return Evidence(made, runs, whole, look, tuple(notes), bounds[-1], bounds[1], apart, basis)
 
@@ -163,13 +163,14 @@ def _balanced(effects: Sequence[Effect]) -> list[Effect]:
     return [effect for effect in effects if effect.unit.cell in cells and effect.unit.seed in shared]
 
 
-def _on_bounds(bounds: Counter[int], count: int) -> list[str]:
+def _on_bounds(bounds: Counter[int], count: int, measure: str) -> list[str]:
     """What was put in the place of a target that is not reached."""
     if not (bounds[1] or bounds[-1]):
         return []
     words = {-1: "at most", 1: "at least"}
     sides = [f"{word} that in {bounds[sign]} of {count}" for sign, word in words.items() if bounds[sign]]
-    counted = "target not reached on one side, which counts as if it were in the next round"
+    moment = "at the end of the run" if measure == "time" else "in the next round"
+    counted = f"target not reached on one side, which counts as if it were {moment}"
     return [f"{counted}; the true effect is {', '.join(sides)}"]
 
 

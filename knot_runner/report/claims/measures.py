@@ -1,4 +1,4 @@
-"""What a claim compares, read from the records of one run: its measures, and rounds and bytes to a target."""
+"""What a claim compares, read from the records of one run: its measures, and rounds, bytes or time to a target."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def claim_measures() -> dict[str, ClaimMeasure]:
         "loss": _of_metric("tempered_loss"),
         "plain_loss": _of_metric("loss"),
         "rounds": ClaimMeasure("rounds", 2, tested=True),
+        "time": ClaimMeasure("virtual s", 2, tested=True),
         "bytes": ClaimMeasure("MB", 2, tested=True),
         "ari": ClaimMeasure("ARI", 3),
         "gap": ClaimMeasure("%", 3, 100.0),
@@ -96,11 +97,17 @@ class TargetRounds:
 
     def read(self, run: Run, measure: str) -> Reading:
         """Rounds trained until the target is met; where it is not, one more than were run, which is a bound. With
-        ``measure=bytes``: megabytes sent in them, both ways; the one more round is like the cheapest."""
+        ``measure=bytes``: megabytes sent in them, both ways; the one more round is like the cheapest. ``time``: virtual
+        seconds until then; where it is not met, those of the run."""
         goal = self.warm.get(_other_settings(run)) if isinstance(self.target, str) else self.target
         if goal is None:
             return Reading(None, "no target, its T=4 run is not there", lost=True)
         own = self.courses.get(run.job.run_id)
+        if measure == "time":
+            if own is None:
+                return Reading(None, "diverged, so that there is no clock")
+            first = own.reaches_at(goal)
+            return Reading(own.clock, bound=True) if first is None else Reading(first)
         first = own.reaches(goal) if own else None
         if measure == "bytes":
             return _megabytes(own, first)
@@ -156,7 +163,8 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
     if claim.measure in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
         if run.job.run_id in rounds.problems:
             return Reading(None, rounds.problems[run.job.run_id], lost=True)
-        if run.result.get("kind") != "federated":
+        on_clock = claim.measure != "time" or run.status == "diverged" or "fleet" in run.result
+        if run.result.get("kind") != "federated" or not on_clock:
             raise _unmeasured(claim)
         return rounds.read(run, claim.measure)
     if run.status != "done":

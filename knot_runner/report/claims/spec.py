@@ -18,7 +18,7 @@ EXPECTATIONS = ("higher", "lower", "rises", "falls")
 SEEDS, MAX_PLANNED = 3, 1000
 NUMBER_KEYS = ("ratio", "above", "below")
 #: Measures of what a target took; their effects are ratios.
-TARGET_MEASURES = ("rounds", "bytes")
+TARGET_MEASURES = ("rounds", "bytes", "time")
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ FALLBACK = ("seconds.total",)
 #: Numbers beside the metrics of which it is known which way is better.
 BETTER: dict[str, Direction] = {
     "ari": "higher", "classes_covered": "higher", "seconds": "lower", "rounds_to_target": "lower", "costs": "lower",
+    "time_to_target": "lower",
 }  # fmt: skip
 
 

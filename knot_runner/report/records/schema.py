@@ -12,6 +12,8 @@ from knot_runner.metrics import METRICS
 from knot_runner.results import kind_problem
 from knot_runner.results.costs import BYTES, FLOPS
 
+#: Of a row of a round of a fleet: counts, and what else is a number of 0 or more.
+FLEET_COUNTS, FLEET = ("dropped", "late", "partial"), ("clock", "dropped", "late", "partial", "staleness")
 #: Of a row of a round in which a server distilled.
 DISTILLED = ("distil_loss", "distil_steps", "distil_tested", "distil_before", "distil_after")
 
@@ -52,7 +54,7 @@ def is_round(row: Any, number: int) -> bool:
     tops = {key: metric.top for key, metric in METRICS.items() if key != "client_accuracy"}
     if not all(is_number(row[key], top) for key, top in tops.items() if key in row):
         return False
-    if not _is_distilled(row) or not _has_possible_costs(row):
+    if not _is_distilled(row) or not _has_possible_costs(row) or not _is_of_fleet(row):
         return False
     takers = row.get("participants")
     if not _is_list(takers, lambda client: isinstance(client, int) and client >= 0):
@@ -72,6 +74,14 @@ def _is_distilled(row: dict[str, Any]) -> bool:
         return right
     accuracies = all(is_number(row.get(key), 1.0) for key in ("distil_before", "distil_after"))
     return right and accuracies and is_count(row.get("distil_tested"), 1)
+
+
+def _is_of_fleet(row: dict[str, Any]) -> bool:
+    """Whether what ``row`` says of a fleet can be: the clock, how many clients were lost or late, mean staleness; all
+    right without any."""
+    if not any(key in row for key in FLEET):
+        return True
+    return all(is_number(row.get(key)) for key in FLEET) and all(is_count(row[key]) for key in FLEET_COUNTS)
 
 
 def _has_possible_costs(row: dict[str, Any]) -> bool:

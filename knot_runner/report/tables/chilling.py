@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from knot_runner.metrics import rounds_to_target
+from knot_runner.metrics import rounds_to_target, time_to_target
 from knot_runner.report import run_folders
 from knot_runner.report.row_keys import Grid, RowSetting
 from knot_runner.report.run_folders import Run
@@ -43,6 +43,15 @@ class LearningCurve:
     def reaches(self, target: float) -> int | None:
         """Rounds trained until accuracy is ``target`` or more; None if it never is."""
         return rounds_to_target([(row["round"], row["accuracy"]) for row in self.rows], target)
+
+    @property
+    def clock(self) -> float:
+        """Virtual seconds of the whole run, of a fleet."""
+        return self.rows[-1]["clock"]
+
+    def reaches_at(self, target: float) -> float | None:
+        """Virtual seconds until accuracy is ``target`` or more; None if it never is."""
+        return time_to_target([(row["clock"], row["accuracy"]) for row in self.rows], target)
 
     def megabytes(self, rounds: int) -> float | None:
         """Sent both ways in the first ``rounds`` rounds, in 10^6 bytes."""

@@ -11,6 +11,7 @@ from knot_runner.config.settings import FederatedSettings, FederatedTraining, Ml
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.loop import Loop
+from knot_runner.methods.federated.fleet import devices
 from knot_runner.methods.federated.population import ClientModel, Population
 from knot_runner.models.network import Network
 
@@ -81,3 +82,25 @@ def make_world(hidden: list[int]) -> World:
         seed=3,
     )
     return World(population, Loop(network, data, data, torch.device("cpu"), torch.float64))
+
+
+@pytest.fixture
+def paced(monkeypatch):
+    """Seconds per example of the five clients, as a test says."""
+
+    def pace(*seconds):
+        speeds = torch.tensor([*seconds, *[1.0] * (5 - len(seconds))], dtype=torch.float64)
+        monkeypatch.setattr(devices, "seconds_per_example", lambda fleet, population: speeds)
+
+    return pace
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Client -> the share of its work after which it fails, in every round."""
+
+    def fail(shares):
+        found = [shares.get(client) for client in range(5)]
+        monkeypatch.setattr(devices, "failures", lambda fleet, population, round: found)
+
+    return fail

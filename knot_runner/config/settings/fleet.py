@@ -1,0 +1,120 @@
+"""Settings of a simulated fleet: when clients can be drawn, how long they take, and how long the server waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from knot_runner.config.settings.federated import OWN_MODELS, FederatedSettings
+from knot_runner.config.settings.sizes import AT_LEAST_ONE, FractionOrNone, Positive, Steps
+from knot_runner.config.strict import AtMost, Holds, require
+from knot_runner.util.errors import UserError
+
+#: Of the logarithm of a speed; exp(6 sigma) is still a number.
+LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "is negative; 0 makes all clients alike")]
+PositiveShare = Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
+#: Methods that a server can go on with while clients still train: their clients send models, and nothing else.
+ASYNCHRONOUS = ("fedavg", "fedprox", "fedrep", "fedper")
+
+
+@dataclass
+class ComputeSettings:
+    """Seconds that a client trains on one example: lognormal over clients, ``sigma`` of the logarithm."""
+
+    median: Positive
+    sigma: LogDeviation
+
+
+@dataclass
+class NetworkSettings:
+    """Megabits a second from the server (``down``) and to it (``up``): medians of a lognormal over clients, whose two
+    directions are as much faster or slower than the median."""
+
+    down: Positive
+    up: Positive
+    sigma: LogDeviation
+
+
+@dataclass
+class AvailabilitySettings:
+    """When a client can be drawn. ``periodic``: during ``share`` of every ``period`` seconds, from a phase of its own
+    (day and night); ``random``: in each period with probability ``share``, whatever was before."""
+
+    kind: Literal["periodic", "random"]
+    share: PositiveShare
+    period: Positive
+
+
+@dataclass
+class FleetSettings:
+    """A fleet on a virtual clock; its seconds are simulated, not measured."""
+
+    name: str
+    #: sync: rounds; async: a server step whenever ``buffer`` updates have arrived (FedBuff)
+    mode: Literal["sync", "async"]
+    compute: ComputeSettings
+    #: null: sending takes no time
+    network: NetworkSettings | None = None
+    #: null: always
+    availability: AvailabilitySettings | None = None
+    #: probability that a client fails while it works
+    dropout: FractionOrNone = 0.0
+    #: sync: so many times ``training.participants`` are drawn, and the first of these to arrive are kept
+    over_selection: Annotated[float, AtMost(1000), AT_LEAST_ONE] = 1.0
+    #: sync: seconds after which a round ends; null = when all have arrived
+    deadline: Positive | None = None
+    #: sync: of those who would be late, drop all work, or take the whole epochs that they finish in time
+    late: Literal["drop", "partial"] = "drop"
+    #: async: updates of a server step
+    buffer: Steps | None = None
+    #: async: an update that is tau server steps old counts (1 + tau) ** -staleness_exponent; 0 = all alike
+    staleness_exponent: Annotated[float, AtMost(100), Holds(lambda value: value >= 0, "is negative")] = 0.5
+
+    def __post_init__(self) -> None:
+        if self.mode == "async":
+            require(self.buffer is not None, "buffer", "is not set; mode=async needs it")
+            require(self.deadline is None, "deadline", "is of mode=sync; null is right")
+            require(self.late == "drop", "late", "partial is of mode=sync; drop is right")
+            require(self.over_selection == 1, "over_selection", "is of mode=sync; 1 is right")
+        else:
+            require(self.buffer is None, "buffer", f"{self.buffer} is of mode=async; null is right")
+            require(
+                self.late == "drop" or self.deadline is not None, "deadline", "is not set, but late=partial needs it"
+            )
+
+
+def fleet_group(config: dict[str, Any]) -> dict[str, Any] | None:
+    """The group ``fleet`` of a composed config, unchecked; None without one, as with ``fleet=none``, which is empty."""
+    return config.get("fleet") or None
+
+
+def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
+    """Whether ``method`` goes with ``fleet``. Raises :class:`UserError`."""
+    if not isinstance(method, FederatedSettings):
+        if fleet is not None:
+            raise UserError(
+                f"fleet={fleet.name}: is of federated methods, and method={method.name} is none; fleet=none"
+            )
+        return
+    if fleet is None:
+        if method.stragglers is not None and method.stragglers.by == "speed":
+            raise UserError("method.stragglers.by: speed is that of a fleet; fleet=phones, or by: seed, would fit")
+        return
+    if fleet.mode == "async":
+        _check_async(method)
+
+
+def _check_async(method: FederatedSettings) -> None:
+    """Of a server that does not wait. Raises :class:`UserError`."""
+    why = ""
+    if method.algorithm in OWN_MODELS or method.distil is not None:
+        why = "exchanges predictions, for which all of a round are waited for"
+    elif method.algorithm not in ASYNCHRONOUS:
+        why = "is not known to go without rounds"
+        if method.algorithm == "scaffold":
+            why = "corrects all clients by the same round's control variates"
+    if why:
+        fits = ", ".join(ASYNCHRONOUS)
+        raise UserError(f"fleet.mode: async does not go with method={method.name}, which {why}; {fits} do, or sync")
+    if method.final_head_epochs:
+        raise UserError("method.final_head_epochs: is a last round of all, which fleet.mode=async has not; 0 is right")

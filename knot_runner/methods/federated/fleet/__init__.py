@@ -1,0 +1,26 @@
+"""A simulated fleet around a federated method: clients that are slow, away or fail, on a virtual clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from knot_runner.config.settings import FleetSettings
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federated.fleet import asynchronous, synchronous
+from knot_runner.methods.federated.fleet.devices import with_speeds
+from knot_runner.methods.federated.population import Population
+
+
+def on_fleet(method: Method, population: Population, fleet: FleetSettings) -> tuple[Method, Population]:
+    """``method`` with the clients of ``fleet``, in rounds or, with mode=async, without; the clients, of known speeds.
+
+    State, beyond the method's: ``fleet/clock`` [1], float64, virtual seconds since the start; more with mode=async.
+    Rows, beyond the method's: ``clock`` at the end of the round, how many clients ``dropped`` out, came ``late`` and
+    gave ``partial`` work, and the mean ``staleness`` of what was aggregated.
+    """
+    mode = asynchronous if fleet.mode == "async" else synchronous
+    bound = {
+        name: functools.partial(getattr(mode, name), method, fleet) for name in ("init", "plan", "fold", "through")
+    }
+    return dataclasses.replace(method, **bound), with_speeds(fleet, population)

@@ -1,0 +1,187 @@
+"""Buffered asynchronous aggregation (FedBuff, Nguyen et al. 2022, Algorithm 1) of any method that averages models.
+
+``training.participants`` clients train at any time; the server steps whenever ``buffer`` updates have arrived, each
+from the model that the client began with. A round is a server step; a model's version is how many came before it.
+State, beyond the clock: ``fleet/in_flight`` [m, 2] int64, client and version of those who train, ``fleet/arrivals``
+[m] float64, when they are through, and of each version in flight ``fleet/weights/<v>`` and ``fleet/statistics/<v>``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import FleetSettings
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federated.fleet import devices
+from knot_runner.methods.federated.fleet.synchronous import CLOCK, clock_of, with_chosen
+from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.util.errors import UserError
+
+IN_FLIGHT, ARRIVALS = "fleet/in_flight", "fleet/arrivals"
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A client that trains from the model of ``version``; through, or failing, at the moment ``arrives``."""
+
+    arrives: float
+    client: int
+    version: int
+
+
+@dataclass(frozen=True)
+class ServerStep:
+    """What the server aggregates (``updates``, by client), who still trains (``flying``), the ``clock`` then, and how
+    many ``dropped`` out since the last step."""
+
+    updates: list[Flight]
+    flying: list[Flight]
+    clock: float
+    dropped: int
+
+
+def init(method: Method, fleet: FleetSettings, hp: Any, population: Population) -> FederatedState:
+    """The method's, at 0 seconds, nobody in flight. Raises :class:`UserError` for a buffer that does not fill."""
+    at_once = population.participants
+    if fleet.buffer > at_once:
+        raise UserError(
+            f"fleet.buffer: {fleet.buffer} is more than the {at_once} clients that train at any time "
+            f"(training.participants); at most {at_once} is right"
+        )
+    return {**method.init(hp, population), **_in_flight([], 0.0)}
+
+
+def plan(
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int
+) -> list[LocalTraining]:
+    """The updates that arrive until the next server step, each from the model that its client began with."""
+    if through(method, fleet, hp, state, population, round):
+        return []
+    found, step = [], next_step(method, fleet, hp, state, population, round)
+    for version in sorted({update.version for update in step.updates}):
+        clients = [update.client for update in step.updates if update.version == version]
+        begun = state if version == round else {**state, **_model(state, version)}
+        found += method.plan(hp, begun, with_chosen(population, clients), version)
+    return sorted(found, key=lambda request: request.client)
+
+
+def fold(
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+    """The method's, of updates as if they had begun at the model of now, the stale ones smaller."""
+    step = next_step(method, fleet, hp, state, population, round)
+    staleness = [round - update.version for update in step.updates]
+    after, row = state, {}
+    if requests:
+        work = zip(requests, trained, staleness, strict=True)
+        moved = [_moved(fleet, hp, state, population, *one) for one in work]
+        after, row = method.fold(hp, state, population, round, requests, moved)
+    kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
+    for version in {flight.version for flight in step.flying}:
+        model = state if version == round else _model(state, version)
+        own = {f"fleet/weights/{version}": model["weights"], f"fleet/statistics/{version}": model["buffers"]}
+        kept |= {name: tensor.clone() for name, tensor in own.items()}  # commits hold no tensor under two names
+    mean = sum(staleness) / max(len(staleness), 1)
+    facts = {"clock": step.clock, "dropped": step.dropped, "late": 0, "partial": 0, "staleness": mean}
+    return {**kept, **_in_flight(step.flying, step.clock)}, {**row, **facts}
+
+
+def through(
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int
+) -> bool:
+    """Whether the server has taken all its steps, ``training.rounds``."""
+    return round >= population.training.rounds
+
+
+def next_step(
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int
+) -> ServerStep:
+    """What happens until the server steps. Depends on the seed, the clock and who is in flight alone.
+
+    Whoever is through makes room for another, who begins with the model of now; what arrives at one moment is taken
+    before anybody begins. Nobody begins twice with one model. Where nobody can begin any more, the server steps with
+    what it has.
+    """
+    flying, now = _flights(state), clock_of(state)
+    received: list[Flight] = []
+    failed: list[Flight] = []
+    while len(received) < fleet.buffer:
+        done = {flight.client for flight in (*received, *failed)}
+        if not any(flight.arrives <= now for flight in flying):
+            flying = flying + _beginning(method, fleet, hp, state, population, round, flying, done, now)
+        if not flying:
+            left = [client for client in population.clients if client not in done]
+            if not left:
+                break
+            now = devices.await_clients(fleet, population, left, now)
+            continue
+        first = min(flying, key=lambda flight: (flight.arrives, flight.client))
+        flying, now = [flight for flight in flying if flight != first], first.arrives
+        fails = devices.failures(fleet, population, first.version)[first.client] is not None
+        (failed if fails else received).append(first)
+    return ServerStep(sorted(received, key=lambda flight: flight.client), flying, now, len(failed))
+
+
+def _beginning(
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int,
+    flying: list[Flight], done: set[int], now: float,
+) -> list[Flight]:  # fmt: skip
+    """Those who begin ``now``, as many as there is room for, in the order of FedAvg's own draw."""
+    there, away = devices.available_clients(fleet, population, now), done | {flight.client for flight in flying}
+    free = [client for client in population.in_turn(round) if there[client] and client not in away]
+    clients = free[: population.participants - len(flying)]
+    if not clients:
+        return []
+    requests = method.plan(hp, state, with_chosen(population, clients), round)
+    failing, found = devices.failures(fleet, population, round), []
+    for request, time in zip(requests, devices.work_times(fleet, population, requests, True), strict=True):
+        share = failing[request.client]
+        found.append(Flight(now + time.total * (1.0 if share is None else share), request.client, round))
+    return found
+
+
+def _moved(
+    fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, request: LocalTraining,
+    result: Trained, staleness: int,
+) -> Trained:  # fmt: skip
+    """w + (1 + tau)^-a (w_k - w_begun), at the server's model w; what a client keeps to itself stays as it is."""
+    if not staleness:
+        return result
+    discount = (1 + staleness) ** -fleet.staleness_exponent
+
+    def move(now: Tensor, begun: Tensor, came: Tensor) -> Tensor:
+        return (now.double() + discount * (came.double() - begun.double())).to(came.dtype)
+
+    weights = move(state["weights"], request.weights, result.weights)
+    buffers = result.buffers if hp.batchnorm == "local" else move(state["buffers"], request.buffers, result.buffers)
+    if hp.algorithm in ("fedrep", "fedper"):
+        head = population.layout.mask("head")
+        weights[head] = result.weights[head]
+    return dataclasses.replace(result, weights=weights, buffers=buffers)
+
+
+def _flights(state: FederatedState) -> list[Flight]:
+    pairs = zip(state[ARRIVALS].tolist(), state[IN_FLIGHT].tolist(), strict=True)
+    return [Flight(arrives, client, version) for arrives, (client, version) in pairs]
+
+
+def _in_flight(flying: list[Flight], clock: float) -> FederatedState:
+    who = [[flight.client, flight.version] for flight in flying]
+    when = [flight.arrives for flight in flying]
+    return {
+        CLOCK: torch.tensor([clock], dtype=torch.float64),
+        IN_FLIGHT: torch.tensor(who, dtype=torch.int64).reshape(-1, 2),
+        ARRIVALS: torch.tensor(when, dtype=torch.float64),
+    }
+
+
+def _model(state: FederatedState, version: int) -> FederatedState:
+    """Weights and buffers that the clients of ``version`` began with, as a method names them."""
+    return {"weights": state[f"fleet/weights/{version}"], "buffers": state[f"fleet/statistics/{version}"]}

@@ -1,0 +1,145 @@
+"""Rounds of a fleet: the server waits for all that it has drawn, for enough of them, or until a deadline."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from knot_runner.config.settings import FleetSettings
+from knot_runner.config.settings.federated import OWN_MODELS
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.methods.contract import Method
+from knot_runner.methods.federated.fleet import devices
+from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.util.errors import UserError
+
+CLOCK = "fleet/clock"
+
+
+@dataclass(frozen=True)
+class FleetRound:
+    """A round as it goes: the ``requests`` whose results arrive, the ``clock`` at its end, and how many ``dropped``
+    out, came ``late`` (their work is lost) or gave ``partial`` work."""
+
+    requests: list[LocalTraining]
+    clock: float
+    dropped: int
+    late: int
+    partial: int
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """A client that finishes ``after`` so many seconds of the round."""
+
+    after: float
+    request: LocalTraining
+    partial: bool
+
+
+def init(method: Method, fleet: FleetSettings, hp: Any, population: Population) -> FederatedState:
+    """The method's, at 0 seconds. Raises :class:`UserError` for a deadline that nobody can meet."""
+    state = {**method.init(hp, population), CLOCK: torch.zeros(1, dtype=torch.float64)}
+    if fleet.deadline is not None:
+        everyone = with_chosen(population, list(population.clients))
+        times = devices.work_times(fleet, population, method.plan(hp, state, everyone, 0), sends_models(hp))
+        least = [time.total if fleet.late == "drop" else time.sending + time.epoch for time in times]
+        if least and min(least) > fleet.deadline:
+            what = "all of its epochs" if fleet.late == "drop" else "one epoch"
+            raise UserError(
+                f"fleet.deadline: {fleet.deadline:g} s are less than the {min(least):.3g} s that the fastest client "
+                f"takes for {what}; more than that is right"
+            )
+    return state
+
+
+def plan(
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int
+) -> list[LocalTraining]:
+    """Of what the method asks for, all that will arrive: what is lost need not be trained."""
+    return fleet_round(method, fleet, hp, state, population, round).requests
+
+
+def fold(
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+    """The method's, of what has arrived; where nothing has, its state stays."""
+    found, row = fleet_round(method, fleet, hp, state, population, round), {}
+    if requests:
+        state, row = method.fold(hp, state, population, round, requests, trained)
+    facts = {"clock": found.clock, "dropped": found.dropped, "late": found.late, "partial": found.partial}
+    return {**state, CLOCK: torch.tensor([found.clock], dtype=torch.float64)}, {**row, **facts, "staleness": 0.0}
+
+
+def through(
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int
+) -> bool:
+    """Whether the method plans nothing, whoever takes part."""
+    return not method.plan(hp, state, with_chosen(population, list(population.clients)), round)
+
+
+def fleet_round(
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int
+) -> FleetRound:
+    """What becomes of ``round``. Depends on the seed and the clock alone, and not on what anybody has learnt.
+
+    It ends when as many as were wanted have arrived, of whom the first are kept, or when nobody is waited for any more:
+    the server hears of a failure when it happens, and of those who would be late it waits until the deadline.
+    """
+    began = devices.await_clients(fleet, population, list(population.clients), clock_of(state))
+    drawn, wanted = _drawn(fleet, population, began, round)
+    asked = method.plan(hp, state, with_chosen(population, drawn), round)
+    wanted = wanted if len(asked) == len(drawn) else len(asked)  # a method may ask all clients, in a last round
+    deadline = math.inf if fleet.deadline is None else fleet.deadline
+    failing = devices.failures(fleet, population, round)
+    arrivals, failed, late = [], [], 0
+    for request, time in zip(asked, devices.work_times(fleet, population, asked, sends_models(hp)), strict=True):
+        epochs = time.epochs_until(deadline) if fleet.late == "partial" else time.epochs
+        partial = 0 < epochs < time.epochs
+        if partial:
+            time, request = dataclasses.replace(time, epochs=epochs), devices.shortened(request, epochs)
+        share = failing[request.client]
+        if share is not None and share * time.total <= deadline:
+            failed.append(share * time.total)
+        elif time.total > deadline:
+            late += 1
+        else:
+            arrivals.append(_Arrival(time.total, request, partial))
+    arrivals.sort(key=lambda arrival: (arrival.after, arrival.request.client))
+    kept = sorted(arrivals[:wanted], key=lambda arrival: arrival.request.client)
+    lasted = max((arrival.after for arrival in kept), default=0.0)
+    if len(kept) < wanted:
+        lasted = max([lasted, *failed, *([deadline] if late else [])])
+    else:
+        failed = [moment for moment in failed if moment <= lasted]
+        late = len(asked) - len(kept) - len(failed)
+    partial_work = sum(arrival.partial for arrival in kept)
+    return FleetRound([arrival.request for arrival in kept], began + lasted, len(failed), late, partial_work)
+
+
+def _drawn(fleet: FleetSettings, population: Population, at: float, round: int) -> tuple[list[int], int]:
+    """(The clients that the server asks, how many of these it waits for), in the order of FedAvg's own draw."""
+    there = devices.available_clients(fleet, population, at)
+    turns = [client for client in population.in_turn(round) if there[client]]
+    drawn = turns[: math.ceil(population.participants * fleet.over_selection)]
+    return drawn, min(population.participants, len(drawn))
+
+
+def with_chosen(population: Population, clients: list[int]) -> Population:
+    """``population`` with ``clients`` as those who take part in a round."""
+    return dataclasses.replace(population, chosen=tuple(clients))
+
+
+def clock_of(state: FederatedState) -> float:
+    """Virtual seconds since the start."""
+    return float(state[CLOCK])
+
+
+def sends_models(hp: Any) -> bool:
+    """Whether clients send their models, and not only what these say of examples."""
+    return hp.algorithm not in OWN_MODELS

@@ -1,0 +1,60 @@
+"""Rounds of a small fleet, played without commits."""
+
+import dataclasses
+
+from knot_runner.config.settings import FleetSettings
+from knot_runner.config.strict import build
+from knot_runner.methods.federated import METHODS
+from knot_runner.methods.federated.fleet import on_fleet
+from knot_runner.pipelines.rounds import RoundLoop, run_rounds
+from tests.methods.federated.conftest import make_world, settings
+
+PLAIN = {"name": "t", "mode": "sync", "compute": {"median": 1.0, "sigma": 0.0}}
+
+
+def fleet_of(**changes) -> FleetSettings:
+    """Settings of a fleet whose clients are all alike, always there and never fail, with ``changes``."""
+    return build(FleetSettings, {**PLAIN, **changes}, "fleet")
+
+
+class NoCommits:
+    """Commits of a run that nobody kills."""
+
+    step = -1
+
+    def resume(self, usable):
+        return self, []
+
+    def due(self):
+        return False
+
+    def save(self, *_):
+        pass
+
+
+class Played:
+    """Rounds of a fleet; ``members``: those of the five clients that there are. ``rows``, ``states`` after each round,
+    ``seen``: (requests, trained) of each."""
+
+    def __init__(self, fleet, algorithm="fedavg", members=(0, 1, 2), hidden=(), changes=None, **training):
+        self.world = make_world(list(hidden)).with_training(**{"participants": 3, **training})
+        self.population = dataclasses.replace(self.world.population, members=tuple(members))
+        self.hp = settings(algorithm, **(changes or {}))
+        self.method = METHODS[algorithm]
+        if fleet is not None:
+            self.method, self.population = on_fleet(self.method, self.population, fleet)
+        self.states, self.seen = [], []
+        loop = RoundLoop(self.method, self.hp, self.population, NoCommits(), self.train, self.look, timed=False)
+        self.state, self.rows = run_rounds(loop)
+
+    def train(self, round, requests):
+        trained = self.world.engine.train(requests) if requests else []
+        self.seen.append((requests, trained))
+        return trained
+
+    def look(self, round, state, requests, trained):
+        self.states.append(state)
+        return {"participants": [request.client for request in requests]}
+
+    def column(self, key):
+        return [row[key] for row in self.rows]

@@ -1,0 +1,142 @@
+"""Buffered asynchronous aggregation (FedBuff) against steps typed out by hand, and FedAvg where both are one."""
+
+import pytest
+import torch
+
+from knot_runner.config.settings import ServerSettings
+from knot_runner.methods.federated.fleet import devices
+from knot_runner.util.errors import UserError
+from tests.methods.federated.conftest import SIZES
+from tests.methods.federated.fleets import Played, fleet_of
+
+ADAM = ServerSettings("adam", 0.1, 0.9, 0.99, 1e-3)
+
+
+def buffered(buffer=1, **changes):
+    return fleet_of(mode="async", buffer=buffer, **changes)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes"),
+    [("fedavg", {}), ("fedprox", {}), ("fedper", {}), ("fedrep", {}), ("fedavg", {"server": ADAM}),
+     ("fedavg", {"aggregation": "uniform", "batchnorm": "local"})],
+)  # fmt: skip
+@pytest.mark.parametrize("participants", [5, 3])
+def test_a_buffer_of_all_who_are_equally_fast_is_the_synchronous_method(algorithm, changes, participants, paced):
+    paced(*(1 / size for size in SIZES))
+    own = {"members": range(5), "hidden": (5,), "changes": changes, "participants": participants}
+    sync, played = Played(None, algorithm, **own), Played(buffered(participants), algorithm, **own)
+    assert played.column("participants") == sync.column("participants")
+    assert played.column("clock") == [2.0, 4.0, 6.0, 8.0] and played.column("staleness") == [0.0] * 4
+    assert all(torch.equal(played.state[name], tensor) for name, tensor in sync.state.items())
+
+
+def test_steps_by_hand(paced):
+    """Clients of 1, 2.5 and 10 s, a step with every update: at 1 s (client 0), 2 s (0), 2.5 s (1: of two steps ago)."""
+    paced(1 / 16, 2.5 / 24, 10 / 32)
+    played = Played(buffered())
+    assert played.column("clock") == pytest.approx([1.0, 2.0, 2.5, 3.0], rel=1e-12)
+    assert played.column("participants") == [[0], [0], [1], [0]]
+    assert played.column("staleness") == [0.0, 0.0, 2.0, 1.0]
+    start = played.population.start.weights
+    weights = [state["weights"] for state in played.states]
+    ((first,), (came,)), ((second,), _), ((slow,), (stale,)), ((last,), (late,)) = played.seen
+    assert torch.equal(first.weights, start) and torch.equal(weights[0], came.weights)
+    assert torch.equal(second.weights, weights[0]) and torch.equal(slow.weights, start)
+    assert torch.allclose(weights[2], weights[1] + (1 + 2) ** -0.5 * (stale.weights - start), atol=1e-14)
+    assert torch.equal(last.weights, weights[1])  # client 0 began at 2 s, before client 1's update
+    assert torch.allclose(weights[3], weights[2] + (1 + 1) ** -0.5 * (late.weights - weights[1]), atol=1e-14)
+    assert [request.round for (request,), _ in played.seen] == [0, 1, 0, 2]
+
+
+def test_a_buffer_of_two_by_hand(paced):
+    """At 1 s client 0 is through; it waits, since it has sent what it makes of this model; at 2.5 s client 1 is."""
+    paced(1 / 16, 2.5 / 24, 4 / 32)
+    played = Played(buffered(2, staleness_exponent=1.0))
+    assert played.column("participants") == [[0, 1], [0, 2], [0, 1], [0, 1]]
+    assert played.column("clock") == pytest.approx([2.5, 4.0, 5.0, 7.5], rel=1e-12)
+    assert played.column("staleness") == [0.0, 0.5, 0.5, 0.0]
+    (requests, trained), before = played.seen[1], played.states[0]["weights"]
+    changes = [result.weights - request.weights for request, result in zip(requests, trained, strict=True)]
+    wanted = before + (8 * changes[0] + 16 * changes[1] / 2) / 24
+    assert torch.allclose(played.states[1]["weights"], wanted, atol=1e-14)
+
+
+def test_no_more_train_at_any_time_than_participants(paced):
+    """Two of five, of whom one is through with every step."""
+    paced(1 / 8, 1.1 / 12, 1.23 / 16, 1.37 / 20, 1.59 / 24)
+    played = Played(buffered(), members=range(5), participants=2)
+    assert [len(state["fleet/in_flight"]) for state in played.states] == [1] * 4
+
+
+def test_without_a_discount_old_updates_count_as_new_ones(paced):
+    paced(1 / 16, 2.5 / 24, 10 / 32)
+    played = Played(buffered(staleness_exponent=0.0))
+    _, (stale,) = played.seen[2]
+    wanted = played.states[1]["weights"] + stale.weights - played.population.start.weights
+    assert torch.allclose(played.states[2]["weights"], wanted, atol=1e-14)
+
+
+def test_the_state_holds_the_versions_in_flight_and_no_others(paced):
+    paced(1 / 16, 2.5 / 24, 10 / 32)
+    played = Played(buffered())
+    for state, versions in zip(played.states, ([0], [0], [0, 2], [0, 3]), strict=True):
+        flying = state["fleet/in_flight"].tolist()
+        assert sorted({version for _, version in flying}) == sorted(set(versions) & {v for _, v in flying})
+        kept = sorted(int(name.rpartition("/")[2]) for name in state if name.startswith("fleet/weights/"))
+        assert kept == sorted({version for _, version in flying})
+    assert torch.equal(played.states[2]["fleet/weights/0"], played.population.start.weights)
+    assert torch.equal(played.states[2]["fleet/weights/2"], played.states[1]["weights"])
+    assert played.states[2]["fleet/in_flight"].tolist() == [[2, 0], [0, 2]]
+    assert played.states[2]["fleet/arrivals"].tolist() == pytest.approx([10.0, 3.0])
+
+
+def test_those_who_arrive_together_are_taken_before_anybody_begins(paced):
+    """Three at a time, of five: all are through at 2 s; a step takes two of them, the next one the third."""
+    paced(*(1 / size for size in SIZES))
+    played = Played(buffered(2), members=range(5))
+    assert played.column("clock") == [2.0, 4.0, 4.0, 6.0] and played.column("staleness")[0] == 0.0
+    assert len(played.seen[1][0]) == 2 and played.column("staleness")[1] == 0.5
+
+
+def test_a_client_that_fails_makes_room_when_it_does(paced, failing):
+    """Client 1 fails at 1.25 s and client 3 begins then: through at 5.25 s."""
+    paced(1 / 16, 2.5 / 24, 10 / 32, 4 / 40, 100.0)
+    failing({1: 0.5})
+    played = Played(buffered(2), members=range(4), rounds=1, participants=3)
+    assert 1 not in played.rows[0]["participants"]
+    drawn = played.population.in_turn(0)
+    first, rest = drawn[:3], drawn[3]
+    seconds = {0: 1.0, 1: 1.25, 2: 10.0, 3: 4.0}
+    ends = sorted((seconds[client], client) for client in first)
+    room = ends[0][0]
+    ends = sorted([*ends, (room + seconds[rest], rest)])
+    arrived = [(moment, client) for moment, client in ends if client != 1][:2]
+    assert played.rows[0]["clock"] == pytest.approx(arrived[1][0])
+    assert played.rows[0]["participants"] == sorted(client for _, client in arrived)
+    assert played.rows[0]["dropped"] == sum(moment <= arrived[1][0] for moment, client in ends if client == 1)
+
+
+def test_heads_stay_as_their_clients_trained_them(paced):
+    paced(1 / 16, 2.5 / 24, 10 / 32)
+    played = Played(buffered(), "fedper", hidden=(5,))
+    head = played.population.layout.mask("head")
+    (request,), (stale,) = played.seen[2]
+    state, before = played.states[2], played.states[1]
+    assert torch.equal(state["head/1"], stale.weights[head])
+    body = before["weights"] + 3**-0.5 * (stale.weights - request.weights)
+    assert torch.allclose(state["weights"][~head], body[~head], atol=1e-14)
+
+
+def test_the_server_waits_where_nobody_is_there(paced, monkeypatch):
+    paced(1 / 16, 2.5 / 24, 10 / 32)
+    monkeypatch.setattr(devices, "available_clients", lambda fleet, population, at: [at >= 7] * 5)
+    monkeypatch.setattr(devices, "await_clients", lambda fleet, population, clients, at: max(at, 7.0))
+    assert Played(buffered()).column("clock") == pytest.approx([8.0, 9.0, 9.5, 10.0])
+
+
+def test_a_buffer_that_does_not_fill_is_refused():
+    said = r"^fleet.buffer: 4 is more than the 3 clients that train at any time \(training.participants\); at most 3 is"
+    with pytest.raises(UserError, match=said):
+        Played(buffered(4), members=range(5))
+    Played(buffered(3), members=range(5), rounds=1)

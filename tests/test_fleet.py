@@ -1,0 +1,174 @@
+"""Runs of a fleet through the command line: records, resumption, engines, every method, names, claims and refusals."""
+
+import functools
+import json
+import signal
+
+import pytest
+import torch
+
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.report.records.schema import is_round
+from tests.forked import Forked, reached
+from tests.test_feddf import run
+from tests.tiny import TINY_IMAGES, replaced
+
+FLEET = replaced(TINY_IMAGES, "fleet=phones", "training.lr=0.1", "fleet.dropout=0.3", "fleet.compute.sigma=2")
+ASYNC = replaced(FLEET, "fleet=phones_async", "fleet.buffer=2", "training.rounds=6")
+FACTS = {"clock", "arrived", "dropped", "late", "partial", "empty", "staleness"}
+
+
+def test_the_record_of_a_run_and_its_engines(tmp_path, capsys):
+    words = [*ASYNC, "hardware.precision=float64", "training.target=0.15"]
+    result, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
+    said = capsys.readouterr()
+    assert "virtual clock: target after" in said.out and "its clock is simulated, in virtual seconds" in said.err
+    assert all(is_round(row, number) for number, row in enumerate(rows))
+    clocks = [row["clock"] for row in rows]
+    assert clocks == sorted(clocks) and len(set(clocks)) > 1 and any(row["staleness"] for row in rows)
+    assert set(result["fleet"]) == FACTS and result["fleet"]["clock"] == clocks[-1]
+    assert result["fleet"]["dropped"] == sum(row["dropped"] for row in rows) > 0
+    assert result["fleet"]["arrived"] == sum(len(row["participants"]) for row in rows)
+    stale = sum(row["staleness"] * len(row["participants"]) for row in rows)
+    assert result["fleet"]["staleness"] == pytest.approx(stale / result["fleet"]["arrived"])
+    reached_at = next(row["clock"] for row in rows if row["accuracy"] >= 0.15)
+    assert result["time_to_target"] == reached_at
+    assert not any(name.startswith("fleet") for name in weights)
+    _, other, found = run(tmp_path / "loop", *words, "hardware.engine=loop")
+    assert [row["clock"] for row in other] == clocks
+    assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-9)
+    assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
+
+
+@pytest.mark.parametrize("words", [ASYNC, [*FLEET, "fleet.deadline=20", "fleet.late=partial"]], ids=["async", "sync"])
+def test_kill_9_and_the_same_command_again(words, tmp_path):
+    longer = replaced(words, "training.rounds=30")
+    alone = run(tmp_path / "alone", *longer)
+    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 5))
+    assert killed.wait() == -signal.SIGKILL, killed.said
+    again = run(tmp_path / "k", *longer)
+    assert again[1] == alone[1] and again[0]["fleet"] == alone[0]["fleet"]
+    assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
+
+
+METHODS = {
+    "scaffold": [],
+    "fedrep": ["method.head_epochs=1", "method.final_head_epochs=1"],
+    "feddf": ["method.distil.batch=16"],
+    "feddistill": [],
+    "fedmd": ["method.distil.batch=16"],
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_goes_with_a_fleet(method, tmp_path):
+    """Also through rounds in which all fail."""
+    words = replaced(FLEET, f"method={method}", *METHODS[method], "fleet.dropout=0.9", "training.participants=2")
+    result, rows, _ = run(tmp_path, *words)
+    assert all(is_round(row, number) for number, row in enumerate(rows))
+    empty = [row for row in rows if not row["participants"]]
+    assert empty and len(empty) == result["fleet"]["empty"] and all(row["steps"] == 0 for row in empty)
+    assert len(rows) == 3 + (method == "fedrep") and all("accuracy" in row for row in rows)
+
+
+def test_without_a_fleet_a_run_is_what_it_was():
+    def run_id(*words):
+        (job,) = compose_jobs(["task=femnist", *words], None)
+        return job.run_id, job.config
+
+    (plain, config), (none, _) = run_id(), run_id("fleet=none")
+    assert plain == none and "fleet" not in config
+    phones, _ = run_id("fleet=phones")
+    slower, _ = run_id("fleet=phones", "fleet.compute.median=0.02")
+    assert len({plain, phones, slower}) == 3
+    assert run_id("fleet=phones", "fleet.staleness_exponent=1")[0] == phones  # nobody is stale in rounds
+    fast, exponent = run_id("fleet=phones_async"), run_id("fleet=phones_async", "fleet.staleness_exponent=1")
+    assert fast[0] != exponent[0]
+    slow = "method.stragglers={share:0.3,temperature:0.5,epochs:1"
+    assert run_id(slow + "}")[0] == run_id(slow + ",by:seed}")[0]
+    assert run_id("fleet=phones", slow + "}")[0] != run_id("fleet=phones", slow + ",by:speed}")[0]
+
+
+def test_one_cluster_of_all_is_the_fleet_without_clusters(tmp_path):
+    words = replaced(FLEET, "method=clustered_fedavg", "method.clustering.graph=none")
+    clustered, rows, weights = run(tmp_path / "one", *words)
+    plain, same, wanted = run(tmp_path / "plain", *FLEET, "method.aggregation=uniform")
+    assert clustered["fleet"] == plain["fleet"]
+    for key in ("clock", "dropped", "participants"):
+        assert [row[key] for row in rows] == [row[key] for row in same]
+    assert all(torch.equal(weights[f"cluster/0/{name}"], value) for name, value in wanted.items())
+    assert main([*words, "fleet.compute.median=10", f"paths.out={tmp_path / 'one'}"]) == 0
+    both = [json.loads(path.read_text())["fleet"]["clock"] for path in (tmp_path / "one").glob("*/*/*/result.json")]
+    assert max(both) > 100 * min(both)  # another fleet's clusters are others
+
+
+BAD = [
+    (["fleet=phone"], "fleet=phone: there is no such fleet (did you mean 'phones'?)"),
+    (["fleet=phones", "fleet.mode=both"], "fleet.mode: 'both' is not one of sync, async"),
+    (["fleet=phones", "fleet.buffer=2"], "fleet.buffer: 2 is of mode=async; null is right"),
+    (["fleet=phones", "fleet.late=partial"], "fleet.deadline: is not set, but late=partial needs it"),
+    (["fleet=phones", "fleet.deadline=0"], "fleet.deadline: 0.0 is not above 0"),
+    (["fleet=phones", "fleet.deadline=0.001"], "fleet.deadline: 0.001 s are less than the "),
+    (["fleet=phones", "fleet.dropout=1"], "fleet.dropout: 1.0 is not in [0, 1)"),
+    (["fleet=phones", "fleet.over_selection=0.9"], "fleet.over_selection: 0.9 is not at least 1"),
+    (["fleet=phones", "fleet.compute.median=0"], "fleet.compute.median: 0.0 is not above 0"),
+    (["fleet=phones", "fleet.compute.sigma=-1"], "fleet.compute.sigma: -1.0 is negative; 0 makes all clients alike"),
+    (["fleet=phones", "fleet.availability.share=0"], "fleet.availability.share: 0.0 is not in (0, 1]"),
+    (["fleet=phones", "fleet.availability.share=1.1"], "fleet.availability.share: 1.1 is not in (0, 1]"),
+    (["fleet=phones", "fleet.availability.kind=daily"], "'daily' is not one of periodic, random"),
+    (["fleet=phones", "+fleet.deadlin=3"], "fleet.deadlin: there is no such setting (did you mean 'deadline'?)"),
+    (["fleet=phones_async", "fleet.buffer=null"], "fleet.buffer: is not set; mode=async needs it"),
+    (["fleet=phones_async", "fleet.buffer=0"], "fleet.buffer: 0 is not at least 1"),
+    (["fleet=phones_async", "fleet.buffer=4"], "fleet.buffer: 4 is more than the 3 clients that train at any time"),
+    (["fleet=phones_async", "fleet.deadline=9"], "fleet.deadline: is of mode=sync; null is right"),
+    (["fleet=phones_async", "fleet.late=partial"], "fleet.late: partial is of mode=sync; drop is right"),
+    (["fleet=phones_async", "fleet.over_selection=2"], "fleet.over_selection: is of mode=sync; 1 is right"),
+    (["fleet=phones_async", "fleet.staleness_exponent=-1"], "fleet.staleness_exponent: -1.0 is negative"),
+    (["fleet=phones_async", "method=scaffold"], "fleet.mode: async does not go with method=scaffold, which corrects"),
+    (["fleet=phones_async", "method=feddf"], "fleet.mode: async does not go with method=feddf, which exchanges pred"),
+    (["fleet=phones_async", "method=fedmd"], "fleet.mode: async does not go with method=fedmd, which exchanges pred"),
+    (["fleet=phones_async", "method=fedper_final"], "method.final_head_epochs: is a last round of all, which"),
+    (["method=fedavg_chilled_stragglers"], "method.stragglers.by: speed is that of a fleet; fleet=phones, or by: seed"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD, ids=[" ".join(a) for a, _ in BAD])
+def test_bad_input_is_one_line_that_names_the_key(arguments, said, tmp_path, capsys):
+    assert main([*TINY_IMAGES, *arguments, f"paths.out={tmp_path / 'out'}"]) == 2
+    errors = capsys.readouterr().err
+    complaint = [line for line in errors.splitlines() if line.startswith("knot-runner: ")]
+    assert len(complaint) == 1 and said in complaint[0] and "Traceback" not in errors, errors
+    assert not list((tmp_path / "out").rglob("*.json"))
+
+
+def test_other_methods_have_no_fleet(tmp_path, capsys):
+    for words in (["task=sa"], ["task=mnist", "method=kd"], ["task=gaussians"]):
+        assert main(["check", "--no-estimate", *words, "fleet=phones", f"paths.out={tmp_path}"]) == 2
+        assert "fleet=phones: is of federated methods, and method=" in capsys.readouterr().err
+
+
+def test_the_preset_its_claims_and_its_measures(tmp_path, capsys):
+    tiny = [word for word in TINY_IMAGES if word.partition("=")[0] not in ("task", "training.lr")]
+    tiny = replaced(tiny, "training.participants=5", "training.lr=0.1", "task.source=embedded", "report.target=0.15")
+    small = [*tiny, "training.target=0.15", "seed=0", "fleet.compute.sigma=3", f"paths.out={tmp_path}"]
+    small += ["method=fedavg"]
+    assert main(["experiment=fleet_femnist", *small]) == 0
+    assert "fleet=phones_partial" in capsys.readouterr().out
+    assert main(["claims", "fleet_femnist", *small]) == 0
+    judged = capsys.readouterr().out
+    assert "FedBuff reaches 80% sooner than rounds that wait for all" in judged
+    measures = "--measure=time_to_target,rounds_to_target,fleet.clock"
+    assert main(["compare", f"--out={tmp_path}", "--by=fleet,method", measures]) == 0
+    shown = capsys.readouterr().out
+    assert "phones_async" in shown and "time_to_target" in shown
+
+
+def test_personalisation_goes_on_from_the_rounds_of_a_fleet(tmp_path):
+    """Its temperatures are those of the rounds, so that it has to know who is slow."""
+    slow = "method.stragglers={share:0.5,temperature:0.5,epochs:1,by:speed}"
+    small = ["method.personalisation.lr=0.05", "method.personalisation.epochs=2", "method.personalisation.saves=2"]
+    words = replaced(FLEET, "method=finetune", *small, slow, "training.rounds=2")
+    result, rows, _ = run(tmp_path, *words)
+    assert "personalisation" in result and result["fleet"]["clock"] == rows[-1]["clock"]
+    assert all(is_round(row, number) for number, row in enumerate(rows))
