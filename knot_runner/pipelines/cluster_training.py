@@ -115,7 +115,7 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
         "labels",
         "models",
         "generator",
-    ):  # without it, a method is what it was before there was any
+    ):  # without, it is what it was before
         if not method[later]:
             del method[later]
     if "distil" in method:
