@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.commit import save_bytes
+from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.client_matrix import count
@@ -53,6 +54,12 @@ def shared_rounds(context: RunContext, setup: Setup, method: Method, engine: Eng
         context.log(scalars(row))
     write_atomic(context.folder / "rounds.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     return TrainingResult(method, finished.state, rows, {"artefact": finished.key})
+
+
+def personal_notes(hp: Any, population: Population) -> list[str]:
+    """What the user should hear before the rounds; nothing without personalisation. Raises :class:`UserError`."""
+    spec = hp.personalisation
+    return PERSONALISATIONS[spec.kind].check(spec, population) if spec is not None else []
 
 
 def personalise(
@@ -92,7 +99,7 @@ class _Work:
         self.kind: Personalisation = PERSONALISATIONS[self.spec.kind]
         self.population: Population = setup.population
         start = functools.partial(method.deployed, context.hp, state, self.population)
-        self.federation = PersonalFederation(context.hp, self.population, start)
+        self.federation = PersonalFederation(context.hp, self.population, start, setup.partition.groups)
         self.points = self.kind.points(self.spec)
         self.tests = check_matrix(self.population, "method.personalisation")
         self.labels, self.classes = setup.test.labels[self.tests.rows], len(setup.task.classes)
@@ -141,6 +148,7 @@ class _Work:
         if self.points[number].mixed and self.population.layout.buffer_size:
             models = self._estimated(number, models)
         for client, logits in logits_of(self.engine, self.tests, models, self.classes):
+            self._check_finite(number, client, logits)
             counts = count(self.tests, logits, self.labels, client)
             state["record/correct"][number, client] = counts.correct
             state["record/loss"][number, client] = counts.loss
@@ -150,6 +158,16 @@ class _Work:
         for (client, _), logits in zip(asked, self.engine.logits(requests), strict=True):
             right = logits.argmax(1) == self.setup.data.labels[self.population.valid[client]]
             state["record/valid"][number, client] = int(right.sum())
+
+    def _check_finite(self, number: int, client: int, logits: Tensor) -> None:
+        """Raises :class:`DivergedError`."""
+        if not logits.isfinite().all():
+            point, name = self.points[number], self.population.names[client]
+            raise DivergedError(
+                f"diverged after the rounds at {name}, step {point.step}: the predictions of its model are not finite",
+                step=point.step,
+                client=name,
+            )
 
     def _estimated(self, number: int, models: list[tuple[int, ClientModel]]) -> list[tuple[int, ClientModel]]:
         """``models`` with running statistics of their clients' training examples: one epoch at rate 0."""
@@ -179,9 +197,10 @@ class _Work:
         chosen = max(range(len(facts)), key=lambda i: scores[i]) if self.spec.select == "valid" else len(facts) - 1
         start = self.start.measures(self.population)
         arrays = {"examples": self.start.examples, "start": self.start.correct, "correct": correct, "loss": loss}
-        write_atomic(self.context.folder / MATRIX_FILE, save_bytes(arrays | {"valid": valid}))
+        own = self.kind.own(self.spec, self.federation, state)
+        write_atomic(self.context.folder / MATRIX_FILE, save_bytes(arrays | {"valid": valid} | own.arrays))
         curve = trade_offs(facts, start, 1 / self.classes)
-        facts = {"kind": self.spec.kind, "start": start, "points": facts, "chosen": chosen, **curve}
+        facts = {"kind": self.spec.kind, "start": start, "points": facts, "chosen": chosen, **curve, **own.facts}
         matrix = ClientMatrix(self.start.examples, correct[chosen], loss[chosen], self.start.correct.diagonal())
         return _Result(facts, self._predictions(state["record/logits"][chosen]), matrix.measures(self.population))
 

@@ -15,6 +15,7 @@ from knot_runner.config.settings import Centralised
 from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition
+from knot_runner.data.images.altered import alter_clients
 from knot_runner.data.images.held_out import unseen_clients
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.examples import ClientData, ImageData
@@ -64,6 +65,9 @@ def make_setup(context: RunContext) -> Setup:
 
         task, network, data, test = read_texts(context)
     partition, held_out = deal_clients(context, task)
+    if settings.held_out is not None and settings.held_out.alter is not None:
+        task, partition = alter_clients(task, partition, settings.held_out.alter, settings.seed)
+        data, test = resident(task, task.train), resident(task, task.test)
     data, server = server_examples(context, task, data, held_out, len(test.labels))
     weights, buffers = first_model(network, settings.seed, context.data_root)
     dtype = DTYPES[settings.hardware.precision]

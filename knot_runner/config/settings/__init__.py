@@ -56,10 +56,12 @@ from knot_runner.config.settings.partition import (
     Shards,
 )
 from knot_runner.config.settings.personalisation import (
+    CossimSettings,
     EvaluateSettings,
     FinetuneSettings,
     LocalSettings,
     SoupSettings,
+    TransferMatrixSettings,
 )
 from knot_runner.config.settings.probe import ProbeSettings
 from knot_runner.config.settings.run import Settings, build_run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from knot_runner.methods.personalisation import finetune, soup
+from knot_runner.methods.personalisation import cossim, finetune, soup, transfer_matrix
 from knot_runner.methods.personalisation.contract import PERSONALISATIONS, Personalisation
 
 PERSONALISATIONS.update(
@@ -10,4 +10,6 @@ PERSONALISATIONS.update(
         finetune.METHOD, finetune.finetune_rounds, finetune.finetune_points, finetune.finetune_models
     ),
     soup=Personalisation(finetune.METHOD, finetune.finetune_rounds, soup.soup_points, soup.soup_models),
+    cossim=cossim.COSSIM,
+    transfer_matrix=transfer_matrix.TRANSFER_MATRIX,
 )
