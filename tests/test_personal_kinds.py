@@ -11,8 +11,13 @@ from safetensors.numpy import load_file
 from sklearn.metrics import roc_auc_score
 
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
+from knot_runner.cli.python import compose
 from knot_runner.config.settings import run_id
+from knot_runner.data.images.held_out import unseen_clients
+from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.figures.transfer_matrix import transfer_matrix
+from knot_runner.report.run_folders import Job, load_runs
+from knot_runner.util.errors import UserError
 from tests.forked import Forked, there
 from tests.tiny import TINY_IMAGES, replaced
 
@@ -20,12 +25,11 @@ COSSIM = replaced(TINY_IMAGES, "method=cossim", "method.personalisation.rounds=2
 SMALL = [*TINY_IMAGES, "method=transfer_matrix", "method.personalisation.epochs=1", "method.personalisation.steps=4",
          "method.personalisation.saves=2", "method.personalisation.lr=0.1"]  # fmt: skip
 #: Eight clients of real digits, half of them with reversed labels.
-CONFLICT = [*replaced(
-    TINY_IMAGES, "task.limit=null", "training.rounds=8", "training.participants=8", "training.lr=0.1",
-    "training.batch=16", "training.evaluate_every=8"), "partition=iid", "partition.clients=8",
-    "partition.alter=conflict", "method=transfer_matrix", "method.personalisation.lr=0.1",
-    "method.personalisation.epochs=5", "method.personalisation.start=zero", "method.personalisation.steps=20"]  # fmt: skip
-CONFLICT = [word for word in CONFLICT if not word.startswith(("partition.count", "partition.alpha"))]
+CONFLICT = [word for word in TINY_IMAGES if not word.startswith(("partition.", "task.limit", "training."))]
+CONFLICT += ["partition=iid", "partition.clients=8", "partition.alter=conflict", "training.rounds=8",
+             "training.participants=8", "training.epochs=2", "training.lr=0.1", "training.evaluate_every=8",
+             "method=transfer_matrix", "method.personalisation.lr=0.1", "method.personalisation.epochs=5",
+             "method.personalisation.start=zero", "method.personalisation.steps=20"]  # fmt: skip
 
 
 def run(out, *overrides, code=0):
@@ -60,7 +64,8 @@ def test_a_run_of_cossim(tmp_path, capsys):
     assert facts["similarity"]["leaves"] == ["model", "label histogram"]
     correct, examples = record["correct"], record["examples"]
     assert (correct <= examples).all() and correct.shape == (5, 6, 6)
-    seen = [client for client in range(6) if client in _seen(result, folder)]
+    unseen = unseen_clients(6, 0.3, 0)
+    seen = [client for client in range(6) if client not in unseen]
     own = np.mean([correct[1, k, k] / examples[k, k] for k in seen])
     assert facts["points"][1]["id_accuracy"] == pytest.approx(own)
     best = np.argmax([point["valid_accuracy"] for point in facts["points"]])
@@ -71,15 +76,13 @@ def test_a_run_of_cossim(tmp_path, capsys):
     assert "have a cosine of" in said and "unseen clients" in said
 
 
-def _seen(result, folder):
-    """Clients that took part: those whose ID accuracy the result's mean is of, by the draw of the unseen ones."""
-    from knot_runner.data.images.held_out import unseen_clients
-
-    return set(range(6)) - set(unseen_clients(6, 0.3, result["seed"]))
-
-
 def test_an_unnormalised_aggregation_blows_up_and_says_so(tmp_path, capsys):
-    few = ["method.personalisation.form=unnormalised", "method.personalisation.rounds=30", "training.rounds=1"]
+    few = [
+        "method.personalisation.form=unnormalised",
+        "method.personalisation.rounds=30",
+        "method.personalisation.epochs=1",
+        "training.rounds=1",
+    ]
     assert main([*replaced(COSSIM, *few), f"paths.out={tmp_path}"]) == 1
     (path,) = tmp_path.glob("*/*/*/result.json")
     result = json.loads(path.read_text())
@@ -126,10 +129,30 @@ def test_lambda_finds_the_clients_with_reversed_labels(conflict, capsys):
 
 
 def test_the_figure_of_lambda(conflict, tmp_path, capsys):
-    out, folder, _ = conflict
+    out, folder, result = conflict
+    (run,) = load_runs([Job(folder.name, folder, "femnist", "transfer_matrix", 0)])
+    matrix, groups = transfer_matrix(run)
     record = load_file(folder / "clients.safetensors")
-    drawn = [*CONFLICT, "+report={kind: transfer_matrix}"]
-    assert main(["plot", *CONFLICT, f"paths.out={out}", "report.kind=transfer_matrix"]) in (0, 2), drawn
+    assert np.array_equal(matrix, record["lambda"]) and np.array_equal(groups, record["groups"])
+    lines = FIGURES["transfer_matrix"]([run.job], tmp_path / "lambda.png")
+    facts = result["personalisation"]["transfer"]
+    assert (
+        f"within groups {facts['within']:.3f}, across groups {facts['across']:.3f}, AUC {facts['auc']:.3f}" in lines[0]
+    )
+    rows = list(csv.DictReader((tmp_path / "lambda.csv").open()))
+    assert len(rows) == 64 and float(rows[9]["lambda"]) == pytest.approx(matrix[1, 1], rel=1e-6)
+    assert (rows[10]["client"], rows[10]["update of"]) == ("1", "2")
+    assert (tmp_path / "lambda.png").stat().st_size > 10_000
+    (folder / "clients.safetensors").rename(tmp_path / "kept")
+    with pytest.raises(UserError):
+        FIGURES["transfer_matrix"]([run.job], tmp_path / "none.png")
+    (tmp_path / "kept").rename(folder / "clients.safetensors")
+
+
+def test_other_runs_have_no_figure_of_lambda(tmp_path):
+    folder, _ = run(tmp_path / "runs", *replaced(TINY_IMAGES, "training.rounds=1"))
+    with pytest.raises(UserError, match="none of the runs has a transfer matrix"):
+        FIGURES["transfer_matrix"]([Job(folder.name, folder, "femnist", "fedavg", 0)], tmp_path / "none.png")
 
 
 @pytest.mark.parametrize(
@@ -155,10 +178,10 @@ def test_altered_examples_are_of_one_client(tmp_path, capsys):
 
 
 def test_without_them_runs_have_the_names_that_they_had():
-    (job,) = compose_jobs([*TINY_IMAGES])
+    (job,) = compose(TINY_IMAGES)
     before = {**job.config, "partition": {k: v for k, v in job.config["partition"].items() if k != "alter"}}
     assert run_id(before) == job.run_id
-    (other,) = compose_jobs([*TINY_IMAGES, "partition.alter=shift"])
+    (other,) = compose([*TINY_IMAGES, "partition.alter=shift"])
     assert other.run_id != job.run_id
 
 

@@ -75,14 +75,14 @@ class Population:
         return range(len(self.train)) if self.members is None else self.members
 
     def cluster(self, members: Sequence[int]) -> Population:
-        """``members`` by themselves; a round takes no more clients than there are."""
+        """``members`` by themselves, none of which is unseen; a round takes no more clients than there are."""
         asked = self.training.participants
         capped = asked if isinstance(asked, float) else min(asked, len(members))
         training = dataclasses.replace(self.training, participants=capped)
         server = self.server
         if server is not None:
             server = dataclasses.replace(server, test=torch.cat([self.test[client] for client in sorted(members)]))
-        return dataclasses.replace(self, members=tuple(sorted(members)), training=training, server=server)
+        return dataclasses.replace(self, members=tuple(sorted(members)), training=training, server=server, unseen=())
 
     @property
     def participants(self) -> int:
