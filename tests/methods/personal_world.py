@@ -74,4 +74,4 @@ def on_network(network, dtype, clients=3):
         labels=data.labels,
     )  # fmt: skip
     trained = [perturbed(start, seed, 0.05) for seed in range(clients)]
-    return PersonalFederation(settings(), population, lambda _: start), trained, data
+    return PersonalFederation(settings(temperature=0.5), population, lambda _: start), trained, data

@@ -146,7 +146,7 @@ def test_its_rounds_by_hand():
                 x @ leaf[:12].view(3, 4).T + leaf[12:], engine.data.labels[federation.population.valid[k]]
             )
             loss.backward()
-            total += float(loss) / 5
+            total += float(loss.detach()) / 5
             gradient[k] = [float(leaf.grad @ update) for update in updates]
         losses.append(total)
         matrix = matrix - 0.7 * (gradient / scale + 0.1 * (matrix - np.eye(5)))
@@ -243,7 +243,7 @@ def linear_case(seed):
     return tuple(torch.from_numpy(values) for values in (inputs, optima, shares))
 
 
-@examples(max_examples=25, deadline=None)
+@examples(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6))
 def test_the_weights_of_distributions_solve_the_mixture(seed):
     """The seed's theory: linear models on one design, targets y_i; of the mean sum_i p_i D_i the least squares solution
@@ -258,7 +258,7 @@ def test_the_weights_of_distributions_solve_the_mixture(seed):
         assert torch.allclose(model, torch.linalg.lstsq(stacked, pooled).solution, atol=1e-10)
 
 
-@examples(max_examples=5, deadline=None)
+@examples(max_examples=3, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(["zero", "identity", "mean"]), st.booleans())
 def test_lambda_learns_the_weights_of_distributions(seed, start, signed):
     inputs, optima, shares = linear_case(seed)
@@ -267,12 +267,12 @@ def test_lambda_learns_the_weights_of_distributions(seed, start, signed):
     rows = federation.population.train[:3]
     population = dataclasses.replace(federation.population, train=rows, valid=rows, test=rows)
     federation = dataclasses.replace(federation, population=population, start=lambda _: zero)
-    hp = spec(start=start, signed=signed, matrix_lr=0.6, steps=120, saves=1)
+    hp = spec(start=start, signed=signed, matrix_lr=0.6, steps=80, saves=1)
     state, _, _ = run_kind(KIND, hp, federation, Regression(inputs, optima, shares))
     assert (state["lambda"] - shares).abs().max() < 1e-3
 
 
-@examples(max_examples=30, deadline=None)
+@examples(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 7), st.booleans())
 def test_auc_is_that_of_scikit_learn(seed, clients, ties):
     draws = np.random.default_rng(seed)

@@ -30,12 +30,12 @@ def label_similarities(population: Population) -> Tensor:
 
 
 def aggregation_weights(similarities: Tensor, hp: CossimSettings) -> Tensor:
-    """A [K, K]: S where it is above the cut-off, else 0; a client's own 1 always stays.
+    """A [K, K]: S where it is above the cut-off, else 0; a client's own 1 always is, and stays.
 
     ``weighted``: rows sum to 1; ``indicator``: the same of 1 where S is above the cut-off; ``unnormalised``: as the
     formula is printed, so that rows sum to as many as K.
     """
-    kept = (similarities > hp.cutoff) | torch.eye(len(similarities), dtype=torch.bool)
+    kept = similarities > hp.cutoff
     weights = kept.double() if hp.form == "indicator" else similarities * kept
     return weights if hp.form == "unnormalised" else weights / weights.sum(1, keepdim=True)
 
