@@ -27,8 +27,6 @@ Status = Literal["done", "diverged", "missing", "corrupt", "other data"]
 UNUSED = {"corrupt": "damaged", "other data": "other data"}
 PREDICTIONS, VECTORS = "predictions.safetensors", "vectors.safetensors"
 ROUNDS, PROBE = "rounds.jsonl", "probe.json"
-#: of clients' own models, see ``pipelines.client_matrix``
-CLIENTS = "clients.safetensors"
 #: A result is some kilobytes; a file this long is not one.
 LONGEST_RESULT = 10_000_000
 

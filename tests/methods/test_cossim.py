@@ -103,13 +103,16 @@ def test_its_record():
     federation, engine = after_rounds()
     hp = spec(cutoff=0.8)
     state, _, _ = run_kind(KIND, hp, federation, engine)
-    own, matrix = KIND.own(hp, federation, state), weights_by_hand(by_hand(federation.population), "weighted", 0.8)
+    (arrays, found), matrix = (
+        KIND.finish(hp, federation, state, None),
+        weights_by_hand(by_hand(federation.population), "weighted", 0.8),
+    )
     others = [by_hand(federation.population)[k][i] for k in range(5) for i in range(5) if i != k]
-    facts = own.facts["similarity"]
+    facts = found["similarity"]
     assert facts["least"] == pytest.approx(min(others)) and facts["mean"] == pytest.approx(np.mean(others))
     assert facts["kept"] == pytest.approx((matrix > 0).sum() / 5) and facts["sums"] == pytest.approx(1)
     assert facts["leaves"] == ["model", "label histogram"]
-    assert np.allclose(own.arrays["aggregation"], matrix) and own.arrays["similarity"].shape == (5, 5)
+    assert np.allclose(arrays["aggregation"], matrix) and arrays["similarity"].shape == (5, 5)
 
 
 def test_notes_say_what_leaves_and_when_no_cutoff_matters():

@@ -59,6 +59,7 @@ from knot_runner.config.settings.personalisation import (
     CossimSettings,
     EvaluateSettings,
     FinetuneSettings,
+    LandscapeSettings,
     LocalSettings,
     SoupSettings,
     TransferMatrixSettings,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
@@ -51,21 +51,8 @@ class Point:
 Measured = Callable[[Any, PersonalFederation, FederatedState, int], Iterable[tuple[int, int, ClientModel]]]
 
 
-@dataclass(frozen=True)
-class OwnRecord:
-    """What a kind has to say beyond the measures of its points: ``facts`` for the result, by field of
-    ``PersonalisationFacts``, and ``arrays`` for the record."""
-
-    facts: dict[str, Any] = field(default_factory=dict)
-    arrays: dict[str, Tensor] = field(default_factory=dict)
-
-
 def _nothing_to_say(hp: Any, population: Population) -> list[str]:
     return []
-
-
-def _nothing_more(hp: Any, federation: PersonalFederation, state: FederatedState) -> OwnRecord:
-    return OwnRecord()
 
 
 @dataclass(frozen=True)
@@ -75,15 +62,17 @@ class Personalisation:
     point after another. Over all rounds every client's model of every point is measured once.
 
     ``check(settings, population)``: notes for the user before the rounds; raises ``UserError`` where these clients
-    cannot be personalised so. ``own(settings, federation, state)``: of the last state, see :class:`OwnRecord`.
+    cannot be personalised so.
     """
 
     method: Method
     rounds: Callable[[Any, PersonalFederation], int]
     points: Callable[[Any], list[Point]]
     measured: Measured
+    #: (settings, federation, state, losses) -> arrays for the record and facts for the result, once all rounds are
+    #: through; ``losses(client, models)`` [models, K]: mean loss of models of a client on every client's test examples
+    finish: Callable[..., tuple[dict[str, Tensor], dict[str, Any]]] | None = None
     check: Callable[[Any, Population], list[str]] = _nothing_to_say
-    own: Callable[[Any, PersonalFederation, FederatedState], OwnRecord] = _nothing_more
 
 
 #: ``method.personalisation.kind`` -> its functions; a plug-in may add its own.

@@ -8,6 +8,7 @@ epoch; then, so many times over, theta_k <- sum_i A_ki theta_i and another epoch
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 from knot_runner.methods.personalisation.combine import check_room, stacked_models, weighted_sums
-from knot_runner.methods.personalisation.contract import OwnRecord, PersonalFederation, Personalisation, Point
+from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation, Point
 from knot_runner.methods.personalisation.training import personal_recipe, personal_training, start_requests
 
 
@@ -123,7 +124,9 @@ def _measured(
         yield from ((2 * round + 1, client, model) for client, model in enumerate(models))
 
 
-def _own(hp: CossimSettings, federation: PersonalFederation, state: FederatedState) -> OwnRecord:
+def _finish(
+    hp: CossimSettings, federation: PersonalFederation, state: FederatedState, losses: Any
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     similarities = label_similarities(federation.population)
     matrix = aggregation_weights(similarities, hp)
     others = ~torch.eye(len(matrix), dtype=torch.bool)
@@ -134,9 +137,9 @@ def _own(hp: CossimSettings, federation: PersonalFederation, state: FederatedSta
         "sums": float(matrix.sum(1).mean()),
         "leaves": ["model", "label histogram"],
     }
-    return OwnRecord({"similarity": facts}, {"similarity": similarities, "aggregation": matrix})
+    return {"similarity": similarities, "aggregation": matrix}, {"similarity": facts}
 
 
 COSSIM = Personalisation(
-    Method(_init, _plan, _fold, one_model=False), _rounds, _points, _measured, check=_check, own=_own
+    Method(_init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
 )

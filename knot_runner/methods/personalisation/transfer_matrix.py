@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 from knot_runner.methods.personalisation.combine import Updates, check_room, stacked_models
-from knot_runner.methods.personalisation.contract import OwnRecord, PersonalFederation, Personalisation, Point
+from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation, Point
 from knot_runner.methods.personalisation.group_signs import matrix_facts
 from knot_runner.methods.personalisation.training import personal_recipe, personal_training, start_requests
 from knot_runner.util.errors import UserError
@@ -225,7 +226,9 @@ def _measured(
         yield from ((1 + done // every, client, model) for client, model in enumerate(models))
 
 
-def _own(hp: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState) -> OwnRecord:
+def _finish(
+    hp: TransferMatrixSettings, federation: PersonalFederation, state: FederatedState, losses: Any
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     matrix = state["kept/lambda"]
     facts = {
         **matrix_facts(matrix, federation.groups),
@@ -236,9 +239,9 @@ def _own(hp: TransferMatrixSettings, federation: PersonalFederation, state: Fede
     arrays = {"lambda": matrix}
     if federation.groups is not None:
         arrays["groups"] = torch.tensor(federation.groups)
-    return OwnRecord({"transfer": facts}, arrays)
+    return arrays, {"transfer": facts}
 
 
 TRANSFER_MATRIX = Personalisation(
-    Method(_init, _plan, _fold, one_model=False), _rounds, _points, _measured, check=_check, own=_own
+    Method(_init, _plan, _fold, one_model=False), _rounds, _points, _measured, _finish, check=_check
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from knot_runner.records import CLIENTS_FILE
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.figures.data_distances import mark_groups
@@ -15,7 +16,7 @@ from knot_runner.util.errors import UserError
 TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose update it has. Blue below 0, red above."
 
 
-@style.figure_of(reads=(run_folders.CLIENTS,))
+@style.figure_of(reads=(CLIENTS_FILE,))
 def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
     """A map of lambda [K, K] per setting, of its first seed, clients sorted by group; the means over all seeds come
     back as lines. Raises :class:`UserError` for runs without a transfer matrix."""
@@ -38,8 +39,8 @@ def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
 
 def transfer_matrix(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray | None]:
     """lambda [K, K] and the groups [K] of the clients, where there are any. Raises :class:`UserError`."""
-    stored = run_folders.arrays(run, run_folders.CLIENTS, command)
-    with run_folders.refuse_damage(run, run_folders.CLIENTS, command):
+    stored = run_folders.arrays(run, CLIENTS_FILE, command)
+    with run_folders.refuse_damage(run, CLIENTS_FILE, command):
         matrix, groups = stored["lambda"], stored.get("groups")
         run_folders.demand(matrix.ndim == 2 and len(matrix) == matrix.shape[1] and np.isfinite(matrix).all())
         run_folders.demand(groups is None or groups.shape == (len(matrix),))
