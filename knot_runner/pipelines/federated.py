@@ -63,7 +63,7 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         setup = replace(setup, population=population)
     _check_own_models(context, setup)
     start = method.init(hp, setup.population)  # whether the method fits is known before anything is measured
-    notes = [*setup.notes, *fleet_notes(context.settings.fleet)]
+    notes = [*_notes(context, setup), *fleet_notes(context.settings.fleet)]
     for note in notes:
         context.note(note)
     learn: Learn = functools.partial(_learn, start)
@@ -98,7 +98,16 @@ def _check_own_models(context: RunContext, setup: Setup) -> None:
 def inspect_federated(context: RunContext) -> RunInputs:
     """What the run reads, and notes on it. Raises :class:`UserError`."""
     setup = make_setup(context)
-    return RunInputs(setup.task, setup.partition, setup.counts, setup.notes)
+    return RunInputs(setup.task, setup.partition, setup.counts, _notes(context, setup))
+
+
+def _notes(context: RunContext, setup: Setup) -> list[str]:
+    """What the user should hear before anything is trained. Raises :class:`UserError`."""
+    if context.hp.personalisation is None:
+        return setup.notes
+    from knot_runner.pipelines import personalised
+
+    return [*setup.notes, *personalised.personal_notes(context.hp, setup.population)]
 
 
 def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, notes: list[str]) -> dict[str, Any]:

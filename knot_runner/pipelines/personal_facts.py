@@ -29,6 +29,8 @@ def point_facts(
         measures = matrix_measures(start.examples, correct[number], loss[number], population.clients, reference)
         shares = [int(valid[number, client]) / sizes[client] for client in having]
         about = {"step": point.step, "epochs": point.epochs, "sgd_steps": steps[number], "alpha": point.alpha}
+        if point.phase is not None:
+            about["phase"] = point.phase
         found.append({**about, **measures, "valid_accuracy": sum(shares) / len(shares) if shares else None})
     return found
 

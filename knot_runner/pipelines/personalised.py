@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.commit import save_bytes
+from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.client_matrix import TestRows, count
@@ -55,6 +56,12 @@ def shared_rounds(context: RunContext, setup: Setup, method: Method, engine: Eng
         context.log(scalars(row))
     write_atomic(context.folder / "rounds.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     return TrainingResult(method, finished.state, rows, {"artefact": finished.key})
+
+
+def personal_notes(hp: Any, population: Population) -> list[str]:
+    """What the user should hear before the rounds; nothing without personalisation. Raises :class:`UserError`."""
+    spec = hp.personalisation
+    return PERSONALISATIONS[spec.kind].check(spec, population) if spec is not None else []
 
 
 def personalise(
@@ -97,7 +104,7 @@ class _Work:
         self.kind: Personalisation = PERSONALISATIONS[self.spec.kind]
         self.population: Population = setup.population
         start = functools.partial(method.deployed, context.hp, state, self.population)
-        self.federation = PersonalFederation(context.hp, self.population, start)
+        self.federation = PersonalFederation(context.hp, self.population, start, setup.partition.groups)
         self.points = self.kind.points(self.spec)
         self.tests = TestRows.of(self.population.test)
         self.labels, self.classes = setup.test.labels[self.tests.rows], len(setup.task.classes)
@@ -154,6 +161,7 @@ class _Work:
         if self.points[number].mixed and any(population.layout_of(client).buffer_size for client, _ in models):
             models = self._estimated(number, models)
         for client, logits in logits_of(self.engine, self.tests, models, self.classes, self.population):
+            self._check_finite(number, client, logits)
             counts = count(self.tests, logits, self.labels, client)
             state["record/correct"][number, client] = counts.correct
             state["record/loss"][number, client] = counts.loss
@@ -165,6 +173,16 @@ class _Work:
         for (client, _), logits in zip(asked, self.engine.logits(requests), strict=True):
             right = logits.argmax(1) == self.setup.data.labels[self.population.valid[client]]
             state["record/valid"][number, client] = int(right.sum())
+
+    def _check_finite(self, number: int, client: int, logits: Tensor) -> None:
+        """Raises :class:`DivergedError`."""
+        if not logits.isfinite().all():
+            point, name = self.points[number], self.population.names[client]
+            raise DivergedError(
+                f"diverged after the rounds at {name}, step {point.step}: the predictions of its model are not finite",
+                step=point.step,
+                client=name,
+            )
 
     def _estimated(self, number: int, models: list[tuple[int, ClientModel]]) -> list[tuple[int, ClientModel]]:
         """``models`` with running statistics of their clients' training examples: one epoch at rate 0."""

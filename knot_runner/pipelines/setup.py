@@ -17,6 +17,7 @@ from knot_runner.config.settings import Centralised
 from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition
+from knot_runner.data.images.altered import alter_clients
 from knot_runner.data.images.held_out import unseen_clients
 from knot_runner.data.pools import TextPool
 from knot_runner.engine.examples import ClientData, ImageData, TextData
@@ -85,6 +86,9 @@ def make_setup(context: RunContext) -> Setup:
 
         task, network, data, test = read_texts(context)
     partition, held_out = deal_clients(context, task)
+    if settings.held_out is not None and settings.held_out.alter is not None:
+        task, partition = alter_clients(task, partition, settings.held_out.alter, settings.seed)
+        data, test = resident(task, task.train), resident(task, task.test)
     data, server = server_examples(context, task, data, held_out, len(test.labels))
     networks, dtype = dealt_networks(context, network), DTYPES[settings.hardware.precision]
     first, *others = [_first_architecture(context, one, dtype) for one in networks]

@@ -209,13 +209,43 @@ class PersonalMeasures:
 
 
 @dataclass(kw_only=True)
+class SimilarityFacts:
+    """Cosines of clients' label histograms, ``least`` and ``mean`` of two clients; of the aggregation's weights, how
+    many a client has that are not 0 and what they come to, in the mean; ``leaves``: what leaves a client."""
+
+    least: Amount
+    mean: Amount
+    kept: Amount
+    sums: Amount
+    leaves: list[str]
+
+
+@dataclass(kw_only=True)
+class TransferFacts:
+    """The transfer matrix lambda that is deployed, of which ``step``; means of it (``methods.personalisation.
+    group_signs``); ``scale``: the largest eigenvalue of the products of updates; ``leaves``: what leaves a client."""
+
+    own: float
+    others: float
+    negative: Share
+    within: float | None = None
+    across: float | None = None
+    auc: Share | None = None
+    step: Count
+    scale: Amount
+    leaves: list[str]
+
+
+@dataclass(kw_only=True)
 class PersonalPoint(PersonalMeasures):
-    """One model of every client: epochs and optimiser steps since the rounds, and weight against the model of then."""
+    """One model of every client: epochs and optimiser steps since the rounds, and weight against the model of then;
+    ``phase``: whether clients trained it or it was combined from several."""
 
     step: Count
     epochs: Count
     sgd_steps: Amount
     alpha: float
+    phase: Literal["trained", "combined"] | None = None
     valid_accuracy: Share | None = None
 
 
@@ -242,6 +272,8 @@ class PersonalisationFacts:
     id_at_matched_ood: dict[str, Share | None]
     gain_at_matched_ood: Share
     area: Amount
+    similarity: SimilarityFacts | None = None
+    transfer: TransferFacts | None = None
     landscape: list[Barrier] | None = None
     barrier: float | None = None
 

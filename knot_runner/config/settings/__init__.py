@@ -58,11 +58,13 @@ from knot_runner.config.settings.partition import (
     Shards,
 )
 from knot_runner.config.settings.personalisation import (
+    CossimSettings,
     EvaluateSettings,
     FinetuneSettings,
     LandscapeSettings,
     LocalSettings,
     SoupSettings,
+    TransferMatrixSettings,
 )
 from knot_runner.config.settings.probe import ProbeSettings
 from knot_runner.config.settings.run import Settings, build_run

@@ -122,20 +122,22 @@ class PartyShares:
 
 @dataclass
 class HeldOut:
-    """Of federated methods: what clients do not train on.
+    """Of federated methods: what clients do not train on, and whose examples are at odds with the others'.
 
     ``transfer``: the share of the training examples that no client has. A server distils on them, unlabelled; without
     one they are not used, so that methods with and without can be compared. ``valid``: the share of each client's
-    training examples that choices are made on; ``unseen``: the share of clients that take part in no round.
+    training examples that choices are made on; ``unseen``: the share of clients that take part in no round. ``alter``,
+    of images: half of the clients have reversed labels (conflict) or turned images (shift), or 30% have random labels.
     """
 
     transfer: Fraction | None = None
     valid: Fraction | None = None
     unseen: Fraction | None = None
+    alter: Literal["conflict", "shift", "noise"] | None = None
 
 
-#: Keys of ``partition`` that are shares; null is the default.
-SHARE_KEYS = ("server", "transfer", "valid", "unseen")
+#: Keys of ``partition`` beside those of its kind, such as shares; null is the default.
+SHARE_KEYS = ("server", "transfer", "valid", "unseen", "alter")
 #: ``partition.valid`` of methods that choose among clients' own models.
 PERSONAL_VALID = 0.2
 

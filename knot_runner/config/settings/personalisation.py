@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.sizes import ItemsOrNone, NotNegative, Positive, Steps
-from knot_runner.config.strict import build, require
+from knot_runner.config.strict import Holds, build, require
 from knot_runner.util.errors import UserError, nearest
 
 #: The largest weight of the personal model that extrapolation may have.
@@ -99,6 +99,51 @@ class SoupSettings(FinetuneSettings):
 
 
 @dataclass(kw_only=True)
+class CossimSettings(LocalSettings):
+    """theta_k <- sum_i A_ki theta_i over clients whose label histograms have a cosine above ``cutoff``, then ``epochs``
+    of local training, ``rounds`` times over, from models trained for as long after the last round."""
+
+    kind: Literal["cossim"]
+    cutoff: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")] = 0.0
+    #: A: the cosine, or 1, where it is above the cut-off, rows summing to 1; or the cosines as they are
+    form: Literal["weighted", "indicator", "unnormalised"] = "weighted"
+    rounds: Steps = 10
+    epochs: Steps = 1
+    select: Literal["valid", "last"] = "valid"
+
+
+@dataclass(kw_only=True)
+class TransferMatrixSettings(LocalSettings):
+    """W_k = W_0 + sum_i lambda_ki dW_i, dW_i being what ``epochs`` of local training change; lambda is learnt by
+    gradient descent on the clients' held-out examples (``partition.valid``)."""
+
+    kind: Literal["transfer_matrix"]
+    epochs: Steps = 10
+    #: lambda before the first step: theta_0 (zero), fine-tuning (identity), or the mean of all updates (1/K)
+    start: Literal["zero", "identity", "mean"] = "identity"
+    #: of lambda's gradient, over the largest eigenvalue of <dW_i, dW_j>
+    matrix_lr: Positive = 0.3
+    steps: Steps = 50
+    #: times the models are measured, after equally many steps each
+    saves: Steps = 5
+    #: whether lambda may be below 0
+    signed: bool = True
+    #: pull of lambda towards its start
+    l2: NotNegative = 0.0
+    #: lambda is learnt on half of the held-out examples, and that of the lowest loss on the other half is kept
+    early_stop: bool = False
+    #: the held-out examples are what lambda is learnt on, so they choose nothing
+    select: Literal["last"] = "last"
+
+    def __post_init__(self) -> None:
+        even = self.steps % self.saves == 0
+        require(even, "saves", f"{self.saves} do not divide the {self.steps} steps into equal parts")
+        pull = self.l2 * self.matrix_lr
+        what = f"{self.l2:g} with matrix_lr={self.matrix_lr:g}: lambda oscillates where l2 matrix_lr is 1 or more"
+        require(pull < 1, "l2", f"{what}; below {1 / self.matrix_lr:g} is right")
+
+
+@dataclass(kw_only=True)
 class LandscapeSettings(FinetuneSettings):
     """Loss landscapes of two clients in the plane of their fine-tuning."""
 
@@ -126,6 +171,8 @@ class LandscapeSettings(FinetuneSettings):
 PERSONALISATION_SETTINGS: dict[str, type] = {
     "finetune": FinetuneSettings,
     "soup": SoupSettings,
+    "cossim": CossimSettings,
+    "transfer_matrix": TransferMatrixSettings,
     "landscape": LandscapeSettings,
 }
 

@@ -105,14 +105,14 @@ class Population:
         return self.others[number - 1].start if number else self.start
 
     def cluster(self, members: Sequence[int]) -> Population:
-        """``members`` by themselves; a round takes no more clients than there are."""
+        """``members`` by themselves, none of which is unseen; a round takes no more clients than there are."""
         asked = self.training.participants
         capped = asked if isinstance(asked, float) else min(asked, len(members))
         training = dataclasses.replace(self.training, participants=capped)
         server = self.server
         if server is not None:
             server = dataclasses.replace(server, test=torch.cat([self.test[client] for client in sorted(members)]))
-        return dataclasses.replace(self, members=tuple(sorted(members)), training=training, server=server)
+        return dataclasses.replace(self, members=tuple(sorted(members)), training=training, server=server, unseen=())
 
     @property
     def participants(self) -> int:

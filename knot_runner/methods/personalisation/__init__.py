@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from knot_runner.methods.personalisation import finetune, landscape, soup
+from knot_runner.methods.personalisation import cossim, finetune, landscape, soup, transfer_matrix
 from knot_runner.methods.personalisation.contract import PERSONALISATIONS, Personalisation
 
 PERSONALISATIONS.update(
@@ -17,4 +17,6 @@ PERSONALISATIONS.update(
         landscape.finish,
     ),
     soup=Personalisation(finetune.FINETUNING, finetune.finetune_rounds, soup.soup_points, soup.soup_models),
+    cossim=cossim.COSSIM,
+    transfer_matrix=transfer_matrix.TRANSFER_MATRIX,
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -16,11 +16,13 @@ from knot_runner.methods.federated.population import ClientModel, FederatedState
 @dataclass(frozen=True)
 class PersonalFederation:
     """All clients after the last round. ``hp``: the settings of the rounds; ``start(client)``: the model that the
-    client used after the last one, theta_0 (FedAvg: the global model)."""
+    client used after the last one, theta_0 (FedAvg: the global model); ``groups``: of each client, where the partition
+    has planted some."""
 
     hp: FederatedSettings
     population: Population
     start: Callable[[int], ClientModel]
+    groups: Sequence[int] | None = None
 
     @property
     def clients(self) -> range:
@@ -31,27 +33,37 @@ class PersonalFederation:
 @dataclass(frozen=True)
 class Point:
     """One model of every client. ``step``: saves of its training since the last round, 0 before any; ``epochs``: so
-    many of local training; ``alpha``: its weight against theta_0, 1 for the trained model itself."""
+    many of local training; ``alpha``: its weight against theta_0, 1 for the trained model itself; ``phase``: whether a
+    client ``trained`` it or it was ``combined`` from those of several, where a kind has both."""
 
     step: int
     epochs: int
     alpha: float = 1.0
+    phase: Literal["trained", "combined"] | None = None
 
     @property
     def mixed(self) -> bool:
         """Whether its weights lie between models, so that running statistics are to be estimated anew."""
-        return self.alpha not in (0.0, 1.0)
+        return self.alpha not in (0.0, 1.0) or self.phase == "combined"
 
 
 #: (settings, federation, state, round) -> (number of a point, client, its model) of all that are measured after it
 Measured = Callable[[Any, PersonalFederation, FederatedState, int], Iterable[tuple[int, int, ClientModel]]]
 
 
+def _nothing_to_say(hp: Any, population: Population) -> list[str]:
+    return []
+
+
 @dataclass(frozen=True)
 class Personalisation:
     """``method``: ``init``, ``plan`` and ``fold`` over a :class:`PersonalFederation`; ``rounds(settings, federation)``:
     how many it plans; ``points(settings)``: all that are measured, in order; ``measured``: which after which round, one
-    point after another. Over all rounds every client's model of every point is measured once."""
+    point after another. Over all rounds every client's model of every point is measured once.
+
+    ``check(settings, population)``: notes for the user before the rounds; raises ``UserError`` where these clients
+    cannot be personalised so.
+    """
 
     method: Method
     rounds: Callable[[Any, PersonalFederation], int]
@@ -60,6 +72,7 @@ class Personalisation:
     #: (settings, federation, state, losses) -> arrays for the record and facts for the result, once all rounds are
     #: through; ``losses(client, models)`` [models, K]: mean loss of models of a client on every client's test examples
     finish: Callable[..., tuple[dict[str, Tensor], dict[str, Any]]] | None = None
+    check: Callable[[Any, Population], list[str]] = _nothing_to_say
 
 
 #: ``method.personalisation.kind`` -> its functions; a plug-in may add its own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from knot_runner.config.settings import LocalSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
@@ -46,3 +47,13 @@ def personal_training(
         objective=chilling.objective(federation.hp, population, population.training.rounds, client),
         network=population.network(client),
     )
+
+
+def start_requests(hp: Any, federation: PersonalFederation) -> list[LocalTraining]:
+    """Every client's ``epochs`` from its model of the last round."""
+    return [
+        personal_training(
+            federation, client, 0, federation.start(client), personal_recipe(hp, federation, client, hp.epochs)
+        )
+        for client in federation.clients
+    ]

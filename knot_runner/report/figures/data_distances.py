@@ -113,7 +113,7 @@ def _draw_map(axes: style.Axes, runs: list[Run]) -> None:
         axes.set(xlabel="client", ylabel="client")
         axes.locator_params(integer=True)
     else:
-        _mark_groups(axes, sorted(groups))
+        mark_groups(axes, sorted(groups))
 
 
 def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
@@ -127,7 +127,7 @@ def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
             axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize=9, color=colour)
 
 
-def _mark_groups(axes: style.Axes, groups: list[int]) -> None:
+def mark_groups(axes: style.Axes, groups: list[int]) -> None:
     """Lines between planted groups, which stand side by side, and their numbers."""
     ends = np.flatnonzero(np.diff(groups)) + 1
     for end in ends:

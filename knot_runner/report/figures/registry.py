@@ -15,6 +15,7 @@ from knot_runner.report.figures.landscape import landscape_figure
 from knot_runner.report.figures.predictions import confidence, expected_label
 from knot_runner.report.figures.rounds import aggregation, curves
 from knot_runner.report.figures.temperature_probe import boundary_figure, gradient_figure, softmax_figure
+from knot_runner.report.figures.transfer_matrix import transfer_figure
 
 #: Name -> function(jobs, path, notes=(), command="") -> lines, as ``style.figure_of`` makes it. A plug-in adds
 #: its own: ``FIGURES["name"] = function``, which ``report.kind`` and ``report.figures`` of a preset then know.
@@ -38,6 +39,7 @@ FIGURES: dict[str, Callable[..., list[str]]] = {
     "coreset_images": coreset_images,
     "coreset_accuracy": coreset_accuracy,
     "bound": bound_figure,
+    "transfer_matrix": transfer_figure,
     "id_ood": id_ood_figure,
     "landscape": landscape_figure,
 }

@@ -1,0 +1,79 @@
+"""Sums of clients' models: all of them are rows of one matrix, and what is made of them are products with it.
+
+Products are taken in float64, a block of parameters at a time, so that no second copy of all models is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from knot_runner.methods.federated.population import ClientModel, Population
+from knot_runner.util.memory import require_memory
+
+#: Values of all models that are held in float64 at a time.
+VALUES_AT_ONCE = 2**23
+
+
+def weighted_sums(matrix: Tensor, models: Tensor) -> Tensor:
+    """``matrix`` [M, K] times ``models`` [K, P], in the models' dtype: row m is sum_i matrix_mi models_i."""
+    found = models.new_empty(len(matrix), models.shape[1])
+    for block in _blocks(models):
+        found[:, block] = (matrix.double() @ models[:, block].double()).to(models.dtype)
+    return found
+
+
+def stacked_models(models: Sequence[ClientModel]) -> tuple[Tensor, Tensor]:
+    """Weights [K, P] and buffers [K, Q], a row a client."""
+    return torch.stack([one.weights for one in models]), torch.stack([one.buffers for one in models])
+
+
+def check_room(population: Population) -> None:
+    """Raises :class:`UserError` where the models of all clients, and what is made of them, are more than memory."""
+    clients, weights = len(population.train), population.start.weights
+    needed = 3 * clients * weights.nbytes
+    require_memory(needed, "method.personalisation", f"the models of {clients} clients at a time")
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What clients' training changed: dW_i = ``trained`` [K, P] - the model it began from, which several clients share:
+    row ``begins[i]`` of ``starts`` [U, P]."""
+
+    starts: Tensor
+    begins: Tensor
+    trained: Tensor
+
+    @staticmethod
+    def of(starts: Sequence[Tensor], trained: Tensor) -> Updates:
+        """``starts``: of each client, the same tensor where it is the same model."""
+        numbers: dict[int, int] = {}
+        begins = [numbers.setdefault(id(one), len(numbers)) for one in starts]
+        distinct = [starts[begins.index(number)] for number in range(len(numbers))]
+        return Updates(torch.stack(distinct), torch.tensor(begins), trained)
+
+    def applied(self, matrix: Tensor) -> Tensor:
+        """W_k = W_0 + sum_i matrix_ki dW_i, [K, P]. Exactly the trained models under the identity, and the starts under
+        zero, which W_0 + (W_k - W_0) need not be: the starts have the weight that is left to them."""
+        chosen = torch.nn.functional.one_hot(self.begins, len(self.starts)).double()
+        left = chosen - matrix.double() @ chosen
+        return weighted_sums(torch.cat([left, matrix.double()], 1), torch.cat([self.starts, self.trained]))
+
+    def products(self, rows: Sequence[Tensor] | None = None) -> Tensor:
+        """<row, dW_i> of every one of ``rows`` ([P] each; without: of the updates themselves), float64 [M, K]."""
+        count = len(self.trained) if rows is None else len(rows)
+        found = torch.zeros(count, len(self.trained), dtype=torch.float64)
+        for block in _blocks(self.trained):
+            changes = self.trained[:, block].double() - self.starts[self.begins, block].double()
+            found += (changes if rows is None else torch.stack([row[block] for row in rows]).double()) @ changes.T
+        return found
+
+
+def _blocks(models: Tensor) -> Iterator[slice]:
+    """Ranges of parameters."""
+    size = max(1, VALUES_AT_ONCE // max(len(models), 1))
+    for first in range(0, models.shape[1], size):
+        yield slice(first, first + size)

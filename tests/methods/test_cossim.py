@@ -1,0 +1,131 @@
+"""Aggregation by label similarity: cosines, weights and rounds against loops typed out by hand."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from knot_runner.config.settings import CossimSettings
+from knot_runner.methods.personalisation import PERSONALISATIONS, cossim
+from tests.methods.personal_world import after_rounds, run_kind
+
+KIND = PERSONALISATIONS["cossim"]
+FORMS = ("weighted", "indicator", "unnormalised")
+
+
+def spec(**changes):
+    return CossimSettings(**{"kind": "cossim", "lr": 0.1, "rounds": 2, **changes})
+
+
+def cosine(first, second):
+    return sum(a * b for a, b in zip(first, second, strict=True)) / math.sqrt(
+        sum(a * a for a in first) * sum(b * b for b in second)
+    )
+
+
+def by_hand(population):
+    shares = []
+    for rows in population.train:
+        own = [int(population.labels[row]) for row in rows]
+        shares.append([own.count(label) / len(own) for label in range(3)])
+    return [[cosine(one, other) for other in shares] for one in shares]
+
+
+def weights_by_hand(similarities, form, cutoff):
+    found = []
+    for k, row in enumerate(similarities):
+        kept = [value if value > cutoff or i == k else 0.0 for i, value in enumerate(row)]
+        if form == "indicator":
+            kept = [float(value > 0) for value in kept]
+        total = 1.0 if form == "unnormalised" else sum(kept)
+        found.append([value / total for value in kept])
+    return np.array(found)
+
+
+def test_similarities_are_cosines_of_the_training_labels():
+    federation, _ = after_rounds()
+    found = cossim.label_similarities(federation.population)
+    assert np.allclose(found, by_hand(federation.population), atol=1e-12)
+    assert torch.equal(found.diagonal(), torch.ones(5, dtype=torch.float64))
+    labels = federation.population.labels.clone()
+    labels[federation.population.valid[0]] = 0  # held-out labels say nothing
+    other = dataclasses.replace(federation.population, labels=labels)
+    assert torch.equal(cossim.label_similarities(other), found)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("cutoff", [0.0, 0.7, 0.95, 0.999])
+def test_weights(form, cutoff):
+    similarities = torch.tensor([[1, 0.7, 0.95], [0.7, 1, 0], [0.95, 0, 1]], dtype=torch.float64)
+    found = cossim.aggregation_weights(similarities, spec(form=form, cutoff=cutoff))
+    assert np.allclose(found, weights_by_hand(similarities.tolist(), form, cutoff), atol=1e-15)
+    assert (found.diagonal() > 0).all()
+    if form != "unnormalised":
+        assert torch.allclose(found.sum(1), torch.ones(3, dtype=torch.float64), atol=1e-15)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rounds_by_hand(form):
+    """Train, then aggregate and train, twice; every model of every point."""
+    federation, engine = after_rounds(starts=2)
+    population = federation.population
+    hp = spec(form=form, cutoff=0.8)
+    _, measured, rows = run_kind(KIND, hp, federation, engine)
+    matrix = weights_by_hand(by_hand(population), form, 0.8)
+    assert 0 < (matrix == 0).sum() < 20  # the cut-off leaves some out
+    models = [federation.start(client).weights for client in range(5)]
+    for round in range(3):
+        if round:
+            models = [sum(matrix[k][i] * models[i] for i in range(5)) for k in range(5)]
+            for client in range(5):
+                assert torch.allclose(measured[2 * round - 1][client].weights, models[client], atol=1e-12)
+        requests = KIND.method.plan(hp, {}, federation, 0)
+        requests = [
+            dataclasses.replace(asked, round=population.training.rounds + 1 + round, weights=start)
+            for asked, start in zip(requests, models, strict=True)
+        ]
+        models = [one.weights for one in engine.train(requests)]
+        for client in range(5):
+            assert torch.allclose(measured[2 * round][client].weights, models[client], atol=1e-12)
+    assert len(rows) == 3 and all(row["train_loss"] > 0 for row in rows)
+
+
+def test_points_say_their_phase_and_epochs():
+    points = KIND.points(spec(epochs=2))
+    said = [(point.step, point.epochs, point.phase, point.mixed) for point in points]
+    trained, combined = ("trained", False), ("combined", True)
+    assert said == [(0, 2, *trained), (1, 2, *combined), (1, 4, *trained), (2, 4, *combined), (2, 6, *trained)]
+
+
+def test_its_record():
+    federation, engine = after_rounds()
+    hp = spec(cutoff=0.8)
+    state, _, _ = run_kind(KIND, hp, federation, engine)
+    (arrays, found), matrix = (
+        KIND.finish(hp, federation, state, None),
+        weights_by_hand(by_hand(federation.population), "weighted", 0.8),
+    )
+    others = [by_hand(federation.population)[k][i] for k in range(5) for i in range(5) if i != k]
+    facts = found["similarity"]
+    assert facts["least"] == pytest.approx(min(others)) and facts["mean"] == pytest.approx(np.mean(others))
+    assert facts["kept"] == pytest.approx((matrix > 0).sum() / 5) and facts["sums"] == pytest.approx(1)
+    assert facts["leaves"] == ["model", "label histogram"]
+    assert np.allclose(arrays["aggregation"], matrix) and arrays["similarity"].shape == (5, 5)
+
+
+def test_notes_say_what_leaves_and_when_no_cutoff_matters():
+    federation, _ = after_rounds()
+    population = federation.population
+    least = min(min(row) for row in by_hand(population))
+    leaves, alike = KIND.check(spec(cutoff=least - 0.01), population)
+    assert "label histogram of every client leaves it" in leaves
+    assert f"cosine of {least:.2f} or more" in alike and "these same weights" in alike
+    assert "the mean of all" in KIND.check(spec(cutoff=0.0, form="indicator"), population)[1]
+    assert len(KIND.check(spec(cutoff=least + 0.01), population)) == 1
+    grows = KIND.check(spec(cutoff=0.99, form="unnormalised"), population)[1]
+    total = weights_by_hand(by_hand(population), "unnormalised", 0.99).sum(1).mean()
+    assert f"sum to {total:.1f} in the mean" in grows
+    unseen = KIND.check(spec(cutoff=0.99), dataclasses.replace(population, unseen=(1, 3)))
+    assert unseen[1].startswith("2 clients that took part in no round begin from the global model")

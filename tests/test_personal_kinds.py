@@ -1,0 +1,199 @@
+"""Kinds of personalisation that combine clients' models, through the command line: records, refusals, figure, kills."""
+
+import csv
+import functools
+import json
+import signal
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from sklearn.metrics import roc_auc_score
+
+from knot_runner.cli.main import main
+from knot_runner.cli.python import compose
+from knot_runner.config.settings import run_id
+from knot_runner.data.images.held_out import unseen_clients
+from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.figures.transfer_matrix import transfer_matrix
+from knot_runner.report.run_folders import Job, load_runs
+from knot_runner.util.errors import UserError
+from tests.forked import Forked, there
+from tests.tiny import TINY_IMAGES, replaced
+
+COSSIM = replaced(TINY_IMAGES, "method=cossim", "method.personalisation.rounds=2", "method.personalisation.lr=0.05")
+SMALL = [*TINY_IMAGES, "method=transfer_matrix", "method.personalisation.epochs=1", "method.personalisation.steps=4",
+         "method.personalisation.saves=2", "method.personalisation.lr=0.1"]  # fmt: skip
+#: Eight clients of real digits, half of them with reversed labels.
+CONFLICT = [word for word in TINY_IMAGES if not word.startswith(("partition.", "task.limit", "training."))]
+CONFLICT += ["partition=iid", "partition.clients=8", "partition.alter=conflict", "training.rounds=8",
+             "training.participants=8", "training.epochs=2", "training.lr=0.1", "training.evaluate_every=8",
+             "method=transfer_matrix", "method.personalisation.lr=0.1", "method.personalisation.epochs=5",
+             "method.personalisation.start=zero", "method.personalisation.steps=20"]  # fmt: skip
+
+
+def run(out, *overrides, code=0):
+    """(folder, result) of the one run below ``out``."""
+    assert main([*overrides, f"paths.out={out}"]) == code
+    (folder,) = (path.parent for path in out.glob("*/*/*/result.json"))
+    return folder, json.loads((folder / "result.json").read_text())
+
+
+def refused(capsys, *overrides):
+    capsys.readouterr()
+    assert main(list(overrides)) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return said
+
+
+@pytest.fixture(scope="module")
+def conflict(tmp_path_factory):
+    out = tmp_path_factory.mktemp("conflict")
+    return out, *run(out, *CONFLICT)
+
+
+def test_a_run_of_cossim(tmp_path, capsys):
+    folder, result = run(tmp_path, *COSSIM, "partition.unseen=0.3")
+    said = capsys.readouterr().out
+    facts, record = result["personalisation"], load_file(folder / "clients.safetensors")
+    assert [point["phase"] for point in facts["points"]] == ["trained", "combined", "trained", "combined", "trained"]
+    matrix = record["aggregation"]
+    assert matrix.shape == (6, 6) and np.allclose(matrix.sum(1), 1)
+    assert facts["similarity"]["kept"] == pytest.approx((matrix > 0).sum() / 6)
+    assert facts["similarity"]["leaves"] == ["model", "label histogram"]
+    correct, examples = record["correct"], record["examples"]
+    assert (correct <= examples).all() and correct.shape == (5, 6, 6)
+    unseen = unseen_clients(6, 0.3, 0)
+    seen = [client for client in range(6) if client not in unseen]
+    own = np.mean([correct[1, k, k] / examples[k, k] for k in seen])
+    assert facts["points"][1]["id_accuracy"] == pytest.approx(own)
+    best = np.argmax([point["valid_accuracy"] for point in facts["points"]])
+    assert facts["chosen"] == best
+    assert any("label histogram of every client leaves it" in note for note in result["notes"])
+    assert any("gives these same weights" in note for note in result["notes"])
+    assert any("2 clients that took part in no round begin from the global model" in note for note in result["notes"])
+    assert "have a cosine of" in said and "unseen clients" in said
+
+
+def test_an_unnormalised_aggregation_blows_up_and_says_so(tmp_path, capsys):
+    spec = ["method.personalisation.form=unnormalised", "method.personalisation.rounds=30"]
+    few = [*spec, "training.rounds=1"]
+    assert main([*replaced(COSSIM, *few), f"paths.out={tmp_path}"]) == 1
+    (path,) = tmp_path.glob("*/*/*/result.json")
+    result = json.loads(path.read_text())
+    assert result["status"] == "diverged" and set(result["diverged"]) == {"step", "client"}
+    assert "the predictions of its model are not finite" in result["notes"][-1]
+    assert any("models grow by that with every aggregation" in note for note in result["notes"])
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_clusters_are_combined_across(tmp_path):
+    """Models of the last round are the clusters', and all clients are combined."""
+    pairs = ["partition=pairs", "partition.clients=4", "partition.groups=[[0,1],[2,3]]"]
+    one = ["method=clustered_fedavg", "method.clustering.graph=none"]
+    small = [word for word in replaced(TINY_IMAGES, "training.rounds=1") if not word.startswith("partition.")]
+    spec = "{kind: cossim, rounds: 1, lr: 0.05, cutoff: 0.5}"
+    folder, result = run(tmp_path / "one", *small, *pairs, *one, f"method.personalisation={spec}")
+    record = load_file(folder / "clients.safetensors")
+    assert ((record["aggregation"] > 0).sum(1) == 2).all()  # those of its own pair of classes
+    groups = json.loads((folder / "partition.json").read_text())["groups"]
+    same = np.equal.outer(groups, groups)
+    assert ((record["aggregation"] > 0) == same).all() and result["personalisation"]["similarity"]["least"] == 0
+    two = ["method=clustered_fedavg", "method.clustering.clusters=2", "method.clustering.otdd.samples=20"]
+    spec = "{kind: transfer_matrix, epochs: 1, steps: 2, saves: 1, lr: 0.05}"
+    folder, result = run(tmp_path / "two", *small, *pairs, *two, f"method.personalisation={spec}")
+    facts = result["personalisation"]
+    assert facts["points"][0]["id_accuracy"] == facts["points"][1]["id_accuracy"]  # lambda = I, from two starts
+    assert load_file(folder / "clients.safetensors")["lambda"].shape == (4, 4)
+
+
+def test_lambda_finds_the_clients_with_reversed_labels(conflict, capsys):
+    _, folder, result = conflict
+    facts, record = result["personalisation"], load_file(folder / "clients.safetensors")
+    transfer, off = facts["transfer"], ~np.eye(8, dtype=bool)
+    groups = record["groups"]
+    assert groups.sum() == 4 and json.loads((folder / "partition.json").read_text())["groups"] == groups.tolist()
+    same = np.equal.outer(groups, groups)[off]
+    assert transfer["auc"] == pytest.approx(roc_auc_score(same, record["lambda"][off])) and transfer["auc"] >= 0.95
+    assert transfer["within"] > 0.1 > 0.05 > transfer["across"]
+    start, trained, last = facts["start"], facts["points"][0], facts["points"][-1]
+    assert last["id_accuracy"] > max(start["id_accuracy"], trained["id_accuracy"]) + 0.05
+    assert facts["points"][1]["id_accuracy"] == start["id_accuracy"] and facts["chosen"] == len(facts["points"]) - 1
+    assert result["metrics"]["id_accuracy"]["ALL"] == last["id_accuracy"]
+    assert transfer["leaves"] == ["model", "gradients on held-out examples"]
+    assert "partition.alter: 4 of 8 clients have their labels in reverse order" in result["notes"]
+
+
+def test_the_figure_of_lambda(conflict, tmp_path, capsys):
+    out, folder, result = conflict
+    (run,) = load_runs([Job(folder.name, folder, "femnist", "transfer_matrix", 0)])
+    matrix, groups = transfer_matrix(run)
+    record = load_file(folder / "clients.safetensors")
+    assert np.array_equal(matrix, record["lambda"]) and np.array_equal(groups, record["groups"])
+    lines = FIGURES["transfer_matrix"]([run.job], tmp_path / "lambda.png")
+    facts = result["personalisation"]["transfer"]
+    assert (
+        f"within groups {facts['within']:.3f}, across groups {facts['across']:.3f}, AUC {facts['auc']:.3f}" in lines[0]
+    )
+    rows = list(csv.DictReader((tmp_path / "lambda.csv").open()))
+    assert len(rows) == 64 and float(rows[9]["lambda"]) == pytest.approx(matrix[1, 1], rel=1e-6)
+    assert (rows[10]["client"], rows[10]["update of"]) == ("1", "2")
+    assert float(rows[10]["lambda"]) == pytest.approx(matrix[1, 2], rel=1e-6) != pytest.approx(matrix[2, 1], rel=1e-6)
+    assert (tmp_path / "lambda.png").stat().st_size > 10_000
+    (folder / "clients.safetensors").rename(tmp_path / "kept")
+    with pytest.raises(UserError):
+        FIGURES["transfer_matrix"]([run.job], tmp_path / "none.png")
+    (tmp_path / "kept").rename(folder / "clients.safetensors")
+
+
+def test_other_runs_have_no_figure_of_lambda(tmp_path):
+    folder, _ = run(tmp_path / "runs", *replaced(TINY_IMAGES, "training.rounds=1"))
+    with pytest.raises(UserError, match="none of the runs has a transfer matrix"):
+        FIGURES["transfer_matrix"]([Job(folder.name, folder, "femnist", "fedavg", 0)], tmp_path / "none.png")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["method=cossim", "method.personalisation.cutoff=1"], "method.personalisation.cutoff: 1"),
+        (["method=cossim", "method.personalisation.form=mean"], "method.personalisation.form"),
+        (["method=transfer_matrix", "method.personalisation.saves=7"], "7 do not divide the 50 steps"),
+        (["method=transfer_matrix", "method.personalisation.l2=4"], "method.personalisation.l2: 4 with matrix_lr=0.3"),
+        (["method=transfer_matrix", "method.personalisation.select=valid"], "method.personalisation.select"),
+        (["partition.alter=rotate"], "partition.alter"),
+        (["method=temperature_probe", "partition.alter=noise"], "partition.alter: is of federated methods on images"),
+    ],
+)
+def test_refusals(overrides, told, tmp_path, capsys):
+    assert told in refused(capsys, "check", *TINY_IMAGES, *overrides, f"paths.out={tmp_path}")
+
+
+def test_altered_examples_are_of_one_client(tmp_path, capsys):
+    manual = [word for word in TINY_IMAGES if not word.startswith("partition.")]
+    manual += ["partition=manual", "partition.clients=6", "partition.alter=shift", f"paths.out={tmp_path}"]
+    assert "training examples are at several clients, which are not altered alike" in refused(capsys, *manual)
+
+
+def test_without_them_runs_have_the_names_that_they_had():
+    (job,) = compose(TINY_IMAGES)
+    before = {**job.config, "partition": {k: v for k, v in job.config["partition"].items() if k != "alter"}}
+    assert run_id(before) == job.run_id
+    (other,) = compose([*TINY_IMAGES, "partition.alter=shift"])
+    assert other.run_id != job.run_id
+
+
+@pytest.mark.parametrize("small", [COSSIM, SMALL], ids=["cossim", "transfer_matrix"])
+def test_kill_9_and_the_same_command_again(small, tmp_path):
+    length = "rounds=40" if small is COSSIM else "steps=200"
+    longer = replaced(small, f"method.personalisation.{length}", "training.rounds=1")
+    alone, result = run(tmp_path / "alone", *longer)
+    until = functools.partial(there, tmp_path / "k", "*/*/*/personalisation/commit.json")
+    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=until)
+    assert killed.wait() == -signal.SIGKILL, killed.said
+    assert not list((tmp_path / "k").glob("*/*/*/result.json"))
+    again, other = run(tmp_path / "k", *longer)
+    assert other["personalisation"] == result["personalisation"]
+    for name in ("clients.safetensors", "predictions.safetensors"):
+        assert (again / name).read_bytes() == (alone / name).read_bytes()
+    assert not (again / "personalisation").exists()
