@@ -226,7 +226,7 @@ class _Work:
         """Mean loss [models, K] on every client's test examples, NaN where it has none that count."""
         examples = self.start.examples[client].double()
         asked = [(client, model) for model in models]
-        shown = logits_of(self.engine, self.tests, asked, self.classes)
+        shown = logits_of(self.engine, self.tests, asked, self.classes, self.population)
         return torch.stack([count(self.tests, logits, self.labels, client).loss / examples for _, logits in shown])
 
     def _predictions(self, logits: Tensor) -> TestPredictions:
