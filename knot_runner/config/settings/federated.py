@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from knot_runner.config.settings.personal_methods import PERSONAL_METHODS, ApflSettings, DittoSettings, FedalaSettings
 from knot_runner.config.settings.server_distillation import LabelDistillation, ServerDistillation
 from knot_runner.config.settings.sizes import (
     FractionOrNone,
@@ -18,7 +19,7 @@ from knot_runner.config.settings.sizes import (
 from knot_runner.config.settings.transport import ClusteringSettings
 from knot_runner.config.strict import AtMost, Holds, require
 
-FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedrep", "fedper", "feddistill", "fedmd")
+FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedrep", "fedper", "feddistill", "fedmd", *PERSONAL_METHODS)
 #: Those in which clients keep models of their own and exchange logits alone.
 OWN_MODELS = ("feddistill", "fedmd")
 
@@ -125,6 +126,10 @@ class FederatedSettings:
     distil: ServerDistillation | None = None
     #: feddistill: the regulariser by the others' mean logits of each label
     labels: LabelDistillation | None = None
+    #: of the methods of these names, in which clients learn models of their own during the rounds
+    ditto: DittoSettings | None = None
+    apfl: ApflSettings | None = None
+    fedala: FedalaSettings | None = None
     #: what every client makes of its model after the last round, by ``kind``; null = nothing
     personalisation: Any = None
     #: settings of a plug-in's own method
@@ -148,6 +153,10 @@ class FederatedSettings:
         what = f"is of methods with one global model; with algorithm={self.algorithm} clients have heads of their own"
         require(not personal or self.distil is None, "distil", what)
         self._check_own_models()
+        for name in PERSONAL_METHODS:
+            given = getattr(self, name) is not None
+            require(given or self.algorithm != name, name, f"is not set; {name} needs it")
+            require(own or not given or self.algorithm == name, name, f"is of algorithm={name} alone")
         require(own or personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")
 
     def _check_own_models(self) -> None:

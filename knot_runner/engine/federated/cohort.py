@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.examples import Augment
+from knot_runner.engine.federated.local_program import LocalProgram
 from knot_runner.engine.objectives import Objective
 
 #: Examples per inference request: fixed, so that logits do not depend on the number of workers.
@@ -52,7 +53,8 @@ class LocalTraining:
     round may share them. ``rows`` [n] int64 into the training examples; ``test_rows`` [m] into the test examples, on
     which the model is measured before and after training. ``control`` [P], if given, is added to every gradient
     (SCAFFOLD). ``inputs``: what the objective reads of each row, name -> [n, ...]. ``exchanged``: it is taught after
-    the round's fold, by an optimiser that is not the clients'.
+    the round's fold, by an optimiser that is not the clients'. ``program``: what is done in the place of the recipe's
+    steps; the plain loop does it in every engine.
     """
 
     client: int
@@ -67,13 +69,15 @@ class LocalTraining:
     objective: Objective = field(default_factory=Objective)
     inputs: dict[str, Tensor] = field(default_factory=dict)
     exchanged: bool = False
+    program: LocalProgram | None = None
 
 
 @dataclass(frozen=True)
 class Trained:
     """What a client returns: weights [P], buffers [Q], steps taken, mean training loss over all steps (as minimised,
     without the proximal term), how many of its test examples were right ``before`` and ``after``, and whether its
-    weights are ``finite`` (checked where it trained: there they are in the cache, and workers check in parallel)."""
+    weights are ``finite`` (checked where it trained: there they are in the cache, and workers check in parallel).
+    ``kept``: what a program returns beside them."""
 
     client: int
     weights: Tensor
@@ -83,6 +87,7 @@ class Trained:
     before: int
     after: int
     finite: bool
+    kept: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
