@@ -47,14 +47,14 @@ class ClientMatrix:
         write_atomic(folder / MATRIX_FILE, save_bytes(arrays))
 
 
-def check_matrix(population: Population, key: str = "evaluate.matrix") -> TestRows:
-    """Where the clients' test examples lie. Raises :class:`UserError` where no model can be measured on others'."""
+def check_matrix(population: Population, key: str) -> None:
+    """Raises :class:`UserError`, naming the ``key`` that asks for it, where no model can be measured on others'
+    examples."""
     if len(population) < 2:
         raise UserError(f"{key}: one client has no others to be measured on; null is right")
     having = [client for client in population.clients if len(population.test[client])]
     if len(having) < 2:
         raise UserError(f"{key}: {len(having)} clients have test examples; at least 2 are needed")
-    return TestRows.of(population.test)
 
 
 def logits_of(
@@ -72,8 +72,8 @@ def logits_of(
 def deployed_matrix(
     method: Method, hp: Any, state: FederatedState, population: Population, labels: Tensor, classes: int, engine: Engine
 ) -> ClientMatrix:
-    """The models that clients use after a round; ``labels`` [all test examples]. Raises :class:`UserError`."""
-    tests = check_matrix(population)
+    """The models that clients use after a round; ``labels`` [all test examples]."""
+    tests = TestRows.of(population.test)
     own, everyone = labels[tests.rows], range(len(population.test))
     if one_model(method, hp):
         shared = method.deployed(hp, state, population, 0)

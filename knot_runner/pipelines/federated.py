@@ -21,7 +21,7 @@ from knot_runner.methods import federated  # noqa: F401  with its methods in the
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.client_matrix import ClientMatrix, deployed_matrix
+from knot_runner.pipelines.client_matrix import ClientMatrix, check_matrix, deployed_matrix
 from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.rounds import LogRow, TrainingResult, run_rounds, scalars
@@ -46,6 +46,8 @@ def run_federated(context: RunContext) -> dict[str, Any]:
     method = METHODS[hp.algorithm]
     if hp.distil is not None and method.exchange is None:
         raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
+    if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
+        check_matrix(setup.population, "evaluate.matrix" if hp.personalisation is None else "method.personalisation")
     start = method.init(hp, setup.population)  # whether the method fits is known before anything is measured
     notes = setup.notes
     for note in notes:

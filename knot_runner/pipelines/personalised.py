@@ -21,13 +21,13 @@ from torch import Tensor
 from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
-from knot_runner.methods.client_matrix import count
+from knot_runner.methods.client_matrix import TestRows, count
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 from knot_runner.methods.personalisation import PERSONALISATIONS
 from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation
 from knot_runner.methods.personalisation.training import personal_recipe, personal_training
-from knot_runner.pipelines.client_matrix import MATRIX_FILE, ClientMatrix, check_matrix, deployed_matrix, logits_of
+from knot_runner.pipelines.client_matrix import MATRIX_FILE, ClientMatrix, deployed_matrix, logits_of
 from knot_runner.pipelines.client_rounds import check_outcomes
 from knot_runner.pipelines.cluster_rows import merged
 from knot_runner.pipelines.cluster_training import ClusterWork, train_clusters
@@ -59,7 +59,6 @@ def personalise(
     rounds: Callable[..., TrainingResult], context: RunContext, setup: Setup, method: Method, engine: Engine
 ) -> TrainingResult:
     """``rounds``, and what every client then makes of its model: measures and predictions of the deployed ones."""
-    check_matrix(setup.population, "method.personalisation")
     before = rounds(context, setup, method, engine)
     work = _Work(context, setup, engine, before.method, before.state)
     state, rows = run_rounds(work.loop())
@@ -94,7 +93,7 @@ class _Work:
         start = functools.partial(method.deployed, context.hp, state, self.population)
         self.federation = PersonalFederation(context.hp, self.population, start)
         self.points = self.kind.points(self.spec)
-        self.tests = check_matrix(self.population, "method.personalisation")
+        self.tests = TestRows.of(self.population.test)
         self.labels, self.classes = setup.test.labels[self.tests.rows], len(setup.task.classes)
         self.start = deployed_matrix(
             method, context.hp, state, self.population, setup.test.labels, self.classes, engine

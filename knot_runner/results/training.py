@@ -184,13 +184,14 @@ class PersonalPoint(PersonalMeasures):
 class PersonalisationFacts:
     """What clients made of their models after the rounds. ``start``: the models of the last round; ``chosen``: the
     number of the point that is deployed; ``id_at_matched_ood``: the best ID accuracy at an OOD accuracy of at most so
-    many points less than that of ``start``; ``area``: of the trade-off curve."""
+    many points less than that of ``start``, and what it gains on ``start`` at 1; ``area``: of the trade-off curve."""
 
     kind: str
     start: PersonalMeasures
     points: list[PersonalPoint]
     chosen: Count
     id_at_matched_ood: dict[str, Share | None]
+    gain_at_matched_ood: Share
     area: Amount
 
     def __post_init__(self) -> None:
