@@ -68,14 +68,14 @@ def test_clusters_of_clients(tmp_path, method, capsys):
 @pytest.mark.parametrize("method", ["fedala"])
 def test_kill_9_and_the_same_command_again(tmp_path, method):
     """fedala: own models, and the weights of their mixes, from round to round."""
-    longer = replaced(TAUGHT, "training.rounds=30", "hardware.workers=2")
+    longer = replaced(TAUGHT, "training.rounds=14", "hardware.workers=1")
     words = [*longer, f"method={method}"]
     assert main([*words, f"paths.out={tmp_path / 'alone'}"]) == 0
-    until = functools.partial(reached, tmp_path / "killed", 4)
+    until = functools.partial(reached, tmp_path / "killed", 3)
     killed = Forked(*words, f"paths.out={tmp_path / 'killed'}", until=until)
     assert killed.wait() == -signal.SIGKILL, killed.said
     assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
-    assert main([*replaced(words, "hardware.workers=1"), f"paths.out={tmp_path / 'killed'}"]) == 0
+    assert main([*words, f"paths.out={tmp_path / 'killed'}"]) == 0
     assert records(tmp_path / "killed") == records(tmp_path / "alone")
 
 
@@ -109,7 +109,7 @@ def test_the_preset(tmp_path, capsys):
     small = [*TINY_IMAGES, "task.source=embedded", "method=fedavg,ditto,apfl", "seed=0", f"paths.out={tmp_path}"]
     assert main(["experiment=personal_femnist", *small]) == 0, capsys.readouterr().err
     shown = capsys.readouterr().out
-    assert all(title in shown for title in ("ID accuracy", "OOD accuracy", "worst decile", "clients hurt")), shown
+    assert all(title in shown for title in ("ID accuracy", "OOD accuracy", "worst decile", "hurt")), shown
     assert main(["claims", "personal_femnist", *small]) == 0
     said = capsys.readouterr().out
     assert "Ditto has higher ID accuracy than APFL" in said
