@@ -23,7 +23,7 @@ _PLACES = {
     **dict.fromkeys(("METRICS", "Metric", "TestSet"), "knot_runner.metrics"),
     **dict.fromkeys(("LOSSES", "Loss"), "knot_runner.methods.losses"),
     "WEIGHTINGS": "knot_runner.methods.weighting",
-    **dict.fromkeys(("METHODS", "Method"), "knot_runner.methods.contract"),
+    **dict.fromkeys(("METHODS", "Method", "Traffic"), "knot_runner.methods.contract"),
     **dict.fromkeys(("TERMS", "Term"), "knot_runner.methods.distil.term"),
     "FIGURES": "knot_runner.report.figures.registry",
     **dict.fromkeys(("Client", "Measure", "distance_between"), "knot_runner.transport.federated"),
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from knot_runner.config.settings.families import Family, register
     from knot_runner.engine.federated.local_program import LocalProgram, LocalResult
     from knot_runner.engine.objectives import Objective
-    from knot_runner.methods.contract import METHODS, Method
+    from knot_runner.methods.contract import METHODS, Method, Traffic
     from knot_runner.methods.distil.term import TERMS, Term
     from knot_runner.methods.losses import LOSSES, Loss
     from knot_runner.methods.weighting import WEIGHTINGS
@@ -64,6 +64,7 @@ __all__ = [
     "RunSelection",
     "Term",
     "TestSet",
+    "Traffic",
     "UserError",
     "__version__",
     "claims",

@@ -17,6 +17,8 @@ from knot_runner.util.files import read_json, sha256, write_json
 RESULT_FILE = "result.json"
 #: The generalisation bound of a distillation: sealed by itself, and by the result of a run that was asked for it.
 BOUND_FILE = "bound.json"
+#: Of a federated run: the model of every client on the test examples of every client.
+CLIENTS_FILE = "clients.safetensors"
 #: What interrupted work goes on from; of no use beside a result.
 STATE_FILES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
 #: What there is to say of results that are not sealed.

@@ -13,6 +13,8 @@ from tests.test_federated import folder_of, records
 from tests.tiny import TINY_IMAGES, replaced
 
 METHODS = ["ditto", "apfl", "fedala"]
+#: Of the tiny perceptron: weights and biases, and operations of a forward pass.
+NUMBERS, F = 64 * 16 + 16 + 16 * 10 + 10, 2 * (64 * 16 + 16 * 10)
 #: Own models that differ from the global one by more than rounding.
 TAUGHT = replaced(TINY_IMAGES, "training.lr=0.2")
 
@@ -28,6 +30,15 @@ def test_a_run_and_the_models_that_it_leaves(tmp_path, method, capsys):
     assert rows[-1]["temperature"] == 0.5
     said = {"ditto": {"own_loss"}, "apfl": {"own_loss", "alpha"}, "fedala": {"mix", "mix_passes"}}[method]
     assert said <= set(rows[-1])
+    examples = json.loads((folder_of(tmp_path) / "partition.json").read_text())["train"]
+    for number, row in enumerate(rows):
+        assert row["bytes_up"] == row["bytes_down"] == 3 * NUMBERS * 4  # one model a participant
+        epochs = [2.0 if method == "fedala" else 4.0] * 3
+        if method == "fedala":
+            earlier = {client for before in rows[:number] for client in before["participants"]}
+            epochs = [2.8 if client in earlier else 2.0 for client in row["participants"]]
+        work = [each * sum(examples[client]) for each, client in zip(epochs, row["participants"], strict=True)]
+        assert row["client_flops"] == pytest.approx(3 * F * sum(work), rel=1e-6)
     found = result["metrics"]
     assert {"id_accuracy", "ood_accuracy", "worst_decile", "clients_hurt", "unseen_accuracy"} <= set(found)
     assert result["unseen"] == 1

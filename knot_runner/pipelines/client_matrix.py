@@ -16,11 +16,10 @@ from knot_runner.methods.client_matrix import TestRows, count, matrix_measures
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 from knot_runner.pipelines.scores import one_model
+from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
-#: The record of a run, in its folder.
-MATRIX_FILE = "clients.safetensors"
 #: Logits held at a time.
 LOGITS_AT_ONCE = 2**24
 
@@ -44,7 +43,7 @@ class ClientMatrix:
         arrays = {"examples": self.examples, "correct": self.correct, "loss": self.loss}
         if self.global_correct is not None:
             arrays["global_correct"] = self.global_correct
-        write_atomic(folder / MATRIX_FILE, save_bytes(arrays))
+        write_atomic(folder / CLIENTS_FILE, save_bytes(arrays))
 
 
 def check_matrix(population: Population, key: str) -> None:

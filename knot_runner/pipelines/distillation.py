@@ -27,6 +27,7 @@ from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.parties import make_federation, model_sources, pretrained_notes
 from knot_runner.pipelines.party_evaluation import evaluate
 from knot_runner.pipelines.rounds import LogRow, RoundLoop, State, run_rounds
+from knot_runner.pipelines.stage_costs import distillation_costs
 from knot_runner.records import BOUND_FILE, write_sealed
 from knot_runner.util.files import refused, write_atomic
 
@@ -62,6 +63,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
             say(line)
         measured = evaluate(context, task, federation, state, executor)
         measured |= _bound(context, federation, state, executor)
+        costs = distillation_costs(context, federation, store)
         _keep_model(store, state["student"], folder)
     biases = {name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")}
     stages, kept = _stage_seconds(store, state), _kept_epochs(store, state)
@@ -74,6 +76,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         "kept_epochs": kept,
         **{name: state[name] for name in ("terms", "synthesis") if name in state},
         "rounds_to_target": None,
+        "costs": costs,
         "notes": notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "stages": stages},
     }

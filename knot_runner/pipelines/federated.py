@@ -13,19 +13,24 @@ import torch
 from torch import Tensor
 
 from knot_runner import metrics
+from knot_runner.config.settings import Centralised
 from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import Engine, Trained
+from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods import federated  # noqa: F401  with its methods in the table
-from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.contract import METHODS, Method, RoundWork
+from knot_runner.methods.federated.costs import round_costs
 from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.methods.federated.traffic import NOTHING_SENT, WHOLE_MODELS
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.client_matrix import ClientMatrix, check_matrix, deployed_matrix
 from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.rounds import LogRow, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.setup import Setup, client_counts, make_setup
+from knot_runner.results.costs import total_costs
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic, write_json
 
@@ -44,10 +49,11 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         raise UserError(f"method.algorithm: no algorithm {hp.algorithm!r}{nearest(hp.algorithm, METHODS)}")
     setup = make_setup(context)
     method = METHODS[hp.algorithm]
+    if isinstance(context.settings.partition, Centralised):
+        method = replace(method, traffic=NOTHING_SENT)
     if hp.distil is not None and method.exchange is None:
         raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
-    if hp.personalisation is not None or context.settings.evaluate.matrix is not None:
-        check_matrix(setup.population, "evaluate.matrix" if hp.personalisation is None else "method.personalisation")
+    _check_own_models(context, setup)
     start = method.init(hp, setup.population)  # whether the method fits is known before anything is measured
     notes = setup.notes
     for note in notes:
@@ -67,6 +73,18 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         learn = functools.partial(personalised.personalise, learn if hp.clustering else personalised.shared_rounds)
     result = _train(context, setup, method, learn, notes)
     return {**result, "seconds": {"total": round(time.monotonic() - began, 2), **result["seconds"]}}
+
+
+def _check_own_models(context: RunContext, setup: Setup) -> None:
+    """Raises :class:`UserError` where clients' own models cannot be measured as they are asked to be."""
+    spec, clients = context.hp.personalisation, len(setup.population.train)
+    if spec is not None or context.settings.evaluate.matrix is not None:
+        check_matrix(setup.population, "evaluate.matrix" if spec is None else "method.personalisation")
+    outside = [client for client in getattr(spec, "clients", None) or [] if client >= clients]
+    if outside:
+        raise UserError(
+            f"method.personalisation.clients: there is no client {outside[0]}; the {clients} are 0 to {clients - 1}"
+        )
 
 
 def inspect_federated(context: RunContext) -> RunInputs:
@@ -93,6 +111,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
             facts = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)], "seconds": {}}
             return {**head, "status": "diverged", **facts}
         summary = summarise(outcome.rows, settings.training.target)
+        summary |= _costs(context, setup, method, outcome, summary["rounds_to_target"])
         summary["metrics"] |= _own_models(context, setup, outcome, engine)
         _keep(context, setup, outcome, engine)
     context.progress("rounds", 1, 1, "done")
@@ -102,7 +121,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
 
 def _learn(start: FederatedState, context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
     """All clients together: one global model."""
-    observe = functools.partial(_observe, context, setup, method, engine)
+    observe = functools.partial(_observe, context, setup, method, engine, setup.example_flops)
     loop = client_rounds(context, method, setup.population, setup.task.digest, context.folder, engine, observe)
     loop = replace(loop, log=lambda row: context.log(scalars(row)))
     return TrainingResult(method, *run_rounds(loop, start))
@@ -113,13 +132,15 @@ def _observe(
     setup: Setup,
     method: Method,
     engine: Engine,
+    flops: ExampleFlops | None,
     round: int,
     state: FederatedState,
-    requests: list[LocalTraining],
+    work: RoundWork,
     trained: list[Trained],
     measured: bool,
 ) -> LogRow:
-    row = scores.local_facts(requests, trained)
+    row = scores.local_facts(work.requests, trained)
+    row |= round_costs(method, context.hp, setup.population, work, flops)
     if not measured:
         return row
     found = scores.predict_test(method, context.hp, state, setup.population, setup.test.labels, engine)
@@ -171,6 +192,24 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
         "rounds_count": metrics.ROUNDS_COUNT,
         **_distilled(rows),
     }
+
+
+def _costs(
+    context: RunContext, setup: Setup, method: Method, outcome: TrainingResult, reached: int | None
+) -> dict[str, Any]:
+    """What all rounds cost together, and what followed them; {} where rounds were trained before that was counted."""
+    sent = (method.traffic or WHOLE_MODELS).sent
+    if context.hp.clustering is not None and context.hp.clustering.graph != "none":
+        sent += "; not what the distances between clients took"
+    flops = setup.example_flops
+    facts = {"example_flops": flops.forward if flops else None, "example_tokens": setup.example_tokens or None}
+    found = total_costs(outcome.rows, reached, sent, **facts)
+    if found is None:
+        return {}
+    if context.hp.personalisation is not None:
+        both = [found["client_flops"], outcome.flops]
+        found |= {"personal_flops": outcome.flops, "client_flops": None if None in both else sum(both)}
+    return {"costs": found}
 
 
 def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:

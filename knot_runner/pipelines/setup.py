@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,10 @@ from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition
 from knot_runner.data.images.held_out import unseen_clients
 from knot_runner.data.pools import TextPool
-from knot_runner.engine.examples import ClientData, ImageData
+from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import DTYPES
+from knot_runner.engine.flops import ExampleFlops, example_flops
 from knot_runner.engine.seeds import seeded
 from knot_runner.methods.federated.population import ClientModel, Population
 from knot_runner.models.custom import check_custom_model
@@ -45,6 +48,20 @@ class Setup:
     def counts(self) -> Counts:
         """Examples of each class that every client has."""
         return of_images(self.task, self.partition)
+
+    @cached_property
+    def example_tokens(self) -> int:
+        """Tokens of a text of the clients, the mean, rounded up; 0 of images."""
+        if not isinstance(self.data, TextData):
+            return 0
+        rows = [self.population.train[client] for client in self.population.clients]
+        lengths = self.data.texts.lengths[torch.cat(rows)]
+        return math.ceil(lengths.double().mean())
+
+    @cached_property
+    def example_flops(self) -> ExampleFlops | None:
+        """Of one such example."""
+        return example_flops(self.network, self.example_tokens)
 
     @property
     def notes(self) -> list[str]:

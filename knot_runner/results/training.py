@@ -17,6 +17,7 @@ from knot_runner.results.base import (
     TrainTest,
     check_scores,
 )
+from knot_runner.results.costs import CostFacts
 
 
 @dataclass
@@ -63,6 +64,7 @@ class DistillationResult(RunResult):
     bias: dict[str, list[Amount]] | None = None
     kept_epochs: dict[str, KeptEpoch] | None = None
     bound: BoundFacts | None = None
+    costs: CostFacts | None = None
     selected_epoch: Any = None
     rounds_to_target: Any = None
     rows: Any = None
@@ -180,6 +182,16 @@ class PersonalPoint(PersonalMeasures):
     valid_accuracy: Share | None = None
 
 
+@dataclass
+class Barrier:
+    """How far the loss rises between a client's model of the last round and its fine-tuned one, above the straight line
+    between the two: on its own test examples, and on the others'."""
+
+    client: Count
+    barrier: float
+    barrier_others: float
+
+
 @dataclass(kw_only=True)
 class PersonalisationFacts:
     """What clients made of their models after the rounds. ``start``: the models of the last round; ``chosen``: the
@@ -193,6 +205,8 @@ class PersonalisationFacts:
     id_at_matched_ood: dict[str, Share | None]
     gain_at_matched_ood: Share
     area: Amount
+    landscape: list[Barrier] | None = None
+    barrier: float | None = None
 
     def __post_init__(self) -> None:
         require(self.chosen < len(self.points), "chosen", f"{self.chosen} is not one of {len(self.points)} points")
@@ -214,6 +228,7 @@ class FederatedResult(RunResult):
     rounds_count: Any = None
     clusters: ClusterFacts | None = None
     distilled: ServerDistilled | None = None
+    costs: CostFacts | None = None
     personalisation: PersonalisationFacts | None = None
     artefact: Any = None
     unseen: Number | None = None

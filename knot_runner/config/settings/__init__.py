@@ -59,6 +59,7 @@ from knot_runner.config.settings.personal_methods import ApflSettings, DittoSett
 from knot_runner.config.settings.personalisation import (
     EvaluateSettings,
     FinetuneSettings,
+    LandscapeSettings,
     LocalSettings,
     SoupSettings,
 )

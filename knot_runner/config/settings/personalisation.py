@@ -98,8 +98,36 @@ class SoupSettings(FinetuneSettings):
         require(not outside, "alphas", f"{outside[:1]} is not within [{low:g}, {high:g}]{hint}")
 
 
+@dataclass(kw_only=True)
+class LandscapeSettings(FinetuneSettings):
+    """Loss landscapes of two clients in the plane of their fine-tuning."""
+
+    kind: Literal["landscape"]
+    #: their numbers; null = the two that gain the most on their held-out examples
+    clients: list[int] | None = None
+    #: for each of the two the save that the plane goes through, beside theta_0 and the last
+    between: list[int] = field(default_factory=lambda: [4, 5])
+    #: points along either side, and how far the plane goes on beyond the path, as a share of its extent
+    grid: Steps = 25
+    margin: NotNegative = 0.25
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        two = self.clients is None or len(set(self.clients)) == len(self.clients) == 2
+        require(
+            two and min(self.clients or [0]) >= 0, "clients", f"{self.clients} are not two clients; [1, 3] would be"
+        )
+        right = len(self.between) == 2 and all(0 < step < self.saves for step in self.between)
+        require(right, "between", f"{self.between} are not two saves before the last, {self.saves}")
+        require(self.grid >= 3, "grid", f"{self.grid} points are no plane; at least 3 are right")
+
+
 #: ``method.personalisation.kind`` -> its settings; a plug-in may add its own.
-PERSONALISATION_SETTINGS: dict[str, type] = {"finetune": FinetuneSettings, "soup": SoupSettings}
+PERSONALISATION_SETTINGS: dict[str, type] = {
+    "finetune": FinetuneSettings,
+    "soup": SoupSettings,
+    "landscape": LandscapeSettings,
+}
 
 
 def build_personalisation(values: Any, where: str = "method.personalisation") -> Any:

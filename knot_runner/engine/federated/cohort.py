@@ -53,8 +53,9 @@ class LocalTraining:
     round may share them. ``rows`` [n] int64 into the training examples; ``test_rows`` [m] into the test examples, on
     which the model is measured before and after training. ``control`` [P], if given, is added to every gradient
     (SCAFFOLD). ``inputs``: what the objective reads of each row, name -> [n, ...]. ``exchanged``: it is taught after
-    the round's fold, by an optimiser that is not the clients'. ``program``: what is done in the place of the recipe's
-    steps; the plain loop does it in every engine.
+    the round's fold, by an optimiser that is not the clients'. ``cluster``: of several that learn side by side, which
+    this is for; engines do not read it. ``program``: what is done in the place of the recipe's steps; the plain loop
+    does it in every engine.
     """
 
     client: int
@@ -69,6 +70,7 @@ class LocalTraining:
     objective: Objective = field(default_factory=Objective)
     inputs: dict[str, Tensor] = field(default_factory=dict)
     exchanged: bool = False
+    cluster: int = 0
     program: LocalProgram | None = None
 
 
@@ -92,12 +94,14 @@ class Trained:
 
 @dataclass(frozen=True)
 class Inference:
-    """Logits of ``rows`` [n] of the test examples (or training examples) under one model."""
+    """Logits of ``rows`` [n] of the test examples (or training examples) under one model; ``cluster``: as of
+    :class:`LocalTraining`."""
 
     weights: Tensor
     buffers: Tensor
     rows: Tensor
     split: Literal["test", "train"] = "test"
+    cluster: int = 0
 
 
 class Engine(Protocol):

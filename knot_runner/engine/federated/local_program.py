@@ -58,10 +58,12 @@ class LocalWork:
 class LocalProgram:
     """What a request does in the place of its recipe's steps: ``run(settings, work)``.
 
-    ``settings``: plain data; ``tensors``: what it reads beside the request's, name -> tensor of any shape. Worker
-    processes find ``run`` by its module and name, so it stands at the top of a module of the package or of a plug-in.
+    ``settings``: plain data; ``tensors``: what it reads beside the request's, name -> tensor of any shape; ``further``:
+    epochs that it trains beside those of the recipe, which costs are counted by. Worker processes find ``run`` by its
+    module and name, so it stands at the top of a module of the package or of a plug-in.
     """
 
     run: Callable[[dict[str, Any], LocalWork], LocalResult]
     settings: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
+    further: float = 0.0

@@ -56,7 +56,8 @@ def _with_own(hp: FederatedSettings, state: FederatedState, request: LocalTraini
     own = kept_model(state, request.client) or ClientModel(request.weights, request.buffers)
     alpha = state.get(f"alpha/{request.client}", torch.tensor(hp.apfl.alpha, dtype=torch.float64))
     tensors = {"weights": own.weights, "buffers": own.buffers, "alpha": alpha}
-    program = LocalProgram(train_mixture, {"adaptive": hp.apfl.adaptive}, tensors)
+    epochs = sum(phase.epochs for phase in request.recipe.phases)
+    program = LocalProgram(train_mixture, {"adaptive": hp.apfl.adaptive}, tensors, further=epochs)
     return dataclasses.replace(request, program=program)
 
 

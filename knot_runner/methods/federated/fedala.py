@@ -91,7 +91,8 @@ def _with_mix(
     settings = {name: getattr(hp.fedala, name) for name in ("share", "rate", "threshold", "window")}
     settings |= {"start": start, "max_epochs": hp.fedala.max_epochs if last is None else 1}
     tensors = {"weights": own.weights, "mix": torch.ones_like(own.weights[start:]) if last is None else last}
-    return dataclasses.replace(request, program=LocalProgram(train_from_mix, settings, tensors))
+    program = LocalProgram(train_from_mix, settings, tensors, further=hp.fedala.share)  # of the first W, one pass
+    return dataclasses.replace(request, program=program)
 
 
 def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:

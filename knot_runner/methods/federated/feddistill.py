@@ -102,4 +102,4 @@ def take_label_means(
     return {**state, **sent}, {}
 
 
-LABEL_MEANS = Exchange(ask_own_examples, teach_nobody, take_label_means)
+LABEL_MEANS = Exchange(ask_own_examples, teach_nobody, take_label_means, answered_by="clients")

@@ -40,4 +40,4 @@ def take_clients(
     return {**state, **kept_models(taught)}, row
 
 
-CONSENSUS = Exchange(ask_clients, teach_clients, take_clients)
+CONSENSUS = Exchange(ask_clients, teach_clients, take_clients, answered_by="clients")

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Group
 
 from knot_runner.metrics import METRICS
+from knot_runner.report.records.costs import cost_lines
 from knot_runner.report.records.summary_grid import SummaryRow, bold, run_view
 from knot_runner.report.render.text import number, plain
 
@@ -25,6 +26,7 @@ def distil_summary(name: str, result: dict[str, Any]) -> Group:
         size = f"{plain(released['kind'])}, {released['floats']:,} numbers, {released['bytes']:,} bytes"
         lines.append(f"{made['images']:,} images made by {plain(made['kind'])}; released: {size}")
     lines.append(f"kept: the weights of epoch {result['selected_epoch']}")
+    lines += cost_lines(result)
     heads = ["model", *(METRICS[metric].short or METRICS[metric].title for metric in measures)]
     return run_view(name, result, heads, rows, lines)
 

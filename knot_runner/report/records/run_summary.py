@@ -9,6 +9,7 @@ from rich.text import Text
 
 from knot_runner.config.settings.families import family_of_result, load
 from knot_runner.metrics import METRICS
+from knot_runner.report.records.costs import cost_lines
 from knot_runner.report.records.earlier import rounds_trained
 from knot_runner.report.records.personal_summary import personal_lines
 from knot_runner.report.records.summary_grid import DIM_TEXT, SummaryRow, bold, dim_lines, run_view
@@ -44,6 +45,7 @@ def distillation_summary(name: str, result: dict[str, Any]) -> Group:
     what = "each model on its own test set" if epoch is None else "pretrained global model -> after distillation"
     lines = [f"{what}; SD: semantic distance, lower is better", *_ensemble(result)]
     lines += [f"kept: {kept}"] if epoch is not None else []
+    lines += cost_lines(result)
     heads = ["data set", *(METRICS[metric].short or METRICS[metric].title for metric in measures)]
     return run_view(name, result, heads, rows, lines + _last_epochs(result))
 
@@ -90,6 +92,7 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
         f"{result['clients']} clients with {sizes['train']:,} training examples; {sizes['test']:,} test examples",
         f"{result['model']}, {result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
         f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",
+        *cost_lines(result),
     ]
     what = "clients' own models" if result.get("personalisation") else "after the last round, all test examples"
     return run_view(name, result, (what, ""), rows, lines)

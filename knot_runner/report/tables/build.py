@@ -36,7 +36,7 @@ from knot_runner.report.tables.footnotes import (
 )
 from knot_runner.report.tables.gains import gain_groups, gain_lines, with_gains
 from knot_runner.report.tables.made_with import made_with
-from knot_runner.report.tables.personal import GROUPS, LINE, PERSONAL_METRICS, with_trade_offs
+from knot_runner.report.tables.personal import PERSONAL_METRICS, TRADE_OFF_GROUPS, TRADE_OFF_LINE, with_trade_offs
 from knot_runner.report.tables.temperatures import temperatures_table, trace
 from knot_runner.util.errors import UserError, nearest
 
@@ -166,8 +166,8 @@ def _methods(
         lines += gain_lines(rows, reference)
         made = with_gains(made, rows, metrics[0], reference)
     if kind == "personal":
-        groups += GROUPS
-        lines.append(LINE)
+        groups += TRADE_OFF_GROUPS
+        lines.append(TRADE_OFF_LINE)
         made = with_trade_offs(made, rows)
     made += extra
     return made, ("method", "settings") if labelled else ("method",), groups, lines

@@ -14,14 +14,14 @@ from knot_runner.report.tables.aggregate import aggregate
 PERSONAL_METRICS = ("id_accuracy", "ood_accuracy", "clients_hurt")
 #: Key of a group of columns -> where ``personalisation`` of a result has its number.
 TRADE_OFFS = {"matched": "id_at_matched_ood.1", "area": "area", "steps": ""}
-GROUPS = (
+TRADE_OFF_GROUPS = (
     ColumnGroup(
         "matched", "best ID accuracy at an OOD accuracy of at most a point less", ("ALL",), head="ID at OOD -1"
     ),
     ColumnGroup("area", "area of the trade-off curve", ("ALL",), 4, head="area"),
     ColumnGroup("steps", "optimiser steps of a client after the rounds", ("ALL",), 0, head="steps"),
 )
-LINE = (
+TRADE_OFF_LINE = (
     "ID: a client's model on its own test examples, OOD: on each other client's, all clients alike. ID at OOD -1: the "
     "best of the run's measured models whose OOD accuracy is at most a point below that of the last round. Area: what "
     "the curve of (OOD, ID) dominates above guessing's OOD and the last round's ID accuracy; both include the last "
@@ -30,7 +30,7 @@ LINE = (
 
 
 def with_trade_offs(made: list[TableRow], rows: Mapping[Any, list[Run]]) -> list[TableRow]:
-    """The rows of a table of methods, in the order of ``rows``, with the cells of ``GROUPS``."""
+    """The rows of a table of methods, in the order of ``rows``, with the cells of ``TRADE_OFF_GROUPS``."""
     found = []
     for row, members in zip(made, rows.values(), strict=True):
         cells = {key: (aggregate([_value(run, key) for run in members], members, None, True),) for key in TRADE_OFFS}
