@@ -18,6 +18,7 @@ _PLACES = {
         "knot_runner.cli.python",
     ),
     **dict.fromkeys(("Family", "register"), "knot_runner.config.settings.families"),
+    **dict.fromkeys(("LocalProgram", "LocalResult"), "knot_runner.engine.federated.local_program"),
     "Objective": "knot_runner.engine.objectives",
     **dict.fromkeys(("METRICS", "Metric", "TestSet"), "knot_runner.metrics"),
     **dict.fromkeys(("LOSSES", "Loss"), "knot_runner.methods.losses"),
@@ -32,6 +33,7 @@ _PLACES = {
 if TYPE_CHECKING:
     from knot_runner.cli.python import FinishedRun, RunSelection, claims, compare, compose, run, runs, sweep, table
     from knot_runner.config.settings.families import Family, register
+    from knot_runner.engine.federated.local_program import LocalProgram, LocalResult
     from knot_runner.engine.objectives import Objective
     from knot_runner.methods.contract import METHODS, Method, Traffic
     from knot_runner.methods.distil.term import TERMS, Term
@@ -53,6 +55,8 @@ __all__ = [
     "Family",
     "Method",
     "FinishedRun",
+    "LocalProgram",
+    "LocalResult",
     "Loss",
     "Measure",
     "Metric",

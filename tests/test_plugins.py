@@ -102,6 +102,25 @@ def test_a_local_loss_of_ones_own_trains_in_every_engine(run, tmp_path, capsys):
     assert losses["lean"] != pytest.approx(losses["fedavg"], rel=1e-4)
 
 
+def test_local_training_of_ones_own_in_worker_processes(tmp_path, capsys):
+    """FedSAM: at rho=0 it is FedAvg; otherwise it is not, whoever computes."""
+    own = [f"--config-dir={EXAMPLES / 'conf'}", *TINY_IMAGES, f"plugins=[{EXAMPLES / 'own_program.py'}]"]
+    runs = {
+        "lean": ["method=fedsam"],
+        "workers": ["method=fedsam", "hardware.workers=2"],
+        "none": ["method=fedsam", "method.options.rho=0.0"],
+        "fedavg": ["method=fedavg"],
+    }
+    losses = {}
+    for name, overrides in runs.items():
+        assert main([*replaced(own, *overrides), f"paths.out={tmp_path / name}"]) == 0, capsys.readouterr().err
+        (log,) = (tmp_path / name).glob("*/*/*/rounds.jsonl")
+        losses[name] = [json.loads(line)["loss"] for line in log.read_text().splitlines()]
+    assert losses["workers"] == losses["lean"]
+    assert losses["none"] == pytest.approx(losses["fedavg"], rel=1e-5)
+    assert losses["lean"] != pytest.approx(losses["fedavg"], rel=1e-4)
+
+
 def test_a_term_of_ones_own(tmp_path, capsys):
     """Matching logits: its weight and ratio are recorded, and it changes what the student learns."""
     own = [

@@ -18,7 +18,10 @@ HARDWARE = ("device", "threads", "workers", "engine", "precision", "stack")
 #: Of ``training``, what does not decide how long a round takes.
 NOT_OF_A_ROUND = ("name", "rounds", "lr", "target", "stop_at_target", "evaluate_every")
 #: Of a federated method, what does.
-OF_A_ROUND = ("algorithm", "aggregation", "batchnorm", "stragglers", "head_epochs", "final_head_epochs", "distil")
+OF_A_ROUND = (
+    "algorithm", "aggregation", "batchnorm", "stragglers", "head_epochs", "final_head_epochs", "distil",
+    "ditto", "apfl", "fedala",
+)  # fmt: skip
 #: How the names of kinds begin: of teachers, of all trainings.
 TEACHER, TRAININGS = "teacher", ("teacher", "distillation")
 #: Kinds of pieces of jobs in stages: starting worker processes, each of which loads what the timed process had to,

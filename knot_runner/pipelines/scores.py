@@ -109,16 +109,21 @@ def evaluation_temperature(hp: Any, round: int) -> float:
 
 
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> dict[str, Any]:
-    """What the participants' training says: accuracy of each on its own test images before and after, losses, steps."""
+    """What the participants' training says: accuracy of each on its own test images before and after, losses, steps.
+
+    Of a client that trains several models in a round, it is the first, which it sends; steps are of all.
+    """
     if not requests:
         return dict(NO_WORK)
-    sizes = [len(request.test_rows) for request in requests]
-    pairs = list(zip(trained, sizes, strict=True))
+    first: dict[int, tuple[Trained, int]] = {}
+    for result, request in zip(trained, requests, strict=True):
+        first.setdefault(result.client, (result, len(request.test_rows)))
+    pairs = list(first.values())
     return {
-        "participants": [result.client for result in trained],
+        "participants": list(first),
         "before": [result.before / size if size else None for result, size in pairs],
         "after": [result.after / size if size else None for result, size in pairs],
-        "train_loss": float(np.mean([result.loss for result in trained])),
+        "train_loss": float(np.mean([result.loss for result, _ in pairs])),
         "temperature": float(np.mean([request.objective.settings.get("temperature", 1.0) for request in requests])),
         "steps": sum(result.steps for result in trained),
     }

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.latent_generator import LatentGenerator
+from knot_runner.config.settings.personal_methods import PERSONAL_METHODS, ApflSettings, DittoSettings, FedalaSettings
 from knot_runner.config.settings.server_distillation import LabelDistillation, ServerDistillation
 from knot_runner.config.settings.sizes import (
     FractionOrNone,
@@ -19,7 +20,9 @@ from knot_runner.config.settings.sizes import (
 from knot_runner.config.settings.transport import ClusteringSettings
 from knot_runner.config.strict import AtMost, Holds, require
 
-FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedgen", "fedrep", "fedper", "feddistill", "fedmd", "local")
+FEDERATED_ALGORITHMS = (
+    "fedavg", "fedprox", "scaffold", "fedgen", "fedrep", "fedper", "feddistill", "fedmd", "local", *PERSONAL_METHODS,
+)  # fmt: skip
 #: Those in which clients keep models of their own: they exchange logits alone, or nothing.
 OWN_MODELS = ("feddistill", "fedmd", "local")
 
@@ -133,6 +136,10 @@ class FederatedSettings:
     #: of methods whose clients keep models of their own: the architectures, dealt to clients in turn by number, as
     #: settings of models (a YAML has the names of conf/model); [] = all have ``model``
     models: list[Any] = field(default_factory=list)
+    #: of the methods of these names, in which clients learn models of their own during the rounds
+    ditto: DittoSettings | None = None
+    apfl: ApflSettings | None = None
+    fedala: FedalaSettings | None = None
     #: what every client makes of its model after the last round, by ``kind``; null = nothing
     personalisation: Any = None
     #: settings of a plug-in's own method
@@ -159,6 +166,10 @@ class FederatedSettings:
         needs = self.algorithm == "fedgen"
         require(not needs or self.generator is not None, "generator", "is not set; fedgen needs it")
         require(own or needs or self.generator is None, "generator", "is of fedgen alone")
+        for name in PERSONAL_METHODS:
+            given = getattr(self, name) is not None
+            require(given or self.algorithm != name, name, f"is not set; {name} needs it")
+            require(own or not given or self.algorithm == name, name, f"is of algorithm={name} alone")
         require(own or personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")
 
     def _check_own_models(self) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.examples import Augment
+from knot_runner.engine.federated.local_program import LocalProgram
 from knot_runner.engine.objectives import Objective
 
 #: Examples per inference request: fixed, so that logits do not depend on the number of workers.
@@ -62,6 +63,7 @@ class LocalTraining:
     this is for; engines do not read it. ``network``: which of the engine's networks it is of.
     ``held``: so many of the last rows are not trained on; their mean loss is taken every ``recipe.check`` steps,
     ``recipe.patience`` steps without a lower one end the training, and the weights with the lowest come back.
+    ``program``: what is done in the place of the recipe's steps; the plain loop does it in every engine.
     """
 
     client: int
@@ -79,20 +81,22 @@ class LocalTraining:
     cluster: int = 0
     network: int = 0
     held: int = 0
+    program: LocalProgram | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether it is SGD at one rate, to the end, on a loss of the logits alone: what engines do by hand or as a
         stack; the rest is the plain loop's."""
         steady = self.recipe.optimiser == "sgd" and not self.recipe.cosine
-        return steady and not self.held and not self.objective.reads_head
+        return steady and not self.held and not self.objective.reads_head and self.program is None
 
 
 @dataclass(frozen=True)
 class Trained:
     """What a client returns: weights [P], buffers [Q], steps taken, mean training loss over all steps (as minimised,
     without the proximal term), how many of its test examples were right ``before`` and ``after``, and whether its
-    weights are ``finite`` (checked where it trained: there they are in the cache, and workers check in parallel)."""
+    weights are ``finite`` (checked where it trained: there they are in the cache, and workers check in parallel).
+    ``kept``: what a program returns beside them."""
 
     client: int
     weights: Tensor
@@ -102,6 +106,7 @@ class Trained:
     before: int
     after: int
     finite: bool
+    kept: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

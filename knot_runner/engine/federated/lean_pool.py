@@ -209,4 +209,7 @@ class LeanPool:
         if isinstance(request, Inference):
             return self._slots.logits(slot, len(request.rows), self._classes).clone()
         weights, buffers = (value.clone() for value in self._slots.model(slot, request.network))
-        return Trained(request.client, weights, buffers, *measures)
+        *numbers, kept = measures
+        return Trained(
+            request.client, weights, buffers, *numbers, {name: torch.from_numpy(array) for name, array in kept.items()}
+        )

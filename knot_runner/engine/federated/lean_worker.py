@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from knot_runner.config.plugins import load_plugins
@@ -19,8 +20,8 @@ from knot_runner.models.network import Network
 from knot_runner.util.workers import Handler, Send
 
 EngineRequest = LocalTraining | Inference
-#: (steps, loss, before, after, finite) of :class:`Trained`; None of an inference
-Measures = tuple[int, float, int, int, bool] | None
+#: (steps, loss, before, after, finite, kept as arrays) of :class:`Trained`; None of an inference
+Measures = tuple[int, float, int, int, bool, dict[str, np.ndarray]] | None
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ def pack(request: EngineRequest, model: int, control: int | None, result: int) -
     if isinstance(request, LocalTraining):
         inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
         sent |= {"test_rows": request.test_rows.numpy(), "control": None, "inputs": inputs}
+        if request.program is not None:
+            tensors = {name: tensor.numpy() for name, tensor in request.program.tensors.items()}
+            sent["program"] = replace(request.program, tensors=tensors)
     return Order(replace(request, **sent), model, control, result)
 
 
@@ -52,9 +56,12 @@ def unpack(order: Order, slots: Slots) -> EngineRequest:
     control = None if order.control is None else slots.model(order.control, request.network)[0]
     tests = torch.from_numpy(request.test_rows)
     inputs = {name: torch.from_numpy(array) for name, array in request.inputs.items()}
-    return replace(
-        request, weights=weights, buffers=buffers, rows=rows, test_rows=tests, control=control, inputs=inputs
-    )
+    program = request.program
+    if program is not None:
+        tensors = {name: torch.from_numpy(array) for name, array in program.tensors.items()}
+        program = replace(program, tensors=tensors)
+    vectors = {"weights": weights, "buffers": buffers, "control": control}
+    return replace(request, **vectors, rows=rows, test_rows=tests, inputs=inputs, program=program)
 
 
 def prepare_client(
@@ -81,7 +88,8 @@ def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Measu
     for slot, value in zip(results, (trained.weights, trained.buffers), strict=True):
         if value.data_ptr() != slot.data_ptr():
             slot.copy_(value)
-    return trained.steps, trained.loss, trained.before, trained.after, trained.finite
+    kept = {name: tensor.numpy() for name, tensor in trained.kept.items()}
+    return trained.steps, trained.loss, trained.before, trained.after, trained.finite, kept
 
 
 def _keep_freed_memory() -> None:

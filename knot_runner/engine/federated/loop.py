@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from knot_runner.engine.examples import ClientData, ClientExamples
+from knot_runner.engine.examples import ClientData, ClientExamples, InputBatch
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Recipe, Trained
 from knot_runner.engine.federated.course import Course
-from knot_runner.engine.objectives import ObjectiveInputs, make_loss
+from knot_runner.engine.federated.local_program import LocalResult, LocalWork
+from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
 from knot_runner.engine.seeds import keyed, seeded
 from knot_runner.engine.training import cut_rows, forward_all, train_batches
 from knot_runner.models.network import Network, build_network
@@ -51,23 +53,53 @@ class Loop:
         examples, held_out = self.data.select(trained, self.dtype), self.data.select(held, self.dtype)
         before = self._correct(request.test_rows)
         with _dropout_seed(request, model, self.device):
-            mean, steps = self._train(request, examples, held_out)
+            found = self._run(request, examples, held_out)
         weights, buffers = flat.flat_vectors(model)
         after = self._correct(request.test_rows)
+        kept = {name: tensor.cpu() for name, tensor in found.kept.items()}
         (finite,) = local.finite(weights[None])
-        return Trained(request.client, weights.cpu(), buffers.cpu(), steps, mean, before, after, finite)
+        finite = finite and all(bool(tensor.isfinite().all()) for tensor in kept.values())
+        measures = found.steps, found.loss, before, after, finite
+        return Trained(request.client, weights.cpu(), buffers.cpu(), *measures, kept)
+
+    def _run(self, request: LocalTraining, examples: ClientExamples, held_out: ClientExamples) -> LocalResult:
+        """The request's program, or else its recipe's steps; the model changes in place."""
+        program, recipe, model = request.program, request.recipe, self.model
+        if program is None:
+            return LocalResult(*self._train(request, examples, held_out))
+        work = LocalWork(
+            request,
+            model,
+            self.layout,
+            examples,
+            {name: tensor.to(self.device) for name, tensor in program.tensors.items()},
+            select=lambda rows: self.data.select(rows, self.dtype),
+            objective=functools.partial(self._objective, request, examples, held_out),
+            batches=functools.partial(_batches, request, examples),
+            optimiser=lambda module: _optimiser(module, self.layout.head, recipe, "all"),
+            train_mode=functools.partial(_train_mode, recipe=recipe),
+            train=functools.partial(self._train, request, examples, held_out),
+        )
+        return program.run(program.settings, work)
+
+    def _objective(
+        self, request: LocalTraining, examples: ClientExamples, held_out: ClientExamples
+    ) -> tuple[LossRows, SampleLoss]:
+        """The rows and the loss of the request's objective under the model as it is now."""
+        inputs = {name: tensor.to(self.device) for name, tensor in request.inputs.items()}
+
+        def start_logits() -> Tensor:
+            return forward_all(self.model, examples, INFERENCE_ROWS)
+
+        reads_head = request.objective.reads_head
+        head = self.model.get_submodule(self.layout.head.removesuffix(".")) if reads_head else None
+        labels = torch.cat([examples.labels, held_out.labels])
+        return make_loss(request.objective, ObjectiveInputs(labels, inputs, start_logits, head))
 
     def _train(self, request: LocalTraining, examples: ClientExamples, held_out: ClientExamples) -> tuple[float, int]:
         """(mean loss over all steps, steps) of the client's phases; the model changes in place."""
         model, recipe = self.model, request.recipe
-        inputs = {name: tensor.to(self.device) for name, tensor in request.inputs.items()}
-
-        def start_logits() -> Tensor:
-            return forward_all(model, examples, INFERENCE_ROWS)
-
-        head = model.get_submodule(self.layout.head.removesuffix(".")) if request.objective.reads_head else None
-        labels = torch.cat([examples.labels, held_out.labels])
-        rows, loss = make_loss(request.objective, ObjectiveInputs(labels, inputs, start_logits, head))
+        rows, loss = self._objective(request, examples, held_out)
         penalty, control = _Proximal(model, recipe), _Control(model, self.layout, request, self.dtype)
         optimisers = {
             phase.trains: _optimiser(model, self.layout.head, recipe, phase.trains) for phase in recipe.phases
@@ -75,7 +107,7 @@ class Loop:
         draws = local.local_draws(request)
 
         def held_loss() -> float:
-            places = torch.arange(len(examples), len(labels))
+            places = torch.arange(len(examples), len(examples) + len(held_out))
             value = loss(forward_all(model, held_out, INFERENCE_ROWS), cut_rows(rows, places, self.device)).mean()
             _train_mode(model, recipe)
             return float(value)
@@ -107,6 +139,13 @@ class Loop:
         flat.load_flat(self.model, self.layout, request.weights.to(self.device), request.buffers.to(self.device))
         data = self.test if request.split == "test" else self.data
         return forward_all(self.model, data.select(request.rows, self.dtype), INFERENCE_ROWS).cpu()
+
+
+def _batches(request: LocalTraining, examples: ClientExamples) -> Iterator[InputBatch]:
+    """All epochs of the request, whatever its phases train."""
+    recipe, draws = request.recipe, local.local_draws(request)
+    for _ in range(sum(phase.epochs for phase in recipe.phases)):
+        yield from examples.epoch(recipe.batch, draws, recipe.drop_last, recipe.augment)
 
 
 class _Proximal:

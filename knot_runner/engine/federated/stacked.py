@@ -72,7 +72,7 @@ class Stacked:
             places = [stacked[position] for position in positions]
             found.update(zip(places, self._train_alike(structure, [cohort[place] for place in places]), strict=True))
         for place, request in enumerate(cohort):
-            if place not in found:  # what a method teaches after averaging, by AdamW or until it is learnt
+            if place not in found:  # programs, and what is taught after averaging by AdamW or until it is learnt
                 found[place] = self.measuring.train_client(request)
         return [found[place] for place in range(len(cohort))]
 

@@ -38,7 +38,7 @@ def round_costs(
 
 def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
     """Of one local training: 3 F per example and epoch; an epoch of the head alone needs no gradient below it, one of
-    the body none of the head's weights."""
+    the body none of the head's weights; a program may train further epochs of all."""
     recipe, count = request.recipe, len(request.rows)
     if recipe.drop_last:
         count -= count % recipe.batch
@@ -47,4 +47,5 @@ def training_flops(request: LocalTraining, flops: ExampleFlops) -> int:
         "head": flops.forward + flops.head,
         "body": 3 * flops.forward - flops.head,
     }
-    return sum(phase.epochs * count * each[phase.trains] for phase in recipe.phases)
+    further = round(request.program.further * count * each["all"]) if request.program else 0
+    return sum(phase.epochs * count * each[phase.trains] for phase in recipe.phases) + further

@@ -39,10 +39,7 @@ def fold(
 
 def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
     """The client's own model; the first one of its architecture while it has not trained."""
-    weights = state.get(f"client/{client}/weights")
-    if weights is None:
-        return population.start_of(client)
-    return ClientModel(weights, state[f"client/{client}/buffers"])
+    return kept_model(state, client) or population.start_of(client)
 
 
 def kept_models(trained: list[Trained]) -> FederatedState:
@@ -51,3 +48,11 @@ def kept_models(trained: list[Trained]) -> FederatedState:
     for result in trained:
         kept |= {f"client/{result.client}/weights": result.weights, f"client/{result.client}/buffers": result.buffers}
     return kept
+
+
+def kept_model(state: FederatedState, client: int) -> ClientModel | None:
+    """The own model of ``client``; None while it has not trained."""
+    weights = state.get(f"client/{client}/weights")
+    if weights is None:
+        return None
+    return ClientModel(weights, state[f"client/{client}/buffers"])

@@ -15,8 +15,10 @@ from knot_runner.methods.weighting import needs_bias
 
 
 def whole_models(hp: FederatedSettings, population: Population, work: RoundWork) -> tuple[int, int]:
-    """Every client receives the global model and sends its own (McMahan et al. 2017, Algorithm 1)."""
-    each = _bytes(work.requests, population.layout.size + _statistics(hp, population))
+    """Every client receives the global model and sends one (McMahan et al. 2017, Algorithm 1), whatever else it trains
+    for itself."""
+    once = {request.client: request for request in work.requests}
+    each = _bytes(list(once.values()), population.layout.size + _statistics(hp, population))
     return each, each
 
 

@@ -1,0 +1,117 @@
+"""APFL (Deng et al. 2020, Algorithm 1): a client uses alpha v + (1 - alpha) w, its own model mixed with the global one.
+
+In every step w goes by its own gradient, and v by that of f(alpha v + (1 - alpha) w), which is alpha times the gradient
+at the mixed model; both of the weights before the step. Models are mixed, as in the paper; some public code mixes their
+outputs. A client's v begins at the w of the first round that it takes part in.
+State, beyond FedAvg's: ``client/<k>/weights`` is v, ``client/<k>/buffers`` the running statistics of the mixed model,
+``alpha/<k>`` (0-dimensional) the client's alpha.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from knot_runner.config.settings import FederatedSettings
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
+from knot_runner.engine.training import cut_rows, train_batches
+from knot_runner.methods.federated import averaging
+from knot_runner.methods.federated.own_models import kept_model
+from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+
+
+def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+    """Every participant trains the model it was sent and its own, step by step together."""
+    return [_with_own(hp, state, request) for request in averaging.plan(hp, state, population, round)]
+
+
+def fold(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+    """FedAvg's fold; clients keep their own models and alphas."""
+    after, _ = averaging.fold(hp, state, population, round, requests, trained)
+    for result in trained:
+        after |= {f"client/{result.client}/{name}": result.kept[name] for name in ("weights", "buffers")}
+        after[f"alpha/{result.client}"] = result.kept["alpha"]
+    means = {name: sum(float(result.kept[name]) for result in trained) / len(trained) for name in ("alpha", "loss")}
+    return after, {"alpha": means["alpha"], "own_loss": means["loss"]}
+
+
+def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
+    """The client's own model mixed with the global one of now; the latter while it has none."""
+    whole, own = averaging.deployed(hp, state, population, client), kept_model(state, client)
+    if own is None:
+        return whole
+    return ClientModel(_mixed(float(state[f"alpha/{client}"]), own.weights, whole.weights), own.buffers)
+
+
+def _with_own(hp: FederatedSettings, state: FederatedState, request: LocalTraining) -> LocalTraining:
+    own = kept_model(state, request.client) or ClientModel(request.weights, request.buffers)
+    alpha = state.get(f"alpha/{request.client}", torch.tensor(hp.apfl.alpha, dtype=torch.float64))
+    tensors = {"weights": own.weights, "buffers": own.buffers, "alpha": alpha}
+    epochs = sum(phase.epochs for phase in request.recipe.phases)
+    program = LocalProgram(train_mixture, {"adaptive": hp.apfl.adaptive}, tensors, further=epochs)
+    return dataclasses.replace(request, program=program)
+
+
+def train_mixture(settings: dict[str, Any], work: LocalWork) -> LocalResult:
+    """A client's steps (a local program). ``settings``: ``adaptive``; tensors: ``weights`` [P], ``buffers`` [Q],
+    ``alpha``; it returns these and the mean ``loss`` of the mixed model.
+
+    An adaptive alpha moves in the first step, by -lr <v - w, gradient at the mixed model> (eq. 10), within [0, 1].
+    """
+    alpha, device = float(work.tensors["alpha"]), next(work.model.parameters()).device
+    own, mixed = copy.deepcopy(work.model), copy.deepcopy(work.model)
+    for module in (own, mixed):
+        flat.load_flat(module, work.layout, work.tensors["weights"], work.tensors["buffers"])
+    rows, loss = work.objective()
+    optimiser, own_optimiser = work.optimiser(work.model), work.optimiser(own)
+    for module in (work.model, mixed):
+        work.train_mode(module)
+    totals, steps = torch.zeros(2, dtype=torch.float64, device=device), 0
+    for positions, inputs in work.batches():
+        _mix(mixed, alpha, own, work.model)
+        mixed_loss = loss(mixed(**inputs), cut_rows(rows, positions, device)).mean()
+        gradients = torch.autograd.grad(mixed_loss, list(mixed.parameters()), materialize_grads=True)
+        step_alpha = alpha
+        if settings["adaptive"] and not steps:
+            slope = _slope(gradients, own, work.model)
+            alpha = min(max(alpha - work.request.recipe.lr * slope, 0.0), 1.0)
+        ((sent_loss, _),) = train_batches(work.model, [(positions, inputs)], loss, rows, optimiser)
+        for parameter, gradient in zip(own.parameters(), gradients, strict=True):
+            parameter.grad = step_alpha * gradient
+        own_optimiser.step()
+        totals, steps = totals + torch.stack([sent_loss, mixed_loss.detach()]).double(), steps + 1
+    sent_mean, mixed_mean = (totals / max(steps, 1)).tolist()
+    kept = {
+        "weights": flat.flat_vectors(own)[0],
+        "buffers": flat.flat_vectors(mixed)[1],
+        "alpha": torch.tensor(alpha, dtype=torch.float64),
+        "loss": torch.tensor(mixed_mean, dtype=torch.float64),
+    }
+    return LocalResult(sent_mean, steps, kept)
+
+
+def _mixed(alpha: float, own: Tensor, sent: Tensor) -> Tensor:
+    return alpha * own + (1 - alpha) * sent
+
+
+@torch.no_grad()
+def _mix(mixed: nn.Module, alpha: float, own: nn.Module, sent: nn.Module) -> None:
+    """The parameters of ``mixed`` from those of the two, in place."""
+    for parameter, v, w in zip(mixed.parameters(), own.parameters(), sent.parameters(), strict=True):
+        parameter.copy_(_mixed(alpha, v, w))
+
+
+@torch.no_grad()
+def _slope(gradients: tuple[Tensor, ...], own: nn.Module, sent: nn.Module) -> float:
+    """<v - w, gradient at the mixed model>, the derivative of its loss by alpha."""
+    parts = zip(gradients, own.parameters(), sent.parameters(), strict=True)
+    return float(sum(((v - w) * gradient).double().sum() for gradient, v, w in parts))

@@ -1,0 +1,82 @@
+"""Ditto (Li et al. 2021, Algorithm 1): FedAvg, and beside it each client's own model, held near the global one.
+
+A participant trains the model w that it was sent, which is averaged, and its own v on f(v) + lam / 2 ||v - w||^2. Both
+see the same batches in the same order, and the same augmentation and dropout: draws are of (seed, round, client). A
+client's v begins at the w of the first round that it takes part in, as it deploys w until then; the paper begins at the
+first model of all.
+State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, the own models of clients that have trained.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from knot_runner.config.settings import FederatedSettings
+from knot_runner.engine.federated.cohort import LocalTraining, Phase, Trained
+from knot_runner.methods.federated import averaging, chilling
+from knot_runner.methods.federated.own_models import kept_model, kept_models
+from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.util.errors import UserError
+
+
+def init(hp: FederatedSettings, population: Population) -> FederatedState:
+    """The first global model. Raises :class:`UserError` where SGD would step beyond the model that it is pulled to."""
+    largest = max(_rate(hp, population, round, client) for round in _ends(population) for client in population.clients)
+    pull = hp.ditto.lam * largest
+    if population.training.optimiser == "sgd" and pull >= 1:
+        raise UserError(
+            f"method.ditto.lam: {hp.ditto.lam:g} with a rate of {largest:g}: SGD oscillates where lam lr is 1 or more, "
+            f"and here it is {pull:g}; below {1 / largest:g} is right"
+        )
+    return averaging.init(hp, population)
+
+
+def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+    """Every participant's part of the global model; then, in the same order, every participant's own model."""
+    requests = averaging.plan(hp, state, population, round)
+    return requests + [_own_request(hp, state, population, request) for request in requests]
+
+
+def fold(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+    """FedAvg's fold of the first half; the second half are own models."""
+    half = len(trained) // 2
+    after, _ = averaging.fold(hp, state, population, round, requests[:half], trained[:half])
+    own = trained[half:]
+    return after | kept_models(own), {"own_loss": sum(result.loss for result in own) / len(own)}
+
+
+def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
+    """The client's own model; the global one while it has none."""
+    return kept_model(state, client) or averaging.deployed(hp, state, population, client)
+
+
+def _own_request(
+    hp: FederatedSettings, state: FederatedState, population: Population, sent: LocalTraining
+) -> LocalTraining:
+    """The training of a participant's own model; ``sent``: its part of the global one.
+
+    The proximal term pulls towards the model that a request starts from; a constant gradient of lam (v_start - w) makes
+    up the difference.
+    """
+    model = kept_model(state, sent.client)
+    phases = (Phase(hp.ditto.epochs),) if hp.ditto.epochs else sent.recipe.phases
+    rate = _rate(hp, population, sent.round, sent.client)
+    recipe = dataclasses.replace(sent.recipe, phases=phases, lr=rate, proximal=hp.ditto.lam)
+    if model is None:
+        return dataclasses.replace(sent, recipe=recipe)
+    control = hp.ditto.lam * (model.weights - sent.weights) if hp.ditto.lam else None
+    return dataclasses.replace(sent, weights=model.weights, buffers=model.buffers, recipe=recipe, control=control)
+
+
+def _rate(hp: FederatedSettings, population: Population, round: int, client: int) -> float:
+    """Of a client's own model; with ``lr_control`` the temperature is in it."""
+    whole = chilling.recipe(hp, population, round, client).lr
+    return whole if hp.ditto.lr is None else hp.ditto.lr * (whole / population.training.lr)
+
+
+def _ends(population: Population) -> set[int]:
+    """The rounds between whose temperatures those of all lie."""
+    return {0, population.training.rounds - 1}

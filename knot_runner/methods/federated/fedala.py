@@ -1,0 +1,145 @@
+"""FedALA (Zhang et al. 2023): a client trains from a mix of its own model and the global one, whose weights it learns.
+
+The mix is v + (w - v) W, elementwise: W is 1 but in the last ``layers`` layers, where it is learnt by gradient steps on
+a share of the client's examples and clipped to [0, 1]. A client's first W is learnt until its loss hardly varies, later
+ones go on from the last W for one pass. As in the authors' code W begins at 1, the share is drawn anew in every round,
+and a client without a model of its own trains from w. Ours: the loss whose variation is looked at is the mean of a
+pass (there: of its last batch), and passes have a limit.
+State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, what the client trained last; ``mix/<k>``
+[p], its W of the last layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import FederatedSettings
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
+from knot_runner.engine.seeds import generator
+from knot_runner.engine.training import cut_rows
+from knot_runner.methods.federated import averaging
+from knot_runner.methods.federated.own_models import kept_model, kept_models
+from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.util.errors import UserError
+
+
+def init(hp: FederatedSettings, population: Population) -> FederatedState:
+    """The first global model. Raises :class:`UserError` where it has fewer layers than are to be mixed."""
+    there = len(layer_starts(population.layout))
+    if hp.fedala.layers > there:
+        raise UserError(
+            f"method.fedala.layers: {hp.fedala.layers} are more than the {there} layers of the model; "
+            f"at most {there} is right"
+        )
+    return averaging.init(hp, population)
+
+
+def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+    """Every participant trains from its mix; from the model it was sent while it has none of its own."""
+    requests = averaging.plan(hp, state, population, round)
+    return [_with_mix(hp, state, population, request) for request in requests]
+
+
+def fold(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+    """FedAvg's fold; clients keep what they trained, and the weights of their mixes."""
+    after, _ = averaging.fold(hp, state, population, round, requests, trained)
+    after |= kept_models(trained)
+    mixing = [result for result in trained if result.kept]
+    after |= {f"mix/{result.client}": result.kept["mix"] for result in mixing}
+    if not mixing:
+        return after, {}
+    means = {name: sum(float(r.kept[name].double().mean()) for r in mixing) / len(mixing) for name in ("mix", "passes")}
+    return after, {"mix": means["mix"], "mix_passes": means["passes"]}
+
+
+def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
+    """What the client trained last, or that mixed with the global model of now by the last weights (``deployed``); the
+    global model while it has none of its own."""
+    whole, own = averaging.deployed(hp, state, population, client), kept_model(state, client)
+    if own is None or hp.fedala.deployed == "trained":
+        return own or whole
+    start = layer_starts(population.layout)[-hp.fedala.layers]
+    mix = state.get(f"mix/{client}", torch.ones_like(own.weights[start:]))
+    return ClientModel(_mixed(start, own.weights, whole.weights, mix), own.buffers)
+
+
+def layer_starts(layout: flat.FlatLayout) -> list[int]:
+    """Where the parameters of each layer begin, in the model's order: a layer is a module with parameters."""
+    starts: dict[str, int] = {}
+    for field in layout.parameters:
+        starts.setdefault(field.name.rpartition(".")[0], field.start)
+    return list(starts.values())
+
+
+def _with_mix(
+    hp: FederatedSettings, state: FederatedState, population: Population, request: LocalTraining
+) -> LocalTraining:
+    own = kept_model(state, request.client)
+    if own is None:
+        return request
+    start = layer_starts(population.layout)[-hp.fedala.layers]
+    last = state.get(f"mix/{request.client}")
+    settings = {name: getattr(hp.fedala, name) for name in ("share", "rate", "threshold", "window")}
+    settings |= {"start": start, "max_epochs": hp.fedala.max_epochs if last is None else 1}
+    tensors = {"weights": own.weights, "mix": torch.ones_like(own.weights[start:]) if last is None else last}
+    program = LocalProgram(train_from_mix, settings, tensors, further=hp.fedala.share)  # of the first W, one pass
+    return dataclasses.replace(request, program=program)
+
+
+def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
+    """Learn the weights of the mix, and train from it (a local program). Tensors: ``weights`` [P] of the client's own
+    model, ``mix`` [p]; it returns the learnt ``mix`` and the ``passes`` that took."""
+    request, start = work.request, settings["start"]
+    own, sent = work.tensors["weights"], flat.flat_vectors(work.model)[0]
+    mix, passes = _learn_mix(settings, work, own, sent)
+    buffers = request.buffers.to(sent.device)  # those of the passes are forgotten
+    flat.load_flat(work.model, work.layout, _mixed(start, own, sent, mix), buffers)
+    loss, steps = work.train()
+    return LocalResult(loss, steps, {"mix": mix, "passes": torch.tensor(passes)})
+
+
+def _learn_mix(settings: dict[str, Any], work: LocalWork, own: Tensor, sent: Tensor) -> tuple[Tensor, int]:
+    """W - rate * gradient at the mix * (w - v), clipped to [0, 1], a step a batch; W [p] and the number of passes."""
+    request, start, mix, model = work.request, settings["start"], work.tensors["mix"], work.model
+    draws = generator(request.seed, "fedala", request.round, request.client)
+    count = max(1, round(settings["share"] * len(request.rows)))
+    chosen = torch.randperm(len(request.rows), generator=draws)[:count]
+    examples = work.select(request.rows[chosen])
+    rows, loss = work.objective()
+    work.train_mode(model)
+    last = [p for p, field in zip(model.parameters(), work.layout.parameters, strict=True) if field.start >= start]
+    apart, losses = (sent - own)[start:], []
+    buffers = request.buffers.to(sent.device)
+    while len(losses) < settings["max_epochs"] and not _settled(losses, settings["window"], settings["threshold"]):
+        total = 0.0
+        for positions, inputs in examples.in_turn(request.recipe.batch):
+            flat.load_flat(model, work.layout, _mixed(start, own, sent, mix), buffers)
+            value = loss(model(**inputs), cut_rows(rows, chosen[positions], sent.device)).mean()
+            gradients = torch.autograd.grad(value, last, materialize_grads=True)
+            gradient = torch.cat([each.reshape(-1) for each in gradients])
+            mix = (mix - settings["rate"] * gradient * apart).clamp(0, 1)
+            total += float(value.detach()) * len(positions)
+        losses.append(total / count)
+    return mix, len(losses)
+
+
+def _settled(losses: list[float], window: int, threshold: float) -> bool:
+    """Whether the last ``window`` losses have a standard deviation below ``threshold``."""
+    if len(losses) <= window:
+        return False
+    last = torch.tensor(losses[-window:], dtype=torch.float64)
+    return float(last.std(correction=0)) < threshold
+
+
+def _mixed(start: int, own: Tensor, sent: Tensor, mix: Tensor) -> Tensor:
+    """v + (w - v) W [P]: the global model before ``start``, mixed by ``mix`` [p] from there on."""
+    return torch.cat([sent[:start], own[start:] + (sent - own)[start:] * mix])

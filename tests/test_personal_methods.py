@@ -1,0 +1,128 @@
+"""Ditto, APFL and FedALA through the command line: runs, what composes with them, real kills, refusals, the preset."""
+
+import functools
+import json
+import signal
+
+import pytest
+from safetensors.numpy import load_file
+
+from knot_runner.cli.main import main
+from tests.forked import Forked, reached
+from tests.test_federated import folder_of, records
+from tests.tiny import TINY_IMAGES, replaced
+
+METHODS = ["ditto", "apfl", "fedala"]
+#: Of the tiny perceptron: weights and biases, and operations of a forward pass.
+NUMBERS, F = 64 * 16 + 16 + 16 * 10 + 10, 2 * (64 * 16 + 16 * 10)
+#: Own models that differ from the global one by more than rounding.
+TAUGHT = replaced(TINY_IMAGES, "training.lr=0.2")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_and_the_models_that_it_leaves(tmp_path, method, capsys):
+    own = ["method.server.optimiser=momentum", "method.temperature=0.5", "evaluate.matrix=end", "partition.unseen=0.2"]
+    if method == "apfl":
+        own.append("method.apfl.adaptive=true")
+    assert main([*TAUGHT, f"method={method}", *own, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
+    result, rows, _ = records(tmp_path)
+    assert all(len(row["participants"]) == len(set(row["participants"])) == len(row["after"]) == 3 for row in rows)
+    assert rows[-1]["temperature"] == 0.5
+    said = {"ditto": {"own_loss"}, "apfl": {"own_loss", "alpha"}, "fedala": {"mix", "mix_passes"}}[method]
+    assert said <= set(rows[-1])
+    examples = json.loads((folder_of(tmp_path) / "partition.json").read_text())["train"]
+    for number, row in enumerate(rows):
+        assert row["bytes_up"] == row["bytes_down"] == 3 * NUMBERS * 4  # one model a participant
+        epochs = [2.0 if method == "fedala" else 4.0] * 3
+        if method == "fedala":
+            earlier = {client for before in rows[:number] for client in before["participants"]}
+            epochs = [2.8 if client in earlier else 2.0 for client in row["participants"]]
+        work = [each * sum(examples[client]) for each, client in zip(epochs, row["participants"], strict=True)]
+        assert row["client_flops"] == pytest.approx(3 * F * sum(work), rel=1e-6)
+    found = result["metrics"]
+    assert {"id_accuracy", "ood_accuracy", "worst_decile", "clients_hurt", "unseen_accuracy"} <= set(found)
+    assert result["unseen"] == 1
+    taken = {client for row in rows for client in row["participants"]}
+    kept = load_file(folder_of(tmp_path) / "model.safetensors")
+    names = {name.rpartition("/")[2] for name in kept if "/" not in name}
+    assert {name for name in kept if name.startswith("client/")} == {f"client/{k}/{n}" for k in taken for n in names}
+
+
+def test_personalisation_begins_with_own_models(tmp_path, capsys):
+    """Fine-tuning by epochs at rate 1e-30 leaves what the clients had; the rounds are those of the run without."""
+    (tmp_path / "conf" / "method").mkdir(parents=True)
+    chain = "defaults: [ditto, /base/personalisation/finetune@personalisation, _self_]\nname: after\n"
+    (tmp_path / "conf" / "method" / "after.yaml").write_text(chain)
+    small = [f"--config-dir={tmp_path / 'conf'}", *TAUGHT, "partition.valid=0.2", "evaluate.matrix=end"]
+    still = ["method.personalisation.lr=1e-30", "method.personalisation.epochs=1", "method.personalisation.saves=1"]
+    runs = {"ditto": ["method=ditto"], "after": ["method=after", *still]}
+    for name, words in runs.items():
+        assert main([*small, *words, f"paths.out={tmp_path / name}"]) == 0, capsys.readouterr().err
+    alone, _, _ = records(tmp_path / "ditto")
+    after, _, _ = records(tmp_path / "after")
+    for measure in ("id_accuracy", "ood_accuracy"):
+        assert after["metrics"][measure] == alone["metrics"][measure]
+        assert after["personalisation"]["start"][measure] == alone["metrics"][measure]["ALL"]
+
+
+@pytest.mark.parametrize("method", ["apfl"])
+def test_clusters_of_clients(tmp_path, method, capsys):
+    (tmp_path / "conf" / "method").mkdir(parents=True)
+    chain = f"defaults: [/base/clustered@_here_, _self_]\nname: c\nalgorithm: {method}\napfl: {{alpha: 0.5}}\n"
+    (tmp_path / "conf" / "method" / "c.yaml").write_text(chain)
+    small = ["method.clustering.clusters=2", "method.clustering.otdd.fedwad.iterations=2", f"paths.out={tmp_path}"]
+    assert main([f"--config-dir={tmp_path / 'conf'}", *TAUGHT, "method=c", *small]) == 0, capsys.readouterr().err
+    result, rows, _ = records(tmp_path)
+    assert result["clusters"]["count"] == 2 and len(rows) == 3
+
+
+@pytest.mark.parametrize("method", ["fedala"])
+def test_kill_9_and_the_same_command_again(tmp_path, method):
+    """fedala: own models, and the weights of their mixes, from round to round."""
+    longer = replaced(TAUGHT, "training.rounds=14", "hardware.workers=1")
+    words = [*longer, f"method={method}"]
+    assert main([*words, f"paths.out={tmp_path / 'alone'}"]) == 0
+    until = functools.partial(reached, tmp_path / "killed", 3)
+    killed = Forked(*words, f"paths.out={tmp_path / 'killed'}", until=until)
+    assert killed.wait() == -signal.SIGKILL, killed.said
+    assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
+    assert main([*words, f"paths.out={tmp_path / 'killed'}"]) == 0
+    assert records(tmp_path / "killed") == records(tmp_path / "alone")
+
+
+BAD = [
+    (["method=ditto", "method.ditto.lam=-1"], "method.ditto.lam: -1.0 is negative"),
+    (["method=ditto", "method.ditto.lam=200"], "method.ditto.lam: 200 with a rate of 0.01: SGD oscillates"),
+    (["method=ditto", "method.ditto.lr=0"], "method.ditto.lr: 0.0 is not above 0"),
+    (["method=ditto", "method.ditto=null"], "method.ditto: is not set; ditto needs it"),
+    (["method=ditto", "method.mu=1"], "method.mu: 1.0 is of fedprox alone"),
+    (["method=apfl", "method.apfl.alpha=1.5"], "method.apfl.alpha: 1.5 is not in [0, 1]"),
+    (["method=apfl", "method.apfl.alpha=-0.5"], "method.apfl.alpha: -0.5 is not in [0, 1]"),
+    (["method=fedala", "method.fedala.layers=3"], "method.fedala.layers: 3 are more than the 2 layers of the model"),
+    (["method=fedala", "method.fedala.layers=0"], "method.fedala.layers: 0 is not at least 1"),
+    (["method=fedala", "method.fedala.share=0"], "method.fedala.share: 0.0 is not in (0, 1]"),
+    (["method=fedala", "method.fedala.deployed=both"], "method.fedala.deployed: 'both' is not one of"),
+    (["method=fedavg", "+method.ditto={lam: 1.0}"], "method.ditto: is of algorithm=ditto alone"),
+    (["method=fedala", "method.algorithm=apfl"], "method.apfl: is not set; apfl needs it"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD, ids=[" ".join(a) for a, _ in BAD])
+def test_bad_input_is_one_line(arguments, said, tmp_path, capsys):
+    assert main([*TINY_IMAGES, *arguments, f"paths.out={tmp_path}"]) == 2
+    errors = capsys.readouterr().err
+    complaint = [line for line in errors.splitlines() if line.startswith("knot-runner: ")]
+    assert len(complaint) == 1 and said in complaint[0], errors
+    assert "Traceback" not in errors
+
+
+def test_the_preset(tmp_path, capsys):
+    small = [*TINY_IMAGES, "task.source=embedded", "method=fedavg,ditto,apfl", "seed=0", f"paths.out={tmp_path}"]
+    assert main(["experiment=personal_femnist", *small]) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
+    assert all(title in shown for title in ("ID accuracy", "OOD accuracy", "worst decile", "hurt")), shown
+    assert main(["claims", "personal_femnist", *small]) == 0
+    said = capsys.readouterr().out
+    assert "Ditto has higher ID accuracy than APFL" in said
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
+    assert len(results) == 3 and all("id_accuracy" in result["metrics"] for result in results)
