@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 PACKAGE = Path(__file__).resolve().parents[1]
-GROUPS = ("task", "partition", "model", "encoder", "method", "training", "hardware", "tracker", "experiment")
+GROUPS = ("task", "partition", "model", "encoder", "method", "training", "privacy", "hardware", "tracker", "experiment")
 
 
 def config_folder() -> Path:

@@ -34,7 +34,7 @@ def client_rounds(
     training = context.settings.training
 
     def execute(round: int, requests: list[LocalTraining]) -> list[Trained]:
-        trained = engine.train(requests)
+        trained = engine.train(requests) if requests else []
         check_outcomes(round, trained, population)
         return trained
 
@@ -51,7 +51,8 @@ def client_rounds(
     shown: dict[str, str] = {}
     commits = Commits(folder, data, context.note, context.code, context.settings.plugins)
     stops = functools.partial(reached_target, training)
-    return RoundLoop(method, context.hp, population, commits, execute, observe, exchange, stops)
+    rounds = training.rounds if population.privacy is not None else 0
+    return RoundLoop(method, context.hp, population, commits, execute, observe, exchange, stops, rounds=rounds)
 
 
 def run_exchange(

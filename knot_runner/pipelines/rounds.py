@@ -46,6 +46,8 @@ class RoundLoop:
     stops: Callable[[list[LogRow]], bool] = lambda _: False
     usable: Callable[[State], bool] = lambda _: True
     log: Callable[[LogRow], None] = lambda _: None
+    #: rounds that take place even where the method asks for nothing, as when no client happens to be drawn
+    rounds: int = 0
     #: whether rows hold the seconds of their round; artefacts hold their own
     timed: bool = True
 
@@ -79,7 +81,7 @@ def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list
     else:
         state = method.init(hp, federation) if start is None else start
     round = commit.step + 1
-    while not loop.stops(rows) and (requests := method.plan(hp, state, federation, round)):
+    while not loop.stops(rows) and ((requests := method.plan(hp, state, federation, round)) or round < loop.rounds):
         began = time.monotonic()
         outcomes = loop.execute(round, requests)
         state, said = method.fold(hp, state, federation, round, requests, outcomes)

@@ -102,7 +102,10 @@ def evaluation_temperature(hp: Any, round: int) -> float:
 
 
 def local_facts(requests: list[LocalTraining], trained: list[Trained]) -> dict[str, Any]:
-    """What the participants' training says: accuracy of each on its own test images before and after, losses, steps."""
+    """What the participants' training says: accuracy of each on its own test images before and after, losses, steps.
+    Of a round without participants there is neither loss nor temperature."""
+    if not requests:
+        return {"participants": [], "before": [], "after": [], "steps": 0}
     sizes = [len(request.test_rows) for request in requests]
     pairs = list(zip(trained, sizes, strict=True))
     return {

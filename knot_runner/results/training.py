@@ -17,6 +17,7 @@ from knot_runner.results.base import (
     TrainTest,
     check_scores,
 )
+from knot_runner.results.privacy import PrivacyFacts
 
 
 @dataclass
@@ -214,6 +215,7 @@ class FederatedResult(RunResult):
     clusters: ClusterFacts | None = None
     distilled: ServerDistilled | None = None
     personalisation: PersonalisationFacts | None = None
+    privacy: PrivacyFacts | None = None
     artefact: Any = None
     unseen: Number | None = None
     engine: Any = None

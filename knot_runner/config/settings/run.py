@@ -34,6 +34,7 @@ from knot_runner.config.settings.partition import (
     party_shares,
 )
 from knot_runner.config.settings.personalisation import EvaluateSettings, build_personalisation
+from knot_runner.config.settings.privacy import UserPrivacySettings, check_privacy
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
@@ -66,6 +67,8 @@ class Settings:
     held_out: HeldOut | None = None
     #: what is measured of clients' models, beyond the test examples of each
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
+    #: clipping and noise of federated training; null = none
+    privacy: UserPrivacySettings | None = None
     #: a preset's grid, and how ``table`` and ``plot`` show it; neither is part of a run
     sweep: dict[str, Any] | None = None
     #: a sweep begins no more jobs after one has failed
@@ -106,6 +109,8 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
         _check_personal(settings, method)
     elif settings.evaluate.matrix is not None:
         raise UserError(f"evaluate.matrix: method={method.name} has no clients that train in rounds; null is right")
+    if settings.privacy is not None:
+        check_privacy(settings, method)
     if isinstance(method, DistilSettings):
         _check_distil(config, method, settings.on_images)
         check_student_images(method, settings.task)

@@ -12,6 +12,7 @@ from torch import Tensor
 from knot_runner.config.settings import FederatedTraining
 from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.seeds import generator
+from knot_runner.methods.federated.user_privacy import UserPrivacy
 from knot_runner.util.errors import UserError
 
 #: Named tensors, all that a checkpoint has to hold: ``weights`` [P], ``buffers`` [Q], and what a method adds.
@@ -65,6 +66,8 @@ class Population:
     server: ServerExamples | None = None
     #: of all training examples [N]; of those of a client it makes its own statistics, and no other sees them
     labels: Tensor | None = None
+    #: how clients are drawn and what they send is clipped and covered by noise; None = as they are
+    privacy: UserPrivacy | None = None
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -91,7 +94,10 @@ class Population:
         return max(int(asked * len(self)), 1) if isinstance(asked, float) else asked
 
     def drawn(self, round: int) -> list[int]:
-        """The participants of ``round``, drawn without replacement from (seed, round), in ascending order."""
+        """The participants of ``round``, drawn without replacement from (seed, round), in ascending order; of private
+        training with Poisson sampling perhaps none."""
+        if self.privacy is not None and self.privacy.sampling == "poisson":
+            return self.privacy.poisson_draw(self.clients, self.seed, round)
         order = torch.randperm(len(self), generator=generator(self.seed, "participants", round))
         return sorted(self.clients[position] for position in order[: self.participants].tolist())
 

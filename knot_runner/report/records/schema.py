@@ -54,6 +54,8 @@ def is_round(row: Any, number: int) -> bool:
     if not _is_distilled(row):
         return False
     takers = row.get("participants")
+    if not _is_private(row):
+        return False
     if not _is_list(takers, lambda client: isinstance(client, int) and client >= 0):
         return False
     before_and_after = all(_is_list(row.get(key), _share, len(takers)) for key in ("before", "after"))
@@ -71,6 +73,15 @@ def _is_distilled(row: dict[str, Any]) -> bool:
         return right
     accuracies = all(is_number(row.get(key), 1.0) for key in ("distil_before", "distil_after"))
     return right and accuracies and is_count(row.get("distil_tested"), 1)
+
+
+def _is_private(row: dict[str, Any]) -> bool:
+    """Whether what ``row`` says of private training can be: a norm for each participant, and the share of them that was
+    clipped where there were any; all right without."""
+    norms = row.get("update_norms", [])
+    if not _is_list(norms, is_number) or ("clipped" in row) != bool(norms):
+        return False
+    return not norms or (is_number(row["clipped"], 1.0) and len(norms) == len(row.get("participants") or []))
 
 
 def _is_list(value: Any, right: Callable[[Any], bool], length: int | None = None) -> bool:

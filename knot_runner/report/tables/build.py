@@ -48,6 +48,8 @@ TABLE_KINDS = {
 #: Kinds that take their rows or columns from the printed table -> one that fits.
 PRINTED_FIRST = {"locals": "knot_table1", "trace": "chill_mnist_notebook"}
 SIZES = ("train", "valid", "test")
+#: What a table may have a column of, beside the metrics of predictions.
+BESIDE_METRICS = ("epsilon",)
 #: Metrics that lie from 0 to this.
 SHARES = {"f1": 1.0, "accuracy": 1.0}
 
@@ -75,8 +77,9 @@ def build_table(
     ``kind``: methods (methods x data sets), grid (settings x ALL), gains (a grid with what each method gains on
     ``options["reference"]``, and its teacher), locals (data sets, their sizes and local models),
     temperatures (x cases, of federated runs), trace (temperatures x rounds) or clustered (clients x graphs).
-    ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, in this order; for
-    temperatures which of ``CHILLING_COLUMNS``, for clustered of ``ACCURACY_WEIGHTINGS``; a trace has its own.
+    ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, and epsilon of
+    private training, in this order; for temperatures which of ``CHILLING_COLUMNS``, for clustered of
+    ``ACCURACY_WEIGHTINGS``; a trace has its own.
     ``notes`` go under the table. ``options``: of kind temperatures, see there; ``baselines``: of methods, whether the
     global model before, the best teacher and the ensemble have rows.
 
@@ -98,7 +101,7 @@ def _checked(kind: str, paper: str | None, metrics: Sequence[str]) -> dict[str, 
     if kind not in TABLE_KINDS:
         raise UserError(f"there is no table of kind {kind!r}{nearest(kind, TABLE_KINDS)}")
     own = {"temperatures": CHILLING_COLUMNS, "trace": metrics, "clustered": ACCURACY_WEIGHTINGS}
-    known = own.get(kind, computed_metrics())
+    known = own.get(kind, [*computed_metrics(), *BESIDE_METRICS])
     for metric in metrics:
         if metric not in known:
             raise UserError(f"there is no metric {metric!r}{nearest(metric, known)}")
