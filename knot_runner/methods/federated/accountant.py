@@ -8,6 +8,7 @@ in at most 2 C, so that the mechanism's noise multiplier is z / 2 (Wang et al. 2
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import math
@@ -64,6 +65,12 @@ def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -
     def event(multiplier: float) -> Any:
         return library.SelfComposedDpEvent(_event(privacy, multiplier), rounds)
 
+    most = epsilon_after(dataclasses.replace(privacy, noise_multiplier=BRACKET[0]), delta)(rounds)
+    if most is not None and most <= epsilon:
+        raise UserError(
+            f"privacy.epsilon: {epsilon:g} is more than the {most:,.0f} of noise multiplier {BRACKET[0]:g} after "
+            f"{rounds} rounds; less is right"
+        )
     try:
         found = library.calibrate_dp_mechanism(
             lambda: library.rdp.RdpAccountant(neighboring_relation=_relation(privacy)),
@@ -73,10 +80,9 @@ def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -
             library.LowerEndpointAndGuess(*BRACKET),
             tol=0.5 * 10**-DIGITS,
         )
-    except (library.mechanism_calibration.NoBracketIntervalFoundError, ValueError) as problem:
+    except library.mechanism_calibration.NoBracketIntervalFoundError as problem:
         raise UserError(
-            f"privacy.epsilon: no noise multiplier from {BRACKET[0]:g} on gives {epsilon:g} after {rounds} rounds; "
-            "privacy.noise_multiplier in its place says what there is"
+            f"privacy.epsilon: no noise gives {epsilon:g} after {rounds} rounds; more is right"
         ) from problem
     return math.ceil(found * 10**DIGITS) / 10**DIGITS
 
