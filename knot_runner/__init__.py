@@ -22,7 +22,7 @@ _PLACES = {
     **dict.fromkeys(("METRICS", "Metric", "TestSet"), "knot_runner.metrics"),
     **dict.fromkeys(("LOSSES", "Loss"), "knot_runner.methods.losses"),
     "WEIGHTINGS": "knot_runner.methods.weighting",
-    **dict.fromkeys(("METHODS", "Method"), "knot_runner.methods.contract"),
+    **dict.fromkeys(("METHODS", "Method", "Traffic"), "knot_runner.methods.contract"),
     **dict.fromkeys(("TERMS", "Term"), "knot_runner.methods.distil.term"),
     "FIGURES": "knot_runner.report.figures.registry",
     **dict.fromkeys(("Client", "Measure", "distance_between"), "knot_runner.transport.federated"),
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from knot_runner.cli.python import FinishedRun, RunSelection, claims, compare, compose, run, runs, sweep, table
     from knot_runner.config.settings.families import Family, register
     from knot_runner.engine.objectives import Objective
-    from knot_runner.methods.contract import METHODS, Method
+    from knot_runner.methods.contract import METHODS, Method, Traffic
     from knot_runner.methods.distil.term import TERMS, Term
     from knot_runner.methods.losses import LOSSES, Loss
     from knot_runner.methods.weighting import WEIGHTINGS
@@ -60,6 +60,7 @@ __all__ = [
     "RunSelection",
     "Term",
     "TestSet",
+    "Traffic",
     "UserError",
     "__version__",
     "claims",

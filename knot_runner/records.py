@@ -17,12 +17,16 @@ from knot_runner.util.files import read_json, sha256, write_json
 RESULT_FILE = "result.json"
 #: The generalisation bound of a distillation: sealed by itself, and by the result of a run that was asked for it.
 BOUND_FILE = "bound.json"
+#: Of a federated run: the model of every client on the test examples of every client.
+CLIENTS_FILE = "clients.safetensors"
 #: What interrupted work goes on from; of no use beside a result.
 STATE_FILES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
 #: What there is to say of results that are not sealed.
 BEFORE_SEALS = "recorded before their files were sealed, so that damage to logs and predictions would not show"
 #: The log of a distance matrix at work, in its artefact's folder.
 PAIRS_FILE = "pairs.jsonl"
+#: The model that a run ends with: the global one, or the student; and the settings that it was made with.
+MODEL_FILE, CONFIG_FILE = "model.safetensors", "config.yaml"
 #: Files of a run's folder that say how it went, and change after its result is written.
 NOT_SEALED = {RESULT_FILE, "log.txt", "progress.json", "failed.json", *STATE_FILES}
 
@@ -64,6 +68,17 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     """The finished run's result; None when there is none, it is damaged, or it is another run's."""
     result = read_json(folder / RESULT_FILE)
     return result if isinstance(result, dict) and not problem_of(result, folder) else None
+
+
+def find_run(word: str, out: Path) -> Path:
+    """The folder that ``word`` names: its path, or the id of a run below ``out``. Raises :class:`UserError`."""
+    path = Path(word).expanduser()
+    if word and path.is_dir():
+        return path
+    found = sorted(out.glob(f"*/*/{word}")) if word and not set(word) & set("/*?[]") else []
+    if len(found) != 1:
+        raise UserError(f"{word}: is no folder of a run, nor the id of one below {out} (paths.out=DIR names another)")
+    return found[0]
 
 
 def problem_of(result: dict[str, Any], folder: Path) -> str:

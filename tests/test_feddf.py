@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings import BiasSettings, ServerDistillation
+from knot_runner.config.settings import BiasSettings, ServerDistillation, run_id
 from knot_runner.engine.objectives import ObjectiveInputs
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federated import METHODS
@@ -163,8 +163,52 @@ def test_sinkhorn_e_is_knots_student_on_the_same_predictions():
     assert (wanted - one.averaged["weights"]).abs().max() > 0.01
 
 
+def held_by_hand(one, share=0.25):
+    """Rows of the transfer set that are trained on, and those that are held out."""
+    order = torch.randperm(len(TRANSFER), generator=generator(3, "transfer valid"))
+    count = int(share * len(TRANSFER))
+    return TRANSFER[order[count:].sort().values], TRANSFER[order[:count].sort().values]
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
+@pytest.mark.parametrize(("valid", "patience"), [(0.0, 1000), (0.25, 1000), (0.25, 8)])
+def test_the_rate_falls_by_a_cosine_and_a_round_ends_when_held_out_examples_say_so(optimiser, valid, patience):
+    lr = {"adamw": 0.3, "sgd": 3.0}[optimiser]
+    spec = distil(ensemble="logits", schedule="cosine", valid=valid, check=4, patience=patience, epochs=6, lr=lr,
+                  optimiser=optimiser)  # fmt: skip
+    one = OneRound(spec)
+    train, held = held_by_hand(one, valid)
+    told = {"train": one.clients(train), "held": one.clients(held)}
+    q, aside = (torch.softmax(logits.mean(1), -1) for logits in told.values())
+    weights = one.averaged["weights"].clone().requires_grad_()
+    kind = {"adamw": functools.partial(torch.optim.AdamW, weight_decay=0.0), "sgd": torch.optim.SGD}[optimiser]
+    made = kind([weights], lr=lr)
+    draws, step, last = generator(3, "local", 0, -1), 0, 6 * -(-len(train) // 5)
+    checked = [(kl(aside, one.logits(weights.detach(), held)).mean(), 0, weights.detach().clone())] if valid else []
+    ended = False
+    for _ in range(6):
+        for at in torch.randperm(len(train), generator=draws).split(5):
+            if ended:
+                break
+            made.param_groups[0]["lr"] = lr * (1 + np.cos(np.pi * step / last)) / 2
+            made.zero_grad()
+            kl(q[at], one.logits(weights, train[at])).mean().backward()
+            made.step()
+            step += 1
+            if valid and (step % 4 == 0 or step == last):
+                now = weights.detach().clone()
+                checked.append((kl(aside, one.logits(now, held)).mean(), step, now))
+                best = min(checked, key=lambda found: float(found[0]))
+                ended = step % 4 == 0 and step - best[1] >= patience
+    assert one.row["distil_steps"] == step
+    close(one.state["weights"], best[2] if valid else weights.detach(), 5e-5)
+    if valid and optimiser == "adamw":  # SGD comes nearer with every step: the mean of linear models is one
+        assert (step < last) is (patience == 8) and best[1] < step
+
+
 def test_every_choice_ends_elsewhere():
     choices = [distil(weighting=w) for w in "ADUE"] + [distil(ensemble="logits"), distil(teacher_temperature=3.0)]
+    choices += [distil(schedule="cosine"), distil(valid=0.3, check=2)]
     choices += [distil(loss=SINKHORN), distil(student_temperature=3.0), distil(epochs=1), distil(normalise=True)]
     sgd = {"optimiser": "sgd", "lr": 0.5}  # of Adam the scale of the loss is no choice
     found = [OneRound(dataclasses.replace(spec, **sgd)).state["weights"] for spec in choices]
@@ -348,6 +392,33 @@ def test_engines_agree_and_seeds_decide(tmp_path, capsys):
     assert run(tmp_path / "again", *exact, "hardware.engine=lean", "seed=1")[1] != rows
 
 
+@pytest.mark.parametrize(
+    "course", [["schedule=cosine"], ["valid=0.3", "check=2", "patience=4"]], ids=["cosine", "valid"]
+)
+def test_engines_agree_on_the_course_of_a_round(course, tmp_path):
+    small = [*course, "optimiser=sgd", "lr=12.0", "epochs=9", "batch=16"]
+    words = replaced(TINY_IMAGES, "method=feddf", "training.rounds=2", "training.lr=0.1", "hardware.precision=float64")
+    words += [f"method.distil.{word}" for word in small]
+    _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
+    assert any(row["distil_steps"] < 9 * 3 for row in rows) is ("valid=0.3" in course)
+    for engine in ("loop", "stacked"):
+        _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
+        assert [row["distil_steps"] for row in other] == [row["distil_steps"] for row in rows]
+        assert all((found[name] - weights[name]).abs().max() < 1e-9 for name in weights)
+
+
+def test_a_constant_rate_to_the_end_is_the_run_that_it_was():
+    (job,) = compose_jobs([*TINY_IMAGES, "method=feddf"], None)
+    new = ("schedule", "valid", "check", "patience")
+    distil = {key: value for key, value in job.config["method"]["distil"].items() if key not in new}
+    assert run_id({**job.config, "method": {**job.config["method"], "distil": distil}}) == job.run_id
+    for word in ("schedule=cosine", "valid=0.1"):
+        (other,) = compose_jobs([*TINY_IMAGES, "method=feddf", f"method.distil.{word}"], None)
+        assert other.run_id != job.run_id
+    (other,) = compose_jobs([*TINY_IMAGES, "method=feddf", "method.distil.check=7"], None)
+    assert other.run_id == job.run_id  # nothing is checked
+
+
 def test_clusters_distil_each_on_their_own_clients(tmp_path):
     """One cluster of all is the run without clusters; with two, each has a server of its own."""
     spec = [f"method.distil.{name}" for name in ("batch=16", "lr=0.01")]
@@ -396,6 +467,9 @@ BAD = [
     (["method.distil.ensemble=all"], "method.distil.ensemble: 'all' is not one of logits, each"),
     (["method.distil.momentum=0.5"], "method.distil.momentum: 0.5 is of sgd; adamw has none"),
     (["method.distil.lr=0"], "method.distil.lr: 0.0 is not above 0"),
+    (["method.distil.valid=1"], "method.distil.valid: 1.0 is not in [0, 1)"),
+    (["method.distil.valid=0.001"], "method.distil.valid: 0.001 of 60 transfer examples is none; 0, or more, is right"),
+    (["method.distil.schedule=step"], "method.distil.schedule: 'step' is not one of constant, cosine"),
     (["method.distil.epochs=0"], "method.distil.epochs: 0 is not at least 1"),
     (["method.distil.steps=0"], "method.distil.steps: 0 is not at least 1"),
     (["method.distil.every=0"], "method.distil.every: 0 is not at least 1"),

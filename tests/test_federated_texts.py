@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +11,7 @@ from safetensors.torch import load_file
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
 from knot_runner.cli.main import main
-from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import ModelSettings
-from knot_runner.data.images import make_partition
-from knot_runner.data.load import load_task
-from knot_runner.data.pools import pool_texts
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
@@ -208,99 +203,3 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path, capsys, monkeyp
     for name in ("model.safetensors", "predictions.safetensors", "partition.json"):
         assert whole[name].read_bytes() == cut[name].read_bytes()
     assert not (whole["result.json"].parent / "commit.json").exists()
-
-
-#: emotions of MELD as its file names them
-MOODS = ["anger", "joy", "neutral", "sadness", "surprise"]
-
-
-def spoken(path, speakers, sad):
-    """A csv as MELD's: each of ``speakers`` so many times in every mood, and ``sad`` twelve times, at length."""
-    lines = ["Utterance,Speaker,Emotion,Dialogue_ID"]
-    lines += [
-        f"{who} said {mood} {k},{who},{mood},{k}"
-        for who, times in speakers.items()
-        for k in range(times)
-        for mood in MOODS
-    ]
-    lines += [f"{'so sad ' * 40}{k},{sad},sadness,{k}" for k in range(12)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n")
-
-
-def test_speakers_of_files_are_clients(tmp_path, capsys):
-    for split in ("train", "valid", "test"):
-        spoken(tmp_path / "meld" / f"{split}.csv", {"Ann": 4, "Bo": 4, "Cy": 1}, sad="Di")
-    for split in ("train", "validation", "test"):
-        folder = tmp_path / "dailydialog" / split
-        folder.mkdir(parents=True)
-        (folder / f"dialogues_{split}.txt").write_text("Well . __eou__ Good . __eou__\n" * 40)
-        (folder / f"dialogues_emotion_{split}.txt").write_text("0 4\n" * 40)
-    files = ",".join(f"{split}:[{{path:meld/{split}.csv}}]" for split in ("train", "valid", "test"))
-    local = [
-        "task.source=local",
-        "task.missing=skip",
-        f"paths.data={tmp_path}",
-        f"task.datasets.MELD.local.files={{{files}}}",
-    ]
-    run = replaced(
-        TINY_TEXTS,
-        "method=fedavg",
-        "partition.by=speaker",
-        "partition.least=10",
-        "task.limit=null",
-        "task.max_length=32",
-        *local,
-    )
-    assert main([*run, f"paths.out={tmp_path / 'out'}"]) == 0, capsys.readouterr().err
-    (folder,) = (tmp_path / "out").glob("erc/fedavg/*/")
-    dealt, result = (json.loads((folder / name).read_text()) for name in ("partition.json", "result.json"))
-    assert (
-        dealt["clients"] == ["MELD Ann", "MELD Bo", "MELD Di"]
-        and dealt["train"] == [[4] * 5] * 2 + [[0, 0, 0, 12, 0]]
-        and dealt["test"] == [20, 20, 12]
-    )
-    notes = " ".join(result["notes"])
-    assert "60 training and 60 test examples name no speaker and are left out" in notes
-    assert "partition.least=10: 1 of 4 speakers have fewer training examples and are left out" in notes
-    assert "warning: MELD Di: all 12 training examples are of class sadness" in notes
-    assert "task.max_length=32: 10% of the training texts fill it; what is longer is cut" in notes
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize(("task", "by", "least", "clients", "first"), [
-    ("erc", "speaker", 100, 6, "MELD Chandler"),
-    ("erc", "dialogue", 15, 321, "MELD 4"),
-    ("sa", "reviewer", 6, 3, "Cell R000322"),
-])  # fmt: skip
-def test_real_clients_by_the_column_that_names_them(data_root, task, by, least, clients, first):
-    command = [f"task={task}", "task.source=local", "method=fedavg", "training=texts", "partition=natural"]
-    command += [f"partition.by={by}", f"partition.least={least}", "task.missing=skip", f"paths.data={data_root}"]
-    (job,) = compose_jobs(command, None)
-    pool = pool_texts(load_task(job.settings.task, data_root), by)
-    dealt = make_partition(job.settings.partition, pool, 0)
-    assert len(dealt.names) == clients and dealt.names[0] == first
-
-
-@pytest.mark.real_data
-def test_real_dialogues_are_learnt_by_four_clients(data_root, tmp_path, capsys):
-    """More than always saying the most frequent emotion: two thirds of the test utterances have none."""
-    real = ["task=erc", "task.source=local", "task.missing=skip", f"paths.data={data_root}", "task.limit=600"]
-    run = [
-        *real,
-        "method=fedavg",
-        "training=texts",
-        "partition=natural",
-        "training.rounds=2",
-        "training.lr=4e-3",
-        "training.batch=16",
-    ]
-    run += ["training.batch=16", "hardware.workers=1"]
-    small = ["model.hidden=32", "model.layers=1", "model.intermediate=64", "model.vocab_size=3000"]
-    assert main([*run, *small, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
-    (path,) = tmp_path.glob("erc/fedavg/*/result.json")
-    result = json.loads(path.read_text())
-    truth = load_file(path.parent / "predictions.safetensors")["test.labels"]
-    most = float(torch.bincount(truth).max() / len(truth))
-    assert result["clients"] == 4 and result["metrics"]["accuracy"]["ALL"] > most
-    assert {Path(one["path"]).parent.name for one in result["files"]} >= {"meld"}

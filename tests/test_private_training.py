@@ -275,9 +275,10 @@ def test_results_that_cannot_be(tmp_path):
 
 
 BAD = [
-    (["method=scaffold"], "privacy: clients of algorithm=scaffold send more than a model that is averaged"),
-    (["method=feddistill"], "privacy: clients of algorithm=feddistill send more"),
-    (["method=fedmd", "partition.transfer=0.2"], "privacy: clients of algorithm=fedmd send more"),
+    (["method=scaffold"], "privacy: what clients of algorithm=scaffold send is not one model each that is averaged"),
+    (["method=feddistill"], "privacy: what clients of algorithm=feddistill send"),
+    (["method=fedmd", "partition.transfer=0.2"], "privacy: what clients of algorithm=fedmd send"),
+    (["method=fedgen"], "privacy: what clients of algorithm=fedgen send is not one model each"),
     (["method=feddf", "partition.transfer=0.2"], "method.distil: the server asks the clients' own models"),
     (["method=clustered_fedavg"], "method.clustering: the distances between the clients' data are not private"),
     (["method.aggregation=weighted"], "method.aggregation: what one client can change of a weighted mean"),

@@ -1,4 +1,4 @@
-"""Every command in README is run: the two set-up blocks by .ci/run, the others here."""
+"""Every command in README and the guides is run: the two set-up blocks by .ci/run, the others here."""
 
 import importlib
 import re
@@ -14,7 +14,16 @@ from tests.sweep.grids import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```bash\n(.*?)^```", README, flags=re.M | re.S)
+#: README's longest, in lines: a front page.
+FRONT_PAGE = 150
+
+
+def blocks(guide: str, language: str = "bash") -> list[str]:
+    """The blocks of code of a guide."""
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / guide).read_text(), flags=re.M | re.S)
+
+
+BLOCKS = blocks("README.md")
 ALLOW = "training.small_clients=allow"
 SMALL_IMAGES = ["task.limit=300", "task.shape=[1,8,8]", "model.hidden=[8]", ALLOW]
 #: Tasks whose commands are run as written but for less training of smaller models on fewer images.
@@ -27,18 +36,18 @@ SHORT = {
     "gaussians": [],
 }
 USES = [line for line in BLOCKS[2].splitlines() if line.strip()]
-SWEEPS = [line for line in BLOCKS[3].splitlines() if line.strip()]
-
-
-#: README and the guides that it leads to; commands of measurements stand indented in their text.
-GUIDES = ["README.md", "knot_runner/methods/knot.md", "knot_runner/methods/federated/chill.md",
-          "knot_runner/methods/federated/feddf.md",
-          "knot_runner/transport/fedwad.md", "knot_runner/methods/distil/distil.md",
-          "knot_runner/methods/distil/families.md", "knot_runner/methods/distil/terms.md"]  # fmt: skip
+SWEEPS = [line for line in blocks("knot_runner/sweeps/README.md")[0].splitlines() if line.strip()]
+BENCHMARKS = blocks("scripts/README.md")[-1].splitlines()
+#: README and all guides; commands of measurements stand indented in their text.
+GUIDES = sorted(
+    str(path.relative_to(ROOT))
+    for folder in ("knot_runner", "conf", "scripts", "tests")
+    for path in (ROOT / folder).rglob("*.md")
+) + ["README.md"]
 MEASURED = [
     line
     for guide in GUIDES
-    for line in re.findall(r"^    (knot-runner (?:-m )?(?:experiment|task)=.*)$", (ROOT / guide).read_text(), re.M)
+    for line in re.findall(r"^    (knot-runner (?:-m )?(?:experiment|task)=.*[^\\])$", (ROOT / guide).read_text(), re.M)
 ]
 
 
@@ -49,11 +58,24 @@ def test_commands_of_measurements_compose(line):
     assert jobs
 
 
-def test_links_lead_somewhere():
-    for target, _, heading in (link.partition("#") for link in re.findall(r"\]\((knot_runner/[^)]*)\)", README)):
-        titles = re.findall(r"^#+ (.*)$", (ROOT / target).read_text(), flags=re.M)
+@pytest.mark.parametrize("guide", GUIDES)
+def test_links_lead_somewhere(guide):
+    for link in re.findall(r"\]\(([^)]*)\)", (ROOT / guide).read_text()):
+        if link.startswith("https://"):
+            continue
+        target, _, heading = link.partition("#")
+        path = (ROOT / guide).parent / target if target else ROOT / guide
+        assert path.is_file(), (guide, link)
+        titles = re.findall(r"^#+ (.*)$", path.read_text(), flags=re.M)
         anchors = {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
         assert not heading or heading in anchors, (target, heading, anchors)
+
+
+def test_readme_is_a_front_page():
+    assert len(README.splitlines()) <= FRONT_PAGE
+    guides = {str((ROOT / link).relative_to(ROOT)) for link in re.findall(r"\]\(([^)#]*\.md)", README)}
+    own = [guide for guide in GUIDES if guide.endswith("README.md") and guide != "README.md"]
+    assert set(own) <= guides  # each is found from there
 
 
 def test_the_first_two_blocks_are_those_that_ci_runs():
@@ -110,7 +132,7 @@ def bench(monkeypatch):
     return importlib.import_module("bench")
 
 
-@pytest.mark.parametrize("line", BLOCKS[-1].splitlines())
+@pytest.mark.parametrize("line", BENCHMARKS)
 def test_benchmarks_are_there_and_have_these_options(line, bench):
     """That they can be imported and take the options; running all of them takes a minute."""
     program, script, *arguments = shlex.split(line)
@@ -129,12 +151,11 @@ def test_a_benchmark_runs(bench, capsys):
 
 def test_the_python_examples_run(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    readme = (ROOT / "README.md").read_text()
-    runs, distance = re.findall(r"^```python\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
-    exec(compile(runs, "README.md", "exec"), {})
+    runs, distance = blocks("knot_runner/README.md", "python")
+    exec(compile(runs, "knot_runner/README.md", "exec"), {})
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].startswith("outputs/femnist/fedavg_chill/") and shown[0].endswith(" 2")
     assert any("metrics.accuracy.ALL" in line for line in shown)
-    exec(compile(distance, "README.md", "exec"), {})
+    exec(compile(distance, "knot_runner/README.md", "exec"), {})
     value, server_only, first, last = map(float, capsys.readouterr().out.split())
     assert 0.9 < server_only / value < 1 and value <= last < first

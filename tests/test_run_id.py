@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fnmatch import fnmatch
-from typing import Any
 
 import pytest
 
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import FederatedSettings, run_id
+from tests.changed_settings import leaves, other, replaced
 
 #: Where and how a run is carried out and shown, for every kind of run.
 #: (``task.optional``: which sets were there is in the digest of the data, by which a reuse is checked)
@@ -36,6 +35,8 @@ UNREAD_TEXTS = [
     "task.optional*", "task.datasets.*.hub*", "task.datasets.*.local*", "model.kind", "model.hub_id", "model.revision",
 ]  # fmt: skip
 ROUNDS_OF_TEXTS = ["hardware.stack", "method.lr_control"]
+#: Without held-out transfer examples nothing is checked.
+OF_VALID = ["method.distil.check", "method.distil.patience"]
 FEATURES = "method.clustering.otdd.features"
 #: Overrides -> the settings that do not change its numbers, written down by hand.
 RUNS: dict[str, tuple[list[str], list[str]]] = {
@@ -115,11 +116,18 @@ RUNS: dict[str, tuple[list[str], list[str]]] = {
     "averaging": (["task=femnist", "method=fedavg"], PLAIN),
     "a server that distils": (
         ["task=femnist", "method=feddf_sinkhorn_e"],
-        [*PLAIN, "method.distil.bias.texts", "method.distil.bias.tokens"],
+        [*PLAIN, "method.distil.bias.texts", "method.distil.bias.tokens", *OF_VALID],
     ),
     "a server that distils texts": (
         [*TEXTS_OF_CLIENTS, "method=feddf"],
-        [*UNREAD_TEXTS, *HARDWARE, *ROUNDS_OF_TEXTS, "method.distil.bias.images", "method.distil.bias.noise"],
+        [
+            *UNREAD_TEXTS,
+            *HARDWARE,
+            *ROUNDS_OF_TEXTS,
+            "method.distil.bias.images",
+            "method.distil.bias.noise",
+            *OF_VALID,
+        ],
     ),
     "averaging, images from files": (
         ["task=femnist", "method=fedavg", "task.source=local"],
@@ -249,61 +257,3 @@ def test_what_changes_numbers_changes_the_run_id_and_nothing_else_does(name: str
         if counts == any(fnmatch(key, pattern) for pattern in [*NEVER, *later, *geometry, *unused]):
             wrong.append(f"{key} {'changes' if counts else 'does not change'} the run id")
     assert not wrong
-
-
-def leaves(config: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of every setting; a preset's grid and report are one each."""
-    for key, value in config.items():
-        whole = f"{above}{key}"
-        if isinstance(value, dict) and value and whole not in ("report", "sweep"):
-            yield from leaves(value, f"{whole}.")
-        else:
-            yield whole, value
-
-
-def other(value: Any) -> Any:
-    """Another value, of the same type where it has one. The id is asked for, not whether the value can be meant."""
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int | float):
-        return value + 1
-    if isinstance(value, str):
-        return value + "x"
-    return [*value, "x"] if isinstance(value, list) else {"x": 1}
-
-
-def replaced(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """``config`` with another value at the dotted ``key``."""
-    first, _, rest = key.partition(".")
-    return {**config, first: replaced(config[first], rest, value) if rest else value}
-
-
-def test_shares_by_default_are_the_shares_themselves() -> None:
-    words = ["task=mnist", "method=entropy_a"]
-    same = ["partition.server=0.2", "partition.transfer=0.2", "partition.valid=0.1"]
-    ids = [compose_jobs([*words, *more], None)[0].run_id for more in ([], same, ["partition.server=0.3"])]
-    assert ids[0] == ids[1] != ids[2]
-
-
-def test_the_revision_counts_where_the_hub_is_read() -> None:
-    hub = ["task=sa", "method=entropy_a", "task.source=hub"]
-    ids = {compose_jobs([*hub, *more], None)[0].run_id for more in ([], ["task.datasets.Food.hub.revision=x"])}
-    assert len(ids) == 2
-
-
-def test_a_presets_grid_and_report_are_no_part_of_a_run() -> None:
-    (job,) = compose_jobs(["task=femnist"], None)
-    assert run_id({**job.config, "sweep": {"seed": "0,1"}, "report": {"claims": {}}}) == job.run_id
-
-
-def test_a_held_out_share_by_default_is_the_share_itself_and_none_leaves_a_run_its_name() -> None:
-    names = {
-        words: compose_jobs(["task=femnist", *words.split()], None)[0].run_id
-        for words in ("method=feddf", "method=feddf partition.transfer=0.2", "method=feddf partition.transfer=0.3")
-        + ("method=fedavg", "method=fedavg partition.transfer=0.2")
-    }
-    assert names["method=feddf"] == names["method=feddf partition.transfer=0.2"]
-    assert len(set(names.values())) == 4
-    (plain,) = compose_jobs(["task=femnist", "method=fedavg"], None)
-    before = {**plain.config, "method": {k: v for k, v in plain.config["method"].items() if k != "distil"}}
-    assert run_id(before) == plain.run_id

@@ -14,7 +14,7 @@ from tests.data.images.conftest import write_leaf
 SCRIPT = """
 import json, sys
 from knot_runner.cli.main import main
-heavy = {"sklearn", "scipy", "pandas", "matplotlib", "transformers", "datasets"}
+heavy = {"sklearn", "scipy", "pandas", "matplotlib", "transformers", "datasets", "sympy", "torch._dynamo"}
 for run in sys.argv[1:]:
     code = main(json.loads(run))
     print("imports:", code, sorted(heavy & set(sys.modules)))

@@ -162,7 +162,7 @@ def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
 def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **flags: str | bool) -> pd.DataFrame:
     """Runs side by side, a row per group: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
 
-    ``flags``: those of ``knot-runner compare`` (by, measure, best, over, select, sort; ``runs=True``), but export.
+    ``flags``: those of ``knot-runner compare`` (by, measure, x, best, over, select, sort; ``runs=True``), but export.
     """
     from knot_runner.cli.verbs.compare import answer_of
     from knot_runner.report.compare.files import exact_frame

@@ -10,6 +10,7 @@ from knot_runner import provenance
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
 from knot_runner.report.figures import registry as figures
+from knot_runner.report.page.figures import figure_names
 from knot_runner.report.render.table_forms import write_table
 from knot_runner.report.render.terminal import TerminalTable, output
 from knot_runner.report.run_folders import Job
@@ -32,16 +33,19 @@ def show_table(name: str, jobs: list[ComposedJob], command: str, keep: bool = Fa
 
 
 def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
-    """Draw preset ``name``'s figure as PNG below ``<out>/figures`` and print the numbers that are in it. ``keep``: as
-    in :func:`references`."""
+    """Draw preset ``name``'s figure, or those that a table names as its ``figures``, as PNG below ``<out>/figures`` and
+    print the numbers that are in it. ``keep``: as in :func:`references`."""
     spec = jobs[0].settings.report or {}
     kind = spec.get("kind", "")
-    if kind not in figures.FIGURES:
+    asked = (kind,) if kind in figures.FIGURES else figure_names(spec) if "figures" in spec else ()
+    if not asked:
         raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
-    path = folder_for(Path(jobs[0].settings.paths.out), "figures") / f"{name}.png"
-    for line in figures.FIGURES[kind](references(jobs, keep), path, notes=spec.get("notes", []), command=command):
-        print(line)
-    print(path)
+    for drawn in asked:
+        file = f"{name}.png" if len(asked) == 1 else f"{name}_{drawn}.png"
+        path = folder_for(Path(jobs[0].settings.paths.out), "figures") / file
+        for line in figures.FIGURES[drawn](references(jobs, keep), path, notes=spec.get("notes", []), command=command):
+            print(line)
+        print(path)
 
 
 def show_partition(job: ComposedJob) -> None:

@@ -19,6 +19,7 @@ from knot_runner.composing.fitting import chosen_to_fit, deals_nothing, node_of
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
 from knot_runner.composing.interpolations import check_growth, plain_config
 from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.composing.named_models import with_models
 from knot_runner.composing.override_errors import bad_override, message_text, missing_config, one_line
 from knot_runner.composing.overrides import (
     check_count,
@@ -30,7 +31,6 @@ from knot_runner.composing.overrides import (
 )
 from knot_runner.composing.own_yaml import in_a_loop, search_path
 from knot_runner.composing.swept import Base
-from knot_runner.composing.teachers import with_teachers
 from knot_runner.config.settings import Misfit
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import LOGGER
@@ -168,7 +168,7 @@ class _Grid:
         except OmegaConfBaseException as problem:
             _compose_here([*fitting, *picked], self.config_dir)  # raises Hydra's own error, in one line
             raise UserError(one_line(str(problem))) from None
-        config = with_teachers(config, self._model)
+        config = with_models(config, self._model)
         if claims is not None:
             config = {**config, "report": {**config["report"], "claims": claims}}
         try:

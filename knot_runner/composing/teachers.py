@@ -1,28 +1,58 @@
-"""Teachers of a distillation: models named in ``method.teachers``, and their settings in the names' places."""
+"""Finished runs as teachers of a distillation (``method.teachers``): what stands for one among the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from knot_runner.config.settings.families import family_of_result
+from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, is_sealed, read_record, read_result
+from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
 
+#: What a teacher that is a finished run begins with, before its id or folder.
+RUN_PREFIX = "run:"
+#: Families whose runs end with a model of their own.
+WITH_MODELS = ("distillation", "distil", "federated")
 
-def with_teachers(config: dict[str, Any], model_of: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """A composed, plain ``config`` in which every teacher is the settings of a model; ``model_of`` finds those of a
-    YAML file by its name. A teacher that is a mapping stays. Raises :class:`UserError` naming the key."""
-    method = config.get("method")
-    teachers = method.get("teachers") if isinstance(method, dict) else None
-    if not isinstance(teachers, list):
-        return config
-    found = []
-    for number, teacher in enumerate(teachers):
-        if isinstance(teacher, str):
-            try:
-                teacher = model_of(teacher)
-            except UserError as problem:
-                raise UserError(f"method.teachers[{number}]: {problem}") from None
-        if not isinstance(teacher, dict) or not isinstance(teacher.get("kind"), str):
-            raise UserError(f"method.teachers[{number}]: {teacher!r} is not the name of a model")
-        found.append(teacher)
-    return {**config, "method": {**method, "teachers": found}}
+
+def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
+    """A finished run as a teacher: its id, the digest of its model's weights, where it lies, and the model's settings.
+
+    ``word``: ``run:`` and its folder, or its id below ``paths.out`` of ``config``. Nothing is read but text and
+    digests; all must be as the run's result sealed it. Raises :class:`UserError`.
+    """
+    out = Path(str((config.get("paths") or {}).get("out", "outputs"))).expanduser()
+    folder = find_run(word.removeprefix(RUN_PREFIX), out)
+    result = read_result(folder)
+    if result is None:
+        raise UserError(f"{folder}: is no finished run: it has no result.json, or one that is damaged")
+    family = family_of_result(result)
+    if family is None or family.name not in WITH_MODELS:
+        raise UserError(f"{folder}: is a run of {result.get('method')}, which ends with no model")
+    if result.get("status") != "done":
+        raise UserError(f"{folder}: diverged, so it has no model")
+    if not is_sealed(result):
+        raise UserError(f"{folder}: does not hold the digests of its files; repeat the run with this version")
+    for name in (MODEL_FILE, CONFIG_FILE):
+        read_record(folder, result, name)
+    model = recorded_config(folder).get("model")
+    if not isinstance(model, dict):
+        raise UserError(f"{folder / CONFIG_FILE}: names no model")
+    run = str(result["run_id"])
+    return {
+        "kind": "run",
+        "name": f"run {run}",
+        "run": run,
+        "weights": result["digest"][MODEL_FILE],
+        "folder": str(folder.absolute()),
+        "model": model,
+    }
+
+
+def recorded_config(folder: Path) -> dict[str, Any]:
+    """The settings of the run in ``folder``. Raises :class:`UserError`."""
+    try:
+        return read_config(folder / CONFIG_FILE)
+    except (ValueError, OSError) as problem:
+        raise UserError(f"{folder / CONFIG_FILE}: cannot be read: {problem}") from None

@@ -25,11 +25,13 @@ SampleLoss = Callable[[Tensor, LossRows], Tensor]
 @dataclass(frozen=True)
 class ObjectiveInputs:
     """What an objective is made from: ``labels`` [n] (-1 = unlabelled), the request's ``tensors`` ([n, ...], such as
-    the logits of a teacher), and ``start_logits()`` [n, C], those of the weights that training starts from."""
+    the logits of a teacher), and ``start_logits()`` [n, C], those of the weights that training starts from. ``head``:
+    the last layer as it stands at a step, features [B, H] -> logits [B, C], for objectives that read it."""
 
     labels: Tensor
     tensors: dict[str, Tensor]
     start_logits: Callable[[], Tensor]
+    head: Callable[[Tensor], Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,12 @@ def cross_entropy(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[Lo
 
 @dataclass(frozen=True)
 class Objective:
-    """What a request minimises. ``settings``: plain data, so that a request can be hashed and sent."""
+    """What a request minimises. ``settings``: plain data, so that a request can be hashed and sent. ``reads_head``:
+    its gradient goes into the last layer beside the logits, which engines have by autograd alone."""
 
     make: Callable[[dict[str, Any], ObjectiveInputs], tuple[LossRows, SampleLoss]] = cross_entropy
     settings: dict[str, Any] = field(default_factory=dict)
+    reads_head: bool = False
 
     @property
     def name(self) -> str:

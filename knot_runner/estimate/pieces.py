@@ -177,6 +177,11 @@ def students_kind(batch: int, model: str, terms: Iterable[str], schedule: dict[s
     return f"students {model}, {schedule['kind']}, {' + '.join(terms)}, batch {batch}"
 
 
+def mutual_kind(batch: int, parties: int, loss: Mapping[str, Any]) -> str:
+    """Parties' trainings together that take alike per epoch."""
+    return f"{parties} parties together, {loss['name']}, batch {batch}"
+
+
 def synthesis_kind(synthesis: Mapping[str, Any], teacher: str) -> str:
     """Images made from one teacher that take alike per step."""
     kind = f"{synthesis['kind']} {synthesis.get('records', '')}".rstrip()

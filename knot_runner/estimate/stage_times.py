@@ -26,12 +26,15 @@ from knot_runner.estimate.pieces import EVALUATION, START_KIND, Cost
 from knot_runner.estimate.stages import PlannedStage, Planner, PlanStore, rows_of_tests
 from knot_runner.estimate.timed import THROUGH, KindTime, ProgressEvent, costs_of, stage_seconds
 from knot_runner.methods.distil.requests import TrainStudents
+from knot_runner.methods.parties import TrainParties
 from knot_runner.util.errors import UserError
 
 #: What a worker process imports before its first step, and the first step otherwise: seconds.
 PRELOADED_MODULES = ["torch._dynamo"]
 #: ... and of texts.
 TEXT_MODULES = ["transformers.models.bert.modeling_bert"]
+#: Requests that train in epochs.
+TRAININGS = (Train, TrainStudents, TrainParties)
 #: Examples of a split in the first short run, and how many times as many each further one has.
 FIRST_ROWS, GROWTH = 64, 8
 
@@ -92,7 +95,7 @@ def _time(
     """Tell costs from runs on ever more examples, each of which replaces what was told before."""
     seen: dict[str, dict[str, KindTime]] = {}
     most = max(len(examples) for data in task.datasets.values() for examples in data.splits.values())
-    trainings = [stage for _, stages in chosen for stage in stages if isinstance(stage.request, Train | TrainStudents)]
+    trainings = [stage for _, stages in chosen for stage in stages if isinstance(stage.request, TRAININGS)]
     epochs = {stage.piece.kind: stage.rows for stage in trainings}
     batch = max((stage.request.training.batch for stage in trainings), default=0)
     rows = FIRST_ROWS
@@ -128,13 +131,18 @@ def short_run(job: ComposedJob, part: PartyTask, rows: int, out: Path, until: fl
     twice = {name: dataclasses.replace(stage, epochs=2) for name, stage in stages.items()}
     settings = dataclasses.replace(job.settings, hardware=hardware, training=dataclasses.replace(training, **twice))
     method = job.method
-    if not isinstance(method, DistilSettings):
+    if getattr(method, "bias", None) is not None:
         bias = dataclasses.replace(
             method.bias, texts=min(method.bias.texts, rows), images=min(method.bias.images, rows)
         )
         method = dataclasses.replace(method, bias=bias)
-    elif method.synthesis is not None:
-        method = dataclasses.replace(method, synthesis=_few_steps(method.synthesis, rows))
+    if isinstance(method, DistilSettings):
+        if method.synthesis is not None:
+            method = dataclasses.replace(method, synthesis=_few_steps(method.synthesis, rows))
+        if phases := method.schedule.get("phases"):
+            method = dataclasses.replace(
+                method, schedule={**method.schedule, "phases": [{**phase, "epochs": 2} for phase in phases]}
+            )
     short = dataclasses.replace(job, settings=settings, method=method)
     with contextlib.suppress(_TimeIsUpError, UserError):  # few examples may be too few: it is no mistake of the user's
         watch("", 0, 1, "")

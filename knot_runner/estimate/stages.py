@@ -24,15 +24,17 @@ from knot_runner.estimate.pieces import (
     WORKERS,
     Piece,
     distil_kind,
+    mutual_kind,
     students_kind,
     synthesis_kind,
     teacher_kind,
 )
-from knot_runner.methods import knot  # noqa: F401  with its methods in the table
+from knot_runner.methods import knot, mutual  # noqa: F401  with their methods in the table
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distil import distil  # noqa: F401  likewise
 from knot_runner.methods.distil.requests import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords, steps_of
+from knot_runner.methods.parties import TrainParties
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.parties import make_federation, read_parties
 from knot_runner.pipelines.stage_limits import used_count
@@ -47,6 +49,7 @@ SHARED = {
     "bias": "biases",
     "distil": "students",
     "picked": "students",
+    "mutual": "parties that learn from each other",
     "records": "sets of records",
     "synthetic": "sets of images made from teachers",
 }
@@ -106,7 +109,7 @@ class Planner:
         task = self.parties(job)
         trained = [stage for stage in vars(settings.training).values() if isinstance(stage, StageSettings)]
         used = [(stage.max_length, stage.limit) for stage in trained]
-        bias = None if isinstance(hp, DistilSettings) else hp.bias
+        bias = getattr(hp, "bias", None)
         alike = repr((settings.seed, bias or hp, used))
         if alike not in self._federations:
             self._federations[alike] = make_federation(self._context(job), task, self._store, bias)
@@ -148,6 +151,10 @@ def _planned(request: StageRequest, rows: dict[Ref, int], step: int, there: bool
         kind, steps = synthesis_kind(request.synthesis, request.network.spec.name), steps_of(request.synthesis)
         return PlannedStage(Piece(shared, kind, key, kind, steps, step, there), request, steps)
     epochs, batch = request.training.epochs, request.training.batch
+    if isinstance(request, TrainParties):
+        name, count = mutual_kind(batch, len(request.parties), request.loss), rows[request.transfer.examples]
+        title = f"{name.partition(', batch')[0]}, {epochs} epoch{'s' * (epochs > 1)}"
+        return PlannedStage(Piece(shared, title, key, name, epochs, step, there), request, count)
     name = teacher_kind(request.party, batch)
     if isinstance(request, TrainStudents):
         name = students_kind(batch, request.network.spec.name, request.terms, request.schedule)

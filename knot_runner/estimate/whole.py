@@ -157,13 +157,13 @@ def _ask_family(
     workers = jobs[0].settings.hardware.workers or os.cpu_count() or 1
     made.costs |= {f"{prefix}{kind}": cost for kind, cost in {**_costs(seen, workers), **known}.items()}
     loads = [
-        Load(tuple(dataclasses.replace(p, kind=f"{prefix}{p.kind}", name=f"{task} {p.name}") for p in pieces), workers)
+        Load(tuple(_of_family(piece, prefix, task) for piece in pieces), workers)
         for _, _, pieces in seen.told("pieces")
     ]
     made.loads += loads
     made.unplanned += len(jobs) - len(loads)
     for piece in (piece for load in loads for piece in load.pieces):
-        if not piece.there and piece.kind not in made.costs:
+        if not piece.there and piece.kind is not None and piece.kind not in made.costs:
             made.untimed[piece.name] = seen.broken or "no time was left"
     # it comes last and takes least: the sums do without it, and say so, where all else is known
     made.costs.setdefault(f"{prefix}{EVALUATION}", Cost(0.0, 0.0, source="not timed"))
@@ -189,3 +189,9 @@ def _plan_and_time(tell: Tell, folder: Path, configs: list[dict[str, Any]], know
     from knot_runner.estimate.stage_times import plan_and_time  # torch: only in that process
 
     plan_and_time(tell, folder, [job_of(config) for config in configs], known, until)
+
+
+def _of_family(piece: Piece, prefix: str, task: str) -> Piece:
+    """``piece`` by its task's name, its kind that of the task's jobs; one that takes no time has none."""
+    kind = None if piece.kind is None else f"{prefix}{piece.kind}"
+    return dataclasses.replace(piece, kind=kind, name=f"{task} {piece.name}")

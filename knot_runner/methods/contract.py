@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -15,11 +15,33 @@ class Exchange:
     ``teach(hp, state, population, round, trained, logits) -> requests`` for training, perhaps none;
     ``take(hp, state, population, round, trained, logits, taught) -> (state, row)``, as of ``fold``.
     ``state``: after the fold; ``trained``: what the round's clients returned; ``logits``: the answers, in order.
+    ``answered_by``: who computes the answers, which costs are counted by.
     """
 
     ask: Callable[..., list[Any]]
     teach: Callable[..., list[Any]]
     take: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+    answered_by: Literal["server", "clients"] = "server"
+
+
+@dataclass(frozen=True)
+class RoundWork:
+    """What a federated round had clients and server do: ``requests`` for local training; after the fold, models
+    ``asked`` about examples of ``classes`` classes (0: none were), and ``taught``, requests for further training."""
+
+    requests: list[Any]
+    asked: list[Any] = field(default_factory=list)
+    taught: list[Any] = field(default_factory=list)
+    classes: int = 0
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a federated method sends. ``sent``: in words, for the result; ``count(hp, population, work) -> (down, up)``:
+    bytes that all clients of a round (:class:`RoundWork`) receive and send."""
+
+    sent: str
+    count: Callable[..., tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -39,6 +61,8 @@ class Method:
     one_model: bool = True
     #: of federated methods that exchange more than models
     exchange: Exchange | None = None
+    #: of federated methods; None: every client receives and sends a whole model
+    traffic: Traffic | None = None
 
 
 #: ``method.algorithm`` -> its functions. Each family's module adds its own, and so does a plug-in.

@@ -33,6 +33,7 @@ class Federation:
     originals: dict[str, Ref] = field(default_factory=dict)
     mean: list[float] = field(default_factory=list)  #: of the locals' images, per channel, in 0..1
     std: list[float] = field(default_factory=list)
+    trained: dict[str, Ref] = field(default_factory=dict)  #: locals whose weights are in the store from the beginning
     notes: list[str] = field(default_factory=list)  #: what the user should see of models and data
 
     @property
@@ -44,7 +45,7 @@ class Federation:
     def data(self) -> str:
         """Digest of all content that training depends on: every example as it is stored, and pre-trained weights."""
         parts = sorted([*names, *ref] for names, ref in self.examples.items())
-        more = [self.originals] if self.originals else []
+        more = [part for part in (self.originals, self.trained) if part]
         return digest([parts, self.random_examples, self.weights, *more], 64)
 
     def part(self, dataset: str, split: str) -> StoredPart:

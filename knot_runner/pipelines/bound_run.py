@@ -6,14 +6,12 @@ from typing import Any
 
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings import KnotSettings
-from knot_runner.engine.requests import request_title
-from knot_runner.engine.stages import key_of
-from knot_runner.engine.store import Artefact, Store
-from knot_runner.methods.contract import METHODS
+from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.bound import measure_bound
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.finished_rounds import finished_rounds
 from knot_runner.pipelines.parties import make_federation
 from knot_runner.util.errors import UserError
 
@@ -45,18 +43,5 @@ def bound_of_run(context: RunContext, result: dict[str, Any]) -> dict[str, Any]:
 def finished_state(context: RunContext, federation: Federation, store: Store) -> dict[str, Any]:
     """The state that the run's method ended with, of stages that are all in ``store``. Raises :class:`UserError` naming
     the first that is not."""
-    hp, method = context.hp, METHODS[context.settings.method["algorithm"]]
-    state, round = method.init(hp, federation), 0
-    while requests := method.plan(hp, state, federation, round):
-        artefacts: list[Artefact] = []
-        for request in requests:
-            found = store.find(*key_of(request))
-            if found is None:
-                raise UserError(
-                    f"{store.folder(*key_of(request))}: the run's {request_title(request)} is gone; another "
-                    "paths.out=DIR makes the run, and it, anew"
-                )
-            artefacts.append(found)
-        state, _ = method.fold(hp, state, federation, round, requests, artefacts)
-        round += 1
-    return state
+    *_, last = finished_rounds(context, federation, store)
+    return last.state

@@ -16,11 +16,10 @@ from knot_runner.methods.client_matrix import TestRows, count, matrix_measures
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 from knot_runner.pipelines.scores import one_model
+from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
-#: The record of a run, in its folder.
-MATRIX_FILE = "clients.safetensors"
 #: Logits held at a time.
 LOGITS_AT_ONCE = 2**24
 
@@ -44,27 +43,27 @@ class ClientMatrix:
         arrays = {"examples": self.examples, "correct": self.correct, "loss": self.loss}
         if self.global_correct is not None:
             arrays["global_correct"] = self.global_correct
-        write_atomic(folder / MATRIX_FILE, save_bytes(arrays))
+        write_atomic(folder / CLIENTS_FILE, save_bytes(arrays))
 
 
-def check_matrix(population: Population, key: str = "evaluate.matrix") -> TestRows:
-    """Where the clients' test examples lie. Raises :class:`UserError` where no model can be measured on others'."""
+def check_matrix(population: Population, key: str) -> None:
+    """Raises :class:`UserError`, naming the ``key`` that asks for it, where no model can be measured on others'
+    examples."""
     if len(population) < 2:
         raise UserError(f"{key}: one client has no others to be measured on; null is right")
     having = [client for client in population.clients if len(population.test[client])]
     if len(having) < 2:
         raise UserError(f"{key}: {len(having)} clients have test examples; at least 2 are needed")
-    return TestRows.of(population.test)
 
 
 def logits_of(
-    engine: Engine, tests: TestRows, models: Sequence[tuple[int, ClientModel]], classes: int
+    engine: Engine, tests: TestRows, models: Sequence[tuple[int, ClientModel]], classes: int, population: Population
 ) -> Iterator[tuple[int, Tensor]]:
     """(client, logits [N, C] on ``tests.rows``) of every model."""
     at_once = max(1, LOGITS_AT_ONCE // (len(tests.rows) * classes))
     for first in range(0, len(models), at_once):
         part = models[first : first + at_once]
-        asked = [Inference(model.weights, model.buffers, tests.rows) for _, model in part]
+        asked = [Inference(m.weights, m.buffers, tests.rows, network=population.network(c)) for c, m in part]
         for (client, _), logits in zip(part, engine.logits(asked), strict=True):
             yield client, logits
 
@@ -72,20 +71,21 @@ def logits_of(
 def deployed_matrix(
     method: Method, hp: Any, state: FederatedState, population: Population, labels: Tensor, classes: int, engine: Engine
 ) -> ClientMatrix:
-    """The models that clients use after a round; ``labels`` [all test examples]. Raises :class:`UserError`."""
-    tests = check_matrix(population)
+    """The models that clients use after a round; ``labels`` [all test examples]."""
+    tests = TestRows.of(population.test)
     own, everyone = labels[tests.rows], range(len(population.test))
     if one_model(method, hp):
         shared = method.deployed(hp, state, population, 0)
-        ((_, logits),) = logits_of(engine, tests, [(0, shared)], classes)
+        ((_, logits),) = logits_of(engine, tests, [(0, shared)], classes, population)
         counts = [count(tests, logits, own, client) for client in everyone]
     else:
         models = [(client, method.deployed(hp, state, population, client)) for client in everyone]
-        counts = [count(tests, logits, own, client) for client, logits in logits_of(engine, tests, models, classes)]
+        told = logits_of(engine, tests, models, classes, population)
+        counts = [count(tests, logits, own, client) for client, logits in told]
     reference = None
     if "weights" in state:
         whole = ClientModel(state["weights"], state["buffers"])
-        ((_, logits),) = logits_of(engine, tests, [(0, whole)], classes)
+        ((_, logits),) = logits_of(engine, tests, [(0, whole)], classes, population)
         right = logits.argmax(1) == own
         reference = torch.stack([right[tests.own(client)].sum() for client in everyone]).int()
     correct, loss = torch.stack([one.correct for one in counts]), torch.stack([one.loss for one in counts])

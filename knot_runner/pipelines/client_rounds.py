@@ -8,18 +8,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from knot_runner.config.settings import FederatedTraining
 from knot_runner.engine.diverged import DivergedError
-from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
-from knot_runner.methods.contract import Method
+from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
+from knot_runner.methods.contract import Method, RoundWork
 from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.methods.federated.server_distillation import SERVER
 from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import LogRow, RoundLoop
 
-#: (round, state after it, requests, trained, whether to measure) -> the round's row
-MeasureRound = Callable[[int, FederatedState, list[LocalTraining], list[Trained], bool], LogRow]
+#: (round, state after it, what was done in it, trained, whether to measure) -> the round's row
+MeasureRound = Callable[[int, FederatedState, RoundWork, list[Trained], bool], LogRow]
+#: (models asked, their answers, requests for further training) -> None
+SeeExchange = Callable[[list[Inference], list[Tensor], list[LocalTraining]], None]
 
 
 def client_rounds(
@@ -39,16 +43,22 @@ def client_rounds(
         return trained
 
     def exchange(round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
-        return run_exchange(method, context.hp, population, engine, round, state, trained)
+        after.clear()
+        return run_exchange(method, context.hp, population, engine, round, state, trained, see)
+
+    def see(asked: list[Inference], logits: list[Tensor], taught: list[LocalTraining]) -> None:
+        after.update(asked=asked, taught=taught, classes=logits[0].shape[1])
 
     def observe(round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
-        row = measure(round, state, requests, trained, training.measures(round))
+        row = measure(round, state, RoundWork(requests, **after), trained, training.measures(round))
+        after.clear()  # what was asked holds models
         if "accuracy" in row:
             shown["accuracy"] = f"accuracy {row['accuracy']:.3f}"
         context.progress("rounds", round + 1, training.rounds, shown.get("accuracy", ""))
         return row
 
     shown: dict[str, str] = {}
+    after: dict[str, Any] = {}  # what followed the fold of the round that is under way
     commits = Commits(folder, data, context.note, context.code, context.settings.plugins)
     stops = functools.partial(reached_target, training)
     rounds = training.rounds if population.privacy is not None else 0
@@ -57,16 +67,18 @@ def client_rounds(
 
 def run_exchange(
     method: Method, hp: Any, population: Population, engine: Engine, round: int, state: FederatedState,
-    trained: list[Trained],
+    trained: list[Trained], see: SeeExchange = lambda *_: None,
 ) -> tuple[FederatedState, LogRow]:  # fmt: skip
     """What follows the fold of ``round``, if the method exchanges more than models (:class:`Exchange`): the state after
-    it, and what there is to say of it. Raises :class:`DivergedError`."""
+    it, and what there is to say of it; ``see`` is given what it consists of. Raises :class:`DivergedError`."""
     steps = method.exchange
     asked = steps.ask(hp, state, population, round, trained) if steps else []
     if not asked:
         return state, {}
     logits = engine.logits(asked)
-    taught = engine.train(steps.teach(hp, state, population, round, trained, logits))
+    requests = steps.teach(hp, state, population, round, trained, logits)
+    see(asked, logits, requests)
+    taught = engine.train(requests)
     check_outcomes(round, taught, population)
     return steps.take(hp, state, population, round, trained, logits, taught)
 

@@ -16,6 +16,7 @@ from knot_runner.methods.federated.per_cluster import cluster_work
 from knot_runner.methods.federated.population import Population
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.rounds import LogRow
+from knot_runner.results.costs import BYTES, FLOPS, has_costs, summed_costs
 
 #: Of a cluster that is through before others are.
 NO_WORK: LogRow = {"participants": [], "before": [], "after": [], "train_loss": 0.0, "temperature": 0.0, "steps": 0}
@@ -60,8 +61,8 @@ def merged(logs: list[list[LogRow]], clusters: list[Population]) -> list[LogRow]
     hold all clients. A cluster that was through earlier keeps its last measures."""
     rows = []
     for round in range(max(map(len, logs))):
-        parts = [log[round] if round < len(log) else {**log[-1], **NO_WORK, "seconds": 0.0} for log in logs]
-        row = {"round": round, **_work(parts), **_distilled(parts)}
+        parts = [log[round] if round < len(log) else _idle(log[-1]) for log in logs]
+        row = {"round": round, **_work(parts), **_costs(parts), **_distilled(parts)}
         if all("confusion" in part for part in parts):
             row |= _measures(parts, clusters)
         rows.append(row | {"seconds": sum(part["seconds"] for part in parts)})
@@ -93,6 +94,17 @@ def _work(parts: list[LogRow]) -> LogRow:
     means = {key: _mean([part[key] for part in parts], counts) for key in ("train_loss", "temperature")}
     columns = {key: [taker[i] for taker in takers] for i, key in enumerate(("participants", "before", "after"))}
     return {**columns, **means, "steps": sum(part["steps"] for part in parts)}
+
+
+def _idle(last: LogRow) -> LogRow:
+    """A round of a cluster that is through, by its ``last`` one."""
+    costs = dict.fromkeys((*BYTES, *FLOPS), 0) if has_costs(last) else {}
+    return {**last, **NO_WORK, **costs, "seconds": 0.0}
+
+
+def _costs(parts: list[LogRow]) -> LogRow:
+    """What the clusters' rounds cost together; {} where one was trained before costs were counted."""
+    return summed_costs(parts) if all(map(has_costs, parts)) else {}
 
 
 def _distilled(parts: list[LogRow]) -> LogRow:

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.config.settings.run_id import used_of_training
+from knot_runner.config.settings.server_distillation import used_of_server
 from knot_runner.config.strict import digest
 from knot_runner.data.images import ImageTask
 from knot_runner.engine.commit import LOG_FILE
-from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import Engine, Trained
 from knot_runner.engine.store import Artefact, Store
-from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
+from knot_runner.methods.contract import Method, RoundWork
+from knot_runner.methods.federated.costs import round_costs
+from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster, work_of_cluster
 from knot_runner.methods.federated.population import FederatedState, Population, ServerExamples
 from knot_runner.pipelines import cluster_rows, scores
 from knot_runner.pipelines.client_rounds import client_rounds
@@ -106,9 +108,16 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
         "clients": [len(cluster.train), list(cluster.clients), rows.hexdigest()],
     }
     training, method = used_of_training(dataclasses.asdict(settings.training)), dataclasses.asdict(work.context.hp)
-    for later in ("distil", "labels"):  # a method that has none of it is what it was before there was any
-        if method[later] is None:
+    for later in (
+        "distil",
+        "labels",
+        "models",
+        "generator",
+    ):  # a method that has none of it is what it was before there was any
+        if not method[later]:
             del method[later]
+    if "distil" in method:
+        method["distil"] = used_of_server(method["distil"])
     if cluster.server is not None:
         plain["server"] = _server_key(cluster.server)
     parts = {"training": training, "method": method}
@@ -140,10 +149,12 @@ def _train_missing(work: ClusterWork, missing: dict[str, Population]) -> None:
     method = per_cluster(work.method, clusters)
     everyone = work.setup.population.cluster([client for cluster in clusters for client in cluster.clients])
 
-    def measure(
-        round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained], measured: bool
-    ) -> LogRow:
-        parts = [cluster_rows.local_row(cluster, requests, trained) for cluster in clusters]
+    flops = work.setup.example_flops
+
+    def measure(round: int, state: FederatedState, done: RoundWork, trained: list[Trained], measured: bool) -> LogRow:
+        parts = [cluster_rows.local_row(cluster, done.requests, trained) for cluster in clusters]
+        for number, cluster in enumerate(clusters):
+            parts[number] |= round_costs(work.method, hp, cluster, work_of_cluster(number, done), flops)
         if not measured:
             return {"parts": parts}
         found = scores.predict_test(method, hp, state, everyone, work.setup.test.labels, work.engine)

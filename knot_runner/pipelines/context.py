@@ -14,7 +14,7 @@ import torch
 
 import knot_runner
 from knot_runner import provenance
-from knot_runner.config.settings import FederatedSettings, KnotSettings, Settings
+from knot_runner.config.settings import FederatedSettings, KnotSettings, MutualSettings, Settings
 from knot_runner.config.settings.families import call, family_of
 from knot_runner.data.counts import Counts
 from knot_runner.data.tasks import ImageTask, Partition, PartyTask
@@ -35,7 +35,7 @@ Note = Callable[[str], None]
 def transport_libraries(hp: Any) -> list[str]:
     """Packages, by their names in the index, whose transport solvers a method's numbers come from."""
     federated = isinstance(hp, FederatedSettings)
-    distilled = hp.distil if federated else hp if isinstance(hp, KnotSettings) else None
+    distilled = hp.distil if federated else hp if isinstance(hp, KnotSettings | MutualSettings) else None
     solver = distilled.loss.get("solver") if distilled is not None else None
     clustered = federated and hp.clustering is not None and hp.clustering.graph != "none"
     libraries = list(family_of(hp).libraries)

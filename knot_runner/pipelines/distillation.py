@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.settings import BiasSettings, DistilSettings, KnotSettings, TeachersSettings
+from knot_runner.config.settings import BiasSettings, DistilSettings, KnotSettings
 from knot_runner.config.strict import without
 from knot_runner.data.counts import Counts, of_parties
 from knot_runner.data.tasks import PartyTask
@@ -17,17 +17,19 @@ from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import StageRequest
 from knot_runner.engine.store import Artefact, Store
-from knot_runner.methods import knot  # noqa: F401  with its methods in the table
+from knot_runner.methods import knot, mutual  # noqa: F401  with their methods in the table
 from knot_runner.methods.contract import METHODS
 from knot_runner.methods.distil import distil  # noqa: F401  likewise
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext, RunInputs
+from knot_runner.pipelines.finished_teachers import FINISHED_STAGE, check_finished_teachers
 from knot_runner.pipelines.parties import make_federation, model_sources, pretrained_notes
 from knot_runner.pipelines.party_evaluation import evaluate
 from knot_runner.pipelines.rounds import LogRow, RoundLoop, State, run_rounds
-from knot_runner.records import BOUND_FILE, write_sealed
+from knot_runner.pipelines.stage_costs import distillation_costs
+from knot_runner.records import BOUND_FILE, MODEL_FILE, write_sealed
 from knot_runner.util.files import refused, write_atomic
 
 #: A term's first ratio to the cross-entropy above which a line warns.
@@ -62,6 +64,7 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
             say(line)
         measured = evaluate(context, task, federation, state, executor)
         measured |= _bound(context, federation, state, executor)
+        costs = distillation_costs(context, federation, store)
         _keep_model(store, state["student"], folder)
     biases = {name.removeprefix("bias/"): value for name, value in state.items() if name.startswith("bias/")}
     stages, kept = _stage_seconds(store, state), _kept_epochs(store, state)
@@ -72,18 +75,19 @@ def run_distillation(context: RunContext) -> dict[str, Any]:
         "bias": biases,
         "selected_epoch": state.get("selected_epoch"),
         "kept_epochs": kept,
-        **{name: state[name] for name in ("terms", "synthesis") if name in state},
+        **{name: state[name] for name in ("terms", "phases", "synthesis") if name in state},
         "rounds_to_target": None,
+        "costs": costs,
         "notes": notes,
         "seconds": {"total": round(time.monotonic() - began, 2), "stages": stages},
     }
 
 
-def random_examples(hp: KnotSettings | TeachersSettings | DistilSettings) -> BiasSettings | None:
-    """The random examples that show probability biases, where the method reads any."""
-    if isinstance(hp, DistilSettings) or (isinstance(hp, KnotSettings) and not needs_bias(hp.weighting)):
+def random_examples(hp: Any) -> BiasSettings | None:
+    """The random examples that show probability biases, where a method with settings ``hp`` reads any."""
+    if isinstance(hp, KnotSettings) and not needs_bias(hp.weighting):
         return None
-    return hp.bias
+    return getattr(hp, "bias", None)
 
 
 def large_terms(terms: dict[str, dict[str, float]] | None) -> list[str]:
@@ -100,6 +104,8 @@ def large_terms(terms: dict[str, dict[str, float]] | None) -> list[str]:
 def inspect_distillation(context: RunContext) -> RunInputs:
     """What the run reads, and notes on it. Raises :class:`UserError`."""
     task = context.services.parties(context)
+    if isinstance(context.hp, DistilSettings):
+        check_finished_teachers(context, task)
     counts, weights = of_parties(task), pretrained_notes(context, task)
     return RunInputs(task, None, counts, _notes(context, task, counts, weights))
 
@@ -185,14 +191,14 @@ def _stage_seconds(store: Store, state: dict[str, Any]) -> dict[str, float]:
 def _kept_epochs(store: Store, state: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Of every trained model the epoch whose weights were kept, and why: the best or the last."""
     names = dict.fromkeys(value for key, value in state.items() if key == "student" or key.startswith("weights/"))
-    infos = [store.get(*name.split("/")).info for name in names]
+    infos = [store.get(*name.split("/")).info for name in names if not name.startswith(f"{FINISHED_STAGE}/")]
     return {info["title"]: {"epoch": info["best_epoch"], "select": info.get("kept", "best")} for info in infos}
 
 
 def _keep_model(store: Store, name: str, folder: Path) -> None:
     """The student's weights in the run folder: a hard link where the file system has them, else a copy."""
     source = store.get(*name.split("/")).folder / "tensors.safetensors"
-    target = folder / "model.safetensors"
+    target = folder / MODEL_FILE
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)

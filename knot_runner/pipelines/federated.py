@@ -13,20 +13,26 @@ import torch
 from torch import Tensor
 
 from knot_runner import metrics
+from knot_runner.config.settings import Centralised
 from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import Engine, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import Engine, Trained
+from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods import federated  # noqa: F401  with its methods in the table
-from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.contract import METHODS, Method, RoundWork
+from knot_runner.methods.federated.costs import round_costs
 from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.methods.federated.traffic import NOTHING_SENT, WHOLE_MODELS
 from knot_runner.pipelines import scores
-from knot_runner.pipelines.client_matrix import ClientMatrix, deployed_matrix
+from knot_runner.pipelines.architectures import architecture_facts
+from knot_runner.pipelines.client_matrix import ClientMatrix, check_matrix, deployed_matrix
 from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.private_training import epsilon_row, privacy_facts
 from knot_runner.pipelines.rounds import LogRow, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.setup import Setup, client_counts, make_setup
+from knot_runner.results.costs import total_costs
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic, write_json
 
@@ -45,8 +51,13 @@ def run_federated(context: RunContext) -> dict[str, Any]:
         raise UserError(f"method.algorithm: no algorithm {hp.algorithm!r}{nearest(hp.algorithm, METHODS)}")
     setup = make_setup(context)
     method = METHODS[hp.algorithm]
+    if isinstance(context.settings.partition, Centralised):
+        method = replace(method, traffic=NOTHING_SENT)
     if hp.distil is not None and method.exchange is None:
         raise UserError(f"method.distil: algorithm={hp.algorithm} has no server that distils; null is right")
+    if hp.models and method.one_model:
+        raise UserError(f"method.models: algorithm={hp.algorithm} has one model for all clients; [] is right")
+    _check_own_models(context, setup)
     start = method.init(hp, setup.population)  # whether the method fits is known before anything is measured
     notes = setup.notes
     for note in notes:
@@ -69,6 +80,18 @@ def run_federated(context: RunContext) -> dict[str, Any]:
     return {**result, "seconds": {"total": round(time.monotonic() - began, 2), **result["seconds"]}}
 
 
+def _check_own_models(context: RunContext, setup: Setup) -> None:
+    """Raises :class:`UserError` where clients' own models cannot be measured as they are asked to be."""
+    spec, clients = context.hp.personalisation, len(setup.population.train)
+    if spec is not None or context.settings.evaluate.matrix is not None:
+        check_matrix(setup.population, "evaluate.matrix" if spec is None else "method.personalisation")
+    outside = [client for client in getattr(spec, "clients", None) or [] if client >= clients]
+    if outside:
+        raise UserError(
+            f"method.personalisation.clients: there is no client {outside[0]}; the {clients} are 0 to {clients - 1}"
+        )
+
+
 def inspect_federated(context: RunContext) -> RunInputs:
     """What the run reads, and notes on it. Raises :class:`UserError`."""
     setup = make_setup(context)
@@ -80,7 +103,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
     settings = context.settings
     with contextlib.ExitStack() as stack:
         data = setup.network, setup.data, setup.test
-        engine = context.services.engine(settings.hardware, *data, context.note, settings.plugins)
+        engine = context.services.engine(settings.hardware, *data, context.note, settings.plugins, others=setup.others)
         stack.callback(engine.close)
         context.note(f"engine {engine.name}, {settings.hardware.precision}")
         head = _describe(context, setup, engine)
@@ -94,7 +117,8 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
             done = problem.where.get("round", -1) + 1  # the round that diverged counts: its model may have been seen
             private = privacy_facts(settings, setup.population, done, [])
             return {**head, "status": "diverged", **facts, **private}
-        summary = summarise(outcome.rows, settings.training.target)
+        summary = summarise(outcome.rows, settings.training.target) | architecture_facts(setup, outcome.rows)
+        summary |= _costs(context, setup, method, outcome, summary["rounds_to_target"])
         summary["metrics"] |= _own_models(context, setup, outcome, engine)
         _keep(context, setup, outcome, engine)
     context.progress("rounds", 1, 1, "done")
@@ -105,7 +129,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
 
 def _learn(start: FederatedState, context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
     """All clients together: one global model."""
-    observe = functools.partial(_observe, context, setup, method, engine)
+    observe = functools.partial(_observe, context, setup, method, engine, setup.example_flops)
     loop = client_rounds(context, method, setup.population, setup.task.digest, context.folder, engine, observe)
     loop = replace(loop, log=lambda row: context.log(scalars(row)))
     return TrainingResult(method, *run_rounds(loop, start))
@@ -116,13 +140,15 @@ def _observe(
     setup: Setup,
     method: Method,
     engine: Engine,
+    flops: ExampleFlops | None,
     round: int,
     state: FederatedState,
-    requests: list[LocalTraining],
+    work: RoundWork,
     trained: list[Trained],
     measured: bool,
 ) -> LogRow:
-    row = scores.local_facts(requests, trained) | epsilon_row(context.settings, setup.population, round)
+    row = scores.local_facts(work.requests, trained) | epsilon_row(context.settings, setup.population, round)
+    row |= round_costs(method, context.hp, setup.population, work, flops)
     if not measured:
         return row
     found = scores.predict_test(method, context.hp, state, setup.population, setup.test.labels, engine)
@@ -176,6 +202,24 @@ def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any
     }
 
 
+def _costs(
+    context: RunContext, setup: Setup, method: Method, outcome: TrainingResult, reached: int | None
+) -> dict[str, Any]:
+    """What all rounds cost together, and what followed them; {} where rounds were trained before that was counted."""
+    sent = (method.traffic or WHOLE_MODELS).sent
+    if context.hp.clustering is not None and context.hp.clustering.graph != "none":
+        sent += "; not what the distances between clients took"
+    flops = setup.example_flops
+    facts = {"example_flops": flops.forward if flops else None, "example_tokens": setup.example_tokens or None}
+    found = total_costs(outcome.rows, reached, sent, **facts)
+    if found is None:
+        return {}
+    if context.hp.personalisation is not None:
+        both = [found["client_flops"], outcome.flops]
+        found |= {"personal_flops": outcome.flops, "client_flops": None if None in both else sum(both)}
+    return {"costs": found}
+
+
 def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Of a server that distils: what its distillations came to."""
     taught = [row for row in rows if "distil_loss" in row]
@@ -190,6 +234,7 @@ def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, Any]:
+    layouts = [setup.population.layout, *(other.layout for other in setup.population.others)]
     return {
         **context.describe(setup.task.digest, setup.task.source, engine.device, setup.task.files),
         "kind": "federated",
@@ -200,8 +245,8 @@ def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, An
         **({"unseen": len(setup.population.unseen)} if setup.population.unseen else {}),
         "engine": engine.name,
         "precision": context.settings.hardware.precision,
-        "model": setup.network.spec.name,
-        "parameters": setup.population.layout.size,
+        "model": ", ".join(network.spec.name for network in (setup.network, *setup.others)),
+        "parameters": max(own.size for own in layouts),
     }
 
 
@@ -220,10 +265,12 @@ def _keep(context: RunContext, setup: Setup, outcome: TrainingResult, engine: En
 def named(population: Population, state: FederatedState) -> dict[str, Tensor]:
     """Each global model by parameter names, with what clients keep of their own; ``cluster/<c>/`` before each of
     several."""
-    layout, tensors = population.layout, {}
+    tensors: dict[str, Tensor] = {}
     for key, value in state.items():
         prefix, slash, name = key.rpartition("/")
         if name in ("weights", "buffers"):
+            *_, owner, number = ["", "", *prefix.split("/")]
+            layout = population.layout_of(int(number)) if owner == "client" else population.layout
             own = flat.views(value, layout.parameters if name == "weights" else layout.buffers)
             tensors |= {f"{prefix}{slash}{parameter}": tensor for parameter, tensor in own.items()}
         elif prefix.split("/")[-1] in ("head", "buffers"):

@@ -22,6 +22,7 @@ from knot_runner.config.settings import (
     Settings,
     TaskSettings,
 )
+from knot_runner.config.settings.networks import ImageModel
 from knot_runner.models.bert import party_model
 from knot_runner.util.memory import require_memory
 
@@ -54,7 +55,7 @@ def check_memory(settings: Settings, hp: Any) -> None:
         _points(hp, None)
     else:
         _images(task)
-        _image_model(settings)
+        _image_models(settings, hp)
         _points(hp, prod(task.shape))
 
 
@@ -84,14 +85,21 @@ def _images(task: ImageTaskSettings | ImageSetsSettings) -> None:
         require_memory(size, "task.shape", f"{MAX_DIGITS} images of {channels}x{height}x{width}")
 
 
-def _image_model(settings: Settings) -> None:
-    """The model's size is read off the model itself, built without memory."""
+def _image_models(settings: Settings, hp: Any) -> None:
+    """The model, or the architectures that clients have in its place."""
     if settings.training is None or settings.model is None:
         return
+    dealt = [(f"method.models[{number}]", spec) for number, spec in enumerate(getattr(hp, "models", []))]
+    for where, spec in dealt or [("model", settings.model)]:
+        _image_model(settings, where, spec)
+
+
+def _image_model(settings: Settings, where: str, spec: ImageModel) -> None:
+    """The model's size is read off the model itself, built without memory."""
     from knot_runner.engine.federated import flat
     from knot_runner.models.network import Network
 
-    spec, task = settings.model, settings.task
+    task = settings.task
     classes = min(len(task.classes), 10) if task.source == "embedded" else len(task.classes)  # digits
     layout = flat.layout_of(Network(spec, tuple(task.shape), classes))
     key = LARGEST[spec.kind]
@@ -99,7 +107,7 @@ def _image_model(settings: Settings) -> None:
         key = "convs"
     copies = TRAINED_IMAGES if isinstance(settings.training, FederatedTraining) else TRAINED_STAGES
     trained = copies * SHORT * layout.size
-    require_memory(trained, f"model.{key}", f"a model of {layout.size:,} parameters")
+    require_memory(trained, f"{where}.{key}", f"a model of {layout.size:,} parameters")
 
 
 def _points(hp: Any, pixels: int | None) -> None:
@@ -152,6 +160,10 @@ def _texts(settings: Settings, hp: Any) -> None:
         require_memory(
             bias.texts * bias.tokens * LONG, f"{where}.bias.texts", f"{bias.texts} texts of {bias.tokens} pieces"
         )
+    for number, spec in enumerate(getattr(hp, "models", [])):
+        size = parameters(spec)
+        where = f"method.models[{number}].{_largest(spec)}"
+        require_memory(TRAINED_STAGES * SHORT * size, where, f"a model of more than {size:,} parameters")
     for name in task.datasets:
         own = party_model(model, name)
         changed = [key for key in ("hidden", "intermediate", "layers") if getattr(own, key) != getattr(model, key)]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 from knot_runner.config.settings import BiasSettings, DistilSettings, ModelSettings
+from knot_runner.config.settings.distil import RunTeacher
 from knot_runner.config.settings.families import family_of
 from knot_runner.data.tasks import PartyTask
 from knot_runner.data.teaching import teaching_parties
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.finished_teachers import check_finished_teachers, with_finished_teachers
 from knot_runner.pipelines.setup import check_network
 from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
@@ -37,7 +39,9 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
     ``bias``: also make the random examples that show probability biases. Raises :class:`UserError`.
     """
     settings, hp = context.settings, context.hp
-    if isinstance(hp, DistilSettings):  # its texts are as long as those of the stage that reads them
+    if isinstance(hp, DistilSettings):
+        check_finished_teachers(context, task)
+        # its texts are as long as those of the stage that reads them
         training = dataclasses.replace(settings.training, pretrain=settings.training.distil)
         settings = dataclasses.replace(settings, training=training)
     if settings.on_images:
@@ -48,14 +52,18 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
         from knot_runner.pipelines.text_federation import text_federation  # tokenizers, which images do without
 
         federation = text_federation(settings, task, store, context.data_root, bias)
-    return teacher_networks(federation, hp) if isinstance(hp, DistilSettings) else federation
+    if not isinstance(hp, DistilSettings):
+        return federation
+    return with_finished_teachers(context, teacher_networks(federation, hp), store)
 
 
 def teacher_networks(federation: Federation, hp: DistilSettings) -> Federation:
     """``federation`` with the networks of the teachers that ``hp`` names. Raises :class:`UserError`."""
     networks = dict(federation.networks)
     for name, spec in zip(federation.locals, hp.teachers, strict=True):
-        networks[name] = dataclasses.replace(networks[name], spec=spec)
+        networks[name] = dataclasses.replace(networks[name], spec=spec.model if isinstance(spec, RunTeacher) else spec)
+        if isinstance(spec, RunTeacher):  # its weights are there, whatever it began with
+            continue
         if networks[name].is_pretrained:
             raise UserError(
                 f"method.teachers: {spec.name} has weights={spec.weights}; a teacher is trained from scratch"

@@ -20,7 +20,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.models.tokens import Encoded
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.trained_model import TrainedModel, probabilities_of, trained_models
+from knot_runner.pipelines.trained_model import TrainedModel, parties_after, probabilities_of, trained_models
 from knot_runner.util.files import write_atomic
 
 VECTORS_PER_LABEL = 400
@@ -46,6 +46,10 @@ def evaluate(
     own = {p: _on_tests(teachers[p], [p], federation, executor)[p] for p in tests if p in teachers}
     if "selected_epoch" not in state:  # nothing was distilled: the teachers' own scores are the result
         after_p = own
+    parties = parties_after(federation, state)
+    if parties:  # each goes on with a model of its own
+        after_p = {p: _on_tests(parties[p], [p], federation, executor)[p] for p in tests}
+        before_p = own
     arrays = {}
     for prefix, predictions in (("", after_p), ("before/", before_p)):
         for name, (probabilities, labels) in predictions.items():
@@ -59,7 +63,8 @@ def evaluate(
         write_probe(context, task, federation, state, executor)
     return {
         "metrics": metrics.measure_all(after_p, coordinates),
-        **({"before": metrics.measure_all(before_p, coordinates)} if before else {}),
+        **({"parties": list(parties)} if parties else {}),
+        **({"before": metrics.measure_all(before_p, coordinates)} if before_p else {}),
         "teachers": {name: metrics.measure_data_set(*own[name], coordinates) for name in own},
         "baselines": _baselines(teachers, federation, executor, coordinates),
     }

@@ -35,8 +35,10 @@ def point_facts(
 
 def trade_offs(points: Sequence[dict[str, Any]], start: dict[str, float], chance: float) -> dict[str, Any]:
     """The curve of ``points`` with theta_0 (``start``) on it: the best ID accuracy at an OOD accuracy of at most 1, 2
-    or 5 points below that of theta_0, and the area above the ID accuracy of theta_0 and the OOD accuracy of guessing
-    (``chance``), where all variants of one federated run have the same corner."""
+    or 5 points below that of theta_0; what that gains on theta_0 at 1; and the area above the ID accuracy of theta_0
+    and the OOD accuracy of guessing (``chance``), where all variants of one federated run have the same corner."""
     pairs = [(point["ood_accuracy"], point["id_accuracy"]) for point in [start, *points]]
     matched = {str(lost): id_at_matched_ood(pairs, start["ood_accuracy"], lost / 100) for lost in MATCHED}
-    return {"id_at_matched_ood": matched, "area": area(pairs, (chance, start["id_accuracy"]))}
+    gain = matched["1"] - start["id_accuracy"]
+    corner = chance, start["id_accuracy"]
+    return {"id_at_matched_ood": matched, "gain_at_matched_ood": gain, "area": area(pairs, corner)}

@@ -11,7 +11,7 @@ import functools
 import itertools
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +21,14 @@ from torch import Tensor
 from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
-from knot_runner.methods.client_matrix import count
+from knot_runner.methods.client_matrix import TestRows, count
 from knot_runner.methods.contract import Method
+from knot_runner.methods.federated.costs import training_flops
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 from knot_runner.methods.personalisation import PERSONALISATIONS
 from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation
 from knot_runner.methods.personalisation.training import personal_recipe, personal_training
-from knot_runner.pipelines.client_matrix import MATRIX_FILE, ClientMatrix, check_matrix, deployed_matrix, logits_of
+from knot_runner.pipelines.client_matrix import ClientMatrix, deployed_matrix, logits_of
 from knot_runner.pipelines.client_rounds import check_outcomes
 from knot_runner.pipelines.cluster_rows import merged
 from knot_runner.pipelines.cluster_training import ClusterWork, train_clusters
@@ -37,6 +38,7 @@ from knot_runner.pipelines.personal_facts import point_facts, trade_offs
 from knot_runner.pipelines.rounds import LogRow, RoundLoop, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.scores import TestPredictions
 from knot_runner.pipelines.setup import Setup
+from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.files import write_atomic
 
 #: Below the run's folder: commits of what follows the rounds.
@@ -59,7 +61,6 @@ def personalise(
     rounds: Callable[..., TrainingResult], context: RunContext, setup: Setup, method: Method, engine: Engine
 ) -> TrainingResult:
     """``rounds``, and what every client then makes of its model: measures and predictions of the deployed ones."""
-    check_matrix(setup.population, "method.personalisation")
     before = rounds(context, setup, method, engine)
     work = _Work(context, setup, engine, before.method, before.state)
     state, rows = run_rounds(work.loop())
@@ -67,7 +68,11 @@ def personalise(
     shutil.rmtree(context.folder / PERSONAL_COMMITS, ignore_errors=True)
     facts = {**before.facts, "personalisation": result.facts}
     seconds = before.seconds | {"personalisation": round(sum(row["seconds"] for row in rows), 2)}
-    return dataclasses.replace(before, facts=facts, seconds=seconds, found=result.found, measures=result.measures)
+    flops = [row.get("client_flops") for row in rows]  # a commit of an earlier version has none
+    return dataclasses.replace(
+        before, facts=facts, seconds=seconds, found=result.found, measures=result.measures,
+        flops=None if None in flops else sum(flops),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class _Work:
         start = functools.partial(method.deployed, context.hp, state, self.population)
         self.federation = PersonalFederation(context.hp, self.population, start)
         self.points = self.kind.points(self.spec)
-        self.tests = check_matrix(self.population, "method.personalisation")
+        self.tests = TestRows.of(self.population.test)
         self.labels, self.classes = setup.test.labels[self.tests.rows], len(setup.task.classes)
         self.start = deployed_matrix(
             method, context.hp, state, self.population, setup.test.labels, self.classes, engine
@@ -112,7 +117,7 @@ class _Work:
             context.settings.plugins,
         )
         method = dataclasses.replace(self.kind.method, init=self._init)
-        return RoundLoop(method, self.spec, self.federation, commits, self._execute, exchange=self._measure)
+        return RoundLoop(method, self.spec, self.federation, commits, self._execute, self._observe, self._measure)
 
     def _init(self, hp: Any, federation: PersonalFederation) -> FederatedState:
         points, clients = len(self.points), len(self.population.train)
@@ -128,6 +133,13 @@ class _Work:
         check_outcomes(round, trained, self.population, "a smaller method.personalisation.lr")
         return trained
 
+    def _observe(
+        self, round: int, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
+    ) -> LogRow:
+        """What the clients' training costs; nothing is sent."""
+        flops = self.setup.example_flops
+        return {"client_flops": None if flops is None else sum(training_flops(one, flops) for one in requests)}
+
     def _measure(self, round: int, state: FederatedState, trained: list[Trained]) -> tuple[FederatedState, LogRow]:
         """The models that are measured after ``round`` into the record, in place."""
         shown = self.kind.measured(self.spec, self.federation, state, round)
@@ -138,15 +150,18 @@ class _Work:
 
     def _record(self, state: FederatedState, number: int, models: list[tuple[int, ClientModel]]) -> None:
         """Counts of the ``models`` of point ``number``."""
-        if self.points[number].mixed and self.population.layout.buffer_size:
+        population = self.population
+        if self.points[number].mixed and any(population.layout_of(client).buffer_size for client, _ in models):
             models = self._estimated(number, models)
-        for client, logits in logits_of(self.engine, self.tests, models, self.classes):
+        for client, logits in logits_of(self.engine, self.tests, models, self.classes, self.population):
             counts = count(self.tests, logits, self.labels, client)
             state["record/correct"][number, client] = counts.correct
             state["record/loss"][number, client] = counts.loss
             state["record/logits"][number, self.tests.owners == client] = logits[self.tests.own(client)].float()
         asked = [(c, m) for c, m in models if self.population.valid and len(self.population.valid[c])]
-        requests = [Inference(m.weights, m.buffers, self.population.valid[c], "train") for c, m in asked]
+        requests = [
+            Inference(m.weights, m.buffers, population.valid[c], "train", population.network(c)) for c, m in asked
+        ]
         for (client, _), logits in zip(asked, self.engine.logits(requests), strict=True):
             right = logits.argmax(1) == self.setup.data.labels[self.population.valid[client]]
             state["record/valid"][number, client] = int(right.sum())
@@ -179,11 +194,22 @@ class _Work:
         chosen = max(range(len(facts)), key=lambda i: scores[i]) if self.spec.select == "valid" else len(facts) - 1
         start = self.start.measures(self.population)
         arrays = {"examples": self.start.examples, "start": self.start.correct, "correct": correct, "loss": loss}
-        write_atomic(self.context.folder / MATRIX_FILE, save_bytes(arrays | {"valid": valid}))
+        more = {}
+        if self.kind.finish is not None:
+            found, more = self.kind.finish(self.spec, self.federation, state, self._losses)
+            arrays |= found
+        write_atomic(self.context.folder / CLIENTS_FILE, save_bytes(arrays | {"valid": valid}))
         curve = trade_offs(facts, start, 1 / self.classes)
-        facts = {"kind": self.spec.kind, "start": start, "points": facts, "chosen": chosen, **curve}
+        facts = {"kind": self.spec.kind, "start": start, "points": facts, "chosen": chosen, **curve, **more}
         matrix = ClientMatrix(self.start.examples, correct[chosen], loss[chosen], self.start.correct.diagonal())
         return _Result(facts, self._predictions(state["record/logits"][chosen]), matrix.measures(self.population))
+
+    def _losses(self, client: int, models: Sequence[ClientModel]) -> Tensor:
+        """Mean loss [models, K] on every client's test examples, NaN where it has none that count."""
+        examples = self.start.examples[client].double()
+        asked = [(client, model) for model in models]
+        shown = logits_of(self.engine, self.tests, asked, self.classes)
+        return torch.stack([count(self.tests, logits, self.labels, client).loss / examples for _, logits in shown])
 
     def _predictions(self, logits: Tensor) -> TestPredictions:
         parts = logits.split([len(rows) for rows in self.population.test])

@@ -57,7 +57,7 @@ class TrainingResult:
     """What rounds came to: the method and state that are deployed, all rows, and what else the result holds.
 
     ``seconds``: of what is no round. Of clients' own models beyond the rounds: ``found``, their predictions, and
-    ``measures`` of the deployed ones.
+    ``measures`` of the deployed ones; ``flops``: what training them took at clients, None where that is not known.
     """
 
     method: Method
@@ -67,6 +67,7 @@ class TrainingResult:
     seconds: dict[str, float] = field(default_factory=dict)
     found: TestPredictions | None = None
     measures: dict[str, float] = field(default_factory=dict)
+    flops: int | None = 0
 
 
 def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list[LogRow]]:

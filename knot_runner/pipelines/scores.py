@@ -47,8 +47,9 @@ def predict_test(
             logits, labels = logits[torch.cat(own[:seen])], labels[torch.cat(own[:seen])]
     else:
         models = [method.deployed(hp, state, population, client) for client in clients]
-        asked = zip(models, own, strict=True)
-        parts = engine.logits([Inference(model.weights, model.buffers, rows) for model, rows in asked])
+        networks = [population.network(client) for client in clients]
+        asked = zip(models, own, networks, strict=True)
+        parts = engine.logits([Inference(m.weights, m.buffers, rows, network=number) for m, rows, number in asked])
         hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, own, strict=True)]
         logits, labels = torch.cat(parts[:seen]), labels[torch.cat(own[:seen])]
     accuracies = [float(hit.double().mean()) if len(hit) else None for hit in hits]

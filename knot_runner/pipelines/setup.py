@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,15 @@ from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition
 from knot_runner.data.images.held_out import unseen_clients
 from knot_runner.data.pools import TextPool
-from knot_runner.engine.examples import ClientData, ImageData
+from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import DTYPES
+from knot_runner.engine.flops import ExampleFlops, example_flops
 from knot_runner.engine.seeds import seeded
-from knot_runner.methods.federated.population import ClientModel, Population
+from knot_runner.methods.federated.population import Architecture, ClientModel, Population
 from knot_runner.models.custom import check_custom_model
 from knot_runner.models.network import Network, build_network
+from knot_runner.pipelines.architectures import architecture, dealt_networks, dealt_notes
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.private_training import privacy_notes, with_privacy
 from knot_runner.pipelines.transfer_set import deal_clients, server_examples
@@ -41,16 +45,33 @@ class Setup:
     test: ClientData
     #: training examples that no client has
     held_out: int = 0
+    #: of clients with other architectures than ``network``, which requests name from 1 on
+    others: tuple[Network, ...] = ()
 
     @property
     def counts(self) -> Counts:
         """Examples of each class that every client has."""
         return of_images(self.task, self.partition)
 
+    @cached_property
+    def example_tokens(self) -> int:
+        """Tokens of a text of the clients, the mean, rounded up; 0 of images."""
+        if not isinstance(self.data, TextData):
+            return 0
+        rows = [self.population.train[client] for client in self.population.clients]
+        lengths = self.data.texts.lengths[torch.cat(rows)]
+        return math.ceil(lengths.double().mean())
+
+    @cached_property
+    def example_flops(self) -> ExampleFlops | None:
+        """Of one such example."""
+        return example_flops(self.network, self.example_tokens)
+
     @property
     def notes(self) -> list[str]:
         """What the user should hear before anything is trained. Raises :class:`UserError`."""
-        return [*self.task.notes, *self.partition.notes, *self.population.check(), *self.counts.warnings()]
+        own = [*self.population.check(), *dealt_notes(self), *self.counts.warnings()]
+        return [*self.task.notes, *self.partition.notes, *own]
 
 
 def make_setup(context: RunContext) -> Setup:
@@ -66,8 +87,8 @@ def make_setup(context: RunContext) -> Setup:
         task, network, data, test = read_texts(context)
     partition, held_out = deal_clients(context, task)
     data, server = server_examples(context, task, data, held_out, len(test.labels))
-    weights, buffers = first_model(network, settings.seed, context.data_root)
-    dtype = DTYPES[settings.hardware.precision]
+    networks, dtype = dealt_networks(context, network), DTYPES[settings.hardware.precision]
+    first, *others = [_first_architecture(context, one, dtype) for one in networks]
     training = settings.training
     if isinstance(settings.partition, Centralised):
         training = dataclasses.replace(training, participants=1, epochs=1)
@@ -84,20 +105,27 @@ def make_setup(context: RunContext) -> Setup:
         names=partition.names,
         train=[torch.from_numpy(rows) for rows in partition.train],
         test=[torch.from_numpy(rows) for rows in partition.test],
-        layout=flat.layout_of(network),
-        start=ClientModel(weights.to(dtype), buffers.to(dtype)),
+        layout=first.layout,
+        start=first.start,
         training=training,
         augment=settings.task.augment if settings.on_images else "none",
         seed=settings.seed,
         server=server,
         labels=data.labels,
+        others=tuple(others),
         members=tuple(sorted(set(range(len(partition.names))) - set(unseen))) if unseen else None,
         valid=[torch.from_numpy(rows) for rows in partition.valid or []],
         unseen=unseen,
     )
     population = with_privacy(population, settings)
     partition.notes.extend(privacy_notes(settings, population))
-    return Setup(task, partition, population, network, data, test, len(held_out))
+    return Setup(task, partition, population, networks[0], data, test, len(held_out), tuple(networks[1:]))
+
+
+def _first_architecture(context: RunContext, network: Network, dtype: torch.dtype) -> Architecture:
+    """``network`` and the model that its clients begin with, in ``dtype``."""
+    weights, buffers = first_model(network, context.settings.seed, context.data_root)
+    return architecture(network, ClientModel(weights.to(dtype), buffers.to(dtype)))
 
 
 def resident(task: ImageTask, images: Images) -> ImageData:

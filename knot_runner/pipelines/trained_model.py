@@ -42,6 +42,16 @@ def trained_models(
     return student, before, teachers
 
 
+def parties_after(federation: Federation, state: dict[str, Any]) -> dict[str, TrainedModel]:
+    """Every party's own model after they learnt from each other, the global one as it is now; {} where they did not."""
+    names = [party for party in federation.teachers if f"after/{party}" in state]
+    if not names:
+        return {}
+    found = {party: TrainedModel(party, federation.networks[party], ref_of(state[f"after/{party}"])) for party in names}
+    server = federation.server
+    return {**found, server: TrainedModel(server, federation.networks[server], ref_of(state["student"]))}
+
+
 def probabilities_of(predicted: Artefact) -> np.ndarray:
     """float32 [N, C] of predicted logits."""
     return torch.softmax(predicted.tensors()["logits"].double(), dim=1).float().numpy()

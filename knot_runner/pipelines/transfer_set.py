@@ -23,6 +23,7 @@ from knot_runner.models.tokens import Encoded
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.random_images import random_images
 from knot_runner.transport import support
+from knot_runner.util.errors import UserError
 
 NO_ROWS = np.empty(0, dtype=np.int64)
 
@@ -69,6 +70,10 @@ def server_examples(
     transfer = torch.from_numpy(held_out)
     if own is not None:
         transfer = len(data.labels) + torch.arange(len(own.labels))
+    if spec.valid and int(spec.valid * len(transfer)) == 0:
+        raise UserError(
+            f"method.distil.valid: {spec.valid:g} of {len(transfer)} transfer examples is none; 0, or more, is right"
+        )
     shown = torch.arange(total - (len(random.labels) if random is not None else 0), total)
     return _joined(parts, transfer), ServerExamples(transfer, shown, torch.arange(tests), points)
 

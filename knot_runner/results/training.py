@@ -17,6 +17,7 @@ from knot_runner.results.base import (
     TrainTest,
     check_scores,
 )
+from knot_runner.results.costs import CostFacts
 from knot_runner.results.privacy import PrivacyFacts
 
 
@@ -53,7 +54,8 @@ class BoundFacts:
 @dataclass(kw_only=True)
 class DistillationResult(RunResult):
     """KNOT, or its teachers alone. ``before``: the global model before distillation; ``teachers``: each on its own
-    test set; ``baselines``: every teacher and their ensemble on the global model's; ``bias``: B_k by teacher [C]."""
+    test set; ``baselines``: every teacher and their ensemble on the global model's; ``bias``: B_k by teacher [C].
+    ``parties``: of mutual learning, whose models ``metrics`` and ``before`` are of, each on its own test set."""
 
     metrics: Scores
     datasets: dict[str, SplitSizes]
@@ -64,6 +66,8 @@ class DistillationResult(RunResult):
     bias: dict[str, list[Amount]] | None = None
     kept_epochs: dict[str, KeptEpoch] | None = None
     bound: BoundFacts | None = None
+    costs: CostFacts | None = None
+    parties: list[str] | None = None
     selected_epoch: Any = None
     rounds_to_target: Any = None
     rows: Any = None
@@ -91,6 +95,14 @@ class TermFacts:
 
 
 @dataclass
+class PhaseFacts:
+    """A training of the student before the last: its epochs and its terms."""
+
+    epochs: Number
+    terms: dict[str, TermFacts]
+
+
+@dataclass
 class ReleasedFacts:
     """What a teacher's owner gave out beside its weights, and how much."""
 
@@ -115,6 +127,7 @@ class DistilResult(DistillationResult):
     set."""
 
     terms: dict[str, TermFacts]
+    phases: list[PhaseFacts] | None = None
     synthesis: SynthesisFacts | None = None
 
 
@@ -155,6 +168,17 @@ class ServerDistilled:
     gain: Annotated[float, Between(-1.0, 1.0)] | None = None
 
 
+@dataclass
+class ArchitectureFacts:
+    """Clients with models of one architecture of several, and the accuracy of these on their own test examples: by
+    examples, and each client alike."""
+
+    clients: Count
+    parameters: Number
+    accuracy: Share | None = None
+    unweighted: Share | None = None
+
+
 @dataclass(kw_only=True)
 class PersonalMeasures:
     """Of clients' own models, on their own test examples and on the others'."""
@@ -181,18 +205,31 @@ class PersonalPoint(PersonalMeasures):
     valid_accuracy: Share | None = None
 
 
+@dataclass
+class Barrier:
+    """How far the loss rises between a client's model of the last round and its fine-tuned one, above the straight line
+    between the two: on its own test examples, and on the others'."""
+
+    client: Count
+    barrier: float
+    barrier_others: float
+
+
 @dataclass(kw_only=True)
 class PersonalisationFacts:
     """What clients made of their models after the rounds. ``start``: the models of the last round; ``chosen``: the
     number of the point that is deployed; ``id_at_matched_ood``: the best ID accuracy at an OOD accuracy of at most so
-    many points less than that of ``start``; ``area``: of the trade-off curve."""
+    many points less than that of ``start``, and what it gains on ``start`` at 1; ``area``: of the trade-off curve."""
 
     kind: str
     start: PersonalMeasures
     points: list[PersonalPoint]
     chosen: Count
     id_at_matched_ood: dict[str, Share | None]
+    gain_at_matched_ood: Share
     area: Amount
+    landscape: list[Barrier] | None = None
+    barrier: float | None = None
 
     def __post_init__(self) -> None:
         require(self.chosen < len(self.points), "chosen", f"{self.chosen} is not one of {len(self.points)} points")
@@ -214,6 +251,8 @@ class FederatedResult(RunResult):
     rounds_count: Any = None
     clusters: ClusterFacts | None = None
     distilled: ServerDistilled | None = None
+    costs: CostFacts | None = None
+    models: dict[str, ArchitectureFacts] | None = None
     personalisation: PersonalisationFacts | None = None
     privacy: PrivacyFacts | None = None
     artefact: Any = None

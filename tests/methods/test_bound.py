@@ -1,18 +1,12 @@
-"""The bound of KNOT's Theorem 5.2 against the sheet's numbers, oracles, and planted classes whose truth is known."""
+"""The terms and the exact loss of KNOT's Theorem 5.2 against the sheet's numbers and oracles."""
 
-import itertools
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import ot
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings.networks import CustomSettings, MlpSettings
 from knot_runner.methods.bound import (
     bernstein,
     hoeffding,
@@ -25,35 +19,17 @@ from knot_runner.methods.bound import (
     vacuous,
 )
 from knot_runner.methods.bound_loss import constant_best, transport_losses
-from knot_runner.methods.complexity import (
-    affine_matrix,
-    dense_layers,
-    last_layer_complexity,
-    norm_complexity,
-    undeclared,
-)
-from knot_runner.models.network import Network
-from knot_runner.transport import ground_cost, support
+from knot_runner.transport import ground_cost
 from knot_runner.transport.exact import dual_vertices, exact_transport
 from knot_runner.util.errors import UserError
+from tests.methods.bound_rows import TASKS, points_of, rows
 
-TASKS = ("sa", "erc", "nli")
 #: The largest label distance, the number of labels, and third terms at delta .05: (N, printed, derived, sharp).
 SHEET = {
     "sa": (4.0, 5, [(104_817, 0.338, 0.0302, 0.0151), (2_567, 2.16, 0.193, 0.0966)]),
     "erc": (1.8974, 5, [(21_680, 0.353, 0.0315, 0.0158), (3_744, 0.849, 0.0759, 0.0380)]),
     "nli": (1.4142, 3, [(3_200, 0.318, 0.0612, 0.0306)]),
 }
-
-
-def points_of(task, kind="semantic"):
-    (job,) = compose_jobs([f"task={task}"], None)
-    return support(torch.tensor(job.settings.task.labels.coordinates, dtype=torch.float64), kind)
-
-
-def rows(draws, count, classes, sharpness=0.5):
-    made = torch.from_numpy(draws.dirichlet(np.full(classes, sharpness), count))
-    return made / made.sum(1, keepdim=True)
 
 
 # --------------------------------------------------------------------------------------------------- terms of the bound
@@ -189,129 +165,3 @@ def test_the_best_constant_prediction(task):
     near = (best + 0.05 * torch.from_numpy(draws.normal(size=(200, classes)))).clamp_min(0)
     for other in [*rows(draws, 300, classes, 1.0), *(near / near.sum(1, keepdim=True))]:
         assert loss(other) >= least - 1e-9
-
-
-# ----------------------------------------------------------------------------------------------------------- complexity
-
-
-def test_last_layer_complexity_is_the_supremum_over_its_class():
-    """Brute force over all signs of six texts and 2,000 directions of w in the plane."""
-    draws = np.random.default_rng(8)
-    features, head = torch.from_numpy(draws.normal(size=(6, 2))), torch.tensor([[3.0, 4.0], [0.0, 1.0]])
-    angles = np.linspace(0, 2 * np.pi, 2000, endpoint=False)
-    ball = 5.0 * np.stack([np.cos(angles), np.sin(angles)])
-    signs = np.array(list(itertools.product((-1, 1), repeat=6)))
-    wanted = (signs @ features.numpy() @ ball / 6).max(1).mean()
-    found = last_layer_complexity(features, head, torch.Generator().manual_seed(0))
-    assert found.norm == 5.0 and 0 < found.error < 0.1 * found.value
-    assert abs(found.value - wanted) < 4 * found.error
-    assert found.upper == pytest.approx(5 / 6 * float(features.square().sum().sqrt())) and found.upper > wanted
-    again = last_layer_complexity(features, head, torch.Generator().manual_seed(0))
-    other = last_layer_complexity(features, head, torch.Generator().manual_seed(1))
-    assert again == found and other.value != found.value
-
-
-def test_norm_complexity_by_hand():
-    inputs = torch.tensor([[3.0, 0.0], [0.0, 1.0]])
-    hidden = (torch.tensor([[1.0, 1.0], [0.0, 1.0]]), torch.tensor([0.0, 2.0]))
-    head = (torch.tensor([[0.0, 2.0], [1.0, 0.0]]), torch.tensor([1.0, 0.0]))
-    wanted = math.sqrt(10) * math.sqrt(3 + 4 + 1) * math.sqrt(5) * (math.sqrt(2 * math.log(2) * 2) + 1) / math.sqrt(2)
-    assert norm_complexity(inputs, [hidden, head]) == pytest.approx(wanted)
-
-
-def test_norm_complexity_is_above_what_some_networks_reach():
-    """The supremum over 3,000 networks with layers no larger is below it."""
-    draws = np.random.default_rng(9)
-    inputs = torch.from_numpy(draws.normal(size=(20, 3)))
-    layers = [(torch.from_numpy(draws.normal(size=(4, 3))), torch.zeros(4)),
-              (torch.from_numpy(draws.normal(size=(1, 4))), torch.zeros(1))]  # fmt: skip
-    signs = torch.from_numpy(draws.choice([-1.0, 1.0], size=(50, 20)))
-    most = torch.full((50,), -torch.inf, dtype=torch.float64)
-    for _ in range(3000):
-        one = [torch.from_numpy(draws.normal(size=weight.shape)) for weight, _ in layers]
-        one = [w * weight.norm() / w.norm() for w, (weight, _) in zip(one, layers, strict=True)]
-        logits = torch.relu(inputs @ one[0].T) @ one[1].T
-        most = torch.maximum(most, signs @ logits[:, 0] / 20)
-    assert float(most.mean()) < norm_complexity(inputs, layers)
-
-
-def test_layers_are_read_by_name_and_in_order():
-    weights = {f"layers.{i}.{part}": torch.full((1,), float(i)) for i in range(11) for part in ("weight", "bias")}
-    weights |= {"head.weight": torch.full((1,), -1.0), "head.bias": torch.full((1,), -2.0)}
-    found = dense_layers(weights, "head.")
-    assert [float(weight) for weight, _ in found] == [*range(11), -1] and float(found[-1][1]) == -2
-    assert affine_matrix(torch.eye(2), torch.tensor([5.0, 6.0])).tolist() == [[1, 0, 5], [0, 1, 6]]
-
-
-def test_models_without_a_declared_class_are_one_line():
-    own = CustomSettings(**{"kind": "custom", "name": "mine", "target": "x:y", "head": "out"})
-    found = undeclared(Network(own, (1, 8, 8), 3))
-    assert set(found) == {"last_layer", "norms"} and "declares no class" in found["norms"]
-    (text,) = compose_jobs([], None)
-    found = undeclared(Network(text.settings.model, 600, 5))
-    assert set(found) == {"norms"} and "attention and LayerNorm" in found["norms"]
-    dense = MlpSettings("mlp", "dense", [4], "logits")
-    assert undeclared(Network(dense, (1, 8, 8), 3)) == {}
-    dense = MlpSettings("mlp", "dense", [4], "softmax")
-    assert "ends in a softmax" in undeclared(Network(dense, (1, 8, 8), 3))["last_layer"]
-
-
-# -------------------------------------------------------------------------------------------- what the theorem promises
-
-RESAMPLINGS, DELTA = 1000, 0.05
-
-
-def planted(functions, population=300, seed=10):
-    """Losses [H, P] and logits [H, P, C] of a finite class on a finite population whose expectations are known."""
-    draws, points = np.random.default_rng(seed), points_of("sa")
-    q = rows(draws, population, 5, 0.2)
-    logits = torch.from_numpy(draws.normal(size=(functions, population, 5)))
-    weights = torch.ones(population, 1)
-    losses = [transport_losses(one.softmax(1), q[:, None], weights, points).numpy() for one in logits]
-    return SimpleNamespace(losses=np.array(losses), logits=logits.numpy(), draws=draws, diameter=label_diameter(points))
-
-
-def test_the_sharp_bound_fails_no_more_often_than_it_says():
-    """For all eight functions of the class at once, over 1,000 samples of 60 texts."""
-    world, texts = planted(8), 60
-    samples = world.draws.integers(300, size=(RESAMPLINGS, texts))
-    signs = world.draws.choice([-1.0, 1.0], size=(RESAMPLINGS, texts))
-    sups = np.einsum("rn,hrnc->rhc", signs, world.logits[:, samples]).max(1) / texts  # [R, C]
-    complexity = float(sups.mean())
-    gaps = (world.losses.mean(1)[:, None] - world.losses[:, samples].mean(2)).max(0)  # [R], worst function
-    allowed = second_term("sharp", 5, world.diameter, complexity) + third_term("sharp", 5, world.diameter, texts, DELTA)
-    assert (gaps > allowed).sum() <= DELTA * RESAMPLINGS
-    assert gaps.mean() > 0  # the class does overfit
-
-
-def test_the_third_term_is_nearly_needed():
-    """One function, so no complexity, whose loss is 0 or C_M: its bound fails rarely, and half of it far too often."""
-    texts, losses = 60, np.array([0.0, 4.0])
-    samples = losses[np.random.default_rng(12).integers(2, size=(RESAMPLINGS, texts))].mean(1)
-    allowed = third_term("sharp", 5, 4.0, texts, DELTA)
-    assert 0 < (2.0 - samples > allowed).sum() <= DELTA * RESAMPLINGS < (2.0 - samples > allowed / 2).sum()
-
-
-@pytest.mark.parametrize("function", [hoeffding, bernstein])
-def test_held_out_bounds_fail_no_more_often_than_they_say(function):
-    """The best of eight checkpoints on the held-out texts themselves."""
-    world, texts = planted(8, seed=11), 40
-    expected, failed, tight = world.losses.mean(1), 0, []
-    for sample in world.draws.integers(300, size=(RESAMPLINGS, texts)):
-        best = world.losses[:, sample].mean(1).argmin()
-        bound = function(world.losses[best, sample], world.diameter, 8, DELTA)
-        failed += expected[best] > bound.total
-        tight.append(bound.total - bound.first)
-    assert failed <= DELTA * RESAMPLINGS and np.mean(tight) < world.diameter
-
-
-@given(st.lists(st.floats(0.01, 1), min_size=2, max_size=6), st.integers(0, 10**6))
-def test_proposition_b1(shares, seed):
-    """||p - B||_2 is largest over the simplex at the corner of the least B, where it is sqrt(1 - 2 min B + ||B||^2)."""
-    bias = np.array(shares) / sum(shares)
-    most = math.sqrt(1 - 2 * bias.min() + bias @ bias)
-    corners = np.linalg.norm(np.eye(len(bias)) - bias, axis=1)
-    assert corners.argmax() == bias.argmin() or corners.max() == pytest.approx(corners[bias.argmin()])
-    assert corners.max() == pytest.approx(most)
-    others = np.random.default_rng(seed).dirichlet(np.full(len(bias), 0.3), 50)
-    assert np.linalg.norm(others - bias, axis=1).max() <= most + 1e-12

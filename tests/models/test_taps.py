@@ -1,4 +1,4 @@
-"""Taps are what passes made by hand give, and leave nothing behind; pairs of taps; names that are wrong."""
+"""Taps are what passes made by hand give, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -7,75 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.config.settings import (
-    CnnSettings,
-    ConvSettings,
-    MlpSettings,
-    ModelSettings,
-    ResnetSettings,
-    VggSettings,
-    WrnSettings,
-)
-from knot_runner.config.settings.networks import CustomSettings
-from knot_runner.models.network import Network, build_network, feature_reader
-from knot_runner.models.taps import check_taps, default_taps, map_taps, read_taps, tap_names
-from knot_runner.util.errors import UserError
-from tests.models.test_bert import SPEC
-
-SHAPE, CLASSES = (2, 12, 12), 5
-CONVS = [ConvSettings(3, 3, 1), ConvSettings(4, 3, 1), ConvSettings(5, 3, 1)]
-NETWORKS = {
-    "mlp": Network(MlpSettings("mlp", "small_mlp", [7, 6, 5], "logits"), SHAPE, CLASSES),
-    "linear": Network(MlpSettings("mlp", "linear", [], "logits"), SHAPE, CLASSES),
-    "cnn": Network(CnnSettings("cnn", "small_cnn", CONVS, [], "logits"), SHAPE, CLASSES),
-    "cnn_hidden": Network(CnnSettings("cnn", "small_cnn", CONVS[:2], [8, 7], "logits"), SHAPE, CLASSES),
-    "resnet": Network(ResnetSettings("resnet", "small_resnet", [2, 1, 2], 4, "cifar", "batch", 2), SHAPE, CLASSES),
-    "wrn": Network(WrnSettings("wrn", "small_wrn", 16, 1, "group", 4), SHAPE, CLASSES),
-    "vgg": Network(VggSettings("vgg", "small_vgg", [[3], [4, 4], [5], [6], [7]], 2, "batch", 1), SHAPE, CLASSES),
-    "bert": Network(SPEC, 500, CLASSES),
-    "own": Network(CustomSettings("custom", "own", f"{__name__}:own_model", "out"), SHAPE, CLASSES),
-}
-
-
-class Own(nn.Module):
-    """A model of one's own: a recurrent layer, a module that is called twice and one that is never called."""
-
-    def __init__(self, shape, classes):
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(shape[0], 3, 3), nn.ReLU())
-        self.rows = nn.GRU(3 * 10, 4, batch_first=True)
-        self.twice = nn.Linear(4, 4)
-        self.never = nn.Linear(1, 1)
-        self.shapes = Shapes()
-        self.out = nn.Linear(4, classes)
-
-    def forward(self, x):
-        read, _ = self.rows(self.body(x).transpose(1, 2).flatten(2))
-        self.shapes(x)
-        return self.out(self.twice(self.twice(read[:, -1])))
-
-
-class Shapes(nn.Module):
-    def forward(self, x):
-        return {"shape": x.shape}
-
-
-def own_model(shape, classes):
-    return Own(shape, classes)
-
-
-def made(name: str) -> nn.Module:
-    torch.manual_seed(0)
-    return build_network(NETWORKS[name]).double().eval()
-
-
-def batch_of(name: str) -> dict[str, Tensor]:
-    draws = torch.Generator().manual_seed(1)
-    if name == "bert":
-        mask = torch.arange(9)[None, :] < torch.tensor([9, 6, 2])[:, None]
-        ids = torch.randint(5, 500, (3, 9), generator=draws) * mask
-        return {"ids": ids, "mask": mask, "types": torch.zeros_like(ids)}
-    return {"x": torch.randn(4, *SHAPE, generator=draws, dtype=torch.float64)}
+from knot_runner.models.network import feature_reader
+from knot_runner.models.taps import map_taps, read_taps, tap_names
+from tests.models.tapped import NETWORKS, batch_of, hooks_of, made
 
 
 def by_hand(name: str, model: nn.Module, batch: dict[str, Tensor]) -> list[Tensor]:
@@ -183,10 +117,6 @@ def test_logits_have_the_gradients_of_the_plain_pass(name: str) -> None:
     assert all(torch.equal(gradients[1][part], gradient) for part, gradient in gradients[0].items())
 
 
-def hooks_of(model: nn.Module) -> int:
-    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_hook_is_left_behind_even_by_an_exception(name: str) -> None:
     network, model = NETWORKS[name], made(name)
@@ -238,91 +168,3 @@ def test_module_paths_of_a_model_of_ones_own() -> None:
     once = model.twice(taps["rows"][:, -1])
     assert torch.equal(taps["twice"], model.twice(once))  # the last output
     assert torch.equal(taps["features"], taps["twice"])
-
-
-UNKNOWN = [
-    ("resnet", "blok2", "small_resnet has no tap 'blok2' (did you mean 'block2'?)"),
-    ("resnet", "steem", "small_resnet has no tap 'steem' (did you mean 'stem'?)"),
-    ("resnet", "stages.9", "small_resnet has no tap 'stages.9' (did you mean 'stages.4'?)"),
-    ("resnet", "stages.0.conv3", "small_resnet has no tap 'stages.0.conv3' (did you mean 'stages.0.conv2'?)"),
-    ("resnet", "stem.blok1", "small_resnet has no tap 'stem.blok1' (did you mean 'block1'?)"),
-    ("resnet", "zz.y", "small_resnet has no tap 'zz.y' (there is: block1, block2, block3, features, head, norm, pool, "
-                       "stages, stem)"),
-    ("resnet", "", "small_resnet has no tap '' (there is: block1, block2, block3, features, head, norm, pool, "
-                   "stages, stem)"),
-    ("mlp", "block1", "small_mlp has no tap 'block1' (there is: features, flatten, head, layer1, layer2, layer3, "
-                      "layers)"),
-    ("cnn", "block4", "small_cnn has no tap 'block4' (did you mean 'block3'?)"),
-    ("bert", "layer3", "bert_tiny has no tap 'layer3' (did you mean 'layer2'?)"),
-    ("own", "bodi", "own has no tap 'bodi' (did you mean 'body'?)"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "tap", "said"), UNKNOWN, ids=[f"{name}-{tap}" for name, tap, _ in UNKNOWN])
-def test_an_unknown_tap_is_refused_by_key_and_model(name: str, tap: str, said: str) -> None:
-    network = NETWORKS[name]
-    if name == "bert":
-        network = Network(ModelSettings("bert", "bert_tiny", *list(vars(SPEC).values())[2:]), 500, CLASSES)
-    for attempt in (
-        lambda: check_taps(network, ["features", tap], "method.terms.hint.taps"),
-        lambda: read_taps(made(name), network, [tap], "method.terms.hint.taps"),
-    ):
-        with pytest.raises(UserError) as refused:
-            attempt()
-        assert str(refused.value) == f"method.terms.hint.taps: {said}"
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_taps_that_there_are_pass_the_check_without_a_random_draw(name: str) -> None:
-    before = torch.get_rng_state()
-    check_taps(NETWORKS[name], tap_names(NETWORKS[name]), "taps")
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize(
-    ("tap", "said"),
-    [
-        ("never", "terms.hint.taps: 'never' of own is not called as a module; another tap would fit"),
-        ("shapes", "terms.hint.taps: 'shapes' of own gives dict, no tensor; another tap would fit"),
-    ],
-)
-def test_a_module_without_an_output_to_read_is_refused(tap: str, said: str) -> None:
-    model = made("own")
-    with pytest.raises(UserError) as refused:
-        read_taps(model, NETWORKS["own"], [tap], "terms.hint.taps")(**batch_of("own"))
-    assert str(refused.value) == said and hooks_of(model) == 0
-
-
-FEATURES = [("features", "features")]
-PAIRS = [
-    ("none", "resnet", "vgg", []),
-    ("features", "resnet", "mlp", FEATURES),
-    ("middle", "resnet", "resnet", [("block2", "block2")]),
-    ("middle", "cnn_hidden", "vgg", [("block1", "block3")]),
-    ("last", "cnn_hidden", "vgg", [("block2", "block5")]),
-    ("maps", "cnn_hidden", "resnet", [("block1", "block2"), ("block2", "block3")]),
-    ("maps", "vgg", "wrn", [("block3", "block1"), ("block4", "block2"), ("block5", "block3")]),
-    ("maps", "cnn", "cnn", [("block1", "block1"), ("block2", "block2"), ("block3", "block3")]),
-    # without maps on one side or on both
-    ("middle", "mlp", "mlp", [("layer2", "layer2")]),
-    ("middle", "bert", "bert", [("layer1", "layer1")]),
-    ("middle", "cnn", "mlp", [("features", "layer2")]),
-    ("middle", "linear", "own", FEATURES),
-    ("last", "mlp", "mlp", FEATURES),
-    ("last", "cnn", "mlp", FEATURES),
-    ("last", "bert", "bert", FEATURES),
-    ("maps", "mlp", "cnn", []),
-    ("maps", "cnn", "own", []),
-]
-
-
-@pytest.mark.parametrize(("kind", "student", "teacher", "pairs"), PAIRS)
-def test_taps_that_are_compared_unless_others_are_named(kind, student, teacher, pairs) -> None:
-    assert default_taps(kind, NETWORKS[student], NETWORKS[teacher]) == pairs
-
-
-def test_the_middle_of_four_stages_is_the_second() -> None:
-    """As RepDistiller's hint layer 2, counted from the stem."""
-    four = Network(ResnetSettings("resnet", "r", [2, 2, 2, 2], 8, "cifar", "batch", 2), SHAPE, CLASSES)
-    assert default_taps("middle", four, NETWORKS["vgg"]) == [("block2", "block3")]
-    assert default_taps("maps", four, NETWORKS["wrn"])[0] == ("block2", "block1")

@@ -91,7 +91,7 @@ def test_runs_that_diverge_on_one_side_allow_no_verdict(factory):
         ({"expect": {"above": 1}}, "above and below go without against"),
         ({"expect": "rises"}, "rises and falls go with trend"),
         ({"against": "after"}, "'after' is not settings"),
-        ({"expect": {"ratio": 0}}, "ratios and rounds are above 0"),
+        ({"expect": {"ratio": 0}}, "ratios, rounds and bytes are above 0"),
         ({"measure": "rounds", "by": 1}, "is of differences"),
         ({"of": {"method.nam": "x"}}, "there is no setting method.nam (did you mean 'method.name'?)"),
         ({"where": {"task.nome": "x"}}, "there is no setting task.nome"),

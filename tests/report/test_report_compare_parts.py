@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from knot_runner.report.compare import measures as compare_measures
-from knot_runner.report.compare.config_yaml import DEEPEST, LONGEST_CONFIG, read_config
 from knot_runner.report.compare.settings import (
     as_number,
     flatten_settings,
@@ -26,6 +25,7 @@ from knot_runner.report.compare.settings import (
     written,
 )
 from knot_runner.report.frame import read_runs
+from knot_runner.util.config_yaml import DEEPEST, LONGEST_CONFIG, read_config
 from knot_runner.util.errors import UserError
 from tests.report.compared import made
 

@@ -48,11 +48,11 @@ def bound_command(arguments: list[str]) -> int:
 
 
 def _show(word: str, keys: dict[str, str]) -> None:
-    from knot_runner.records import BOUND_FILE, write_sealed
+    from knot_runner.records import BOUND_FILE, find_run, write_sealed
     from knot_runner.report.render.bound_view import BoundTable
     from knot_runner.report.render.terminal import output
 
-    folder = _folder(word, Path(keys.get("paths.out", "outputs")).expanduser())
+    folder = find_run(word, Path(keys.get("paths.out", "outputs")).expanduser())
     record, sealed = _record(folder, keys)
     output().print(BoundTable(f"Generalisation bound (KNOT Theorem 5.2) of {folder}", record))
     if not sealed:
@@ -72,17 +72,6 @@ def _keys(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _folder(word: str, out: Path) -> Path:
-    """The run's folder. Raises :class:`UserError` where there is none."""
-    path = Path(word).expanduser()
-    if path.is_dir():
-        return path
-    found = sorted(out.glob(f"*/*/{word}")) if word and not set(word) & set("/*?[]") else []
-    if len(found) != 1:
-        raise UserError(f"{word}: is no folder of a run, nor the id of one below {out} (paths.out=DIR names another)")
-    return found[0]
-
-
 def _record(folder: Path, keys: dict[str, str]) -> tuple[dict[str, Any], bool]:
     """The run's bound, and whether its result has it sealed already. Raises :class:`UserError`."""
     from knot_runner.records import BOUND_FILE, is_sealed, read_record, read_result
@@ -97,14 +86,11 @@ def _record(folder: Path, keys: dict[str, str]) -> tuple[dict[str, Any], bool]:
 
 def _measured(folder: Path, result: dict[str, Any], keys: dict[str, str]) -> dict[str, Any]:
     from knot_runner.composing.job import job_of
+    from knot_runner.composing.teachers import recorded_config
     from knot_runner.pipelines.bound_run import bound_of_run
-    from knot_runner.report.compare.config_yaml import read_config
     from knot_runner.sweeps.job import run_context
 
-    try:
-        config = read_config(folder / "config.yaml")
-    except (ValueError, OSError) as problem:
-        raise UserError(f"{folder / 'config.yaml'}: cannot be read: {problem}") from None
+    config = recorded_config(folder)
     paths = {**config.get("paths", {}), "out": keys.get("paths.out", str(_out_of(folder)))}
     if "paths.data" in keys:
         paths["data"] = keys["paths.data"]

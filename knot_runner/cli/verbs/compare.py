@@ -19,6 +19,7 @@ knot-runner compare [key=value ...] [flags]: any runs side by side, by any setti
   --out=DIR            where the runs are (also paths.out=DIR)
   --by=KEYS            a row per value of these settings (default: all that differ)
   --measure=KEYS       the columns: accuracy, f1, sd, ...
+  --x=KEY              what they are set against, and the order of the rows: bytes, client_flops, a setting, ...
   --runs               a row per run instead
   --sort=KEY           order of the rows
   --best=MEASURE       of the runs over --over=KEYS, the best alone
@@ -27,7 +28,7 @@ knot-runner compare [key=value ...] [flags]: any runs side by side, by any setti
   --export=FILE        also as .csv, .parquet, .tex or .md; several with commas
 
   knot-runner compare task=femnist --by=method.name --measure=accuracy --export=runs.csv"""
-COMPARE_FLAGS = ("--out", "--by", "--measure", "--best", "--over", "--select", "--sort", "--export", "--runs")
+COMPARE_FLAGS = ("--out", "--by", "--measure", "--x", "--best", "--over", "--select", "--sort", "--export", "--runs")
 SPLITS = ("test", "half")
 #: Where runs are by default, and how any other verb is told.
 OUT, PLACE = "outputs", "paths.out="
@@ -36,8 +37,8 @@ DATA_KEY = "paths.data="
 
 
 def compare_command(arguments: list[str]) -> int:
-    """Runs below ``paths.out`` side by side: ``[key=value ...] [--by=KEYS] [--measure=KEYS] [--sort=KEY] [--runs]
-    [--best=MEASURE --over=KEYS [--select=half]] [--export=FILE] [--out=DIR]``. Raises :class:`UserError`."""
+    """Runs below ``paths.out`` side by side: ``[key=value ...] [--by=KEYS] [--measure=KEYS] [--x=KEY] [--sort=KEY]
+    [--runs] [--best=MEASURE --over=KEYS [--select=half]] [--export=FILE] [--out=DIR]``. Raises :class:`UserError`."""
     from knot_runner.report.compare.files import TerminalSheet, form_of, write
     from knot_runner.report.compare.settings import split_commas
     from knot_runner.report.render.terminal import output
@@ -79,6 +80,7 @@ def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
         select=one.get("--select", "test"),
         sort=one.get("--sort", ""),
         runs="--runs" in flags,
+        x=one.get("--x", ""),
         data=next((word.removeprefix(DATA_KEY) for word in reversed(words) if word.startswith(DATA_KEY)), None),
     )
 

@@ -30,6 +30,7 @@ from knot_runner.config.settings.method import (
     BiasSettings,
     EntropySettings,
     KnotSettings,
+    MutualSettings,
     SinkhornSettings,
     TeachersSettings,
 )
@@ -58,6 +59,7 @@ from knot_runner.config.settings.partition import (
 from knot_runner.config.settings.personalisation import (
     EvaluateSettings,
     FinetuneSettings,
+    LandscapeSettings,
     LocalSettings,
     SoupSettings,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.sizes import Fraction, Positive, Steps, StepsOrNone
@@ -10,10 +10,28 @@ from knot_runner.config.strict import Holds, require
 
 
 @dataclass
+class PhaseSettings:
+    """A training of the student that goes before: so many epochs on ``terms`` of its own, as FitNets' first stage is on
+    the hint alone. The rest is as ``training.distil`` says, but for milestones, and the last epoch is kept."""
+
+    epochs: Steps
+    #: as ``method.terms``
+    terms: dict[str, dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        require(bool(self.terms), "terms", "has none; {hint: {weight: 1}} is FitNets' first stage")
+
+
+@dataclass
 class OfflineSchedule:
-    """Teachers are trained first and stay as they are (Hinton et al. 2015). Without any, the student learns alone."""
+    """Teachers are trained first and stay as they are (Hinton et al. 2015). Without any, the student learns alone.
+
+    Before it learns by ``method.terms``, the student goes through ``phases`` in their order (Romero et al. 2015). Each
+    begins with the weights of the one before, a new optimiser and new adapters.
+    """
 
     kind: Literal["offline"]
+    phases: list[PhaseSettings] = field(default_factory=list)
 
 
 @dataclass
@@ -65,6 +83,22 @@ SCHEDULE_SETTINGS: dict[str, type] = {
 }
 
 
+@dataclass
+class RunTeacher:
+    """A teacher that a finished run ended with. What tells it from others is the run's id and the weights' digest, not
+    where it lies."""
+
+    kind: Literal["run"]
+    name: str
+    #: its run id
+    run: str
+    #: sha256 (hex) of its weights
+    weights: str
+    folder: str
+    #: settings of its model, as a group ``model`` has them
+    model: Any
+
+
 #: What a student may see of an image: grey = one channel of three, edges = how steep its grey is, half = every 2x2
 #: pixels as one.
 View = Literal["none", "grey", "edges", "half"]
@@ -82,7 +116,8 @@ class DistilSettings:
     schedule: dict[str, Any]
     #: the model, by the name of its YAML file, that a method's own ``teachers`` are
     teacher: str
-    #: of the offline schedule: models by the names of their YAML files; composing puts their settings in their place
+    #: of the offline schedule: models by the names of their YAML files, or finished runs as ``run:ID``; composing puts
+    #: their settings in their place
     teachers: list[Any]
     #: share of the training examples whose labels the student sees; teachers see all
     labelled: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]

@@ -20,7 +20,7 @@ from knot_runner.config.settings.fedwad import (
     DatasetDistanceSettings,
     FederatedDistanceSettings,
 )
-from knot_runner.config.settings.method import KnotSettings, TeachersSettings
+from knot_runner.config.settings.method import KnotSettings, MutualSettings, TeachersSettings
 from knot_runner.config.settings.probe import ProbeSettings
 
 
@@ -99,7 +99,7 @@ def call(name: str, *arguments: Any, **options: Any) -> Any:
 register(
     Family(
         "distillation",
-        {"knot": KnotSettings, "teachers": TeachersSettings},
+        {"knot": KnotSettings, "mutual": MutualSettings, "teachers": TeachersSettings},
         ("texts", "images"),
         run="knot_runner.pipelines.distillation:run_distillation",
         inspect="knot_runner.pipelines.distillation:inspect_distillation",

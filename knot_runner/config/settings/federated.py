@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from knot_runner.config.settings.latent_generator import LatentGenerator
 from knot_runner.config.settings.server_distillation import LabelDistillation, ServerDistillation
 from knot_runner.config.settings.sizes import (
     FractionOrNone,
@@ -18,9 +19,9 @@ from knot_runner.config.settings.sizes import (
 from knot_runner.config.settings.transport import ClusteringSettings
 from knot_runner.config.strict import AtMost, Holds, require
 
-FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedrep", "fedper", "feddistill", "fedmd")
-#: Those in which clients keep models of their own and exchange logits alone.
-OWN_MODELS = ("feddistill", "fedmd")
+FEDERATED_ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedgen", "fedrep", "fedper", "feddistill", "fedmd", "local")
+#: Those in which clients keep models of their own: they exchange logits alone, or nothing.
+OWN_MODELS = ("feddistill", "fedmd", "local")
 
 
 @dataclass
@@ -125,6 +126,11 @@ class FederatedSettings:
     distil: ServerDistillation | None = None
     #: feddistill: the regulariser by the others' mean logits of each label
     labels: LabelDistillation | None = None
+    #: fedgen: the server's generator of features
+    generator: LatentGenerator | None = None
+    #: of methods whose clients keep models of their own: the architectures, dealt to clients in turn by number, as
+    #: settings of models (a YAML has the names of conf/model); [] = all have ``model``
+    models: list[Any] = field(default_factory=list)
     #: what every client makes of its model after the last round, by ``kind``; null = nothing
     personalisation: Any = None
     #: settings of a plug-in's own method
@@ -148,6 +154,9 @@ class FederatedSettings:
         what = f"is of methods with one global model; with algorithm={self.algorithm} clients have heads of their own"
         require(not personal or self.distil is None, "distil", what)
         self._check_own_models()
+        needs = self.algorithm == "fedgen"
+        require(not needs or self.generator is not None, "generator", "is not set; fedgen needs it")
+        require(own or needs or self.generator is None, "generator", "is of fedgen alone")
         require(own or personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")
 
     def _check_own_models(self) -> None:
@@ -157,7 +166,10 @@ class FederatedSettings:
             require(plain, "server", f"algorithm={self.algorithm} averages no models; optimiser none is right")
         distils, by_labels = self.distil is not None, self.labels is not None
         require(distils or self.algorithm != "fedmd", "distil", "is not set; fedmd needs it")
-        require(not distils or self.algorithm != "feddistill", "distil", "is not of feddistill; null is right")
+        for alone in ("feddistill", "local"):
+            require(not distils or self.algorithm != alone, "distil", f"is not of {alone}; null is right")
         require(by_labels or self.algorithm != "feddistill", "labels", "is not set; feddistill needs it")
         own = self.algorithm not in FEDERATED_ALGORITHMS
         require(own or not by_labels or self.algorithm == "feddistill", "labels", "is of feddistill alone")
+        averages = f"algorithm={self.algorithm} averages models, which must be alike; [] is right"
+        require(own or not self.models or self.algorithm in OWN_MODELS, "models", averages)

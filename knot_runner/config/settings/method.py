@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from knot_runner.config.settings.sizes import Fraction, Items, Positive, Steps
+from knot_runner.config.settings.sizes import Fraction, Items, NotNegative, Positive, Steps
 from knot_runner.config.strict import require
 
 
@@ -73,3 +73,18 @@ class TeachersSettings:
     name: str
     algorithm: Literal["teachers"]
     bias: BiasSettings
+
+
+@dataclass
+class MutualSettings:
+    """Deep mutual learning between KNOT's parties (Zhang et al. 2018; codistillation, Anil et al. 2018): each goes on
+    with its own labels, and on the transfer set learns from what the others say of it."""
+
+    name: str
+    algorithm: Literal["mutual"]
+    #: between a party's outputs and another's, as of KNOT
+    loss: dict[str, Any]
+    #: of the mean of these losses over the other parties, beside a party's cross-entropy; 0 = each alone, the control
+    weight: NotNegative
+    #: whether the global model is one of the parties; it stays as it was pretrained otherwise
+    global_model: bool

@@ -30,6 +30,11 @@ class LocalSettings:
     #: 0 = that of training
     batch: ItemsOrNone = 0
 
+    @property
+    def rate(self) -> float:
+        """The rate that clients train at."""
+        return self.lr
+
 
 @dataclass(kw_only=True)
 class FinetuneSettings(LocalSettings):
@@ -41,17 +46,34 @@ class FinetuneSettings(LocalSettings):
     epochs: Steps = 10
     #: the models are measured so many times, after equally many epochs each; the optimiser begins afresh there
     saves: Steps = 10
+    #: at a rate so many times smaller, for so many times the epochs
+    slower: Steps = 1
     wd: NotNegative = 0.0
     #: which of the measured models is deployed: the best on the clients' held-out examples (``partition.valid``), or
     #: the last
     select: Literal["valid", "last"] = "last"
 
     def __post_init__(self) -> None:
-        even = self.epochs % self.saves == 0
-        require(even, "saves", f"{self.saves} do not divide the {self.epochs} epochs into equal parts")
-        pull = 2 * self.wd * self.lr
-        what = f"{self.wd:g} with lr={self.lr:g}: SGD oscillates where 2 wd lr is 1 or more, and here it is {pull:g}"
-        require(self.optimiser != "sgd" or pull < 1, "wd", f"{what}; below {1 / (2 * self.lr):g} is right")
+        even = self.length % self.saves == 0
+        require(even, "saves", f"{self.saves} do not divide the {self.length} epochs into equal parts")
+        pull = 2 * self.wd * self.rate
+        what = f"{self.wd:g} with lr={self.rate:g}: SGD oscillates where 2 wd lr is 1 or more, and here it is {pull:g}"
+        require(self.optimiser != "sgd" or pull < 1, "wd", f"{what}; below {1 / (2 * self.rate):g} is right")
+
+    @property
+    def rate(self) -> float:
+        """``lr``, or a ``slower`` one."""
+        return self.lr / self.slower
+
+    @property
+    def length(self) -> int:
+        """All epochs."""
+        return self.epochs * self.slower
+
+    @property
+    def part(self) -> int:
+        """Epochs from one save to the next."""
+        return self.length // self.saves
 
 
 @dataclass(kw_only=True)
@@ -76,8 +98,36 @@ class SoupSettings(FinetuneSettings):
         require(not outside, "alphas", f"{outside[:1]} is not within [{low:g}, {high:g}]{hint}")
 
 
+@dataclass(kw_only=True)
+class LandscapeSettings(FinetuneSettings):
+    """Loss landscapes of two clients in the plane of their fine-tuning."""
+
+    kind: Literal["landscape"]
+    #: their numbers; null = the two that gain the most on their held-out examples
+    clients: list[int] | None = None
+    #: for each of the two the save that the plane goes through, beside theta_0 and the last
+    between: list[int] = field(default_factory=lambda: [4, 5])
+    #: points along either side, and how far the plane goes on beyond the path, as a share of its extent
+    grid: Steps = 25
+    margin: NotNegative = 0.25
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        two = self.clients is None or len(set(self.clients)) == len(self.clients) == 2
+        require(
+            two and min(self.clients or [0]) >= 0, "clients", f"{self.clients} are not two clients; [1, 3] would be"
+        )
+        right = len(self.between) == 2 and all(0 < step < self.saves for step in self.between)
+        require(right, "between", f"{self.between} are not two saves before the last, {self.saves}")
+        require(self.grid >= 3, "grid", f"{self.grid} points are no plane; at least 3 are right")
+
+
 #: ``method.personalisation.kind`` -> its settings; a plug-in may add its own.
-PERSONALISATION_SETTINGS: dict[str, type] = {"finetune": FinetuneSettings, "soup": SoupSettings}
+PERSONALISATION_SETTINGS: dict[str, type] = {
+    "finetune": FinetuneSettings,
+    "soup": SoupSettings,
+    "landscape": LandscapeSettings,
+}
 
 
 def build_personalisation(values: Any, where: str = "method.personalisation") -> Any:

@@ -55,8 +55,8 @@ def check_privacy(settings: Settings, method: Any) -> None:
     if method.algorithm not in PRIVATE_ALGORITHMS:
         fits = ", ".join(PRIVATE_ALGORITHMS)
         raise UserError(
-            f"privacy: clients of algorithm={method.algorithm} send more than a model that is averaged, and only that "
-            f"is clipped; one of {fits} would fit"
+            f"privacy: what clients of algorithm={method.algorithm} send is not one model each that is averaged, and "
+            f"only that is clipped; one of {fits} would fit"
         )
     wrong = {
         "distil": (method.distil, "the server asks the clients' own models, which are not clipped"),

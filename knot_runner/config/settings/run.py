@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, DistilSettings
-from knot_runner.config.settings.distil_terms import TERM_SETTINGS
+from knot_runner.config.settings.architectures import check_architectures
+from knot_runner.config.settings.distil import DistilSettings
+from knot_runner.config.settings.distil_check import OfPlugins, check_distil, named_model
 from knot_runner.config.settings.families import METHOD_SETTINGS, family_of, family_of_algorithm
 from knot_runner.config.settings.federated import FederatedSettings, FederatedTraining
 from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSettings
-from knot_runner.config.settings.fit import TEXT_TEACHER, UNTRAINED_TASKS, check_fit, require_group
+from knot_runner.config.settings.fit import UNTRAINED_TASKS, check_fit, require_group
 from knot_runner.config.settings.groups import (
     HardwareSettings,
     ModelSettings,
@@ -23,7 +25,7 @@ from knot_runner.config.settings.groups import (
     TrainingSettings,
 )
 from knot_runner.config.settings.images import IMAGE_FORMATS, ImageTaskSettings
-from knot_runner.config.settings.method import LOSS_SETTINGS, KnotSettings
+from knot_runner.config.settings.method import LOSS_SETTINGS, KnotSettings, MutualSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings, ImageModel
 from knot_runner.config.settings.partition import (
     PARTITION_SETTINGS,
@@ -99,20 +101,26 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
             raise UserError(f"{group}.name: {name!r} is not a plain name of letters, digits, . + - _")
     settings = build(Settings, {**config, **_parts(config, task_kind)}, "")
     method = build(kind, settings.method, "method")
-    if isinstance(method, KnotSettings):
+    plugins = OfPlugins(partial(_load_plugins, config), partial(_check_target, config))
+    if isinstance(method, KnotSettings | MutualSettings):
         if "name" not in method.loss:
             raise UserError("method.loss.name: is not set")
         _check_loss(method.loss, "method.loss")
-    if isinstance(method, FederatedSettings) and method.distil is not None:
-        _check_loss(method.distil.loss, "method.distil.loss")
     if isinstance(method, FederatedSettings):
+        method.models = [
+            named_model(model, f"method.models[{number}]", settings.task.name, settings.on_images, plugins)
+            for number, model in enumerate(method.models)
+        ]
+        check_architectures(method, settings.model)
+        if method.distil is not None:
+            _check_loss(method.distil.loss, "method.distil.loss")
         _check_personal(settings, method)
     elif settings.evaluate.matrix is not None:
         raise UserError(f"evaluate.matrix: method={method.name} has no clients that train in rounds; null is right")
     if settings.privacy is not None:
         check_privacy(settings, method)
     if isinstance(method, DistilSettings):
-        _check_distil(config, method, settings.on_images)
+        check_distil(method, settings.task.name, settings.on_images, plugins)
         check_student_images(method, settings.task)
     if task_kind == "texts":
         _check_parties(settings)
@@ -215,34 +223,6 @@ def _load_plugins(config: dict[str, Any]) -> bool:
     names = [str(plugin) for plugin in plugins] if isinstance(plugins, list) else []
     load_plugins(names)
     return bool(names)
-
-
-def _check_distil(config: dict[str, Any], method: DistilSettings, on_images: bool) -> None:
-    """Build what a distillation's settings name; a term that no table knows is left to the run where there are
-    plug-ins."""
-    kind = method.schedule.get("kind")
-    if not isinstance(kind, str) or kind not in SCHEDULE_SETTINGS:
-        raise UserError(f"method.schedule.kind: no schedule {kind!r}{nearest(str(kind), SCHEDULE_SETTINGS)}")
-    build(SCHEDULE_SETTINGS[kind], method.schedule, "method.schedule")
-    if kind != "offline" and method.teachers:
-        raise UserError(
-            f"method.teachers: are of schedule.kind=offline; schedule.kind={kind} makes its own, and [] is right"
-        )
-    for name, options in method.terms.items():
-        if name in TERM_SETTINGS:
-            build(TERM_SETTINGS[name], options, f"method.terms.{name}")
-        elif not _load_plugins(config):
-            raise UserError(f"method.terms.{name}: no such term{nearest(str(name), TERM_SETTINGS)}")
-    for number, teacher in enumerate(method.teachers):
-        where = f"method.teachers[{number}]"
-        if on_images != (teacher["kind"] in NETWORK_SETTINGS):
-            fits = "cnn_32" if on_images else TEXT_TEACHER
-            raise UserError(
-                f"{where}: model {teacher['name']} does not read task={config['task']['name']}; {fits} would fit"
-            )
-        method.teachers[number] = build(NETWORK_SETTINGS.get(teacher["kind"], ModelSettings), teacher, where)
-        if isinstance(method.teachers[number], CustomSettings):
-            _check_target(config, method.teachers[number])
 
 
 def _check_loss(loss: dict[str, Any], where: str) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from knot_runner.config.plugins import as_written
+from knot_runner.config.settings.distil_run_id import used_of_pool
 from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares
+from knot_runner.config.settings.server_distillation import used_of_server
 from knot_runner.config.strict import digest, without
 
 #: Groups and keys that do not change the numbers, so they are left out of the run id.
@@ -17,8 +19,6 @@ HARDWARE_IN_RUN_ID = ("engine", "precision")
 #: Keys of rounds, and of stages, that came later: at these values a run is what it was before, and has
 #: that name.
 TRAINING_DEFAULTS = {"optimiser": "sgd"}
-#: Of a distillation by loss terms, likewise.
-POOL_DEFAULTS = {"view": "none", "synthesis": None}
 STAGE_DEFAULTS = {
     "select": "best",
     "max_length": None,
@@ -62,10 +62,11 @@ def _used_of_images(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         used = {**without(used, "model", "training"), "method": _used_distances(method, "encoder")}
         return {**used, **_used_partition(counted)}
     if family.training == "rounds":
+        used = without(used, "model") if method.get("models") else used  # which clients have in its place
         return {**used, **_used_of_rounds(config, counted)}
     used = {**used, **_used_of_stages(counted, "texts", "tokens")}
     if not family.clients:
-        return _used_of_pool(used)
+        return used_of_pool(used)
     shares = party_shares(counted["partition"])
     return {**used, "partition": {**without(counted["partition"], *SHARE_KEYS), **shares}}
 
@@ -76,6 +77,8 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     chilled = any(method.get(key) is not None for key in ("schedule", "stragglers", "hard_temperature"))
     if not chilled and method.get("temperature") == 1:
         method["lr_control"] = False
+    if not method.get("models"):
+        method.pop("models", None)
     if clustering := method.pop("clustering", None):
         reads = "features" if kind_of(config["task"]) == "texts" else "encoder"
         method["clustering"] = _used_clustering(clustering, reads)
@@ -97,6 +100,7 @@ def _used_distillation(distil: dict[str, Any] | None, task_kind: str) -> dict[st
     if not distil:
         return {}
     unread = ("images", "noise") if task_kind == "texts" else ("texts", "tokens")
+    distil = used_of_server(distil)
     bias = distil.get("bias")
     return {"distil": {**distil, "bias": without(bias, *unread)} if isinstance(bias, dict) else distil}
 
@@ -200,7 +204,7 @@ def _used_of_texts(config: dict[str, Any], counted: dict[str, Any]) -> dict[str,
         return {**counted, "task": task, "model": model, **_used_of_rounds(config, counted)}
     used = {"task": task, "model": model, **_used_of_stages(counted, "images", "noise")}
     used = without(counted, "partition") | used
-    return used if family.clients else _used_of_pool({**used, "method": without(used["method"], "valid")})
+    return used if family.clients else used_of_pool({**used, "method": without(used["method"], "valid")})
 
 
 def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, Any]:
@@ -213,19 +217,6 @@ def _used_of_stages(counted: dict[str, Any], *of_other_tasks: str) -> dict[str, 
     for name, stage in counted["training"].items():
         training[name] = used_of_stage(stage) if isinstance(stage, dict) else stage
     return {"method": method, "training": training}
-
-
-def _used_of_pool(used: dict[str, Any]) -> dict[str, Any]:
-    """Of a distillation by loss terms: nothing is pretrained, the stage of teachers counts where there are any, and
-    ``auto_ratio`` where a weight is auto."""
-    method, unread = (
-        without(used["method"], "teacher"),
-        ["pretrain"] if used["method"]["teachers"] else ["pretrain", "local"],
-    )
-    if not any(term.get("weight") == "auto" for term in method["terms"].values()):
-        method = without(method, "auto_ratio")
-    method = without(method, *(key for key, default in POOL_DEFAULTS.items() if method.get(key) == default))
-    return {**used, "method": method, "training": without(used["training"], *unread)}
 
 
 def _used_clients(data: dict[str, Any], source: str, by: str | None) -> dict[str, Any]:

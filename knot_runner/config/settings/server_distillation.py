@@ -7,7 +7,11 @@ from typing import Any, Literal
 
 from knot_runner.config.settings.method import BiasSettings
 from knot_runner.config.settings.sizes import FractionOrNone, Items, NotNegative, Positive, Steps, StepsOrNone
-from knot_runner.config.strict import require
+from knot_runner.config.strict import require, without
+
+#: What came later: at these values a distillation is what it was before; without ``valid`` nothing is checked.
+SERVER_DEFAULTS = {"schedule": "constant", "valid": 0}
+OF_VALID = ("check", "patience")
 
 
 @dataclass
@@ -40,6 +44,15 @@ class ServerDistillation:
     every: Steps
     #: random examples that show the clients' probability biases B_k
     bias: BiasSettings
+    #: of the rate, over the steps of a round: constant, or a cosine that ends at 0
+    schedule: Literal["constant", "cosine"] = "constant"
+    #: share of the transfer set that the server does not train on: the weights with the lowest loss there are kept; 0 =
+    #: none, and the last are
+    valid: FractionOrNone = 0.0
+    #: steps from one look at them to the next
+    check: Steps = 100
+    #: steps without a lower loss after which the training of a round ends
+    patience: Steps = 1000
 
     def __post_init__(self) -> None:
         require("name" in self.loss, "loss.name", "is not set")
@@ -48,6 +61,13 @@ class ServerDistillation:
     def distils(self, round: int) -> bool:
         """Whether the server does so in ``round``."""
         return round >= self.after and (round - self.after) % self.every == 0
+
+
+def used_of_server(distil: dict[str, Any]) -> dict[str, Any]:
+    """What of a server's distillation, as plain settings, decides a run's name: all but what is at its default of
+    ``SERVER_DEFAULTS``."""
+    distil = distil if distil.get("valid") else without(distil, *OF_VALID)
+    return without(distil, *(key for key, default in SERVER_DEFAULTS.items() if distil.get(key) == default))
 
 
 @dataclass

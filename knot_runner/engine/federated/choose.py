@@ -10,6 +10,7 @@ import torch
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.cohort import Engine, silent
+from knot_runner.engine.federated.per_network import PerNetwork
 from knot_runner.engine.hardware import prepare_device
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
@@ -20,18 +21,21 @@ DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bf16": torch.float32
 def make_engine(
     hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
     say: Callable[[str], None] = silent, plugins: Sequence[str] = (), shared: bool = False,
+    others: Sequence[Network] = (),
 ) -> Engine:  # fmt: skip
     """The engine, ready to train. ``auto`` is lean on a CPU; on a GPU stacked, or loop for a text model or one's own.
 
     ``say`` prints a line for the user. ``plugins``: of the run. ``shared``: several threads will use the engine (lean).
+    ``others``: further networks, which requests name from 1 on.
     Raises :class:`UserError` naming the key for a device, engine and precision that do not go together.
     """
     device = prepare_device(hardware)
+    networks = [network, *others]
     name = hardware.engine
     if name == "auto":
-        on_gpu = "stacked" if network.is_ours else "loop"
+        on_gpu = "stacked" if all(one.is_ours for one in networks) else "loop"
         name = "lean" if device.type == "cpu" else on_gpu
-    if name == "stacked" and not network.is_ours:
+    if name == "stacked" and not all(one.is_ours for one in networks):
         what = "a text model" if network.reads_texts else "a model of one's own"
         raise UserError(f"hardware.engine: stacked does not train {what}; lean (CPU) or loop would fit")
     if name == "lean" and device.type != "cpu":
@@ -44,9 +48,19 @@ def make_engine(
     if name == "lean":
         from knot_runner.engine.federated.lean import Lean
 
-        return Lean(
-            network, data, test, dtype, hardware.workers or os.cpu_count() or 1, hardware.threads, shared, say, plugins
-        )
+        workers = hardware.workers or os.cpu_count() or 1
+        return Lean(network, data, test, dtype, workers, hardware.threads, shared, say, plugins, others)
+    data, test = data.to(device), test.to(device)  # once for all networks
+    engines = [_in_process(name, hardware, one, data, test, device, say) for one in networks]
+    return engines[0] if len(engines) == 1 else PerNetwork(engines)
+
+
+def _in_process(
+    name: str, hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData, device: torch.device,
+    say: Callable[[str], None],
+) -> Engine:  # fmt: skip
+    """The stacked engine or the loop, of one network."""
+    dtype = DTYPES[hardware.precision]
     if name == "stacked":
         from knot_runner.engine.federated.stacked import Stacked
 

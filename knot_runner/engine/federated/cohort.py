@@ -29,7 +29,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a client trains: ``optimiser`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2, by its objective."""
+    """How a client trains: ``optimiser`` on mean_i loss_i + (proximal / 2) || w - w_start ||^2, by its objective.
+
+    ``cosine``: the rate of step t of T is lr (1 + cos(pi t / T)) / 2, T being all steps that there may be. ``check``,
+    ``patience``: of a request with held-out rows (:class:`LocalTraining`)."""
 
     phases: tuple[Phase, ...]
     batch: int
@@ -42,6 +45,9 @@ class Recipe:
     frozen_statistics: bool = False
     augment: Augment = "none"
     optimiser: Literal["sgd", "adamw"] = "sgd"
+    cosine: bool = False
+    check: int = 0
+    patience: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,10 @@ class LocalTraining:
     round may share them. ``rows`` [n] int64 into the training examples; ``test_rows`` [m] into the test examples, on
     which the model is measured before and after training. ``control`` [P], if given, is added to every gradient
     (SCAFFOLD). ``inputs``: what the objective reads of each row, name -> [n, ...]. ``exchanged``: it is taught after
-    the round's fold, by an optimiser that is not the clients'.
+    the round's fold, by an optimiser that is not the clients'. ``cluster``: of several that learn side by side, which
+    this is for; engines do not read it. ``network``: which of the engine's networks it is of.
+    ``held``: so many of the last rows are not trained on; their mean loss is taken every ``recipe.check`` steps,
+    ``recipe.patience`` steps without a lower one end the training, and the weights with the lowest come back.
     """
 
     client: int
@@ -67,6 +76,16 @@ class LocalTraining:
     objective: Objective = field(default_factory=Objective)
     inputs: dict[str, Tensor] = field(default_factory=dict)
     exchanged: bool = False
+    cluster: int = 0
+    network: int = 0
+    held: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is SGD at one rate, to the end, on a loss of the logits alone: what engines do by hand or as a
+        stack; the rest is the plain loop's."""
+        steady = self.recipe.optimiser == "sgd" and not self.recipe.cosine
+        return steady and not self.held and not self.objective.reads_head
 
 
 @dataclass(frozen=True)
@@ -87,12 +106,15 @@ class Trained:
 
 @dataclass(frozen=True)
 class Inference:
-    """Logits of ``rows`` [n] of the test examples (or training examples) under one model."""
+    """Logits of ``rows`` [n] of the test examples (or training examples) under one model, of the engine's network of
+    that number; ``cluster``: as of :class:`LocalTraining`."""
 
     weights: Tensor
     buffers: Tensor
     rows: Tensor
     split: Literal["test", "train"] = "test"
+    cluster: int = 0
+    network: int = 0
 
 
 class Engine(Protocol):

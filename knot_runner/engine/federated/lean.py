@@ -28,7 +28,8 @@ class Lean:
     ``shared``: any number of threads may use it at once (then one worker is a process, too), an error of one
     leaves the others alone, and a worker that died is replaced by another that repeats its request, once. Otherwise
     any exception ends the engine. ``say`` prints a line for the user when a worker died. ``plugins``:
-    what workers import, since an objective may be of one.
+    what workers import, since an objective may be of one. ``others``: networks that requests name from 1 on; every
+    worker trains them all.
     """
 
     name = "lean"
@@ -37,16 +38,18 @@ class Lean:
     def __init__(
         self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, workers: int, threads: int,
         shared: bool = False, say: Callable[[str], None] = silent, plugins: Sequence[str] = (),
+        others: Sequence[Network] = (),
     ) -> None:  # fmt: skip
         self._threads, self._shared = threads, shared
         workers = workers or os.cpu_count() or 1
-        self._pool = self._client = self._data = None
+        networks = [network, *others]
+        self._pool = self._data = None
         if workers == 1 and not shared:
-            self._client = make_client(network, data, test, dtype)
+            self._clients = [make_client(one, data, test, dtype) for one in networks]
         else:
             self._data = SharedData(data, test)
             max_deaths = 2 if shared else 1
-            self._pool = LeanPool(network, self._data, dtype, workers, threads, max_deaths, say, plugins)
+            self._pool = LeanPool(networks, self._data, dtype, workers, threads, max_deaths, say, plugins)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`. The longest training begins first, so that the last to end is a short one."""
@@ -70,9 +73,13 @@ class Lean:
     def _run(self, requests: list[EngineRequest]) -> list[Result]:
         if self._pool is not None:
             return self._pooled(requests)
-        client = self._client
         with _threads(self._threads):
-            return [client.infer(r) if isinstance(r, Inference) else client.train_client(r) for r in requests]
+            return [self._result(request) for request in requests]
+
+    def _result(self, request: EngineRequest) -> Result:
+        """In this process."""
+        client = self._clients[request.network]
+        return client.infer(request) if isinstance(request, Inference) else client.train_client(request)
 
     def _pooled(self, requests: list[EngineRequest]) -> list[Result]:
         try:

@@ -67,9 +67,9 @@ class ManualBackward:
         self._data, self._test, self._dtype = data, test, dtype
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
-        """See :class:`TrainingClient`. ``weights`` [P], if given: memory for the trained weights. Only SGD is done by
-        hand."""
-        if request.recipe.optimiser != "sgd":
+        """See :class:`TrainingClient`. ``weights`` [P], if given: memory for the trained weights. By hand are
+        plain requests."""
+        if not request.is_plain:
             return AutogradClient(self._network, self._data, self._test, self._dtype).train_client(request)
         weights = torch.empty_like(request.weights, dtype=self._dtype) if weights is None else weights
         with torch.inference_mode():

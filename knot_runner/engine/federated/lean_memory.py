@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -41,26 +41,30 @@ class SharedData:
 
 @dataclass(frozen=True)
 class Slots:
-    """Equal pieces of shared memory, each for a model (weights [P] then buffers [Q]), a vector [P], or logits."""
+    """Equal pieces of shared memory, each for a model (weights [P] then buffers [Q]), a vector [P], or logits.
+
+    ``sizes``: (P, Q) of every network.
+    """
 
     memory: Memory
-    parameters: int
-    buffers: int
+    sizes: tuple[tuple[int, int], ...]
     dtype: torch.dtype
     stride: int
 
     @classmethod
-    def make(cls, count: int, network: Network, dtype: torch.dtype) -> Slots:
-        """``count`` slots that hold a model of ``network`` or the logits of INFERENCE_ROWS images."""
-        layout = flat.layout_of(network)
-        values = max(layout.size + layout.buffer_size, INFERENCE_ROWS * network.classes)
+    def make(cls, count: int, networks: Sequence[Network], dtype: torch.dtype) -> Slots:
+        """``count`` slots that hold a model of any of ``networks`` or the logits of INFERENCE_ROWS images."""
+        layouts = [flat.layout_of(network) for network in networks]
+        sizes = tuple((layout.size, layout.buffer_size) for layout in layouts)
+        values = max(INFERENCE_ROWS * networks[0].classes, *map(sum, sizes))
         stride = aligned(values * dtype.itemsize)
-        return cls(Memory(count * stride), layout.size, layout.buffer_size, dtype, stride)
+        return cls(Memory(count * stride), sizes, dtype, stride)
 
-    def model(self, slot: int) -> tuple[Tensor, Tensor]:
-        """(weights [P], buffers [Q])"""
-        both = memory_view(self.memory, slot * self.stride, (self.parameters + self.buffers,), self.dtype)
-        return both[: self.parameters], both[self.parameters :]
+    def model(self, slot: int, network: int = 0) -> tuple[Tensor, Tensor]:
+        """(weights [P], buffers [Q]) of the network of that number."""
+        parameters, buffers = self.sizes[network]
+        both = memory_view(self.memory, slot * self.stride, (parameters + buffers,), self.dtype)
+        return both[:parameters], both[parameters:]
 
     def logits(self, slot: int, rows: int, classes: int) -> Tensor:
         """[rows, classes]"""
@@ -81,13 +85,14 @@ class SlotAllocator:
         """Forget the tensors of ``call``; slots that are still read stay until they are released."""
         self._held = {key: slot for key, slot in self._held.items() if key[0] is not call}
 
-    def acquire(self, vector: Tensor, buffers: Tensor | None = None, call: object = None) -> int:
-        """A slot that holds ``vector`` [P] and ``buffers`` [Q], to be released by :meth:`release`."""
+    def acquire(self, vector: Tensor, buffers: Tensor | None = None, call: object = None, network: int = 0) -> int:
+        """A slot that holds ``vector`` [P] and ``buffers`` [Q] of the network of that number, to be released by
+        :meth:`release`."""
         key = (call, *((t.data_ptr(), t.shape, t.stride()) for t in (vector, buffers) if t is not None))
         slot = self._held.pop(key, None)
         if slot is None:
             slot = self._free()
-            for place, value in zip(self._slots.model(slot), (vector, buffers), strict=True):
+            for place, value in zip(self._slots.model(slot, network), (vector, buffers), strict=True):
                 if value is not None:
                     place.copy_(value)
         self._held[key] = slot  # most recent: overwritten last

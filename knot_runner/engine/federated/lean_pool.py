@@ -48,26 +48,27 @@ class PoolTask:
 
 
 class LeanPool:
-    """``workers`` processes with ``threads`` torch threads each, started at once and kept until :meth:`close`.
+    """``workers`` processes with ``threads`` torch threads each, started at once and kept until :meth:`close`; every
+    process trains any of ``networks``.
 
     Any number of threads may call :meth:`run` at once. ``max_deaths``: deaths of workers at one request after which its
     caller gets a :class:`UserError`; before, the worker is replaced and ``say`` prints a line.
     """
 
     def __init__(
-        self, network: Network, data: SharedData, dtype: torch.dtype, workers: int, threads: int,
+        self, networks: Sequence[Network], data: SharedData, dtype: torch.dtype, workers: int, threads: int,
         max_deaths: int, say: Callable[[str], None], plugins: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self._classes, self._max_deaths, self._say = network.classes, max_deaths, say
+        self._classes, self._max_deaths, self._say = networks[0].classes, max_deaths, say
         # an order reads at most two slots (model, control) and has one of its worker's AHEAD for its result
-        self._slots = Slots.make(3 * AHEAD * workers, network, dtype)
+        self._slots = Slots.make(3 * AHEAD * workers, networks, dtype)
         self._allocator = SlotAllocator(self._slots, range(AHEAD * workers, 3 * AHEAD * workers))
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._waiting: deque[PoolTask] = deque()
         self._open: set[Call] = set()
         self._closed = False
-        arguments = self._slots, data, network, threads, plugins
+        arguments = self._slots, data, networks, threads, plugins
         self._workers = [WorkerProcess(_PRELOADED, prepare_client, *arguments) for _ in range(workers)]
         self._threads: list[threading.Thread] = []
         for number, worker in enumerate(self._workers):
@@ -189,10 +190,10 @@ class LeanPool:
 
     def _order(self, task: PoolTask, result: int) -> Order:
         request, control = task.request, None
-        model = self._allocator.acquire(request.weights, request.buffers, task.call)
+        model = self._allocator.acquire(request.weights, request.buffers, task.call, request.network)
         if isinstance(request, LocalTraining) and request.control is not None:
             try:
-                control = self._allocator.acquire(request.control, None, task.call)
+                control = self._allocator.acquire(request.control, None, task.call, request.network)
             except Exception:
                 self._allocator.release(model)
                 raise
@@ -207,5 +208,5 @@ class LeanPool:
         request, slot = task.request, task.order.result
         if isinstance(request, Inference):
             return self._slots.logits(slot, len(request.rows), self._classes).clone()
-        weights, buffers = (value.clone() for value in self._slots.model(slot))
+        weights, buffers = (value.clone() for value in self._slots.model(slot, request.network))
         return Trained(request.client, weights, buffers, *measures)

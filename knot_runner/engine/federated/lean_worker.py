@@ -45,11 +45,11 @@ def pack(request: EngineRequest, model: int, control: int | None, result: int) -
 
 def unpack(order: Order, slots: Slots) -> EngineRequest:
     """The request of an order, with its vectors in shared memory."""
-    weights, buffers = slots.model(order.model)
     request, rows = order.request, torch.from_numpy(order.request.rows)
+    weights, buffers = slots.model(order.model, request.network)
     if isinstance(request, Inference):
         return replace(request, weights=weights, buffers=buffers, rows=rows)
-    control = None if order.control is None else slots.model(order.control)[0]
+    control = None if order.control is None else slots.model(order.control, request.network)[0]
     tests = torch.from_numpy(request.test_rows)
     inputs = {name: torch.from_numpy(array) for name, array in request.inputs.items()}
     return replace(
@@ -58,22 +58,25 @@ def unpack(order: Order, slots: Slots) -> EngineRequest:
 
 
 def prepare_client(
-    _: Send, slots: Slots, data: SharedData, network: Network, threads: int, plugins: Sequence[str]
+    _: Send, slots: Slots, data: SharedData, networks: Sequence[Network], threads: int, plugins: Sequence[str]
 ) -> Handler:
     """In the worker: threads, memory, data, plug-ins, and the function that executes an order."""
     torch.set_num_threads(threads)
     load_plugins(list(plugins))
     _keep_freed_memory()
-    return functools.partial(_execute, make_client(network, *data.views(), slots.dtype), slots)
+    views = data.views()
+    clients = [make_client(network, *views, slots.dtype) for network in networks]
+    return functools.partial(_execute, clients, slots)
 
 
-def _execute(client: TrainingClient, slots: Slots, order: Order) -> Measures:
+def _execute(clients: list[TrainingClient], slots: Slots, order: Order) -> Measures:
     request = unpack(order, slots)
+    client = clients[request.network]
     if isinstance(request, Inference):
         logits = client.infer(request)
         slots.logits(order.result, *logits.shape).copy_(logits)
         return None
-    results = slots.model(order.result)
+    results = slots.model(order.result, request.network)
     trained = client.train_client(request, results[0])
     for slot, value in zip(results, (trained.weights, trained.buffers), strict=True):
         if value.data_ptr() != slot.data_ptr():

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from knot_runner.engine.examples import ClientData, ClientExamples
 from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Recipe, Trained
+from knot_runner.engine.federated.course import Course
 from knot_runner.engine.objectives import ObjectiveInputs, make_loss
 from knot_runner.engine.seeds import keyed, seeded
-from knot_runner.engine.training import forward_all, train_batches
+from knot_runner.engine.training import cut_rows, forward_all, train_batches
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.norms import BatchNorm
 
@@ -46,16 +47,17 @@ class Loop:
         """One client's epochs, step by step."""
         model = self.model
         flat.load_flat(model, self.layout, request.weights.to(self.device), request.buffers.to(self.device))
-        examples = self.data.select(request.rows, self.dtype)
+        trained, held = request.rows.split([len(request.rows) - request.held, request.held])
+        examples, held_out = self.data.select(trained, self.dtype), self.data.select(held, self.dtype)
         before = self._correct(request.test_rows)
         with _dropout_seed(request, model, self.device):
-            mean, steps = self._train(request, examples)
+            mean, steps = self._train(request, examples, held_out)
         weights, buffers = flat.flat_vectors(model)
         after = self._correct(request.test_rows)
         (finite,) = local.finite(weights[None])
         return Trained(request.client, weights.cpu(), buffers.cpu(), steps, mean, before, after, finite)
 
-    def _train(self, request: LocalTraining, examples: ClientExamples) -> tuple[float, int]:
+    def _train(self, request: LocalTraining, examples: ClientExamples, held_out: ClientExamples) -> tuple[float, int]:
         """(mean loss over all steps, steps) of the client's phases; the model changes in place."""
         model, recipe = self.model, request.recipe
         inputs = {name: tensor.to(self.device) for name, tensor in request.inputs.items()}
@@ -63,12 +65,24 @@ class Loop:
         def start_logits() -> Tensor:
             return forward_all(model, examples, INFERENCE_ROWS)
 
-        rows, loss = make_loss(request.objective, ObjectiveInputs(examples.labels, inputs, start_logits))
+        head = model.get_submodule(self.layout.head.removesuffix(".")) if request.objective.reads_head else None
+        labels = torch.cat([examples.labels, held_out.labels])
+        rows, loss = make_loss(request.objective, ObjectiveInputs(labels, inputs, start_logits, head))
         penalty, control = _Proximal(model, recipe), _Control(model, self.layout, request, self.dtype)
         optimisers = {
             phase.trains: _optimiser(model, self.layout.head, recipe, phase.trains) for phase in recipe.phases
         }
         draws = local.local_draws(request)
+
+        def held_loss() -> float:
+            places = torch.arange(len(examples), len(labels))
+            value = loss(forward_all(model, held_out, INFERENCE_ROWS), cut_rows(rows, places, self.device)).mean()
+            _train_mode(model, recipe)
+            return float(value)
+
+        course = Course(model, recipe, optimisers.values(), local.steps(recipe, len(examples)))
+        if request.held:
+            course.watch(held_loss)
         _train_mode(model, recipe)
         total, steps = torch.zeros((), dtype=torch.float64, device=self.device), 0
         for phase in recipe.phases:
@@ -77,6 +91,9 @@ class Loop:
                 optimiser = optimisers[phase.trains]
                 for value, _ in train_batches(model, batches, loss, rows, optimiser, penalty, control.add):
                     total, steps = total + value.double(), steps + 1
+                    if course.ends(steps):
+                        return float(total) / steps, steps
+        course.finish(steps)
         return float(total) / max(steps, 1), steps
 
     def _correct(self, rows: Tensor) -> int:

@@ -51,20 +51,21 @@ class EnginePool:
         test: ClientData,
         say: _Say | None = None,
         plugins: Sequence[str] = (),
+        others: Sequence[Network] = (),
     ) -> Engine:
         """Like :func:`make_engine`, for a run's thread.
 
         ``say`` is called from any thread, until the engine is closed. Raises :class:`UserError`, and :class:`Ended`
         after :meth:`close`.
         """
-        key = (*_key(hardware, network, data, test), tuple(plugins))
+        key = (*_key(hardware, network, data, test), tuple(plugins), repr(others))
         with self._computing:  # global switches are set and GPU memory allocated while nothing computes
             prepare_device(hardware)
             with self._lock:
                 if self._closed:
                     raise Ended("the engines have ended")
                 if key not in self._groups:
-                    self._groups[key] = _Group(hardware, network, data, test, plugins, self._computing)
+                    self._groups[key] = _Group(hardware, network, data, test, plugins, self._computing, others)
                 group = self._groups[key]
                 member = Member(group.engine, group.shared, lambda: self._leave(key, member))
                 group.join(member, say or self._say)
@@ -114,11 +115,11 @@ class _Group:
 
     def __init__(
         self, hardware: HardwareSettings, network: Network, data: ClientData, test: ClientData,
-        plugins: Sequence[str], computing: threading.Lock,
+        plugins: Sequence[str], computing: threading.Lock, others: Sequence[Network],
     ) -> None:  # fmt: skip
         self._data = data, test
         self._lock, self._listeners = threading.Lock(), dict[Member, _Say]()
-        self.engine = make_engine(hardware, network, data, test, self._broadcast, plugins, shared=True)
+        self.engine = make_engine(hardware, network, data, test, self._broadcast, plugins, True, others)
         self.shared = _shared(self.engine, computing)
 
     def join(self, member: Member, say: _Say) -> None:

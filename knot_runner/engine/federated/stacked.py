@@ -64,13 +64,15 @@ class Stacked:
         """See :class:`Engine`. Raises :class:`UserError` when memory runs out with one client at a time."""
         if any(request.recipe.optimiser != "sgd" and not request.exchanged for request in cohort):
             raise UserError("hardware.engine: stacked trains with SGD alone; lean or loop would fit training.optimiser")
-        stacked = [place for place, request in enumerate(cohort) if request.recipe.optimiser == "sgd"]
+        if any(request.objective.reads_head for request in cohort):
+            raise UserError("hardware.engine: stacked trains by logits alone; lean or loop would fit this method")
+        stacked = [place for place, request in enumerate(cohort) if request.is_plain]
         found: dict[int, Trained] = {}
         for structure, positions in chunks([cohort[place] for place in stacked], 0):
             places = [stacked[position] for position in positions]
             found.update(zip(places, self._train_alike(structure, [cohort[place] for place in places]), strict=True))
         for place, request in enumerate(cohort):
-            if place not in found:  # what a method teaches after averaging, by AdamW
+            if place not in found:  # what a method teaches after averaging, by AdamW or until it is learnt
                 found[place] = self.measuring.train_client(request)
         return [found[place] for place in range(len(cohort))]
 

@@ -1,10 +1,11 @@
 """Distillation by loss terms: teachers train first, or students teach each other, or a student its successor.
 
-Rounds: of schedule ``offline`` 0 the teachers and 1 the student (without teachers 0 the student); of ``generations``
-one student each; of the others 0 the students. Where the student's images are made from the teacher, these, and before
-them records of it, come in between. State: ``weights/<party>``, ``student``, ``together``, ``records``, ``synthetic``:
-artefact names; ``terms``: the weight of each term and its first ratio to the cross-entropy; ``synthesis``: facts about
-the images.
+Rounds: of schedule ``offline`` 0 the teachers and 1 the student (without teachers 0 the student), which goes through
+each of its phases in a round before; of ``generations`` one student each; of the others 0 the students. Where the
+student's images are made from the teacher, these, and before them records of it, come in between. State:
+``weights/<party>``, ``phase/<number>``, ``student``, ``together``, ``records``, ``synthetic``: artefact names;
+``terms``: the weight of each term and its first ratio to the cross-entropy; ``phases``: these of each phase;
+``synthesis``: facts about the images.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from knot_runner.engine.requests import Ref, StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.distil.learner import read_terms
+from knot_runner.methods.distil.phases import in_phase, phase_taken, phases_of
 from knot_runner.methods.distil.requests import PickStudent, TrainStudents
 from knot_runner.methods.distil.synthesis.losses import batch_norms
 from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords
@@ -32,17 +34,20 @@ DistilState = dict[str, Any]
 
 
 def init(hp: DistilSettings, federation: Federation) -> DistilState:
-    """An empty state, after checking that the terms fit the networks. Raises :class:`UserError`."""
+    """The weights of teachers that are there already, after checking that the terms fit the networks. Raises
+    :class:`UserError`."""
     student = federation.networks[federation.server]
     teachers = [federation.networks[name] for name in federation.locals]
     if hp.schedule["kind"] != "offline":
         teachers = [student]
     specs = read_terms(hp.terms, student, teachers)
+    for number, phase in enumerate(phases_of(hp)):
+        read_terms(phase.terms, student, teachers, f"method.schedule.phases[{number}].terms")
     if hp.synthesis is not None:
         check_synthesis(hp, teachers[0])
     if hp.schedule["kind"] == "generations" and all(spec.needs_teacher for spec in specs):
         raise UserError("method.terms: the first of schedule.kind=generations has no teacher and needs ce")
-    return {}
+    return {f"weights/{name}": "/".join(ref) for name, ref in federation.trained.items()}
 
 
 def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: int) -> list[StageRequest]:
@@ -50,8 +55,9 @@ def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: 
     schedule = build(SCHEDULE_SETTINGS[hp.schedule["kind"]], hp.schedule, "method.schedule")
     if isinstance(schedule, GenerationsSchedule):
         return plan_generation(hp, state, federation, round, schedule.generations) if "student" not in state else []
-    if round == 0 and federation.locals:
-        return [federation.supervised(name, "local") for name in federation.locals]
+    untrained = [name for name in federation.locals if f"weights/{name}" not in state]
+    if untrained:
+        return [federation.supervised(name, "local") for name in untrained]
     if isinstance(schedule, MutualSchedule) and "together" in state and "student" not in state:
         return [
             PickStudent("picked", student_name(number), ref_of(state["together"]), number)
@@ -62,10 +68,8 @@ def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: 
     if hp.synthesis is not None and "synthetic" not in state:
         return plan_images(hp, state, federation)
     frozen = [(federation.networks[name], ref_of(state[f"weights/{name}"])) for name in federation.locals]
-    if hp.synthesis is not None:
-        made = StoredPart(ref_of(state["synthetic"]))
-        return [train_students(hp, federation, federation.server, hp.terms, frozen, made)]
-    return [train_students(hp, federation, federation.server, hp.terms, frozen)]
+    made = StoredPart(ref_of(state["synthetic"])) if hp.synthesis is not None else None
+    return [in_phase(hp, state, train_students(hp, federation, federation.server, hp.terms, frozen, made))]
 
 
 def fold(
@@ -79,6 +83,9 @@ def fold(
         if isinstance(request, ReleaseRecords | MakeImages):
             state[request.stage] = name
             state["synthesis"] = {"kind": hp.synthesis["kind"], **_kept_facts(artefact)}
+            continue
+        if isinstance(request, TrainStudents) and request.stage != "distil":
+            state |= phase_taken(state, request, artefact)
             continue
         if isinstance(request, TrainStudents):
             state["terms"], state["selected_epoch"] = artefact.info["terms"], artefact.info["best_epoch"]
@@ -159,7 +166,7 @@ def train_students(
         train=made or federation.part(student, "train"),
         valid=made or federation.part(student, "valid"),
         terms=terms,
-        schedule=hp.schedule if hp.schedule["kind"] != "generations" else {"kind": "offline"},
+        schedule={"kind": "offline"} if hp.schedule["kind"] in ("offline", "generations") else hp.schedule,
         teachers=tuple(teachers),
         points=label_points(federation),
         auto_ratio=hp.auto_ratio,

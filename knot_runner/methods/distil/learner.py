@@ -39,13 +39,15 @@ class TermSpec:
         return TERMS[self.name].needs_teacher
 
 
-def read_terms(terms: dict[str, dict[str, Any]], student: Network, teachers: list[Network]) -> list[TermSpec]:
-    """The terms that ``method.terms`` names, their taps found in the networks. Raises :class:`UserError`."""
+def read_terms(
+    terms: dict[str, dict[str, Any]], student: Network, teachers: list[Network], key: str = "method.terms"
+) -> list[TermSpec]:
+    """The terms that the setting ``key`` names, their taps found in the networks. Raises :class:`UserError`."""
     found = []
     for name, settings in terms.items():
         if name not in TERMS:
-            raise UserError(f"method.terms.{name}: no such term{nearest(name, TERMS)}")
-        term, where = TERMS[name], f"method.terms.{name}"
+            raise UserError(f"{key}.{name}: no such term{nearest(name, TERMS)}")
+        term, where = TERMS[name], f"{key}.{name}"
         options = build(term.options, settings, where)
         if term.needs_teacher and not teachers:
             raise UserError(f"{where}: needs a teacher; method.teachers names none")

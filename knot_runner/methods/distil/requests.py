@@ -22,7 +22,8 @@ class TrainStudents(OwnRequest):
     """Train one student, or several that teach each other; the artefact holds the weights of the one, or of each
     student i under ``i.``."""
 
-    stage: Literal["distil"]
+    #: distil, or that of a phase before (:mod:`knot_runner.methods.distil.phases`)
+    stage: str
     party: str
     network: Network
     train: StoredPart
@@ -43,6 +44,8 @@ class TrainStudents(OwnRequest):
     weights: str = "scratch"
     #: the training images as the frozen teachers read them, in the same order, where the student sees a view of them
     originals: Ref | None = None
+    #: weights of the one student that an earlier phase ended with; None = from the seed, or pre-trained
+    start: Ref | None = None
 
     def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The weights kept, and facts: those of :func:`knot_runner.engine.epochs.train_epochs`, and ``terms``, the

@@ -212,11 +212,14 @@ class Students:
 
 
 def _start(request: TrainStudents, place: Place, number: int) -> nn.Module:
-    """A student before its training; the first starts as the party's model, each further one from another seed."""
+    """A student before its training: with the weights of the phase before, or the first as the party's model and each
+    further one from another seed."""
     name = request.party if number == 0 else f"{request.party} {number + 1}"
     torch.manual_seed(keyed(request.seed, "init", name))
     model = build_network(request.network)
-    if request.network.is_pretrained:
+    if request.start is not None:
+        model.load_state_dict(place.store.get(*request.start).tensors())
+    elif request.network.is_pretrained:
         from knot_runner.models.pretrained import load_pretrained  # readers of encoders, which images do without
 
         load_pretrained(model, request.network.spec, place.data_root)

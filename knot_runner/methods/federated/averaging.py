@@ -64,4 +64,5 @@ def request(
         test_rows=population.test[client],
         recipe=recipe(hp, population, round, client),
         objective=objective(hp, population, round, client),
+        network=population.network(client),
     )

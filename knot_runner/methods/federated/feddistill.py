@@ -79,7 +79,12 @@ def ask_own_examples(
     hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained]
 ) -> list[Inference]:
     """Each participant's trained model about its own training examples."""
-    return [Inference(result.weights, result.buffers, population.train[result.client], "train") for result in trained]
+    return [
+        Inference(
+            result.weights, result.buffers, population.train[result.client], "train", population.network(result.client)
+        )
+        for result in trained
+    ]  # fmt: skip
 
 
 def teach_nobody(*_: Any) -> list[LocalTraining]:
@@ -102,4 +107,4 @@ def take_label_means(
     return {**state, **sent}, {}
 
 
-LABEL_MEANS = Exchange(ask_own_examples, teach_nobody, take_label_means)
+LABEL_MEANS = Exchange(ask_own_examples, teach_nobody, take_label_means, answered_by="clients")

@@ -1,7 +1,8 @@
 """FedMD (Li and Wang 2019): clients keep their models and share logits of public examples.
 
 In a round they train on their own examples, then give their logits for the transfer set; each fits the consensus there
-by the same distillation as FedDF's server (``method.distil``). State: :mod:`own_models`.
+by the same distillation as FedDF's server (``method.distil``). Their architectures may differ (``method.models``).
+State: :mod:`own_models`.
 """
 
 from __future__ import annotations
@@ -40,4 +41,4 @@ def take_clients(
     return {**state, **kept_models(taught)}, row
 
 
-CONSENSUS = Exchange(ask_clients, teach_clients, take_clients)
+CONSENSUS = Exchange(ask_clients, teach_clients, take_clients, answered_by="clients")

@@ -1,6 +1,7 @@
-"""Clients that keep models of their own: nothing is averaged, whatever they exchange.
+"""Clients that keep models of their own: nothing is averaged, whatever they exchange. Their architectures may differ.
 
-State: ``client/<k>/weights`` and ``client/<k>/buffers`` of clients that have trained; others have the first model.
+State: ``client/<k>/weights`` and ``client/<k>/buffers`` of clients that have trained; others have the first model
+of their architecture.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ def fold(
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
-    """The client's own model; the first one while it has not trained."""
+    """The client's own model; the first one of its architecture while it has not trained."""
     weights = state.get(f"client/{client}/weights")
     if weights is None:
-        return population.start
+        return population.start_of(client)
     return ClientModel(weights, state[f"client/{client}/buffers"])
 
 

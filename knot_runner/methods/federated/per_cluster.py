@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
-from knot_runner.methods.contract import Exchange, Method
+from knot_runner.methods.contract import Exchange, Method, RoundWork
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 
 
@@ -52,7 +53,18 @@ def _plan(
     method: Method, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int
 ) -> list[LocalTraining]:
     plans = [method.plan(hp, cluster_state(state, number), cluster, round) for number, cluster in enumerate(clusters)]
-    return [request for plan in plans for request in plan]
+    return [request for number, plan in enumerate(plans) for request in _tagged(number, plan)]
+
+
+def _tagged(number: int, requests: list[Any]) -> list[Any]:
+    """``requests`` as those of cluster ``number``."""
+    return [dataclasses.replace(request, cluster=number) for request in requests]
+
+
+def work_of_cluster(number: int, work: RoundWork) -> RoundWork:
+    """What of ``work`` is for cluster ``number``."""
+    parts = work.requests, work.asked, work.taught
+    return RoundWork(*([one for one in part if one.cluster == number] for part in parts), work.classes)
 
 
 def _fold(
@@ -114,7 +126,8 @@ def _ask(
     exchange: Exchange, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int,
     trained: list[Trained],
 ) -> list[Inference]:  # fmt: skip
-    return [one for part in _parts(exchange, clusters, hp, state, round, trained) for one in part.asked]
+    parts = _parts(exchange, clusters, hp, state, round, trained)
+    return [one for part in parts for one in _tagged(part.number, part.asked)]
 
 
 def _teach(
@@ -124,7 +137,8 @@ def _teach(
     answers, requests = iter(logits), []
     for part in _parts(exchange, clusters, hp, state, round, trained):
         own = [next(answers) for _ in part.asked]
-        requests += exchange.teach(hp, part.state, part.cluster, round, part.trained, own) if own else []
+        taught = exchange.teach(hp, part.state, part.cluster, round, part.trained, own) if own else []
+        requests += _tagged(part.number, taught)
     return requests
 
 

@@ -28,6 +28,15 @@ class ClientModel:
 
 
 @dataclass(frozen=True)
+class Architecture:
+    """Where the parameters of a model lie, and the one that its clients begin with."""
+
+    name: str
+    layout: FlatLayout
+    start: ClientModel
+
+
+@dataclass(frozen=True)
 class ServerExamples:
     """What a server distils on: rows of the training examples that no client has, their labels hidden (-1).
 
@@ -66,6 +75,8 @@ class Population:
     server: ServerExamples | None = None
     #: of all training examples [N]; of those of a client it makes its own statistics, and no other sees them
     labels: Tensor | None = None
+    #: of clients with models of their own: what there is beside ``layout`` and ``start``, which are the first of all
+    others: tuple[Architecture, ...] = ()
     #: how clients are drawn and what they send is clipped and covered by noise; None = as they are
     privacy: UserPrivacy | None = None
 
@@ -76,6 +87,21 @@ class Population:
     def clients(self) -> Sequence[int]:
         """The numbers of the clients that take part, ascending."""
         return range(len(self.train)) if self.members is None else self.members
+
+    def network(self, client: int) -> int:
+        """The number of the client's architecture: they are dealt in turn, to clients by number, whatever the
+        cluster."""
+        return client % (1 + len(self.others))
+
+    def layout_of(self, client: int) -> FlatLayout:
+        """Where the parameters of the client's model lie."""
+        number = self.network(client)
+        return self.others[number - 1].layout if number else self.layout
+
+    def start_of(self, client: int) -> ClientModel:
+        """The model that the client begins with: the same for all of its architecture."""
+        number = self.network(client)
+        return self.others[number - 1].start if number else self.start
 
     def cluster(self, members: Sequence[int]) -> Population:
         """``members`` by themselves; a round takes no more clients than there are."""

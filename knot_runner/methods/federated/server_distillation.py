@@ -34,10 +34,14 @@ def ask_clients(
     spec = hp.distil
     if spec is None or not spec.distils(round):
         return []
-    asked = [drawn_examples(spec, population, round).unique()]
+    asked = [_examples(spec, population, round).unique()]
     if needs_bias(spec.weighting):
         asked.append(population.server.random)
-    return [Inference(result.weights, result.buffers, rows, "train") for rows in asked for result in trained]
+    return [
+        Inference(result.weights, result.buffers, rows, "train", population.network(result.client))
+        for rows in asked
+        for result in trained
+    ]
 
 
 def teach_server(
@@ -57,7 +61,7 @@ def distillation_request(
     """The training of ``model``, known by the number ``student``, on the ``logits`` of the clients in ``trained``;
     ``tested``: rows of the test examples that it is measured on before and after, in rounds that are measured."""
     spec, examples = hp.distil, population.server
-    rows, places = drawn_examples(spec, population, round).unique(return_inverse=True)
+    rows, places = _examples(spec, population, round).unique(return_inverse=True)
     on_random = logits[len(trained) :]
     biases = [probability_bias(own) for own in on_random] or None
     sizes = [len(population.train[result.client]) for result in trained]
@@ -90,6 +94,8 @@ def distillation_request(
         objective=Objective(distillation, settings),
         inputs={name: own[places] for name, own in told.items()},
         exchanged=True,
+        network=0 if student == SERVER else population.network(student),
+        held=len(split_transfer(spec, population)[1]),
     )
 
 
@@ -118,13 +124,29 @@ def distilled_row(taught: list[Trained], tested: int) -> dict[str, float]:
 def drawn_examples(spec: ServerDistillation, population: Population, round: int) -> Tensor:
     """Rows of one epoch of the server's training, [n]: the transfer set, or with ``steps`` as many as these take, from
     one permutation of it after another."""
-    transfer = population.server.transfer
+    transfer, _ = split_transfer(spec, population)
     if spec.steps is None:
         return transfer
     wanted = spec.steps * spec.batch
     draws = generator(population.seed, "transfer", round)
     passes = [torch.randperm(len(transfer), generator=draws) for _ in range(math.ceil(wanted / len(transfer)))]
     return transfer[torch.cat(passes)[:wanted]]
+
+
+def split_transfer(spec: ServerDistillation, population: Population) -> tuple[Tensor, Tensor]:
+    """Rows of the transfer set that the server trains on, and those that only say when it has learnt enough (the share
+    ``valid``, the same in every round)."""
+    transfer = population.server.transfer
+    count = int(spec.valid * len(transfer))
+    if not count:
+        return transfer, transfer[:0]
+    order = torch.randperm(len(transfer), generator=generator(population.seed, "transfer valid"))
+    return transfer[order[count:].sort().values], transfer[order[:count].sort().values]
+
+
+def _examples(spec: ServerDistillation, population: Population, round: int) -> Tensor:
+    """Rows of :func:`drawn_examples`, and after them those that are held out."""
+    return torch.cat([drawn_examples(spec, population, round), split_transfer(spec, population)[1]])
 
 
 def mean_logits(
@@ -149,6 +171,9 @@ def _recipe(hp: FederatedSettings, spec: ServerDistillation) -> Recipe:
         weight_decay=spec.weight_decay,
         frozen_statistics=hp.batchnorm == "frozen",
         optimiser=spec.optimiser,
+        cosine=spec.schedule == "cosine",
+        check=spec.check,
+        patience=spec.patience,
     )
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from knot_runner.methods.personalisation import finetune, soup
+from knot_runner.methods.personalisation import finetune, landscape, soup
 from knot_runner.methods.personalisation.contract import PERSONALISATIONS, Personalisation
 
 PERSONALISATIONS.update(
     finetune=Personalisation(
-        finetune.METHOD, finetune.finetune_rounds, finetune.finetune_points, finetune.finetune_models
+        finetune.FINETUNING, finetune.finetune_rounds, finetune.finetune_points, finetune.finetune_models
     ),
-    soup=Personalisation(finetune.METHOD, finetune.finetune_rounds, soup.soup_points, soup.soup_models),
+    landscape=Personalisation(
+        landscape.LANDSCAPE,
+        landscape.landscape_rounds,
+        finetune.finetune_points,
+        landscape.landscape_models,
+        landscape.finish,
+    ),
+    soup=Personalisation(finetune.FINETUNING, finetune.finetune_rounds, soup.soup_points, soup.soup_models),
 )

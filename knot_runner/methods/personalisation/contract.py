@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
@@ -55,6 +57,9 @@ class Personalisation:
     rounds: Callable[[Any, PersonalFederation], int]
     points: Callable[[Any], list[Point]]
     measured: Measured
+    #: (settings, federation, state, losses) -> arrays for the record and facts for the result, once all rounds are
+    #: through; ``losses(client, models)`` [models, K]: mean loss of models of a client on every client's test examples
+    finish: Callable[..., tuple[dict[str, Tensor], dict[str, Any]]] | None = None
 
 
 #: ``method.personalisation.kind`` -> its functions; a plug-in may add its own.

@@ -57,7 +57,7 @@ def finetune_request(
     """
     origin = federation.start(client)
     start = current(state, client) if step else origin
-    recipe = personal_recipe(hp, federation, client, hp.epochs // hp.saves)
+    recipe = personal_recipe(hp, federation, client, hp.part)
     found = personal_training(federation, client, step, start, dataclasses.replace(recipe, proximal=2 * hp.wd))
     if not hp.wd or not step:
         return found
@@ -87,7 +87,7 @@ def _at_once(federation: PersonalFederation) -> int:
 
 def finetune_points(hp: FinetuneSettings) -> list[Point]:
     """theta_0, and the model after each part of the epochs."""
-    return [Point(step, step * (hp.epochs // hp.saves), alpha=float(step > 0)) for step in range(hp.saves + 1)]
+    return [Point(step, step * hp.part, alpha=float(step > 0)) for step in range(hp.saves + 1)]
 
 
 def finetune_models(
@@ -100,4 +100,4 @@ def finetune_models(
     yield from ((step + 1, client, current(state, client)) for client in clients)
 
 
-METHOD = Method(init, plan, fold, one_model=False)
+FINETUNING = Method(init, plan, fold, one_model=False)

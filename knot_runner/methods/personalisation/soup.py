@@ -21,7 +21,7 @@ def interpolated(origin: ClientModel, trained: ClientModel, alpha: float) -> Cli
 
 def soup_points(hp: SoupSettings) -> list[Point]:
     """Every alpha, after every save (``at=all``) or the last."""
-    epochs = hp.epochs // hp.saves
+    epochs = hp.part
     return [Point(step, step * epochs, alpha) for step in _steps(hp) for alpha in hp.alphas]
 
 

@@ -12,15 +12,15 @@ from knot_runner.methods.personalisation.contract import PersonalFederation
 
 
 def personal_recipe(hp: LocalSettings, federation: PersonalFederation, client: int, epochs: int) -> Recipe:
-    """SGD without momentum and weight decay (or AdamW) at ``lr``; temperature, batches and augmentation are those of
-    the last round."""
+    """SGD without momentum and weight decay (or AdamW) at its ``rate``; temperature, batches and augmentation are those
+    of the last round."""
     training = federation.population.training
     whole = chilling.recipe(federation.hp, federation.population, training.rounds, client)
     return dataclasses.replace(
         whole,
         phases=(Phase(epochs),),
         batch=hp.batch or whole.batch,
-        lr=hp.lr * (whole.lr / training.lr),  # with lr_control the temperature is in the rate
+        lr=hp.rate * (whole.lr / training.lr),  # with lr_control the temperature is in the rate
         momentum=0.0,
         weight_decay=0.0,
         proximal=0.0,
@@ -44,4 +44,5 @@ def personal_training(
         test_rows=population.test[client][:0],
         recipe=recipe,
         objective=chilling.objective(federation.hp, population, population.training.rounds, client),
+        network=population.network(client),
     )

@@ -22,7 +22,7 @@ from knot_runner.report.claims.measures import (
     rounds_of,
 )
 from knot_runner.report.claims.pairs import Unit, units
-from knot_runner.report.claims.spec import Claim, planned_seeds
+from knot_runner.report.claims.spec import TARGET_MEASURES, Claim, planned_seeds
 from knot_runner.report.run_folders import Run
 
 Basis = Literal["seeds and test items", "seeds", "seeds, not the test items that they share", "test items"]
@@ -61,7 +61,7 @@ class Effect:
 def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Mapping[str, Any], command: str) -> list[Evidence]:
     """The evidence on each of ``claims``; ``options``: the preset's ``report``. Raises :class:`UserError` for claims
     that their runs cannot decide."""
-    rounds = rounds_of(runs, options, command) if any(claim.measure == "rounds" for claim in claims) else None
+    rounds = rounds_of(runs, options, command) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
     planned = [units(claim, runs) for claim in claims]
     found = [[_effect(claim, unit, rounds) for unit in own] for claim, own in zip(claims, planned, strict=True)]
     measured = [(claim, effect) for claim, own in zip(claims, found, strict=True) for effect in own if not effect.why]

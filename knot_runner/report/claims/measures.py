@@ -1,4 +1,4 @@
-"""What a claim compares, read from the records of one run: its measures, and rounds to a target."""
+"""What a claim compares, read from the records of one run: its measures, and rounds and bytes to a target."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from knot_runner.metrics import METRICS, computed_metrics
 from knot_runner.report.claims.pairs import ModelSide, unread
-from knot_runner.report.claims.spec import BEFORE, Claim, config_leaves
+from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim, config_leaves
 from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
-from knot_runner.report.tables.chilling import WARM, LearningCurve, check_target, learning_curve
+from knot_runner.report.tables.chilling import MEGABYTE, WARM, LearningCurve, check_target, learning_curve
 from knot_runner.util.errors import UserError, nearest
 
 
@@ -44,6 +44,7 @@ def claim_measures() -> dict[str, ClaimMeasure]:
         "loss": _of_metric("tempered_loss"),
         "plain_loss": _of_metric("loss"),
         "rounds": ClaimMeasure("rounds", 2, tested=True),
+        "bytes": ClaimMeasure("MB", 2, tested=True),
         "ari": ClaimMeasure("ARI", 3),
         "gap": ClaimMeasure("%", 3, 100.0),
     }
@@ -85,7 +86,7 @@ def measure_of(claim: Claim) -> ClaimMeasure:
 
 @dataclass(frozen=True)
 class TargetRounds:
-    """Rounds to target. ``courses``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4, which is in
+    """What a target took. ``courses``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4, which is in
     ``warm`` by the settings of the run; ``problems``: of damaged records, by run id."""
 
     courses: Mapping[str, LearningCurve]
@@ -93,17 +94,31 @@ class TargetRounds:
     warm: Mapping[Any, float]
     problems: Mapping[str, str]
 
-    def read(self, run: Run) -> Reading:
-        """Rounds trained until the target is met; where it is not, one more than were run, which is a bound."""
+    def read(self, run: Run, measure: str) -> Reading:
+        """Rounds trained until the target is met; where it is not, one more than were run, which is a bound. With
+        ``measure=bytes``: megabytes sent in them, both ways; the one more round is like the cheapest."""
         goal = self.warm.get(_other_settings(run)) if isinstance(self.target, str) else self.target
         if goal is None:
             return Reading(None, "no target, its T=4 run is not there", lost=True)
         own = self.courses.get(run.job.run_id)
         first = own.reaches(goal) if own else None
+        if measure == "bytes":
+            return _megabytes(own, first)
         if first is not None:
             return Reading(first)
         ran = own.rounds if own else lookup(run.job.config, "training.rounds")  # a diverged run reaches nothing
         return Reading((ran or 0) + 1, bound=True)
+
+
+def _megabytes(own: LearningCurve | None, first: int | None) -> Reading:
+    """In the ``first`` rounds of a run, or a bound; a diverged one (None) has no bytes that could be compared."""
+    if own is None:
+        return Reading(None, "diverged")
+    if own.sent is None:
+        return Reading(None, "its record has no bytes, since an earlier version made it", lost=True)
+    if first is not None:
+        return Reading(own.megabytes(first))
+    return Reading(own.megabytes(own.rounds) + min(own.sent) / MEGABYTE, bound=True)
 
 
 def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> TargetRounds:
@@ -138,12 +153,12 @@ def read_measure(claim: Claim, run: Run, side: ModelSide, rounds: TargetRounds |
 
     Raises :class:`UserError` for a measure that runs of its kind do not have.
     """
-    if claim.measure == "rounds" and rounds is not None and run.status in ("done", "diverged"):
+    if claim.measure in TARGET_MEASURES and rounds is not None and run.status in ("done", "diverged"):
         if run.job.run_id in rounds.problems:
             return Reading(None, rounds.problems[run.job.run_id], lost=True)
         if run.result.get("kind") != "federated":
             raise _unmeasured(claim)
-        return rounds.read(run)
+        return rounds.read(run, claim.measure)
     if run.status != "done":
         return Reading(None, MISSING if run.status == "missing" else run.problem, lost=run.status != "diverged")
     if claim.measure.startswith(RESULT):

@@ -17,6 +17,8 @@ EXPECTATIONS = ("higher", "lower", "rises", "falls")
 #: Planned number of seeds where a preset names none; and the largest that one can name.
 SEEDS, MAX_PLANNED = 3, 1000
 NUMBER_KEYS = ("ratio", "above", "below")
+#: Measures of what a target took; their effects are ratios.
+TARGET_MEASURES = ("rounds", "bytes")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Claim:
         if isinstance(self.expect, dict):
             known = len(self.expect) == 1 and set(self.expect) <= set(NUMBER_KEYS)
             require(known, "expect", f"{self.expect} is none of {', '.join(NUMBER_KEYS)} with a number")
-            require(min(self.expect.values()) > 0 or not self.logs, "expect", "ratios and rounds are above 0")
+            require(min(self.expect.values()) > 0 or not self.logs, "expect", "ratios, rounds and bytes are above 0")
             require(not self.by, "by", "goes with expect=higher and the like, not with a number")
         else:
             require(
@@ -69,12 +71,12 @@ class Claim:
         fits = (word in ("above", "below")) == (alone and not self.trend)
         require(fits, "expect", "above and below go without against, all others but rises and falls with it")
         require(alone or not self.trend, "trend", "is over the runs of one kind; leave out against")
-        require(not (self.by and self.logs), "by", "is of differences; rounds take expect={ratio: r}")
+        require(not (self.by and self.logs), "by", "is of differences; rounds and bytes take expect={ratio: r}")
 
     @property
     def logs(self) -> bool:
-        """Whether effects are ratios: of rounds, and where a ratio is expected."""
-        return self.measure == "rounds" or (isinstance(self.expect, dict) and "ratio" in self.expect)
+        """Whether effects are ratios: of what a target took, and where a ratio is expected."""
+        return self.measure in TARGET_MEASURES or (isinstance(self.expect, dict) and "ratio" in self.expect)
 
     @property
     def touched(self) -> frozenset[str]:

@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from knot_runner.report.compare.against import in_order_of, resolve_axis
 from knot_runner.report.compare.best import HalfSelection, Keys, apart, choose, searched, selection_line, selection_rule
 from knot_runner.report.compare.files import Column, Sheet
-from knot_runner.report.compare.measures import digits, direction, is_share, known_measures, measure_title, measures_of
+from knot_runner.report.compare.measures import (
+    digits,
+    direction,
+    is_share,
+    known_measures,
+    measure_title,
+    measures_of,
+    unit_of,
+)
 from knot_runner.report.compare.notes import doubtful, lines_on
 from knot_runner.report.compare.settings import (
     SEED,
@@ -42,7 +51,8 @@ WITHOUT = ("diverged", "failed", "damaged", "other data", "unfinished")
 class Question:
     """What the user asks. ``by``: None for the settings that tell the runs apart; ``measures``: () for those that all
     have; ``best``: a measure, ``min:KEY``, ``max:KEY`` or ""; ``over``: the settings searched; ``runs``: a row each;
-    ``data``: runs that were made from other files than those below it are left out."""
+    ``x``: what the measures are set against; ``data``: runs that were made from other files than those below it are
+    left out."""
 
     out: Path = Path("outputs")
     filters: tuple[Filter, ...] = ()
@@ -53,6 +63,7 @@ class Question:
     select: HalfSelection = "test"
     sort: str = ""
     runs: bool = False
+    x: str = ""
     data: str | None = None
 
 
@@ -62,11 +73,18 @@ def compare_runs(asked: Question) -> Sheet:
     known = runs.keys()
     by = None if asked.by is None else tuple(dict.fromkeys(resolve_key(key, known) for key in asked.by))
     over = tuple(dict.fromkeys(resolve_key(key, known) for key in asked.over))
+    axis = resolve_axis(asked.x, known, known_measures(runs)) if asked.x else None
+    if axis is not None and axis.kind == "measure":
+        asked = replace(asked, measures=(axis.key, *measures_of(runs, asked.measures)))
     if asked.best:
         sheet = _of_choices(runs, asked, *searched(runs, by, over))
     else:
         keys = apart(runs.differing()) if by is None else by
+        if axis is not None and axis.kind == "setting" and axis.key not in keys:
+            keys = (*keys, axis.key)
         sheet = (_of_runs if asked.runs else _of_groups)(runs, keys, measures_of(runs, asked.measures))
+    if axis is not None:
+        sheet = in_order_of(sheet, axis)
     done = (runs.runs["state"] == "done").sum()
     filters = f", {' '.join(one.text for one in asked.filters)}" if asked.filters else ""
     title = f"{done} finished of {len(runs.runs)} runs below {asked.out}{filters}"
@@ -96,7 +114,7 @@ def _of_runs(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
     heads = _key_columns(dict.fromkeys(["run_id", *keys, "status"]))
     cells = runs.settings[[head.name for head in heads]]
     found = {key: runs.values(key) for key in measures}
-    columns = [Column(key, measure_title(key), "value", digits(key, list(own))) for key, own in found.items()]
+    columns = [_number_column(key, "value", list(own)) for key, own in found.items()]
     order = row_numbers(runs.settings, keys).sort_values(kind="stable").index
     return Sheet("", (*heads, *columns), cells.assign(**found).loc[order], ())
 
@@ -115,7 +133,7 @@ def _of_choices(runs: RunSet, asked: Question, keys: Keys, over: Keys) -> Sheet:
     if half:
         name = f"{rule.measure}.selecting_half"
         means[name] = _means(choices.selected, choices.row, [rule.measure])[1]
-        columns.append(Column(name, "selected by", "measure", columns[0].digits))
+        columns.append(replace(columns[0], name=name, head="selected by"))
     counts = choices.counts[["n", "settings"]]
     cells = [_values(runs, keys, row), _values(runs, over, choices.row), counts, means]
     heads = [*_key_columns((*keys, *over)), Column("n", "n", "count"), Column("settings", "of", "count")]
@@ -139,8 +157,15 @@ def _means(runs: RunSet, row: pd.Series, measures: Sequence[str]) -> tuple[list[
         top = 1.0 if is_share(key) else None
         own = {number: mean_estimate(values.tolist(), top) for number, values in runs.values(key).groupby(row)}
         estimates[key] = pd.Series(own, dtype=object)
-        columns.append(Column(key, measure_title(key), "measure", digits(key, [one.mean for one in own.values()])))
+        columns.append(_number_column(key, "measure", [one.mean for one in own.values()]))
     return columns, pd.DataFrame(estimates, dtype=object)
+
+
+def _number_column(key: str, kind: Literal["measure", "value"], values: Sequence[float]) -> Column:
+    """The column of ``key``, with the unit and digits that suit its ``values``."""
+    unit, factor = unit_of(key, values)
+    shown = digits(key, [value / factor for value in values])
+    return Column(key, measure_title(key), kind, shown, unit, factor)
 
 
 def _key_columns(keys: Iterable[str]) -> list[Column]:

@@ -30,12 +30,20 @@ LONGEST_CELL = 40
 @dataclass(frozen=True)
 class Column:
     """``name``: the whole key, for files; ``head``: short; ``digits``: of a measure. ``kind``: a ``key``'s cells are
-    text, a ``count``'s whole numbers, a ``measure``'s estimates, a ``value``'s numbers; a count is never absent."""
+    text, a ``count``'s whole numbers, a ``measure``'s estimates, a ``value``'s numbers; a count is never absent.
+    ``unit``: as printed, of which one is ``factor`` of what the cells hold."""
 
     name: str
     head: str
     kind: Literal["key", "count", "measure", "value"]
     digits: int = 0
+    unit: str = ""
+    factor: float = 1.0
+
+    @property
+    def printed_head(self) -> str:
+        """With the unit, where cells are printed in one."""
+        return f"{self.head} ({self.unit})" if self.unit else self.head
 
 
 @dataclass(frozen=True)
@@ -57,12 +65,13 @@ class Sheet:
 def cell_text(cell: Any, column: Column, runs: int | None = None) -> str:
     """``cell`` as printed; an estimate over fewer values than its row has finished ``runs`` says over how many."""
     if isinstance(cell, MeanEstimate):
-        half = "" if cell.half is None else spread_text(cell.mean, cell.half, column.digits, cell.top)
-        return number(cell.mean, column.digits) + half + (f" ({cell.n})" if runs is not None and cell.n < runs else "")
+        mean, spread = cell.mean / column.factor, cell.half
+        half = "" if spread is None else spread_text(mean, spread / column.factor, column.digits, cell.top)
+        return number(mean, column.digits) + half + (f" ({cell.n})" if runs is not None and cell.n < runs else "")
     if cell is None:
         return "" if column.kind == "key" else "-"
     if column.kind == "value":
-        return number(cell, column.digits)
+        return number(cell / column.factor, column.digits)
     text = str(cell)
     return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 3]}..."
 
@@ -117,7 +126,9 @@ def _shown(sheet: Sheet) -> list[_Shown]:
     for i, column in enumerate(sheet.columns):
         cells = [row[i] for row in texts]
         right = column.kind != "key" or all(as_number(text) is not None for text in cells if text)
-        shown.append(_Shown(plain(column.head).replace(".", "\n"), cells, right, column.kind in ("measure", "value")))
+        shown.append(
+            _Shown(plain(column.printed_head).replace(".", "\n"), cells, right, column.kind in ("measure", "value"))
+        )
     return shown
 
 
@@ -157,7 +168,7 @@ def _grid(columns: list[_Shown]) -> Grid:
 
 def _text_grid(sheet: Sheet) -> TextGrid:
     return TextGrid(
-        [column.head for column in sheet.columns], [column.kind != "key" for column in sheet.columns],
+        [column.printed_head for column in sheet.columns], [column.kind != "key" for column in sheet.columns],
         printed_rows(sheet),
     )  # fmt: skip
 

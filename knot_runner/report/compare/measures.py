@@ -6,6 +6,7 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from knot_runner.metrics import METRICS
+from knot_runner.report.render.units import prefix_of
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ PREFERRED = (
 FALLBACK = ("seconds.total",)
 #: Numbers beside the metrics of which it is known which way is better.
 BETTER: dict[str, Direction] = {
-    "ari": "higher", "classes_covered": "higher", "seconds": "lower", "rounds_to_target": "lower",
+    "ari": "higher", "classes_covered": "higher", "seconds": "lower", "rounds_to_target": "lower", "costs": "lower",
 }  # fmt: skip
 
 
@@ -42,9 +43,9 @@ def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
 
 def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> str:
     """The dotted key that ``name`` means: ``f1`` is ``metrics.f1.ALL``, ``f1.MELD`` ``metrics.f1.MELD``, ``seconds``
-    ``seconds.total``. Raises :class:`UserError`, which names the ``flag`` it was asked with."""
+    ``seconds.total``, ``bytes`` ``costs.bytes``. Raises :class:`UserError`, which names the ``flag`` of the command."""
     there = set(keys)
-    for full in (name, f"metrics.{name}", f"metrics.{name}.ALL", f"{name}.ALL", f"{name}.total"):
+    for full in (name, f"metrics.{name}", f"metrics.{name}.ALL", f"{name}.ALL", f"{name}.total", f"costs.{name}"):
         if full in there:
             return full
     short = [measure_title(key) for key in keys]
@@ -77,8 +78,22 @@ def is_share(key: str) -> bool:
 
 
 def measure_title(key: str) -> str:
-    """``key`` as one would type it: ``metrics.f1.ALL`` is ``f1``."""
-    return key.removeprefix("metrics.").removesuffix(".ALL")
+    """``key`` as one would type it: ``metrics.f1.ALL`` is ``f1``, ``costs.bytes`` ``bytes``."""
+    return key.removeprefix("metrics.").removeprefix("costs.").removesuffix(".ALL")
+
+
+def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
+    """(Unit, how much of ``key`` it is) to print a column of ``values`` in: bytes and FLOPs with a prefix that suits
+    the largest, or the least where that would be nothing beside it; all else as it is."""
+    group, _, name = key.partition(".")
+    unit = "B" if name.startswith("bytes") else "FLOP" if "flops" in name or name.startswith("stages.") else ""
+    if group != "costs" or not unit:
+        return "", 1.0
+    prefix, factor = prefix_of(max(values, default=0.0))
+    least = min((value for value in values if value > 0), default=factor)
+    if least < factor / 10:
+        prefix, factor = prefix_of(least)
+    return f"{prefix}{unit}", factor
 
 
 def digits(key: str, values: Sequence[float]) -> int:

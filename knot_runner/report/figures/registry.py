@@ -10,6 +10,8 @@ from knot_runner.report.figures.cls_vectors import vector_figure
 from knot_runner.report.figures.coreset import coreset_accuracy, coreset_images
 from knot_runner.report.figures.data_distances import distance_course, matrix_figure
 from knot_runner.report.figures.federated_distance import distance_runtime, moving_measure
+from knot_runner.report.figures.id_ood import id_ood_figure
+from knot_runner.report.figures.landscape import landscape_figure
 from knot_runner.report.figures.predictions import confidence, expected_label
 from knot_runner.report.figures.rounds import aggregation, curves
 from knot_runner.report.figures.temperature_probe import boundary_figure, gradient_figure, softmax_figure
@@ -36,4 +38,6 @@ FIGURES: dict[str, Callable[..., list[str]]] = {
     "coreset_images": coreset_images,
     "coreset_accuracy": coreset_accuracy,
     "bound": bound_figure,
+    "id_ood": id_ood_figure,
+    "landscape": landscape_figure,
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.report.claims.view import claims_csv, footnotes, verdict_texts
 from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.page.figures import FigureView, csv_address, draw, kinds
+from knot_runner.report.page.figures import FigureView, csv_address, draw, figure_names
 from knot_runner.report.page.runs import RunsView, Standing, stated_seconds, view_runs
 from knot_runner.report.page.settings import SettingsView, view_settings
 from knot_runner.report.render.table_forms import table_csv
@@ -90,7 +90,7 @@ def build_page(asked: Asked, jobs: Sequence[Job], unfinished: Mapping[str, Stand
     is_figure = spec.get("kind") in FIGURES
     table = None if is_figure else preset_table(jobs, spec, command)
     notes = spec.get("notes", []) if is_figure else []  # a table has them below it
-    figures = tuple(draw(kind, jobs, notes, command) for kind in kinds(spec))
+    figures = tuple(draw(kind, jobs, notes, command) for kind in figure_names(spec))
     verdicts, unjudged = _judged(jobs, spec, command)
     settings = view_settings([job.config for job in jobs])
     return Page(asked, table, figures, verdicts, unjudged, settings, view_runs(runs, unfinished))

@@ -40,7 +40,7 @@ class FigureView:
         return f"{self.about} The numbers in it are below."
 
 
-def kinds(spec: Mapping[str, Any]) -> tuple[str, ...]:
+def figure_names(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the figures for a preset whose ``report:`` is ``spec``.
 
     Raises :class:`UserError` for a name in ``figures:`` that is no figure's.

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Group
 
 from knot_runner.metrics import METRICS
+from knot_runner.report.records.costs import cost_lines
 from knot_runner.report.records.summary_grid import SummaryRow, bold, run_view
 from knot_runner.report.render.text import number, plain
 
@@ -18,15 +19,24 @@ def distil_summary(name: str, result: dict[str, Any]) -> Group:
     for model, own in (result.get("baselines") or {}).items():
         rows.append((model, [_value(own.get(metric)) for metric in measures]))
     lines = ["on the test set; SD: semantic distance, lower is better"]
-    for term, own in result["terms"].items():
-        lines.append(f"{plain(term)}: weight {own['weight']:.3g}, at first {own['ratio']:.3g} times the cross-entropy")
+    for place, phase in enumerate(result.get("phases") or [], 1):
+        lines += [f"phase {place}, {phase['epochs']} epochs: {line}" for line in _term_lines(phase["terms"])]
+    lines += _term_lines(result["terms"])
     if made := result.get("synthesis"):
         released = made["released"]
         size = f"{plain(released['kind'])}, {released['floats']:,} numbers, {released['bytes']:,} bytes"
         lines.append(f"{made['images']:,} images made by {plain(made['kind'])}; released: {size}")
     lines.append(f"kept: the weights of epoch {result['selected_epoch']}")
+    lines += cost_lines(result)
     heads = ["model", *(METRICS[metric].short or METRICS[metric].title for metric in measures)]
     return run_view(name, result, heads, rows, lines)
+
+
+def _term_lines(terms: dict[str, Any]) -> list[str]:
+    return [
+        f"{plain(term)}: weight {own['weight']:.3g}, at first {own['ratio']:.3g} times the cross-entropy"
+        for term, own in terms.items()
+    ]
 
 
 def _value(value: float | None) -> Any:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from knot_runner.config.settings.families import family_of_result, load
 from knot_runner.metrics import METRICS
+from knot_runner.report.records.costs import cost_lines
 from knot_runner.report.records.earlier import rounds_trained
 from knot_runner.report.records.personal_summary import personal_lines
 from knot_runner.report.records.privacy_summary import privacy_lines
@@ -43,8 +44,11 @@ def distillation_summary(name: str, result: dict[str, Any]) -> Group:
         rows.append((title, [_change(result, metric, data) for metric in measures]))
     kept = "the weights of epoch 0, the undistilled global model" if epoch == 0 else f"the weights of epoch {epoch}"
     what = "each model on its own test set" if epoch is None else "pretrained global model -> after distillation"
+    if result.get("parties"):
+        what = "each party's own model on its own test set, alone -> after mutual learning"
     lines = [f"{what}; SD: semantic distance, lower is better", *_ensemble(result)]
     lines += [f"kept: {kept}"] if epoch is not None else []
+    lines += cost_lines(result)
     heads = ["data set", *(METRICS[metric].short or METRICS[metric].title for metric in measures)]
     return run_view(name, result, heads, rows, lines + _last_epochs(result))
 
@@ -82,16 +86,19 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
         shown[f"accuracy over clients, {title}"] = metrics.get("client_accuracy", {}).get(key)
     rows = [(title, [bold(number(value, 3))]) for title, value in shown.items() if value is not None]
     best, sizes = result["best"], result["datasets"]
+    largest = "up to " if "models" in result else ""
     lines = [
         f"best accuracy {number(best['accuracy'], 3)} after {_counted(best['round'])}",
         *_reached(result),
         *cluster_lines(result),
         *_distilled(result),
+        *_architectures(result),
         *personal_lines(result),
         *privacy_lines(result),
         f"{result['clients']} clients with {sizes['train']:,} training examples; {sizes['test']:,} test examples",
-        f"{result['model']}, {result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
+        f"{result['model']}, {largest}{result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
         f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",
+        *cost_lines(result),
     ]
     what = "clients' own models" if result.get("personalisation") else "after the last round, all test examples"
     return run_view(name, result, (what, ""), rows, lines)
@@ -129,6 +136,15 @@ def _distilled(result: dict[str, Any]) -> list[str]:
     gain = found.get("gain")
     what = "" if gain is None else f": accuracy {gain:+.3f} from before to after, on average"
     return [f"distilled in {_counted(found['rounds'])}{what}"]
+
+
+def _architectures(result: dict[str, Any]) -> list[str]:
+    """``accuracy by architecture: cnn_8 (7 clients) .812, ...``, where clients have several."""
+    shown = []
+    for name, own in (result.get("models") or {}).items():
+        accuracy = "-" if own["accuracy"] is None else number(own["accuracy"], 3)
+        shown.append(f"{name} ({own['clients']} clients) {accuracy}")
+    return [f"accuracy by architecture: {', '.join(shown)}"] if shown else []
 
 
 def _reached(result: dict[str, Any]) -> list[str]:

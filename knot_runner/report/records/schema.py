@@ -10,6 +10,7 @@ from typing import Any
 from knot_runner.config.settings.families import family_of_result
 from knot_runner.metrics import METRICS
 from knot_runner.results import kind_problem
+from knot_runner.results.costs import BYTES, FLOPS
 
 #: Of a row of a round in which a server distilled.
 DISTILLED = ("distil_loss", "distil_steps", "distil_tested", "distil_before", "distil_after")
@@ -51,7 +52,7 @@ def is_round(row: Any, number: int) -> bool:
     tops = {key: metric.top for key, metric in METRICS.items() if key != "client_accuracy"}
     if not all(is_number(row[key], top) for key, top in tops.items() if key in row):
         return False
-    if not _is_distilled(row):
+    if not _is_distilled(row) or not _has_possible_costs(row):
         return False
     takers = row.get("participants")
     if not _is_private(row):
@@ -82,6 +83,15 @@ def _is_private(row: dict[str, Any]) -> bool:
     if not _is_list(norms, is_number) or ("clipped" in row) != bool(norms):
         return False
     return not norms or (is_number(row["clipped"], 1.0) and len(norms) == len(row.get("participants") or []))
+
+
+def _has_possible_costs(row: dict[str, Any]) -> bool:
+    """Whether what ``row`` says of bytes and FLOPs can be: all of it, or nothing as in rows of earlier versions."""
+    if not any(key in row for key in (*BYTES, *FLOPS)):
+        return True
+    return all(is_count(row.get(key)) for key in BYTES) and all(
+        key in row and (row[key] is None or is_count(row[key])) for key in FLOPS
+    )
 
 
 def _is_list(value: Any, right: Callable[[Any], bool], length: int | None = None) -> bool:

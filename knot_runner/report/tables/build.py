@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,6 +36,7 @@ from knot_runner.report.tables.footnotes import (
 )
 from knot_runner.report.tables.gains import gain_groups, gain_lines, with_gains
 from knot_runner.report.tables.made_with import made_with
+from knot_runner.report.tables.personal import PERSONAL_METRICS, TRADE_OFF_GROUPS, TRADE_OFF_LINE, with_trade_offs
 from knot_runner.report.tables.temperatures import temperatures_table, trace
 from knot_runner.util.errors import UserError, nearest
 
@@ -43,13 +45,12 @@ TABLE_KINDS = {
     "methods": "methods",
     "grid": "methods",
     "gains": "methods",
+    "personal": "methods",
     **{k: k for k in ("locals", "temperatures", "trace", "clustered")},
 }
 #: Kinds that take their rows or columns from the printed table -> one that fits.
 PRINTED_FIRST = {"locals": "knot_table1", "trace": "chill_mnist_notebook"}
 SIZES = ("train", "valid", "test")
-#: What a table may have a column of, beside the metrics of predictions.
-BESIDE_METRICS = ("epsilon",)
 #: Metrics that lie from 0 to this.
 SHARES = {"f1": 1.0, "accuracy": 1.0}
 
@@ -57,8 +58,9 @@ SHARES = {"f1": 1.0, "accuracy": 1.0}
 def preset_table(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> ResultTable:
     """The table of a preset whose ``report:`` is ``spec``. Raises as :func:`build_table`."""
     notes = [*spec.get("notes", []), made_with([job.config for job in jobs])]
+    default = PERSONAL_METRICS if spec.get("kind") == "personal" else ["f1", "sd"]
     return build_table(
-        jobs, spec.get("paper"), spec.get("metrics", ["f1", "sd"]), kind=spec.get("kind", "methods"),
+        jobs, spec.get("paper"), spec.get("metrics", default), kind=spec.get("kind", "methods"),
         notes=notes, command=command, options=spec,
     )  # fmt: skip
 
@@ -75,11 +77,11 @@ def build_table(
     """The table of ``jobs``.
 
     ``kind``: methods (methods x data sets), grid (settings x ALL), gains (a grid with what each method gains on
-    ``options["reference"]``, and its teacher), locals (data sets, their sizes and local models),
+    ``options["reference"]``, and its teacher), personal (a grid with the trade-offs of clients' own
+    models), locals (data sets, their sizes and local models),
     temperatures (x cases, of federated runs), trace (temperatures x rounds) or clustered (clients x graphs).
-    ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, and epsilon of
-    private training, in this order; for temperatures which of ``CHILLING_COLUMNS``, for clustered of
-    ``ACCURACY_WEIGHTINGS``; a trace has its own.
+    ``paper``: name of the printed table to set beside it. ``metrics``: which of f1, accuracy, sd, in this order; for
+    temperatures which of ``CHILLING_COLUMNS``, for clustered of ``ACCURACY_WEIGHTINGS``; a trace has its own.
     ``notes`` go under the table. ``options``: of kind temperatures, see there; ``baselines``: of methods, whether the
     global model before, the best teacher and the ensemble have rows.
 
@@ -101,7 +103,8 @@ def _checked(kind: str, paper: str | None, metrics: Sequence[str]) -> dict[str, 
     if kind not in TABLE_KINDS:
         raise UserError(f"there is no table of kind {kind!r}{nearest(kind, TABLE_KINDS)}")
     own = {"temperatures": CHILLING_COLUMNS, "trace": metrics, "clustered": ACCURACY_WEIGHTINGS}
-    known = own.get(kind, [*computed_metrics(), *BESIDE_METRICS])
+    own |= dict.fromkeys(("grid", "personal"), METRICS)
+    known = own.get(kind, computed_metrics())
     for metric in metrics:
         if metric not in known:
             raise UserError(f"there is no metric {metric!r}{nearest(metric, known)}")
@@ -144,7 +147,7 @@ def _methods(
     def cell(members: list[Run], metric: str, column: str, method: str) -> TableCell:
         ours = [run.metric(metric, column) for run in members]
         theirs = paper_tables.printed_value(table, metric, method, column) if table else None
-        return aggregate(ours, members, theirs, all_alike if column == "ALL" else like, SHARES.get(metric))
+        return aggregate(ours, members, theirs, all_alike if column == "ALL" else like, _top(metric))
 
     groups = tuple(_group(metric, columns, runs) for metric in metrics)
     made = []
@@ -162,8 +165,18 @@ def _methods(
         groups += gain_groups(metrics[0], reference)
         lines += gain_lines(rows, reference)
         made = with_gains(made, rows, metrics[0], reference)
+    if kind == "personal":
+        groups += TRADE_OFF_GROUPS
+        lines.append(TRADE_OFF_LINE)
+        made = with_trade_offs(made, rows)
     made += extra
     return made, ("method", "settings") if labelled else ("method",), groups, lines
+
+
+def _top(metric: str) -> float | None:
+    """The most that ``metric`` can be, None where it has no bound."""
+    top = METRICS[metric].top
+    return top if math.isfinite(top) else None
 
 
 def _one_task(runs: list[Run], table: dict[str, Any] | None) -> None:

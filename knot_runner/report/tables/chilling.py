@@ -13,6 +13,7 @@ from knot_runner.metrics import rounds_to_target
 from knot_runner.report import run_folders
 from knot_runner.report.row_keys import Grid, RowSetting
 from knot_runner.report.run_folders import Run
+from knot_runner.results.costs import bytes_of
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,17 +21,19 @@ if TYPE_CHECKING:
 
 #: The target of ``best_of_T4``: the best accuracy that this temperature reaches in its rounds.
 WARM = 4.0
+MEGABYTE = 1e6
 Select = Literal["final", "best"]
 
 
 @dataclass(frozen=True)
 class LearningCurve:
     """How one finished run went. ``rows``: its measured rounds; ``rounds``: how many it ran; ``shown``: the row whose
-    accuracy and losses a table shows."""
+    accuracy and losses a table shows; ``sent``: bytes of each round, both ways, None where its record has none."""
 
     rows: tuple[dict[str, Any], ...]
     rounds: int
     shown: dict[str, Any]
+    sent: tuple[int, ...] | None = None
 
     @property
     def best(self) -> float:
@@ -41,6 +44,10 @@ class LearningCurve:
         """Rounds trained until accuracy is ``target`` or more; None if it never is."""
         return rounds_to_target([(row["round"], row["accuracy"]) for row in self.rows], target)
 
+    def megabytes(self, rounds: int) -> float | None:
+        """Sent both ways in the first ``rounds`` rounds, in 10^6 bytes."""
+        return None if self.sent is None else sum(self.sent[:rounds]) / MEGABYTE
+
 
 def learning_curve(run: Run, select: Select, command: str = "") -> LearningCurve:
     """The course of a finished run; ``select``: show the last round, or the (first) one of best accuracy.
@@ -50,7 +57,8 @@ def learning_curve(run: Run, select: Select, command: str = "") -> LearningCurve
     rows = run_folders.rounds(run, command)
     measured = tuple(row for row in rows if "accuracy" in row)
     shown = measured[-1] if select == "final" else max(measured, key=lambda row: row["accuracy"])
-    return LearningCurve(measured, len(rows), shown)
+    sent = [bytes_of([row]) for row in rows]
+    return LearningCurve(measured, len(rows), shown, None if None in sent else tuple(sent))
 
 
 def with_learning_curves(runs: list[Run], select: Select, command: str) -> tuple[list[Run], dict[str, LearningCurve]]:
@@ -70,8 +78,8 @@ def chilling_frame(
     found: Grid, curves: dict[str, LearningCurve], target: float | Literal["best_of_T4"]
 ) -> pd.DataFrame:
     """A row per run of ``found``: ``case``, ``key`` (its row), ``seed``, ``run``, whether it is ``finished``, how many
-    rounds it ``ran``, the ``goal`` (accuracy to reach: ``target``, or the best of the T=4 run of the same seed and
-    other settings), and each of :data:`CHILLING_COLUMNS`. NaN: not known, or the goal is not met."""
+    rounds it ``ran`` and MB it ``sent``, the ``goal`` (accuracy to reach: ``target``, or the best of the T=4 run of the
+    same seed and other settings), and each of :data:`CHILLING_COLUMNS`. NaN: not known, or the goal is not met."""
     import pandas as pd
 
     rows = []
@@ -85,11 +93,13 @@ def chilling_frame(
                     goal = warmest.best if warmest else None
                 shown = curve.shown if curve else {}
                 measured = {name: shown.get(measure) for name, measure in SHOWN_MEASURES.items()}
-                measured["rounds"] = curve.reaches(goal) if curve and goal is not None else None
+                first = curve.reaches(goal) if curve and goal is not None else None
+                measured |= {"rounds": first, "bytes": curve.megabytes(first) if first else None}
                 ran = {"finished": curve is not None, "ran": curve.rounds if curve else 0, "goal": goal}
+                ran["sent"] = curve.megabytes(curve.rounds) if curve else None
                 place = {"case": case, "key": key, "other": key.other, "seed": seed, "run": run}
                 rows.append(place | ran | measured)
-    numbers = dict.fromkeys(["goal", "rounds", *SHOWN_MEASURES], "float64")
+    numbers = dict.fromkeys(["goal", "rounds", "bytes", "sent", *SHOWN_MEASURES], "float64")
     frame = pd.DataFrame(rows).astype(numbers)
     twins = pd.MultiIndex.from_frame(frame[["case", "other", "seed"]])
     unchilled = frame[frame["key"] == frame["other"].map(lambda other: RowSetting(1.0, other=other))]
@@ -130,10 +140,11 @@ CHILLING_COLUMNS = {
     "loss": ChillingColumn("loss at T", "test loss of logits / T, not comparable over T", 3, 3),
     "plain_loss": ChillingColumn("loss", "of the logits as they are", 3, 3),
     "rounds": ChillingColumn("rounds", "rounds trained until the target is met", 1, 0),
+    "bytes": ChillingColumn("MB", "megabytes sent, both ways, until the target is met", 1, 0, unit="megabytes"),
     "speedup": ChillingColumn("speed-up", "rounds of T=1 / rounds at the same seed", 2, 2),
 }
 #: Columns that need a target.
-OF_TARGET = {"rounds", "speedup"}
+OF_TARGET = {"rounds", "bytes", "speedup"}
 #: Both losses stand side by side wherever one is asked for.
 WITH = {"loss": ("loss", "plain_loss")}
 

@@ -22,10 +22,13 @@ def made_with(configs: list[dict[str, Any]]) -> str:
     distilling = [config["method"] for config in configs if "loss" in config["method"]]
     if distilling:
         parts.append(f"distillation {_stage(training['distil'])}")
-        parts.append("normalised weights" if distilling[0]["normalise"] else "raw weights")
-    bias = first["method"]["bias"]
-    noise = f"{bias['images']:,} images ({bias['noise']})" if on_images else f"{bias['texts']:,} random texts"
-    parts.append(f"B_k from {noise}")
+    weighted = [method for method in distilling if "normalise" in method]
+    if weighted:
+        parts.append("normalised weights" if weighted[0]["normalise"] else "raw weights")
+    bias = next((config["method"]["bias"] for config in configs if "bias" in config["method"]), None)
+    if bias is not None:
+        noise = f"{bias['images']:,} images ({bias['noise']})" if on_images else f"{bias['texts']:,} random texts"
+        parts.append(f"B_k from {noise}")
     parts += list(dict.fromkeys(_loss(method["loss"]) for method in distilling))
     if first["task"]["limit"] and not on_images:
         parts.append(f"at most {first['task']['limit']} rows per split")
@@ -142,7 +145,8 @@ def _data(config: dict[str, Any]) -> str:
         source += f", {_texts(task)}"
     own = "" if on_images else f" ({model['head']} head), weights: {model['weights']}, vocabulary: {model['vocab']}"
     clients = f"{_clients(config['partition'])}, " if config.get("partition") else ""
-    return f"{source}, {clients}{model['name']}{own}"
+    names = [one["name"] for one in config["method"].get("models") or []] or [model["name"]]
+    return f"{source}, {clients}{' and '.join(names)}{own}"
 
 
 def _clients(partition: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ accuracy and loss by round beside a printed trace (FLex&Chill's public notebook)
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 #: The paper's rounds are indices from 0: one less than the rounds trained.
 FROM_0 = 1
+#: Column of what the target takes -> column of what the whole run took.
+SPENT = {"rounds": "ran", "bytes": "sent"}
 
 
 def temperatures_table(
@@ -101,15 +104,21 @@ def _cell(
     cell = aggregate(own[name].dropna().tolist(), runs, paper, like, CHILLING_COLUMNS[name].top)
     if name == "rounds" and cell.gap is not None:
         cell = dataclasses.replace(cell, gap=cell.gap - FROM_0)
-    if name == "rounds" and len(short_of_goal(own)):
-        cell = dataclasses.replace(cell, text=_beyond(own), gap=None)
+    if name in SPENT and len(short_of_goal(own)):
+        cell = dataclasses.replace(cell, text=_beyond(own, SPENT[name], group.digits), gap=None)
     return dataclasses.replace(cell, mark=mark)
 
 
-def _beyond(own: pd.DataFrame) -> str:
-    """``>300`` where no seed meets the target within 300 rounds; ``>300 (2 of 3)`` where two of three do not."""
+def _beyond(own: pd.DataFrame, spent: str, digits: int) -> str:
+    """``>300`` where no seed meets the target within 300 rounds; ``>300 (2 of 3)`` where two of three do not.
+
+    ``spent``: the column of what runs took in all; "" where their records do not say."""
     short, asked = short_of_goal(own), (own["finished"] & own["goal"].notna()).sum()
-    return f">{short['ran'].min()}" + (f" ({len(short)} of {asked})" if len(short) < asked else "")
+    least = short[spent].min()
+    if math.isnan(least):
+        return ""
+    shown = f"{least:.{digits}f}" if isinstance(least, float) else f"{least}"
+    return f">{shown}" + (f" ({len(short)} of {asked})" if len(short) < asked else "")
 
 
 # --------------------------------------------------------------------------------------------- beside a printed trace

@@ -26,7 +26,7 @@ def test_images_come_back_as_they_were_and_aligned(kind):
 
 
 def test_a_slot_holds_a_model_or_a_chunk_of_logits():
-    slots = Slots.make(2, MODELS["resnet_batch"], torch.float64)
+    slots = Slots.make(2, [MODELS["resnet_batch"]], torch.float64)
     for slot in (0, 1):
         weights, buffers = slots.model(slot)
         weights.fill_(slot + 1), buffers.fill_(slot + 3)
@@ -37,13 +37,13 @@ def test_a_slot_holds_a_model_or_a_chunk_of_logits():
 
 
 def allocator(count):
-    slots = Slots.make(count, MODELS["mlp"], torch.float32)
+    slots = Slots.make(count, [MODELS["mlp"]], torch.float32)
     return slots, SlotAllocator(slots, range(count))
 
 
 def test_what_requests_share_is_written_once():
     slots, allocated = allocator(3)
-    vector = torch.ones(slots.parameters)
+    vector = torch.ones(slots.sizes[0][0])
     first = allocated.acquire(vector)
     vector.fill_(5)  # had it been written again, this would show
     assert allocated.acquire(vector) == first and float(slots.model(first)[0][0]) == 1
@@ -54,7 +54,7 @@ def test_what_requests_share_is_written_once():
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(1, 3))
 def test_nothing_that_is_being_read_is_overwritten(wanted, readers):
     slots, allocated = allocator(readers)
-    vectors = [torch.full((slots.parameters,), float(number)) for number in range(6)]
+    vectors = [torch.full((slots.sizes[0][0],), float(number)) for number in range(6)]
     reading = []
     for number in wanted:
         if len(reading) == readers:

@@ -1,0 +1,61 @@
+"""The course of a training: a rate that falls by a cosine, and an end once held-out examples are learnt no better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from knot_runner.engine.federated.cohort import Recipe
+
+
+def cosine_rate(lr: float, step: int, steps: int) -> float:
+    """lr (1 + cos(pi t / T)) / 2 of step t of T, from 0."""
+    return lr * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+class Course:
+    """Of ``model`` through at most ``steps`` steps of ``optimisers``, as ``recipe`` says."""
+
+    def __init__(
+        self, model: nn.Module, recipe: Recipe, optimisers: Iterable[torch.optim.Optimizer], steps: int
+    ) -> None:
+        self._model, self._recipe, self._optimisers, self._steps = model, recipe, list(optimisers), steps
+        self._loss: Callable[[], float] | None = None
+        self._best, self._best_step, self._checked = math.inf, 0, 0
+        self._kept: dict[str, Tensor] = {}
+
+    def watch(self, loss: Callable[[], float]) -> None:
+        """Check the held-out ``loss()`` from now on, and before the first step."""
+        self._loss = loss
+        self._check(0)
+
+    def ends(self, step: int) -> bool:
+        """After ``step`` steps: whether that was the last, the model then being the best that was checked."""
+        if self._recipe.cosine:
+            for optimiser in self._optimisers:
+                for group in optimiser.param_groups:
+                    group["lr"] = cosine_rate(self._recipe.lr, step, self._steps)
+        if self._loss is None or step % self._recipe.check:
+            return False
+        self._check(step)
+        if step - self._best_step < self._recipe.patience:
+            return False
+        self.finish(step)
+        return True
+
+    def finish(self, step: int) -> None:
+        """After the last step: the model becomes the best that was checked, the last among them."""
+        if self._loss is None:
+            return
+        if self._checked < step:
+            self._check(step)
+        self._model.load_state_dict(self._kept)
+
+    def _check(self, step: int) -> None:
+        found, self._checked = self._loss(), step
+        if found < self._best:
+            self._best, self._best_step = found, step
+            self._kept = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}

@@ -1,0 +1,94 @@
+"""Floating-point operations of one forward pass, counted while a model reads two examples on the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+
+from knot_runner.config.settings.networks import CustomSettings
+from knot_runner.engine.federated.flat import layout_of
+from knot_runner.engine.seeds import seeded
+from knot_runner.models.network import Network, build_network
+
+#: As many as a model of one's own has been tried on before: it need not read a single one.
+EXAMPLES = 2
+#: Attention as it is computed on the CPU, which torch's table does not have.
+CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+
+
+@dataclass(frozen=True)
+class ExampleFlops:
+    """Of one example: its ``forward`` pass, and of that the ``head``."""
+
+    forward: int
+    head: int
+
+
+def example_flops(network: Network, length: int = 0) -> ExampleFlops | None:
+    """Of one example (a text of ``length`` tokens): matrix products, convolutions and attention, two operations for
+    each multiply-add, by the formulas of ``torch.utils.flop_counter``; all else (norms, activations) is left out.
+
+    None for a model of one's own that does nothing of that kind, or cannot be watched while it reads.
+    """
+    counted = _Counted()
+    try:
+        with counted:
+            _read(network, _examples(network, length))
+    except Exception:
+        if isinstance(network.spec, CustomSettings):  # compiled, say
+            return None
+        raise
+    fields = layout_of(network)
+    weights = [field.shape for field in fields.parameters if field.name.startswith(fields.head)]
+    head = sum(2 * prod(shape) for shape in weights if len(shape) > 1)
+    return ExampleFlops(counted.total // EXAMPLES, head) if counted.total else None
+
+
+def _read(network: Network, examples: dict[str, Tensor]) -> None:
+    if isinstance(network.spec, CustomSettings):  # may hold tensors that are neither parameters nor buffers
+        with seeded(0, "unused"):
+            model = build_network(network)
+        model.eval()(**examples)
+        return
+    with torch.device("meta"):
+        model = build_network(network).eval()
+    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    # one number each: drawing weights takes longer than reading, and those of a large encoder take memory
+    zeros = {name: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape) for name, tensor in named.items()}
+    functional_call(model, zeros, (), examples)
+
+
+def _examples(network: Network, length: int) -> dict[str, Tensor]:
+    if not network.reads_texts:
+        return {"x": torch.zeros(EXAMPLES, *network.inputs)}
+    ids = torch.zeros(EXAMPLES, length, dtype=torch.int64)
+    return {"ids": ids, "mask": torch.ones(EXAMPLES, length, dtype=torch.bool), "types": torch.zeros_like(ids)}
+
+
+class _Counted(TorchDispatchMode):
+    """Adds up what is called while it is entered. Torch's ``FlopCounterMode`` does so for each module, and imports
+    torch's compiler for that, which takes longer than a short run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler in order to leave this class alone
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        formula = flop_registry.get(func.overloadpacket)
+        if func is CPU_ATTENTION:
+            self.total += sdpa_flop_count(*(tensor.shape for tensor in args[:3]))
+        elif formula is not None:
+            self.total += formula(*args, **(kwargs or {}), out_val=result)
+        return result

@@ -1,0 +1,130 @@
+"""FedGen (Zhu, Hong and Zhou 2021): the server learns a generator of features, and clients train on it, too. No data.
+
+FedAvg, whose server trains a generator by the last layers of the round's clients and how many examples of each label
+they have (:mod:`latent_generator`). From the next round on a client minimises, of its example (x, y) with outputs p,
+
+    CE(p, y) + alpha CE(h(G(e', y')), y') + beta KL(h(G(e, y)) || p),
+
+with h its own last layer and y' drawn as often as the last round's clients had each label; the weights decay by round.
+State, beyond FedAvg's: ``generator/...``, and ``generator/labels`` [C], the counts that labels are drawn by.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from knot_runner.config.settings import FederatedSettings
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.federated import averaging, latent_generator
+from knot_runner.methods.federated.latent_generator import Head
+from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.util.errors import UserError
+
+#: Settings of the objective that the cross-entropy does not have.
+OF_GENERATOR = ("alpha", "beta")
+LABELS = "generator/labels"
+
+
+def init(hp: FederatedSettings, population: Population) -> FederatedState:
+    """The first global model and a fresh generator. Raises :class:`UserError` where the last layer is not linear."""
+    model = _generator(hp, population)
+    return averaging.init(hp, population) | latent_generator.model_tensors(model)
+
+
+def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+    """Every participant trains from the global model; once there is a trained generator, on its features, too."""
+    requests = averaging.plan(hp, state, population, round)
+    if LABELS not in state:
+        return requests
+    model = _generator(hp, population)
+    latent_generator.load_generator(model, state)
+    return [_on_features(hp, state, population, model.eval(), request) for request in requests]
+
+
+def fold(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+    """The mean of what was trained, and the generator trained by the participants' last layers."""
+    after, row = averaging.fold(hp, state, population, round, requests, trained)
+    heads = [_head(population, result) for result in trained]
+    model = _generator(hp, population)
+    latent_generator.load_generator(model, state)
+    made, loss = latent_generator.train_generator(hp.generator, model, state, heads, population.seed, round)
+    counts = torch.stack([head.counts for head in heads]).sum(0)
+    return {**after, **made, LABELS: counts}, {**row, "generator_loss": loss}
+
+
+def latent_regularised(settings: dict[str, Any], inputs: ObjectiveInputs) -> tuple[LossRows, SampleLoss]:
+    """The loss of a client (see above), its cross-entropy as ``cross_entropy`` has it, chilled or not.
+
+    ``inputs.tensors``: ``drawn`` [n], a label for each example, ``drawn_features`` [n, H] generated for it, and
+    ``own_features`` [n, H] generated for the example's own label; ``inputs.head``: the last layer as it stands.
+    """
+    rows, hard = cross_entropy({key: value for key, value in settings.items() if key not in OF_GENERATOR}, inputs)
+    alpha, beta, head = settings["alpha"], settings["beta"], inputs.head
+
+    def loss(logits: Tensor, own: LossRows) -> Tensor:
+        on_features = F.cross_entropy(head(own["drawn_features"]), own["drawn"], reduction="none")
+        told = torch.softmax(head(own["own_features"]).detach(), 1)
+        apart = (torch.xlogy(told, told) - told * torch.log_softmax(logits, 1)).sum(1)
+        return hard(logits, own) + alpha * on_features + beta * apart
+
+    names = ("drawn", "drawn_features", "own_features")
+    return rows | {name: inputs.tensors[name] for name in names}, loss
+
+
+def _on_features(
+    hp: FederatedSettings, state: FederatedState, population: Population, model: nn.Module, request: LocalTraining
+) -> LocalTraining:
+    """``request`` with the features that its client trains on in the round, one of each kind for every example."""
+    spec, dtype, count = hp.generator, request.weights.dtype, len(request.rows)
+    labels, classes = population.labels[request.rows], len(state[LABELS])
+    draws = generator(population.seed, "features", request.round, request.client)
+    drawn = latent_generator.drawn_labels(state[LABELS], count, draws)
+    features = []
+    with torch.no_grad():
+        for wanted in (drawn, labels):
+            noise = latent_generator.drawn_noise(spec, count, dtype, draws)
+            features.append(latent_generator.generated(model, noise, wanted, classes))
+    weights = {name: getattr(spec, name) * spec.decay**request.round for name in OF_GENERATOR}
+    objective = Objective(latent_regularised, {**request.objective.settings, **weights}, reads_head=True)
+    inputs = {"drawn": drawn, "drawn_features": features[0], "own_features": features[1]}
+    return dataclasses.replace(request, objective=objective, inputs=inputs)
+
+
+def _generator(hp: FederatedSettings, population: Population) -> nn.Module:
+    weight, _ = _head_fields(population)
+    classes, features = weight.shape
+    dtype = population.start.weights.dtype
+    return latent_generator.new_generator(hp.generator, classes, features, population.seed, dtype)
+
+
+def _head_fields(population: Population) -> tuple[flat.Field, flat.Field]:
+    """Where weight and bias of the last layer lie."""
+    layout = population.layout
+    found = {
+        field.name.removeprefix(layout.head): field for field in layout.parameters if field.name.startswith(layout.head)
+    }
+    if set(found) != {"weight", "bias"} or len(found["weight"].shape) != 2:
+        raise UserError(
+            f"model.head: {layout.head.removesuffix('.')} has {', '.join(found)}; of fedgen it is one linear layer "
+            "with weight and bias"
+        )
+    return found["weight"], found["bias"]
+
+
+def _head(population: Population, result: Trained) -> Head:
+    """What a participant sends beside its model: its last layer is part of that, the counts of its labels are not."""
+    named = flat.views(result.weights, _head_fields(population))
+    weight, bias = named.values()
+    labels = population.labels[population.train[result.client]]
+    return Head(weight, bias, torch.bincount(labels, minlength=len(bias)))

@@ -1,0 +1,92 @@
+"""Mutual learning between KNOT's parties, each of which has labels of its own, on the transfer set that all see.
+
+Rounds: 0 every party trains alone, as in KNOT; 1 all go on together, by a request of
+:class:`~knot_runner.methods.parties.TrainParties`; 2 each party's model becomes an artefact of its own. State:
+``weights/<party>`` after round 0, ``together``,
+``after/<party>``, ``student`` (the global model at the end): artefact names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from knot_runner.config.settings import MutualSettings
+from knot_runner.engine.requests import StageRequest, ref_of
+from knot_runner.engine.store import Artefact
+from knot_runner.methods.contract import METHODS, Method
+from knot_runner.methods.distil.requests import PickStudent
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.knot import label_points, plan_teachers
+from knot_runner.methods.losses import check_distillation
+from knot_runner.methods.parties import TrainParties
+from knot_runner.util.errors import UserError
+
+MutualState = dict[str, Any]
+
+
+def init(hp: MutualSettings, federation: Federation) -> MutualState:
+    """An empty state, after checking the loss and that there are two parties. Raises :class:`UserError`."""
+    check_distillation(hp.loss, "A", label_points(federation), "method")
+    if len(learners(hp, federation)) < 2:
+        raise UserError(
+            f"method.global_model: without the global model {federation.locals[0]} is the one party; true is right"
+        )
+    return {}
+
+
+def plan(hp: MutualSettings, state: MutualState, federation: Federation, round: int) -> list[StageRequest]:
+    """What has to be trained in this round; nothing when the method is through."""
+    if round == 0:
+        return plan_teachers(hp, state, federation)
+    parties = learners(hp, federation)
+    if round == 1:
+        return [
+            TrainParties(
+                stage="mutual",
+                party="parties",
+                parties=tuple(parties),
+                networks=tuple(federation.networks[party] for party in parties),
+                starts=tuple(ref_of(state[f"weights/{party}"]) for party in parties),
+                trains=tuple(federation.part(party, "train") for party in parties),
+                valids=tuple(federation.part(party, "valid") for party in parties),
+                transfer=federation.part(federation.transfer, "train"),
+                loss=hp.loss,
+                weight=hp.weight,
+                points=label_points(federation),
+                training=federation.training.distil,
+                seed=federation.seed,
+                augment=federation.augment,
+            )
+        ]
+    if round == 2:
+        together = ref_of(state["together"])
+        return [PickStudent("picked", party, together, number) for number, party in enumerate(parties)]
+    return []
+
+
+def fold(
+    hp: MutualSettings, state: MutualState, federation: Federation, round: int,
+    requests: list[StageRequest], artefacts: list[Artefact],
+) -> tuple[MutualState, dict[str, Any]]:  # fmt: skip
+    """The next state, and what there is to say of the round."""
+    state, said = dict(state), {}
+    for request, artefact in zip(requests, artefacts, strict=True):
+        name = f"{artefact.stage}/{artefact.key}"
+        if isinstance(request, TrainParties):
+            state["together"], state["selected_epoch"] = name, artefact.info["best_epoch"]
+            said = {"epoch": artefact.info["best_epoch"], "valid": artefact.info["best_score"]}
+        elif isinstance(request, PickStudent):
+            state[f"after/{request.party}"] = name
+        else:
+            state[f"weights/{request.party}"] = name
+            said[request.party] = artefact.info["best_score"]
+    state["student"] = state.get(f"after/{federation.server}", state.get(f"weights/{federation.server}"))
+    return state, said
+
+
+def learners(hp: MutualSettings, federation: Federation) -> list[str]:
+    """The parties that learn from each other: the local models, and the global one where it is one of them."""
+    return federation.teachers if hp.global_model else federation.locals
+
+
+METHODS["mutual"] = Method(init, plan, fold)

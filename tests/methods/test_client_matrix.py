@@ -1,0 +1,75 @@
+"""The K x K record and its measures, against counts by hand and a loop over clients."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from knot_runner.methods.client_matrix import TestRows as Rows
+from knot_runner.methods.client_matrix import count, matrix_measures
+
+#: Clients 0 and 1 share test row 7; client 2 has one of its own; client 3 has none.
+TEST = [torch.tensor([3, 7]), torch.tensor([7, 9, 11]), torch.tensor([20]), torch.tensor([], dtype=torch.int64)]
+
+
+def test_rows_that_two_clients_have_count_as_their_own_alone():
+    tests = Rows.of(TEST)
+    assert tests.rows.tolist() == [3, 7, 9, 11, 20]
+    assert [tests.own(client).tolist() for client in range(4)] == [[0, 1], [1, 2, 3], [4], []]
+    assert tests.examples().tolist() == [[2, 2, 1, 0], [1, 3, 1, 0], [2, 3, 1, 0], [2, 3, 1, 0]]
+
+
+def test_counts_and_losses_by_hand():
+    tests, labels = Rows.of(TEST), torch.tensor([0, 1, 0, 1, 1])
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0], [0.0, 0.5], [1.0, 0.0]])
+    found = count(tests, logits, labels, 0)
+    assert found.correct.tolist() == [2, 1, 0, 0]  # of rows 9 and 11 of client 1, the first is wrong
+    loss = [
+        math.log(1 + math.exp(-2)),
+        math.log(1 + math.exp(-1)),
+        math.log(1 + math.exp(3)),
+        math.log(1 + math.exp(-0.5)),
+    ]
+    assert found.loss[:2].tolist() == pytest.approx([loss[0] + loss[1], loss[2] + loss[3]], abs=1e-7)
+    assert count(tests, logits, labels, 1).correct.tolist() == [1, 2, 0, 0]
+
+
+def test_measures_by_hand():
+    examples = torch.tensor([[10, 20, 5], [10, 20, 5], [10, 20, 5]])
+    correct = torch.tensor([[9, 10, 1], [5, 16, 2], [2, 4, 5]])
+    loss = torch.tensor([[1.0, 20.0, 5.0], [5.0, 4.0, 5.0], [10.0, 20.0, 0.5]])
+    found = matrix_measures(examples, correct, loss, [0, 1, 2], torch.tensor([9, 18, 6]))
+    assert found["id_accuracy"] == pytest.approx((0.9 + 0.8 + 1.0) / 3)
+    assert found["ood_accuracy"] == pytest.approx(((0.5 + 0.2) / 2 + (0.5 + 0.4) / 2 + (0.2 + 0.2) / 2) / 3)
+    assert found["ood_weighted"] == pytest.approx((11 / 25 + 7 / 15 + 6 / 30) / 3)
+    assert found["all_accuracy"] == pytest.approx(((0.9 + 0.5 + 0.2) + (0.5 + 0.8 + 0.4) + (0.2 + 0.2 + 1)) / 9)
+    assert found["worst_decile"] == pytest.approx(0.8)
+    assert found["clients_hurt"] == pytest.approx(1 / 3)  # client 1 lost two examples; one is no harm
+    assert found["id_loss"] == pytest.approx((0.1 + 0.2 + 0.1) / 3)
+    assert found["ood_loss"] == pytest.approx(1 / 6 * (1 + 1 + 0.5 + 1 + 1 + 1))
+    assert "unseen_accuracy" not in found
+
+
+def test_unseen_clients_and_clients_without_test_examples():
+    examples = torch.tensor([[4, 4, 0, 8]] * 4)
+    correct = torch.tensor([[4, 2, 0, 8], [1, 3, 0, 0], [2, 1, 0, 8], [0, 0, 0, 6]])
+    found = matrix_measures(examples, correct, torch.zeros(4, 4), [0, 1, 2])
+    assert found["id_accuracy"] == pytest.approx((1 + 0.75) / 2)  # client 2 has none
+    assert found["ood_accuracy"] == pytest.approx((0.5 + 0.25 + (0.5 + 0.25) / 2) / 3)  # client 3 is unseen
+    assert found["unseen_accuracy"] == pytest.approx(0.75)
+    assert "clients_hurt" not in found
+
+
+@given(st.integers(2, 25), st.integers(0, 2**31))
+def test_the_worst_decile_is_the_mean_of_the_worst_tenth(clients, seed):
+    draw = np.random.default_rng(seed)
+    examples = torch.full((clients, clients), 10)
+    correct = torch.from_numpy(draw.integers(0, 11, (clients, clients)))
+    found = matrix_measures(examples, correct, torch.zeros(clients, clients), range(clients))
+    worst = sorted(correct.diagonal().tolist())[: -(-clients // 10)]
+    assert found["worst_decile"] == pytest.approx(sum(worst) / len(worst) / 10)
+    off = [correct[k, j] / 10 for k in range(clients) for j in range(clients) if k != j]
+    assert found["ood_accuracy"] == pytest.approx(float(np.mean(off))) == pytest.approx(found["ood_weighted"])

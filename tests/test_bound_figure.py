@@ -1,0 +1,93 @@
+"""The figure and the claim of generalisation bounds over several limits, and slopes by hand."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from knot_runner.cli.show import references
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.records import read_result
+from knot_runner.report.claims.verdicts import judge
+from knot_runner.report.figures import bound as figure_bound
+from knot_runner.report.figures.bound import GapSeries, slope_line, slope_of
+from knot_runner.report.figures.registry import FIGURES
+from knot_runner.report.run_folders import load_runs
+from tests.bounded import BOUNDED, run
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    """Jobs of two limits and two seeds, done."""
+    out = tmp_path_factory.mktemp("grid")
+    words = [*BOUNDED, "method.bound=true", "training.distil.limit=20,60", "seed=0,1", f"paths.out={out}"]
+    jobs = compose_jobs(words, None)
+    for job in jobs:
+        limit, seed = job.settings.training.distil.limit, job.settings.seed
+        run(out, [*BOUNDED, "method.bound=true", f"training.distil.limit={limit}", f"seed={seed}"])
+    return jobs
+
+
+def test_the_figure_and_its_numbers(grid, tmp_path):
+    lines = FIGURES["bound"](references(grid), tmp_path / "bound.png")
+    results = {(job.settings.training.distil.limit, job.settings.seed): read_result(job.folder) for job in grid}
+    gaps = [results[20, seed]["bound"]["gap"] for seed in (0, 1)]
+    assert all(result["bound"]["texts"] == limit for (limit, _), result in results.items())
+    assert any(line.startswith(f"gap, 20 texts: {np.mean(gaps):.4g} +- ") for line in lines)
+    records = [json.loads((job.folder / "bound.json").read_text()) for job in grid]
+    sharp = [one["rows"][2] for one in records if one["texts"]["train"] == 60]
+    added = np.mean([row["second"] + row["third"] for row in sharp])
+    assert any(line.startswith(f"sharp, last_layer, 60 texts: {added:.4g} +- ") for line in lines)
+    assert any(line.startswith("slope of log gap on log N: ") for line in lines)
+    rows = (tmp_path / "bound.csv").read_text().splitlines()
+    assert rows[0] == "series,texts,seed_rank,value" and len(rows) == 1 + 4 * 12
+    assert any("training.distil.limit: 20 of transfer's" in note for note in results[20, 0]["notes"])
+
+
+def test_the_claim_is_on_the_gap(grid):
+    claim = {"text": "falls", "source": "5.2", "measure": "result.bound.gap", "of": {"method.bound": True},
+             "trend": "training.distil.limit", "expect": "falls"}  # fmt: skip
+    (found,) = judge(references(grid), {"claims": [claim], "seeds": 2})
+    gaps = {limit: [] for limit in (20, 60)}
+    for job in grid:
+        gaps[job.settings.training.distil.limit].append(read_result(job.folder)["bound"]["gap"])
+    assert found.seeds == 2
+    assert found.effect == pytest.approx((np.mean(gaps[60]) - np.mean(gaps[20])) / math.log2(3))
+
+
+def test_a_run_without_a_bound_has_no_place_in_the_figure(tmp_path):
+    run(tmp_path, BOUNDED)
+    (job,) = compose_jobs([*BOUNDED, f"paths.out={tmp_path}"], None)
+    with pytest.raises(Exception, match=r"has no bound on record; method.bound=true makes one"):
+        FIGURES["bound"](references([job]), tmp_path / "bound.png")
+
+
+def test_the_slope_by_hand():
+    sizes = [100, 400, 1600]
+    exact = GapSeries({n: [3 / math.sqrt(n), 5 / math.sqrt(n)] for n in sizes})
+    mean, half, seeds = slope_of(exact)
+    assert mean == pytest.approx(-0.5) and half == pytest.approx(0, abs=1e-9) and seeds == 2
+    bent = GapSeries({n: [3 / math.sqrt(n), 5 / n, -1.0 if n == 400 else 1.0] for n in sizes})
+    mean, half, seeds = slope_of(bent)
+    assert mean == pytest.approx(-0.75) and half > 0 and seeds == 2
+    assert slope_line("gap", bent).endswith(
+        "over 2 seeds; the bounds have -0.5; 1 of 3 seeds left out, with a gap of 0 or less"
+    )
+    assert slope_of(GapSeries({100: [-1.0], 200: [1.0]})) is None
+    assert "none; no seed of 1 has gaps above 0" in slope_line("gap", GapSeries({100: [-1.0], 200: [1.0]}))
+
+
+def test_seeds_with_unlike_duplicates_stand_at_one_place(grid, monkeypatch):
+    real = figure_bound._record
+
+    def with_duplicate(one, command):
+        record = real(one, command)
+        if one.job.seed == 1:
+            texts, dropped = record["texts"], record["dropped"]
+            record |= {"texts": {**texts, "train": texts["train"] - 1}, "dropped": {**dropped, "train": 1}}
+        return record
+
+    monkeypatch.setattr(figure_bound, "_record", with_duplicate)
+    gap = figure_bound.gap_series(load_runs(references(grid)), "")["gap"]
+    assert {texts: len(values) for texts, values in gap.values.items()} == {20: 2, 60: 2}

@@ -1,0 +1,205 @@
+"""What runs cost, through the command line: bytes and FLOPs of rounds and stages, by hand from what the run records."""
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from knot_runner.cli.main import main
+from knot_runner.config.settings import MlpSettings
+from knot_runner.engine.examples import TextData
+from knot_runner.engine.federated.lean import Lean
+from knot_runner.methods.distil.requests import PickStudent, TrainStudents
+from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords
+from knot_runner.models.network import Network
+from knot_runner.models.tokens import Encoded
+from knot_runner.pipelines import commits
+from knot_runner.pipelines.cluster_rows import NO_WORK, merged
+from knot_runner.pipelines.setup import Setup
+from knot_runner.pipelines.stage_costs import StageCounter, sent_bytes
+from knot_runner.results import kind_problem
+from tests.run_folders import records, run
+from tests.tiny import TINY_IMAGES, TINY_PARTIES, TINY_TAUGHT, replaced
+
+#: Of the tiny perceptron, 64 pixels, 16 hidden units, 10 classes: weights and biases in 4 bytes each.
+BODY, HEAD = 64 * 16 + 16, 16 * 10 + 10
+F = 2 * (64 * 16 + 16 * 10)
+SUMS = ("bytes_down", "bytes_up", "client_flops", "server_flops")
+
+
+def test_federated_runs_say_what_they_cost_and_are_compared_by_it(tmp_path, capsys):
+    sizes = {"fedavg": BODY + HEAD, "scaffold": 2 * (BODY + HEAD), "fedper": BODY}
+    for method, numbers in sizes.items():
+        words = replaced(TINY_IMAGES, f"method={method}", "training.target=0.01", "training.momentum=0")
+        folder = run(tmp_path, *words)
+        said = capsys.readouterr().out
+        result, rows = records(folder)
+        costs, examples = result["costs"], json.loads((folder / "partition.json").read_text())["train"]
+        for row in rows:
+            assert row["bytes_up"] == row["bytes_down"] == 3 * numbers * 4
+            assert row["client_flops"] == 3 * F * 2 * sum(sum(examples[client]) for client in row["participants"])
+            assert row["server_flops"] == 0
+        assert {key: costs[key] for key in SUMS} == {key: sum(row[key] for row in rows) for key in SUMS}
+        assert costs["bytes"] == 3 * 2 * 3 * numbers * 4 and costs["bytes_per_round"] == costs["bytes"] / 3
+        assert costs["bytes_to_target"] == result["rounds_to_target"] * 2 * 3 * numbers * 4
+        assert (costs["example_flops"], costs["example_tokens"]) == (F, None)
+        assert f"{costs['bytes_up'] / 1e3:.3g} kB up" in said and "at clients" in said and "until the target" in said
+    assert main(["compare", f"--out={tmp_path}", "--x=bytes", "--measure=accuracy"]) == 0
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith(tuple(sizes))]
+    assert rows == ["fedper", "fedavg", "scaffold"]
+
+
+def test_an_interrupted_run_costs_what_one_left_alone_does(tmp_path, monkeypatch):
+    alone = records(run(tmp_path / "alone", *TINY_IMAGES))
+    train, calls = Lean.train, []
+
+    def interrupted(self, cohort):
+        calls.append(cohort)
+        if len(calls) == 3:
+            raise MemoryError("no more")
+        return train(self, cohort)
+
+    monkeypatch.setattr(commits.Commits, "due", lambda self: True)
+    monkeypatch.setattr(Lean, "train", interrupted)
+    words = [*TINY_IMAGES, f"paths.out={tmp_path / 'cut'}"]
+    assert main(words) != 0
+    assert not list((tmp_path / "cut").glob("*/*/*/result.json"))
+    assert records(run(tmp_path / "cut", *TINY_IMAGES)) == alone
+    assert len(calls) == 4 and alone[0]["costs"]["bytes"] == 3 * 2 * 3 * (BODY + HEAD) * 4
+
+
+def test_one_party_with_all_examples_sends_nothing(tmp_path):
+    words = replaced(TINY_IMAGES, "partition=centralised", "training.rounds=1")
+    own = [word for word in words if word.split("=")[0] not in ("partition.count", "partition.alpha")]
+    result, (row,) = records(run(tmp_path, *own))
+    assert row["bytes_up"] == row["bytes_down"] == 0 and row["client_flops"] == 3 * F * 300
+    assert result["costs"]["sent"] == "nothing, since all examples lie in one place"
+
+
+def test_clusters_cost_the_sum_and_say_that_distances_are_left_out(tmp_path):
+    small = ["method.clustering.clusters=2", "method.clustering.otdd.fedwad.iterations=2", "training.rounds=2"]
+    folder = run(tmp_path, *replaced(TINY_IMAGES, "method=clustered_scaffold", "training.momentum=0", *small))
+    result, rows = records(folder)
+    for row in rows:
+        assert row["bytes_up"] == row["bytes_down"] == len(row["participants"]) * 2 * (BODY + HEAD) * 4 > 0
+    assert result["costs"]["bytes"] == sum(row["bytes_up"] + row["bytes_down"] for row in rows)
+    assert "not what the distances between clients took" in result["costs"]["sent"]
+    logs = [
+        [json.loads(line) for line in path.read_text().splitlines()]
+        for path in sorted(tmp_path.glob("artefacts/clusters/*/rounds.jsonl"))
+    ]
+    assert len(logs) == 2 and all(key in row for log in logs for row in log for key in SUMS)
+    for round, row in enumerate(rows):
+        assert {key: row[key] for key in SUMS} == {key: sum(log[round][key] for log in logs) for key in SUMS}
+
+
+def test_a_cluster_that_is_through_costs_nothing_and_one_of_an_earlier_version_leaves_none():
+    plain = {"round": 0, **NO_WORK, "seconds": 1.0}
+    costs = {"bytes_down": 1, "bytes_up": 2, "client_flops": 3, "server_flops": None}
+    first, second = [plain | costs, plain | costs], [plain | costs | {"server_flops": 5}]
+    rows = merged([first, second], [])
+    assert [[row[key] for key in SUMS] for row in rows] == [[2, 4, 6, None], [1, 2, 3, None]]
+    assert not any(key in row for row in merged([first, [plain]], []) for key in SUMS)
+
+
+def test_texts_are_as_long_as_the_clients_texts_are_on_average():
+    offsets = torch.tensor([0, 4, 9, 20, 100])  # the last is nobody's
+    texts = TextData(Encoded(torch.zeros(100, dtype=torch.int32), offsets, torch.zeros(4)), torch.zeros(4))
+    train = [torch.tensor([0]), torch.tensor([2, 1]), torch.tensor([3])]
+    population = SimpleNamespace(train=train, clients=(0, 1))  # the last takes part in no round
+    own = Setup(None, None, population, None, texts, None)
+    assert own.example_tokens == 7  # 20 / 3, rounded up
+
+
+def test_what_clients_train_after_the_rounds_is_theirs_and_nothing_more_is_sent(tmp_path):
+    words = ["method=finetune", "method.personalisation.epochs=4", "method.personalisation.saves=2"]
+    result, rows = records(run(tmp_path, *replaced(TINY_IMAGES, *words, "training.rounds=1")))
+    costs = result["costs"]
+    assert costs["personal_flops"] == 3 * F * 240 * 4  # of all clients; a fifth of 300 examples is held out
+    assert costs["client_flops"] == costs["personal_flops"] + rows[0]["client_flops"]
+    assert costs["bytes"] == 2 * 3 * (BODY + HEAD) * 4
+
+
+# --------------------------------------------------------------------------------------------------------------- stages
+
+
+def test_a_distillation_sends_every_local_model_once_and_counts_each_stage(tmp_path, capsys):
+    path = run(tmp_path, *replaced(TINY_PARTIES, "method=entropy_e")) / "result.json"
+    assert "14.5 kB up, 0 B down" in capsys.readouterr().out
+    result = json.loads(path.read_text())
+    costs, sizes = result["costs"], {name: own for name, own in result["datasets"].items()}
+    locals_ = [name for name, own in sizes.items() if own["role"] == "local"]
+    (server,) = (name for name, own in sizes.items() if own["role"] == "global")
+    (transfer,) = (own for own in sizes.values() if own["role"] == "transfer")
+    assert costs["bytes_up"] == costs["bytes"] == len(locals_) * (BODY + HEAD) * 4 and costs["bytes_down"] == 0
+    wanted = {f"local {name}": 3 * F * 2 * sizes[name]["train"] for name in locals_}
+    assert costs["client_flops"] == sum(wanted.values())
+    wanted |= {f"pretrain {server}": 3 * F * 2 * sizes[server]["train"]}
+    wanted |= {f"soft_labels {name}": F * (transfer["train"] + transfer["valid"]) for name in (*locals_, server)}
+    wanted |= {f"bias {name}": F * 60 for name in (*locals_, server)}
+    wanted |= {"distil student": 3 * F * 3 * transfer["train"]}
+    assert costs["stages"] == wanted
+    assert costs["client_flops"] + costs["server_flops"] == sum(wanted.values())
+
+
+def test_a_teacher_is_sent_once_and_a_student_alone_sends_nothing(tmp_path):
+    taught = json.loads((run(tmp_path, *TINY_TAUGHT) / "result.json").read_text())["costs"]
+    alone = json.loads((run(tmp_path, *replaced(TINY_TAUGHT, "method=dml")) / "result.json").read_text())["costs"]
+    teacher = 8 * 9 + 8 + 16 * 8 * 9 + 16 + 32 * 16 * 9 + 32  # three convolutions of 3 x 3 and their biases
+    assert taught["bytes_up"] >= 4 * teacher and taught["bytes_up"] % 4 == 0 and taught["server_flops"] > 0
+    assert taught["client_flops"] == taught["stages"]["local teacher"] and taught["sent"].startswith("every local")
+    assert (alone["bytes"], alone["client_flops"]) == (0, 0) and alone["sent"].startswith("nothing")
+    student = taught["stages"]["distil student"] - taught["client_flops"] // 3
+    assert alone["stages"]["distil student"] == 2 * student  # two that teach each other, and no teacher's answers
+
+
+STUDENT = Network(MlpSettings("mlp", "t", [3], "logits"), (1, 2, 2), 5)
+TEACHER = Network(MlpSettings("mlp", "t", [7], "logits"), (1, 2, 2), 5)
+S, T = 2 * (4 * 3 + 3 * 5), 2 * (4 * 7 + 7 * 5)
+STORE = SimpleNamespace(get=lambda stage, key: SimpleNamespace(info={"images": int(key)}))
+
+
+def students(schedule: dict, teachers: int = 0, **changes) -> TrainStudents:
+    settings = SimpleNamespace(epochs=9)
+    part = SimpleNamespace(examples=("images", "11"))
+    request = TrainStudents(
+        "distil", "server", STUDENT, part, part, {}, schedule, ((TEACHER, ("local", "x")),) * teachers, [], 1.0,
+        settings, 0,
+    )  # fmt: skip
+    return dataclasses.replace(request, **changes)
+
+
+@pytest.mark.parametrize(
+    ("request_", "flops"),
+    [
+        (students({"kind": "offline"}), 11 * 4 * 3 * S),
+        (students({"kind": "offline"}, 2), 11 * (4 * 3 * S + 2 * T)),  # each answers once
+        (students({"kind": "offline"}, 1, augment="crop_flip"), 11 * 4 * (3 * S + T)),
+        (students({"kind": "offline"}, 1, originals=("images", "13")), 11 * 4 * 3 * S + 13 * T),
+        (students({"kind": "average"}), 11 * 4 * 4 * S),
+        (students({"kind": "snapshot"}), 11 * 4 * 4 * S),
+        (students({"kind": "mutual", "students": 3}), 11 * 4 * 3 * 3 * S),
+        (students({"kind": "mutual", "students": 3, "order": "alternating"}), 11 * 4 * 3 * (3 + 2) * S),
+        (PickStudent("picked", "student", ("distil", "x"), 0), 0),
+        (ReleaseRecords("records", "t", TEACHER, ("local", "x"), ("images", "17"), "top", None), 17 * T),
+        (MakeImages("synthetic", "server", TEACHER, ("local", "x"), {}, None, [], [], 0), None),
+    ],
+)
+def test_flops_of_stages(request_, flops):
+    """Four epochs were trained of the nine that were asked for."""
+    artefact = SimpleNamespace(info={"epochs": [{}] * 4})
+    assert StageCounter(STORE).flops(request_, artefact) == flops
+
+
+def test_records_are_sent_beside_the_model():
+    request = ReleaseRecords("records", "t", TEACHER, ("local", "x"), ("images", "17"), "top", None)
+    assert sent_bytes(request, SimpleNamespace(info={"released": {"bytes": 123}})) == 123
+    assert sent_bytes(students({"kind": "offline"}), SimpleNamespace(info={})) == 0
+
+
+def test_results_of_earlier_versions_say_nothing_of_costs(tmp_path):
+    result = json.loads((run(tmp_path, *TINY_IMAGES) / "result.json").read_text())
+    del result["costs"]
+    assert not kind_problem(result)

@@ -1,0 +1,128 @@
+"""Mutual learning between KNOT's parties through the command line: whose scores are whose, what is shared, refusals."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from knot_runner import metrics
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.engine.store import Store
+from knot_runner.estimate.pieces import Piece
+from knot_runner.estimate.stage_times import kind_times, short_run
+from knot_runner.estimate.stages import Planner, PlanStore
+from knot_runner.estimate.whole import _of_family
+from knot_runner.util.errors import UserError
+from tests.run_folders import run
+from tests.tiny import TINY, TINY_PARTIES, replaced
+
+#: Texts of four local parties and a global one.
+BIASED = replaced(TINY, "task=erc")
+TEXTS = [word for word in BIASED if not word.startswith("method.bias")]
+IMAGES = [word for word in replaced(TINY_PARTIES, "method=dml_parties") if not word.startswith("method.bias")]
+TRANSPORT = [
+    "~method.loss.form", "method.loss.name=sinkhorn", "+method.loss.solver=exact", "+method.loss.epsilon=0.001",
+    "+method.loss.tolerance=1e-6", "+method.loss.scaling=0.5",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp("parties")
+
+
+@pytest.fixture(scope="module")
+def texts(out):
+    return run(out, *TEXTS, "method=dml_parties")
+
+
+def result_of(folder):
+    return json.loads((folder / "result.json").read_text())
+
+
+def test_every_party_is_measured_on_its_own_tests_before_and_after(texts):
+    result, made = result_of(texts), load_file(texts / "predictions.safetensors")
+    parties = result["parties"]
+    assert parties == ["MELD", "IEMOCAP", "DyDa0", "DyDa1", "DyDa2"]
+    points = np.array(result["labels"]["coordinates"])
+    for when, prefix in (("metrics", ""), ("before", "before/")):
+        for party in parties:
+            found, labels = made[f"{prefix}{party}.probabilities"], made[f"{prefix}{party}.labels"]
+            confusion = metrics.confusion(found.argmax(1), labels, len(points))
+            assert result[when]["f1"][party] == pytest.approx(metrics.macro_f1(confusion))
+            assert result[when]["sd"][party] == pytest.approx(metrics.semantic_distance(found, labels, points))
+            assert when == "metrics" or result["teachers"][party]["f1"] == result["before"]["f1"][party]
+    assert any((made[f"{party}.probabilities"] != made[f"before/{party}.probabilities"]).any() for party in parties)
+
+
+def test_the_parties_are_those_of_knot_and_trained_once(out, texts):
+    there = set((out / "artefacts" / "local").iterdir())
+    other = result_of(run(out, *BIASED, "method=entropy_a"))
+    assert set((out / "artefacts" / "local").iterdir()) == there
+    assert other["baselines"] == result_of(texts)["baselines"] and "parties" not in other
+
+
+def test_the_global_model_may_stand_apart(out, texts, capsys):
+    apart, whole = result_of(run(out, *TEXTS, "method=dml_parties", "method.global_model=false")), result_of(texts)
+    assert "each party's own model on its own test set, alone -> after mutual learning" in capsys.readouterr().out
+    assert apart["parties"] == whole["parties"] and apart["before"] == whole["before"]
+    for metric in ("f1", "accuracy", "sd"):
+        assert apart["metrics"][metric]["DyDa2"] == apart["before"][metric]["DyDa2"]
+    assert apart["metrics"]["sd"]["MELD"] not in (whole["metrics"]["sd"]["MELD"], apart["before"]["sd"]["MELD"])
+    assert whole["metrics"]["sd"]["DyDa2"] != whole["before"]["sd"]["DyDa2"]
+
+
+def test_the_control_hears_nobody(out, texts):
+    alone = result_of(run(out, *TEXTS, "method=parties_alone"))
+    assert alone["before"] == result_of(texts)["before"] and alone["metrics"] != result_of(texts)["metrics"]
+
+
+def test_images(tmp_path):
+    result = result_of(run(tmp_path, *IMAGES, *TRANSPORT))
+    assert result["parties"][-1] == "server" and len(result["parties"]) == 4
+    assert set(result["metrics"]["f1"]) <= {*result["parties"], "ALL"} and "pot" in result["versions"]
+
+
+def test_it_is_planned_and_timed_as_one_piece(tmp_path):
+    (job,) = compose_jobs([*IMAGES, f"paths.out={tmp_path}"], None)
+    planner = Planner(PlanStore(tmp_path / "plan", behind=Store(tmp_path / "artefacts")))
+    pieces, stages = planner.plan(job)
+    (piece,) = [piece for piece in pieces if "together" in piece.name]
+    assert piece.name == "4 parties together, entropy, 3 epochs" and piece.units == 3
+    events = short_run(job, planner.parties(job), 64, tmp_path / "timed", time.monotonic() + 60)
+    assert "epoch 2" in {text for _, title, _, _, text in events if title == "mutual parties"}
+    assert kind_times(events, stages, 64, 64)[piece.kind][0] == min(64, stages[4].rows)
+
+
+def test_what_takes_no_time_has_no_kind_in_any_family():
+    """Each party's own model is picked from all of them; with a kind that nothing times an estimate has no sum."""
+    picked = _of_family(Piece("students", "students", "picked/0", None), "texts 0 ", "erc")
+    assert picked.kind is None and picked.name == "erc students"
+    assert _of_family(Piece("students", "students", "a", "b"), "texts 0 ", "erc").kind == "texts 0 b"
+
+
+@pytest.mark.parametrize(
+    "overrides, line",
+    [
+        (["method.weight=-1"], "method.weight: -1.0 is"),
+        (["~method.loss.name"], "method.loss.name: is not set"),
+        (["method.loss.form=jsd"], "method.loss.form: "),
+        (["+method.bias.texts=3"], "method.bias: there is no such setting"),
+        (["method.global_model=some"], "method.global_model: "),
+    ],
+)
+def test_what_does_not_fit_is_refused_when_composing(overrides, line):
+    with pytest.raises(UserError) as problem:
+        compose_jobs([*IMAGES, *overrides], None)
+    assert line in str(problem.value) and "\n" not in str(problem.value)
+
+
+def test_one_party_has_nobody_to_learn_from(tmp_path, capsys):
+    alone = replaced(IMAGES, "partition=iid", "partition.clients=1", "method.global_model=false")
+    alone = [word for word in alone if word.split("=")[0] not in ("partition.alpha", "partition.floor")]
+    assert main([*alone, f"paths.out={tmp_path}"]) == 2
+    assert "method.global_model: without the global model" in capsys.readouterr().err
+    assert not list(tmp_path.glob("artefacts/local/*"))

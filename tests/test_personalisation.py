@@ -1,0 +1,292 @@
+"""Clients' own models through the command line: the K x K record recounted, shared rounds, kills, refusals."""
+
+import functools
+import json
+import signal
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sklearn.metrics import accuracy_score, f1_score
+
+from knot_runner.cli.main import main
+from knot_runner.cli.python import compose
+from knot_runner.engine.federated.cohort import Inference
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.pipelines import personalised
+from knot_runner.pipelines.context import Services
+from knot_runner.pipelines.setup import make_setup
+from tests.forked import Forked, there
+from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+
+PERSONAL = ["method.personalisation.lr=0.05", "method.personalisation.epochs=4", "method.personalisation.saves=2"]
+ALPHAS = "method.personalisation.alphas=[0,0.5,1]"
+
+
+def run(out, *overrides):
+    """The record of one run: its result, and the arrays of the K x K record."""
+    before = set(out.glob("*/*/*/result.json"))
+    assert main([*replaced(TINY_IMAGES, *overrides), f"paths.out={out}"]) == 0
+    (found,) = set(out.glob("*/*/*/result.json")) - before
+    record = found.parent / "clients.safetensors"
+    return json.loads(found.read_text()), load_file(record) if record.exists() else {}
+
+
+def setup_of(*overrides):
+    """The clients of a run, as it deals them, and its network."""
+    (job,) = compose(replaced(TINY_IMAGES, *overrides))
+    context = SimpleNamespace(settings=job.settings, hp=job.method, services=Services(), data_root=None)
+    return make_setup(context)
+
+
+def recount(setup, model):
+    """int [K, K] by the plain loop, one client and one model after another; ``model(k)``: flat weights of client k."""
+    engine = Loop(setup.network, setup.data, setup.test, torch.device("cpu"), torch.float32)
+    clients, tests = range(len(setup.population.train)), setup.population.test
+    table = np.zeros((len(clients), len(clients)), dtype=int)
+    for k in clients:
+        for j in clients:
+            rows = tests[j] if j == k else tests[j][~torch.isin(tests[j], tests[k])]
+            (logits,) = engine.logits([Inference(model(k), torch.empty(0), rows)])
+            table[k, j] = int((logits.argmax(1) == setup.test.labels[rows]).sum())
+    return table
+
+
+def test_the_record_of_a_global_model_recounted(tmp_path):
+    result, record = run(tmp_path, "method=fedavg", "evaluate.matrix=end", "training.lr=0.1")
+    setup = setup_of("method=fedavg")
+    (folder,) = (path.parent for path in tmp_path.glob("*/*/*/result.json"))
+    kept = load_file(folder / "model.safetensors")
+    weights = torch.cat([kept[field.name].flatten() for field in setup.population.layout.parameters])
+    table = recount(setup, lambda client: weights)
+    assert record["correct"].tolist() == table.tolist() and table.sum() > 0
+    assert record["global_correct"].tolist() == table.diagonal().tolist()
+    sizes = [len(rows) for rows in setup.population.test]
+    assert record["examples"].tolist() == [sizes] * len(sizes)
+    own = [table[k, k] / sizes[k] for k in range(len(sizes)) if sizes[k]]
+    assert result["metrics"]["id_accuracy"]["ALL"] == pytest.approx(np.mean(own))
+    assert result["metrics"]["client_accuracy"]["unweighted"] == pytest.approx(np.mean(own))
+    assert result["metrics"]["clients_hurt"]["ALL"] == 0
+
+
+def test_heads_of_clients_are_in_the_record_every_round(tmp_path):
+    result, record = run(tmp_path, "method=fedper", "evaluate.matrix=2", "training.lr=0.1")
+    (log,) = tmp_path.glob("*/*/*/rounds.jsonl")
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    assert ["id_accuracy" in row for row in rows] == [False, True, False]
+    diagonal = record["correct"].diagonal().sum() / record["examples"].diagonal().sum()
+    assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(float(diagonal))
+    assert len({tuple(row) for row in record["correct"].tolist()}) > 1  # models differ
+
+
+def test_fine_tuning_and_soup_share_rounds_and_agree_at_the_ends(tmp_path, capsys):
+    tuned, record = run(tmp_path, "method=finetune", *PERSONAL, "training.lr=0.1")
+    assert "have been trained before" not in capsys.readouterr().err
+    mixed, soups = run(tmp_path, "method=soup", *PERSONAL, ALPHAS, "training.lr=0.1")
+    assert "the rounds have been trained before, and are shared" in capsys.readouterr().err
+    assert mixed["artefact"] == tuned["artefact"]
+    for name in ("correct", "loss", "valid"):
+        assert torch.equal(soups[name][0], record[name][0]) and torch.equal(soups[name][2], record[name][2])
+    assert torch.equal(record["correct"][0], record["start"])  # theta_0
+    assert not torch.equal(record["correct"][2], record["start"])
+    facts = tuned["personalisation"]
+    assert [point["epochs"] for point in facts["points"]] == [0, 2, 4] and facts["chosen"] == 2
+    assert tuned["metrics"]["id_accuracy"]["ALL"] == facts["points"][2]["id_accuracy"]
+    assert facts["points"][0]["id_accuracy"] == facts["start"]["id_accuracy"]
+    setup = setup_of("method=finetune", *PERSONAL)
+    batches = [-(-len(rows) // 8) for rows in setup.population.train]
+    assert [point["sgd_steps"] for point in facts["points"]] == pytest.approx(
+        [epochs * sum(batches) / len(batches) for epochs in (0, 2, 4)]
+    )
+
+
+def test_predictions_are_those_of_the_deployed_models(tmp_path):
+    result, record = run(tmp_path, "method=soup", *PERSONAL, ALPHAS, "training.lr=0.1")
+    (folder,) = (path.parent for path in tmp_path.glob("*/*/*/result.json"))
+    arrays = load_file(folder / "predictions.safetensors")
+    predicted, labels = arrays["test.probabilities"].argmax(1), arrays["test.labels"]
+    assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(accuracy_score(labels, predicted))
+    assert result["metrics"]["f1"]["ALL"] == pytest.approx(f1_score(labels, predicted, average="macro"))
+    facts = result["personalisation"]
+    scores = [point["valid_accuracy"] for point in facts["points"]]
+    assert facts["chosen"] == int(np.argmax(scores)) and len(set(scores)) > 1
+    chosen = record["correct"][facts["chosen"]]
+    assert int((predicted == labels).sum()) == int(chosen.diagonal().sum())
+
+
+def test_held_out_examples_and_unseen_clients_train_nothing():
+    plain = setup_of("method=fedavg")
+    setup = setup_of("method=fedavg", "partition.valid=0.25", "partition.unseen=0.4")
+    population = setup.population
+    assert len(population.unseen) == 2 and set(population.unseen).isdisjoint(population.clients)
+    assert len(population) == 4 and all(set(population.drawn(r)).isdisjoint(population.unseen) for r in range(20))
+    for whole, train, valid in zip(plain.population.train, population.train, population.valid, strict=True):
+        assert sorted([*train.tolist(), *valid.tolist()]) == whole.tolist()
+        assert len(valid) == max(round(0.25 * len(whole)), 1)
+    again = setup_of("method=fedavg", "partition.valid=0.25", "partition.unseen=0.4", "seed=1")
+    assert [v.tolist() for v in again.population.valid] != [v.tolist() for v in population.valid]
+
+
+def test_unseen_clients_are_measured_apart(tmp_path):
+    result, record = run(tmp_path, "method=fedavg", "evaluate.matrix=end", "partition.unseen=0.4", "training.lr=0.1")
+    setup = setup_of("method=fedavg", "partition.unseen=0.4")
+    sizes, diagonal = record["examples"].diagonal(), record["correct"].diagonal()
+    share = {k: float(diagonal[k]) / int(sizes[k]) for k in range(6) if sizes[k]}
+    unseen = [share[k] for k in setup.population.unseen if k in share]
+    assert result["unseen"] == 2 and result["clients"] == 4
+    assert result["metrics"]["unseen_accuracy"]["ALL"] == pytest.approx(np.mean(unseen))
+    seen = list(setup.population.clients)
+    assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(float(diagonal[seen].sum() / sizes[seen].sum()))
+
+
+def test_kill_9_between_saves_and_the_same_command_again(tmp_path):
+    longer = ["method=soup", "method.personalisation.epochs=60", "method.personalisation.saves=60", "training.lr=0.1"]
+    arguments = [*replaced(TINY_IMAGES, *longer), ALPHAS.replace("[0,", "[0.1,0.2,0,"), "method.personalisation.at=all"]
+    until = functools.partial(there, tmp_path / "killed", "femnist/soup/*/personalisation/commit.json")
+    killed = Forked(*arguments, f"paths.out={tmp_path / 'killed'}", until=until)
+    assert killed.wait() == -signal.SIGKILL, killed.said
+    assert not list((tmp_path / "killed").glob("*/*/*/result.json"))
+    records = []
+    for name in ("killed", "alone"):
+        assert main([*arguments, f"paths.out={tmp_path / name}"]) == 0
+        (folder,) = (path.parent for path in (tmp_path / name).glob("*/*/*/result.json"))
+        result = json.loads((folder / "result.json").read_text())
+        del result["seconds"], result["digest"]
+        arrays = [(folder / file).read_bytes() for file in ("clients.safetensors", "predictions.safetensors")]
+        records.append((result, arrays))
+        assert not (folder / "personalisation").exists()
+    assert records[0] == records[1]
+
+
+@pytest.mark.parametrize("method", ["scaffold", "fedrep", "clustered_fedavg", "fedavg_chill", "feddistill"])
+def test_soup_after_any_method(tmp_path, method):
+    extra = ["method.head_epochs=1"] if method == "fedrep" else []
+    extra += ["method.clustering.clusters=2"] if method.startswith("clustered") else []
+    spec = "method.personalisation={kind: soup, lr: 0.05, epochs: 1, saves: 1, alphas: [0, 0.5, 1]}"
+    result, record = run(tmp_path, f"method={method}", *extra, spec, "partition.transfer=0.1")
+    assert record["correct"].shape == (3, 6, 6) and len(result["personalisation"]["points"]) == 3
+
+
+def test_soup_of_texts(tmp_path):
+    spec = ["method=soup", "method.personalisation.epochs=1", "method.personalisation.saves=1", ALPHAS]
+    assert main([*TINY_TEXTS, *spec, f"paths.out={tmp_path}"]) == 0
+    (found,) = tmp_path.glob("*/*/*/result.json")
+    result = json.loads(found.read_text())
+    assert result["metrics"]["sd"]["ALL"] > 0 and len(result["personalisation"]["points"]) == 3
+
+
+def test_running_statistics_of_a_soup_are_estimated_anew(tmp_path):
+    """Between two models the mean of their statistics is wrong: one pass over the training images mends it."""
+    small = ["task=cifar10", "task.limit=60", "task.shape=[3,8,8]", "partition=iid", "partition.clients=2"]
+    small += ["model=resnet8", "training.rounds=1", "training.participants=2", "training.epochs=1", "training.batch=8"]
+    small += ["hardware.workers=1", "method=soup", "method.personalisation.epochs=1", "method.personalisation.saves=1"]
+    seen = []
+    estimate = personalised._Work._estimated
+
+    def spied(self, number, models):
+        after = estimate(self, number, models)
+        seen.append((self.points[number].alpha, models, after))
+        return after
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(personalised._Work, "_estimated", spied)
+        assert main([*small, ALPHAS, f"paths.out={tmp_path}"]) == 0
+    ((alpha, models, after),) = seen
+    assert alpha == 0.5
+    for (client, model), (same, other) in zip(models, after, strict=True):
+        assert client == same and torch.equal(model.weights, other.weights)
+        assert not torch.equal(model.buffers, other.buffers)
+
+
+def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
+    small = [*PERSONAL, "method.personalisation.between=[1,1]", "method.personalisation.grid=3"]
+    overrides = ["experiment=soup_landscape", "task.source=embedded", "seed=0", "task.limit=300", "task.shape=[1,8,8]"]
+    overrides += [
+        "partition.clients=6",
+        "training.participants=3",
+        "model.hidden=[16]",
+        "training.rounds=2",
+        "hardware.workers=1",
+        *small,
+    ]
+    assert main([*overrides, f"paths.out={tmp_path}"]) == 0
+    (folder,) = (path.parent for path in tmp_path.glob("*/*/*/result.json"))
+    facts = json.loads((folder / "result.json").read_text())["personalisation"]
+    record = load_file(folder / "clients.safetensors")
+    for one in facts["landscape"]:
+        client = one["client"]
+        assert record[f"landscape/{client}/loss"].shape == (3, 3, 2)
+        own = record["loss"][:, client, client] / record["examples"][client, client]
+        path = record[f"landscape/{client}/path_loss"]
+        assert path[:, 0].tolist() == pytest.approx(own.tolist(), abs=1e-9)  # at every save, as the record has it
+        assert record[f"landscape/{client}/segment"][[0, -1], 0].tolist() == pytest.approx(
+            own[[0, -1]].tolist(), abs=1e-6
+        )
+    assert (tmp_path / "figures" / "soup_landscape.png").exists()
+    assert "above the line between the ends by at most" in capsys.readouterr().out
+
+
+def test_a_table_of_trade_offs_and_its_figure(tmp_path, capsys):
+    overrides = ["experiment=soup_femnist", "task.source=embedded", "seed=0,1", "task.limit=300", "task.shape=[1,8,8]"]
+    overrides += [
+        "partition.clients=6",
+        "training.participants=3",
+        "model.hidden=[16]",
+        "training.rounds=2",
+        "hardware.workers=1",
+    ]
+    overrides += ["method=finetune,soup", "method.personalisation.epochs=1", "method.personalisation.saves=1"]
+    assert main([*overrides, f"paths.out={tmp_path}"]) == 0
+    capsys.readouterr()
+    assert main(["table", "soup_femnist", *overrides[1:], f"paths.out={tmp_path}"]) == 0
+    shown = capsys.readouterr().out
+    assert "ID at OOD -1" in shown and "what the curve of (OOD, ID) dominates" in " ".join(shown.split())
+    assert main(["plot", "soup_femnist", *overrides[1:], f"paths.out={tmp_path}"]) == 0
+    shown = capsys.readouterr().out
+    assert "soup: ends at ID" in shown and (tmp_path / "figures" / "soup_femnist.png").exists()
+    rows = (tmp_path / "figures" / "soup_femnist.csv").read_text().splitlines()
+    assert rows[0] == "method,seed,step,alpha,ood_accuracy,id_accuracy" and len(rows) == 1 + 2 * (2 + 11)
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("*/soup/*/result.json")]
+    area = sum(result["personalisation"]["area"] for result in results) / 2
+    (table,) = (tmp_path / "tables").glob("soup_femnist.csv")
+    assert f"{area:.4f}"[1:] in table.read_text()
+
+
+REFUSED = {
+    "method.personalisation.wd=400": "SGD oscillates where 2 wd lr is 1 or more",
+    "method.personalisation.alphas=[0,1.5]": r"alphas: [1.5] is not within [0, 1]; extrapolate=true allows it",
+    "method.personalisation.alphas=[0.5,0.5]": "has one of them twice",
+    "method.personalisation.alphas=[]": "alphas: is empty",
+    "method.personalisation.saves=3": "saves: 3 do not divide the 10 epochs",
+    "method.personalisation.kind=soupe": "no personalisation 'soupe' (did you mean 'soup'?)",
+    "method.personalisation.learning_rate=1": "there is no such setting",
+    "partition=centralised": "one client has no others to be measured on",
+    "partition.server=0.2": "partition.server: method=soup leaves the clients all training images",
+    "partition.unseen=0.99": "leaves none to train",
+    "evaluate.matrix=2": "end or null is right",
+    "evaluate.matrix=0": "is not at least 1",
+}
+
+
+@pytest.mark.parametrize("override", REFUSED)
+def test_what_cannot_be_is_one_line(tmp_path, capsys, override):
+    small = [one for one in TINY_IMAGES if not (override.startswith("partition=") and one.startswith("partition."))]
+    assert main([*replaced(small, "method=soup", override), f"paths.out={tmp_path}"]) == 2
+    said = capsys.readouterr().err
+    assert REFUSED[override] in said and "Traceback" not in said
+    assert said.strip().splitlines()[-1].startswith("knot-runner:") and said.count("knot-runner:") == 1
+
+
+def test_stopping_at_a_target_and_methods_without_clients_are_refused(tmp_path, capsys):
+    stop = ["method=finetune", "training.target=0.5", "training.stop_at_target=true"]
+    assert main([*TINY_IMAGES, *stop, f"paths.out={tmp_path}"]) == 2
+    assert "training.stop_at_target: personalisation begins with the model of the last round" in capsys.readouterr().err
+    assert main(["task=sa", "evaluate.matrix=end", f"paths.out={tmp_path}"]) == 2
+    assert "evaluate.matrix: method=sinkhorn_e has no clients that train in rounds" in capsys.readouterr().err
+    clustered = ["method=clustered_fedavg", "method.clustering.clusters=2"]
+    assert main([*TINY_IMAGES, *clustered, "evaluate.matrix=2", f"paths.out={tmp_path}"]) == 2
+    assert "with method.clustering end is right" in capsys.readouterr().err
+    assert main([*TINY_IMAGES, *clustered, "partition.unseen=0.3", f"paths.out={tmp_path}"]) == 2
+    assert "partition.unseen: clusters are of all clients" in capsys.readouterr().err

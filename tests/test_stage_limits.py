@@ -1,0 +1,42 @@
+"""Limits of a stage: what they leave of the examples, and the names of runs without them."""
+
+import json
+
+import numpy as np
+
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.composing.job import job_of
+from knot_runner.data.tasks import Dataset, Examples
+from knot_runner.pipelines.stage_limits import used_examples
+
+
+def test_runs_without_the_new_settings_have_the_names_they_had():
+    (job,) = compose_jobs([], None)
+    config = json.loads(json.dumps(job.config))
+    for stage in ("local", "pretrain", "distil"):
+        assert config["training"][stage].pop("limit") is None
+    assert config["method"].pop("bound") is False
+    assert job_of(config).run_id == job.run_id
+    names = {
+        compose_jobs(words, None)[0].run_id for words in ([], ["method.bound=true"], ["training.distil.limit=500"])
+    }
+    assert len(names) == 3
+
+
+def test_smaller_limits_are_parts_of_larger_ones():
+    (job,) = compose_jobs(["training.distil.limit=20"], None)
+    (larger,) = compose_jobs(["training.distil.limit=30"], None)
+    (other,) = compose_jobs(["training.distil.limit=20", "seed=1"], None)
+    whole = Examples([str(i) for i in range(50)], None, np.arange(50))
+    data = Dataset("pool", "transfer", {"train": whole, "valid": whole})
+    few, more, others = (used_examples(data, "train", one.settings).labels for one in (job, larger, other))
+    assert len(few) == 20 and set(few) < set(more) and len(more) == 30 and (np.diff(few) > 0).all()
+    assert set(others) != set(few)
+    assert used_examples(data, "valid", job.settings) is whole
+    assert used_examples(Dataset("a", "local", {"train": whole}), "train", job.settings) is whole
+
+
+def test_too_small_a_limit_is_refused(capsys):
+    assert main(["check", "--no-estimate", "training.distil.limit=9"]) == 2
+    assert "training.distil.limit: 9 examples are too few; 10 is the least" in capsys.readouterr().err
