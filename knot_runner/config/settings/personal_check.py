@@ -40,6 +40,6 @@ def check_personal(settings: Settings, method: FederatedSettings) -> None:
         )
     if shares_models(method.personalisation) and method.models:
         raise UserError(
-            f"method.personalisation.kind: {method.personalisation.kind} adds up clients' models, and method.models are "
-            "of different architectures; finetune or soup would fit"
+            f"method.personalisation.kind: {method.personalisation.kind} adds up clients' models, and method.models "
+            "are of different architectures; finetune or soup would fit"
         )

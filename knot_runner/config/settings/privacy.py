@@ -68,8 +68,8 @@ def check_privacy(settings: Settings, method: Any) -> None:
             raise UserError(f"method.{key}: {why}; with privacy null is right")
     if settings.fleet is not None:
         raise UserError(
-            "fleet: who is available, and who is late, decides who takes part, which the accountant does not know; with "
-            "privacy null is right"
+            "fleet: who is available, and who is late, decides who takes part, which the accountant does not know; "
+            "with privacy null is right"
         )
     if shares_models(method.personalisation):
         raise UserError(
