@@ -59,8 +59,14 @@ def test_unseen_clients_and_clients_without_test_examples():
     found = matrix_measures(examples, correct, torch.zeros(4, 4), [0, 1, 2])
     assert found["id_accuracy"] == pytest.approx((1 + 0.75) / 2)  # client 2 has none
     assert found["ood_accuracy"] == pytest.approx((0.5 + 0.25 + (0.5 + 0.25) / 2) / 3)  # client 3 is unseen
+    assert found["all_accuracy"] == pytest.approx((0.75 + 0.5 + 0.375) / 3)
     assert found["unseen_accuracy"] == pytest.approx(0.75)
     assert "clients_hurt" not in found
+
+
+def test_an_unseen_client_without_test_examples_is_not_counted():
+    found = matrix_measures(torch.tensor([[4, 4, 2, 0]] * 4), torch.ones(4, 4), torch.zeros(4, 4), [0, 1])
+    assert found["unseen_accuracy"] == pytest.approx(0.5)
 
 
 @given(st.integers(2, 25), st.integers(0, 2**31))

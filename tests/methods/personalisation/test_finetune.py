@@ -11,6 +11,7 @@ from knot_runner.engine.federated import local
 from knot_runner.methods.federated.population import ClientModel
 from knot_runner.methods.personalisation import finetune, soup
 from knot_runner.methods.personalisation.contract import PersonalFederation, Point
+from knot_runner.methods.personalisation.training import personal_recipe
 from tests.methods.federated.conftest import make_world, settings
 
 
@@ -32,6 +33,8 @@ def run(world, hp, federation):
     kind = soup.soup_models if isinstance(hp, SoupSettings) else finetune.finetune_models
     while requests := finetune.plan(hp, state, federation, round):
         state, _ = finetune.fold(hp, state, federation, round, requests, world.engine.train(requests))
+        shown = finetune.under_way(hp, federation, round)
+        assert {name for name in state if name.endswith("/weights")} == {f"theta/{client}/weights" for client in shown}
         for point, client, model in kind(hp, federation, state, round):
             assert (point, client) not in found
             found[point, client] = model.weights.clone()
@@ -77,6 +80,7 @@ def test_every_save_of_every_client_as_a_plain_loop_has_it(world, wd):
 def test_the_temperature_of_the_rounds_and_a_batch_of_its_own(world):
     federation = federation_of(world, temperature=0.5)
     hp = FinetuneSettings(kind="finetune", lr=0.1, epochs=2, saves=1, batch=5)
+    assert finetune.finetune_request(hp, federation, {}, 1, 0).recipe.batch == 5
     found = run(world, hp, federation)
     for client in range(5):
         (theta,) = plain(world, federation, hp, client, temperature=0.5)
@@ -116,6 +120,7 @@ def test_momentum_and_weight_decay_of_the_rounds_are_not_those_of_fine_tuning(wo
     )
     recipe = finetune.finetune_request(FinetuneSettings(kind="finetune"), federation, {}, 0, 0).recipe
     assert (recipe.momentum, recipe.weight_decay, recipe.proximal, recipe.lr) == (0.0, 0.0, 0.0, 0.0025)
+    assert personal_recipe(FinetuneSettings(kind="finetune"), federation, 0, 1).proximal == 0.0
 
 
 def test_slower_is_a_smaller_rate_for_more_epochs(world):
