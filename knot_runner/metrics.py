@@ -125,6 +125,7 @@ METRICS: dict[str, Metric] = {
     "tempered_loss": Metric("loss of logits / T", "lower", unit="nats"),
     "client_accuracy": Metric("accuracy over clients", "higher", unit="points", scale=100.0, unit_digits=2, top=1.0),
     "distance": Metric("distance", "lower"),
+    "epsilon": Metric("epsilon", "lower"),  # of private training, at user level
     # of clients' own models (methods/client_matrix.py): in distribution (ID) and out of it (OOD)
     "id_accuracy": _of_clients("ID accuracy"),
     "ood_accuracy": _of_clients("OOD accuracy"),

@@ -8,7 +8,10 @@ from pathlib import Path
 import yaml
 
 PACKAGE = Path(__file__).resolve().parents[1]
-GROUPS = ("task", "partition", "model", "encoder", "method", "training", "fleet", "hardware", "tracker", "experiment")
+GROUPS = (
+    "task", "partition", "model", "encoder", "method", "training", "fleet", "privacy", "hardware", "tracker",
+    "experiment",
+)  # fmt: skip
 
 
 def config_folder() -> Path:

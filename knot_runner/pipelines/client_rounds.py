@@ -61,7 +61,8 @@ def client_rounds(
     after: dict[str, Any] = {}  # what followed the fold of the round that is under way
     commits = Commits(folder, data, context.note, context.code, context.settings.plugins)
     stops = functools.partial(reached_target, training)
-    return RoundLoop(method, context.hp, population, commits, execute, observe, exchange, stops)
+    rounds = training.rounds if population.privacy is not None else 0
+    return RoundLoop(method, context.hp, population, commits, execute, observe, exchange, stops, rounds=rounds)
 
 
 def run_exchange(

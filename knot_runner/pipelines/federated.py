@@ -31,6 +31,7 @@ from knot_runner.pipelines.client_matrix import ClientMatrix, check_matrix, depl
 from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.fleet_facts import fleet_notes, fleet_result
+from knot_runner.pipelines.private_training import epsilon_row, privacy_facts
 from knot_runner.pipelines.rounds import LogRow, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.setup import Setup, client_counts, make_setup
 from knot_runner.results.costs import total_costs
@@ -78,7 +79,8 @@ def run_federated(context: RunContext) -> dict[str, Any]:
     if hp.personalisation is not None:
         from knot_runner.pipelines import personalised
 
-        learn = functools.partial(personalised.personalise, learn if hp.clustering else personalised.shared_rounds)
+        shares = hp.clustering is None and context.settings.privacy is None
+        learn = functools.partial(personalised.personalise, personalised.shared_rounds if shares else learn)
     result = _train(context, setup, method, learn, notes)
     return {**result, "seconds": {"total": round(time.monotonic() - began, 2), **result["seconds"]}}
 
@@ -126,14 +128,17 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
         except DivergedError as problem:
             context.note(str(problem))
             facts = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)], "seconds": {}}
-            return {**head, "status": "diverged", **facts}
+            done = problem.where.get("round", -1) + 1  # the round that diverged counts: its model may have been seen
+            private = privacy_facts(settings, setup.population, done, [])
+            return {**head, "status": "diverged", **facts, **private}
         summary = summarise(outcome.rows, settings.training.target) | architecture_facts(setup, outcome.rows)
         summary |= _costs(context, setup, method, outcome, summary["rounds_to_target"])
         summary["metrics"] |= _own_models(context, setup, outcome, engine)
         _keep(context, setup, outcome, engine)
     context.progress("rounds", 1, 1, "done")
     seconds = {"rounds": round(sum(row["seconds"] for row in outcome.rows), 2), **outcome.seconds}
-    return {**head, "status": "done", **summary, **outcome.facts, "notes": notes, "seconds": seconds}
+    private = privacy_facts(settings, setup.population, len(outcome.rows), outcome.rows)
+    return {**head, "status": "done", **summary, **outcome.facts, **private, "notes": notes, "seconds": seconds}
 
 
 def _learn(start: FederatedState, context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
@@ -156,7 +161,7 @@ def _observe(
     trained: list[Trained],
     measured: bool,
 ) -> LogRow:
-    row = scores.local_facts(work.requests, trained)
+    row = scores.local_facts(work.requests, trained) | epsilon_row(context.settings, setup.population, round)
     row |= round_costs(method, context.hp, setup.population, work, flops)
     if not measured:
         return row

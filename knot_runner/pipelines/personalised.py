@@ -208,10 +208,8 @@ class _Work:
         """What the record comes to; it is written into the run's folder."""
         correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
         facts = point_facts(self.population, self.points, self.steps, self.start, correct, loss, valid)
-        scores = [point["valid_accuracy"] for point in facts]
-        chosen = max(range(len(facts)), key=lambda i: scores[i] or 0.0)
-        if self.spec.select == "last":
-            chosen = len(facts) - 1
+        scores = [point["valid_accuracy"] or 0.0 for point in facts]
+        chosen = scores.index(max(scores)) if self.spec.select == "valid" else len(facts) - 1
         start = self.start.measures(self.population)
         arrays = {"examples": self.start.examples, "start": self.start.correct, "correct": correct, "loss": loss}
         more = {}

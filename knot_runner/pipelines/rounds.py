@@ -46,6 +46,8 @@ class RoundLoop:
     stops: Callable[[list[LogRow]], bool] = lambda _: False
     usable: Callable[[State], bool] = lambda _: True
     log: Callable[[LogRow], None] = lambda _: None
+    #: rounds that take place even where the method asks for nothing, as when no client happens to be drawn
+    rounds: int = 0
     #: whether rows hold the seconds of their round; artefacts hold their own
     timed: bool = True
 
@@ -100,7 +102,7 @@ def _planned(loop: RoundLoop, state: State, round: int) -> list[Any] | None:
     """The requests of ``round``; None when the method is through."""
     method, known = loop.method, (loop.hp, state, loop.federation, round)
     requests = method.plan(*known)
-    if requests:
+    if requests or round < loop.rounds:
         return requests
     return None if method.through is None or method.through(*known) else []
 

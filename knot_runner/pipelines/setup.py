@@ -30,6 +30,7 @@ from knot_runner.models.custom import check_custom_model
 from knot_runner.models.network import Network, build_network
 from knot_runner.pipelines.architectures import architecture, dealt_networks, dealt_notes
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.private_training import privacy_notes, with_privacy
 from knot_runner.pipelines.transfer_set import deal_clients, server_examples
 
 
@@ -120,6 +121,8 @@ def make_setup(context: RunContext) -> Setup:
         valid=[torch.from_numpy(rows) for rows in partition.valid or []],
         unseen=unseen,
     )
+    population = with_privacy(population, settings)
+    partition.notes.extend(privacy_notes(settings, population))
     return Setup(task, partition, population, networks[0], data, test, len(held_out), tuple(networks[1:]))
 
 

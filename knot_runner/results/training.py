@@ -18,6 +18,7 @@ from knot_runner.results.base import (
     check_scores,
 )
 from knot_runner.results.costs import CostFacts
+from knot_runner.results.privacy import PrivacyFacts
 
 
 @dataclass
@@ -303,6 +304,7 @@ class FederatedResult(RunResult):
     costs: CostFacts | None = None
     models: dict[str, ArchitectureFacts] | None = None
     personalisation: PersonalisationFacts | None = None
+    privacy: PrivacyFacts | None = None
     artefact: Any = None
     unseen: Number | None = None
     engine: Any = None

@@ -36,7 +36,9 @@ from knot_runner.config.settings.partition import (
     held_out_shares,
     party_shares,
 )
-from knot_runner.config.settings.personalisation import EvaluateSettings, build_personalisation
+from knot_runner.config.settings.personal_check import check_personal
+from knot_runner.config.settings.personalisation import EvaluateSettings
+from knot_runner.config.settings.privacy import UserPrivacySettings, check_privacy
 from knot_runner.config.settings.run_id import kind_of
 from knot_runner.config.settings.secrets import refuse_secrets
 from knot_runner.config.settings.sizes import NOT_NEGATIVE, Seed
@@ -71,6 +73,8 @@ class Settings:
     held_out: HeldOut | None = None
     #: what is measured of clients' models, beyond the test examples of each
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
+    #: clipping and noise of federated training; null = none
+    privacy: UserPrivacySettings | None = None
     #: a preset's grid, and how ``table`` and ``plot`` show it; neither is part of a run
     sweep: dict[str, Any] | None = None
     #: a sweep begins no more jobs after one has failed
@@ -115,9 +119,11 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
         check_architectures(method, settings.model)
         if method.distil is not None:
             _check_loss(method.distil.loss, "method.distil.loss")
-        _check_personal(settings, method)
+        check_personal(settings, method)
     elif settings.evaluate.matrix is not None:
         raise UserError(f"evaluate.matrix: method={method.name} has no clients that train in rounds; null is right")
+    if settings.privacy is not None:
+        check_privacy(settings, method)
     if isinstance(method, DistilSettings):
         check_distil(method, settings.task.name, settings.on_images, plugins)
         check_student_images(method, settings.task)
@@ -161,28 +167,6 @@ def _parts(config: dict[str, Any], task_kind: str) -> dict[str, Any]:
         if training is TrainingSettings and family_of_algorithm(config["method"]["algorithm"]).clients:
             parts["shares"] = build(PartyShares, party_shares(config["partition"]), "partition")
     return parts
-
-
-def _check_personal(settings: Settings, method: FederatedSettings) -> None:
-    """Build the settings of personalisation, and whether the rounds before it are what they must be."""
-    if method.clustering is not None and settings.evaluate.matrix not in (None, "end"):
-        raise UserError(
-            f"evaluate.matrix: {settings.evaluate.matrix} rounds are of clients that learn together; with "
-            "method.clustering end is right"
-        )
-    unseen = settings.held_out is not None and settings.held_out.unseen is not None
-    if unseen and method.clustering is not None:
-        raise UserError("partition.unseen: clusters are of all clients, none of which is unseen; null is right")
-    if method.personalisation is None:
-        return
-    method.personalisation = build_personalisation(method.personalisation)
-    if isinstance(settings.evaluate.matrix, int):
-        raise UserError("evaluate.matrix: personalisation measures what follows the last round; end or null is right")
-    if settings.training.stop_at_target:
-        raise UserError(
-            "training.stop_at_target: personalisation begins with the model of the last round, which all its variants "
-            "share; false is right"
-        )
 
 
 def _check_target(config: dict[str, Any], model: CustomSettings) -> None:

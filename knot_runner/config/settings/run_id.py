@@ -43,6 +43,8 @@ def run_id(config: dict[str, Any]) -> str:
     counted = without(config, *NOT_IN_RUN_ID, *([] if config.get("fleet") else ["fleet"]))
     if (counted.get("evaluate") or {}).get("matrix") is None:
         counted.pop("evaluate", None)
+    if counted.get("privacy") is None:
+        counted.pop("privacy", None)
     if "plugins" in counted:
         counted["plugins"] = [as_written(plugin) for plugin in counted["plugins"]]
     return digest(USED[kind_of(config["task"])](config, counted), 12)

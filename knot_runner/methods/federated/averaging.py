@@ -5,11 +5,14 @@ State: ``weights``, ``buffers``; ``buffers/<client>`` with ``batchnorm=local``; 
 
 from __future__ import annotations
 
+from typing import Any
+
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.federated import server
 from knot_runner.methods.federated.chilling import objective, recipe
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federated.user_privacy import private_mean
 
 
 def init(hp: FederatedSettings, population: Population) -> FederatedState:
@@ -27,12 +30,18 @@ def plan(hp: FederatedSettings, state: FederatedState, population: Population, r
 def fold(
     hp: FederatedSettings, state: FederatedState, population: Population, round: int,
     requests: list[LocalTraining], trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
-    """The mean of what was trained; clients keep their own running statistics with ``batchnorm=local``."""
-    state = server.server_step(hp, state, requests, trained)
+) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
+    """The mean of what was trained; clients keep their own running statistics with ``batchnorm=local``. Of private
+    training the mean is of clipped updates with noise, and running statistics stay where they are."""
+    row: dict[str, Any] = {}
+    if population.privacy is None:
+        state = server.server_step(hp, state, requests, trained)
+    else:
+        mean, row = private_mean(population.privacy, population.seed, round, state["weights"], trained)
+        state = server.step_towards(hp, state, mean)
     if hp.batchnorm == "local":
         state |= {f"buffers/{result.client}": result.buffers for result in trained}
-    return state, {}
+    return state, row
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:

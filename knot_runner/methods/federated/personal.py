@@ -8,6 +8,7 @@ State, beyond FedAvg's: ``head/<client>``, the head's parameters of clients that
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Phase, Trained
@@ -48,13 +49,15 @@ def fold(
     round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
-) -> tuple[FederatedState, dict[str, float]]:
+) -> tuple[FederatedState, dict[str, Any]]:
     """Average the models and keep each client's head; a round of heads alone leaves the global model as it is."""
-    heads_alone = all(phase.trains == "head" for request in requests for phase in request.recipe.phases)
+    phases = [phase for request in requests for phase in request.recipe.phases]
+    heads_alone = bool(phases) and all(phase.trains == "head" for phase in phases)
+    row: dict[str, Any] = {}
     if not heads_alone:
-        state, _ = averaging.fold(hp, state, population, round, requests, trained)
+        state, row = averaging.fold(hp, state, population, round, requests, trained)
     head = population.layout.mask("head")
-    return state | {f"head/{result.client}": result.weights[head] for result in trained}, {}
+    return state | {f"head/{result.client}": result.weights[head] for result in trained}, row
 
 
 def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:

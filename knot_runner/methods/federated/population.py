@@ -12,6 +12,7 @@ from torch import Tensor
 from knot_runner.config.settings import FederatedTraining
 from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.seeds import generator
+from knot_runner.methods.federated.user_privacy import UserPrivacy
 from knot_runner.util.errors import UserError
 
 #: Named tensors, all that a checkpoint has to hold: ``weights`` [P], ``buffers`` [Q], and what a method adds.
@@ -80,6 +81,8 @@ class Population:
     chosen: tuple[int, ...] | None = None
     #: of a fleet: seconds that each client trains on an example [N]
     seconds_per_example: Tensor | None = None
+    #: how clients are drawn and what they send is clipped and covered by noise; None = as they are
+    privacy: UserPrivacy | None = None
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -121,9 +124,12 @@ class Population:
         return max(int(asked * len(self)), 1) if isinstance(asked, float) else asked
 
     def drawn(self, round: int) -> list[int]:
-        """The participants of ``round``, drawn without replacement from (seed, round), in ascending order."""
+        """The participants of ``round``, drawn without replacement from (seed, round), in ascending order; of private
+        training with Poisson sampling perhaps none."""
         if self.chosen is not None:
             return sorted(self.chosen)
+        if self.privacy is not None and self.privacy.sampling == "poisson":
+            return self.privacy.poisson_draw(self.clients, self.seed, round)
         return sorted(self.in_turn(round)[: self.participants])
 
     def in_turn(self, round: int) -> list[int]:

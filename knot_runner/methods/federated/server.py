@@ -29,16 +29,21 @@ def average(weights: Tensor, vectors: list[Tensor]) -> Tensor:
 def server_step(
     hp: FederatedSettings, state: FederatedState, requests: list[LocalTraining], trained: list[Trained]
 ) -> FederatedState:
-    """The state with the next global model.
+    """The state with the next global model, a step towards the participants' mean. Running statistics are averaged
+    plainly."""
+    by = shares(hp, requests)
+    if len(state["buffers"]):
+        state = {**state, "buffers": average(by, [result.buffers for result in trained])}
+    return step_towards(hp, state, average(by, [result.weights for result in trained]))
+
+
+def step_towards(hp: FederatedSettings, state: FederatedState, mean: Tensor) -> FederatedState:
+    """The state with the global model after a step towards ``mean`` [P].
 
     ``none``: w + lr (mean - w); ``momentum`` (FedAvgM): v = beta1 v + delta, w + lr v; ``adam`` (FedAdam, Reddi et al.
-    2021, Algorithm 2): w + lr m / (sqrt(v) + tau), with delta = mean - w. Running statistics are averaged plainly.
+    2021, Algorithm 2): w + lr m / (sqrt(v) + tau), with delta = mean - w.
     """
-    by = shares(hp, requests)
-    mean = average(by, [result.weights for result in trained])
     state = dict(state)
-    if len(state["buffers"]):
-        state["buffers"] = average(by, [result.buffers for result in trained])
     server, weights = hp.server, state["weights"]
     if server.optimiser == "none" and server.lr == 1:
         state["weights"] = mean

@@ -12,6 +12,7 @@ from knot_runner.metrics import METRICS
 from knot_runner.report.records.costs import cost_lines
 from knot_runner.report.records.earlier import rounds_trained
 from knot_runner.report.records.personal_summary import personal_lines
+from knot_runner.report.records.privacy_summary import privacy_lines
 from knot_runner.report.records.summary_grid import DIM_TEXT, SummaryRow, bold, dim_lines, run_view
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.text import number, plain
@@ -94,6 +95,7 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
         *_distilled(result),
         *_architectures(result),
         *personal_lines(result),
+        *privacy_lines(result),
         f"{result['clients']} clients with {sizes['train']:,} training examples; {sizes['test']:,} test examples",
         f"{result['model']}, {largest}{result['parameters']:,} parameters; {_counted(result['rounds'])} on engine "
         f"{result['engine']} in {result['seconds']['total']:,.0f} s{beside(result)}",

@@ -57,6 +57,8 @@ def is_round(row: Any, number: int) -> bool:
     if not _is_distilled(row) or not _has_possible_costs(row) or not _is_of_fleet(row):
         return False
     takers = row.get("participants")
+    if not _is_private(row):
+        return False
     if not _is_list(takers, lambda client: isinstance(client, int) and client >= 0):
         return False
     before_and_after = all(_is_list(row.get(key), _share, len(takers)) for key in ("before", "after"))
@@ -82,6 +84,15 @@ def _is_of_fleet(row: dict[str, Any]) -> bool:
     if not any(key in row for key in FLEET):
         return True
     return all(is_number(row.get(key)) for key in FLEET) and all(is_count(row[key]) for key in FLEET_COUNTS)
+
+
+def _is_private(row: dict[str, Any]) -> bool:
+    """Whether what ``row`` says of private training can be: a norm for each participant, and the share of them that was
+    clipped where there were any; all right without."""
+    norms = row.get("update_norms", [])
+    if not _is_list(norms, is_number) or ("clipped" in row) != bool(norms):
+        return False
+    return not norms or (is_number(row["clipped"], 1.0) and len(norms) == len(row.get("participants") or []))
 
 
 def _has_possible_costs(row: dict[str, Any]) -> bool:

@@ -98,13 +98,26 @@ def _federated(configs: list[dict[str, Any]]) -> str:
     else:
         own = (f"{_data(config)}, {config['method']['algorithm']}: {_training(config)}" for config in configs)
         parts = list(dict.fromkeys(own))
-    return f"ours: {'; '.join([*parts, *_grouped(configs)])}."
+    return f"ours: {'; '.join([*parts, *_grouped(configs), *_private(configs)])}."
 
 
 def _grouped(configs: list[dict[str, Any]]) -> list[str]:
     """How clients were grouped, where they were: the distances of their data and the number of clusters."""
     found = [(config["method"].get("clustering"), _points(config)) for config in configs]
     return list(dict.fromkeys(_distances(one, of) for one, of in found if one and one["graph"] != "none"))
+
+
+def _private(configs: list[dict[str, Any]]) -> list[str]:
+    """How clients' updates are clipped and covered by noise, where they are."""
+    found = [config["privacy"] for config in configs if config.get("privacy")]
+    return list(dict.fromkeys(_mechanism(privacy) for privacy in found))
+
+
+def _mechanism(privacy: dict[str, Any]) -> str:
+    z, clip = privacy["noise_multiplier"], privacy["clip_norm"]
+    noise = f"epsilon {privacy['epsilon']:g}" if z is None else f"noise multiplier {z:g}"
+    norm = "not clipped" if clip is None else f"updates clipped to {float(clip):g}"
+    return f"private: {norm}, {noise}, {privacy['sampling']} sampling"
 
 
 def _points(config: dict[str, Any]) -> str:

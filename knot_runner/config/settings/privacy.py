@@ -1,0 +1,85 @@
+"""Settings of private training (DP-FedAvg, McMahan et al. 2018), and which runs it does not cover."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from knot_runner.config.settings.federated import FederatedSettings
+from knot_runner.config.settings.partition import Centralised
+from knot_runner.config.settings.personal_check import shares_models
+from knot_runner.config.settings.sizes import Fraction, Positive
+from knot_runner.config.strict import Holds, require
+from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    from knot_runner.config.settings.run import Settings
+
+#: Algorithms whose clients send nothing but a model that the server averages.
+PRIVATE_ALGORITHMS = ("fedavg", "fedprox", "fedrep", "fedper")
+#: Below, Renyi divergences of usual numbers of rounds are no finite numbers any more; above, noise drowns any model.
+NOISE_MULTIPLIERS = 0.01, 1000.0
+
+
+def _is_multiplier(value: float) -> bool:
+    low, high = NOISE_MULTIPLIERS
+    return value == 0 or low <= value <= high
+
+
+@dataclass
+class UserPrivacySettings:
+    """Clipping and noise at user level: one client's whole contribution is what is hidden."""
+
+    name: str
+    #: C: the largest L2 norm of what a client sends, its model less the one it was sent; null = not clipped
+    clip_norm: Positive | None
+    #: z: the noise on the sum of what clients send has standard deviation z C; null = found for ``epsilon``
+    noise_multiplier: Annotated[float, Holds(_is_multiplier, "is neither 0 nor within [0.01, 1000]")] | None
+    #: what ``noise_multiplier`` is found for, after ``training.rounds``
+    epsilon: Positive | None = None
+    #: null = 1 / K^1.1 of K clients
+    delta: Fraction | None = None
+    #: poisson: every client takes part by itself with probability participants / K; fixed: so many in every round
+    sampling: Literal["poisson", "fixed"] = "poisson"
+
+    def __post_init__(self) -> None:
+        one = (self.noise_multiplier is None) != (self.epsilon is None)
+        require(one, "noise_multiplier", "and epsilon: one of them is found from the other; null for that one is right")
+        noisy = self.noise_multiplier != 0
+        require(not noisy or self.clip_norm is not None, "clip_norm", "is not set, and noise is relative to it")
+
+
+def check_privacy(settings: Settings, method: Any) -> None:
+    """Whether all that a run's clients send is clipped and covered by noise. Raises :class:`UserError`."""
+    if not isinstance(method, FederatedSettings):
+        raise UserError(f"privacy: method={method.name} has no clients that train in rounds; null is right")
+    if method.algorithm not in PRIVATE_ALGORITHMS:
+        fits = ", ".join(PRIVATE_ALGORITHMS)
+        raise UserError(
+            f"privacy: what clients of algorithm={method.algorithm} send is not one model each that is averaged, and "
+            f"only that is clipped; one of {fits} would fit"
+        )
+    wrong = {
+        "distil": (method.distil, "the server asks the clients' own models, which are not clipped"),
+        "clustering": (method.clustering, "the distances between the clients' data are not private"),
+    }
+    for key, (value, why) in wrong.items():
+        if value is not None:
+            raise UserError(f"method.{key}: {why}; with privacy null is right")
+    if settings.fleet is not None:
+        raise UserError(
+            "fleet: who is available, and who is late, decides who takes part, which the accountant does not know; "
+            "with privacy null is right"
+        )
+    if shares_models(method.personalisation):
+        raise UserError(
+            "method.personalisation: its clients see each other's own models, which are not clipped; with privacy "
+            "finetune or soup would fit"
+        )
+    if method.aggregation != "uniform":
+        raise UserError(
+            f"method.aggregation: what one client can change of a {method.aggregation} mean is not bounded; with "
+            "privacy uniform is right"
+        )
+    if isinstance(settings.partition, Centralised):
+        raise UserError("privacy: partition=centralised has one client, and noise hides one among many; null is right")

@@ -1,0 +1,120 @@
+"""Epsilon of a private run, by the Renyi accountant of dp-accounting (Google), an extra that is imported when needed.
+
+The sum of clipped updates with noise is a Gaussian mechanism of a sampled group of clients, once a round:
+``poisson``: neighbours differ in one client's being there, and the sum in at most C (Mironov et al. 2019);
+``fixed``: a number of clients drawn without replacement, for which neighbours differ in one client's data, and the sum
+in at most 2 C, so that the mechanism's noise multiplier is z / 2 (Wang et al. 2019, Theorem 27).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import math
+from collections.abc import Callable
+from importlib import metadata
+from types import ModuleType
+from typing import Any
+
+from knot_runner.methods.federated.user_privacy import UserPrivacy
+from knot_runner.util.errors import UserError
+
+#: A noise multiplier that is found for an epsilon is rounded up to so many digits.
+DIGITS = 4
+#: Where it is looked for.
+BRACKET = 0.05, 1.0
+
+
+def accountant_name() -> str:
+    """``dp-accounting 0.6.0 (RDP)``. Raises :class:`UserError` where it is not installed."""
+    _library()
+    return f"dp-accounting {metadata.version('dp-accounting')} (RDP)"
+
+
+def neighbours(privacy: UserPrivacy) -> str:
+    """What one client is to the accountant: ``add or remove``, or ``replace``."""
+    return "replace" if _without_replacement(privacy) else "add or remove"
+
+
+@functools.cache
+def epsilon_after(privacy: UserPrivacy, delta: float) -> Callable[[int], float | None]:
+    """Rounds -> epsilon; None, which stands for infinity, without noise. Raises :class:`UserError`."""
+    if not privacy.noise_multiplier:
+        return lambda rounds: None
+    library = _library()
+    orders = library.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS
+    accountant = library.rdp.RdpAccountant(orders, _relation(privacy))
+    accountant.compose(_event(privacy, privacy.noise_multiplier))
+    # Renyi divergences add up over rounds; composing afresh takes half a second, which a row of a log must not
+    each = accountant._rdp
+
+    def epsilon(rounds: int) -> float | None:
+        found = float(library.rdp.compute_epsilon(orders, rounds * each, delta)[0]) if rounds else 0.0
+        return found if math.isfinite(found) else None
+
+    return epsilon
+
+
+@functools.cache
+def noise_for(privacy: UserPrivacy, rounds: int, epsilon: float, delta: float) -> float:
+    """The smallest noise multiplier, rounded up, whose epsilon after ``rounds`` is at most ``epsilon``; that of
+    ``privacy`` is not read. Raises :class:`UserError` where there is none."""
+    library = _library()
+
+    def event(multiplier: float) -> Any:
+        return library.SelfComposedDpEvent(_event(privacy, multiplier), rounds)
+
+    most = epsilon_after(dataclasses.replace(privacy, noise_multiplier=BRACKET[0]), delta)(rounds)
+    if most is not None and most <= epsilon:
+        raise UserError(
+            f"privacy.epsilon: {epsilon:g} is more than the {most:,.0f} of noise multiplier {BRACKET[0]:g} after "
+            f"{rounds} rounds; less is right"
+        )
+    try:
+        found = library.calibrate_dp_mechanism(
+            lambda: library.rdp.RdpAccountant(neighboring_relation=_relation(privacy)),
+            event,
+            epsilon,
+            delta,
+            library.LowerEndpointAndGuess(*BRACKET),
+            tol=0.5 * 10**-DIGITS,
+        )
+    except library.mechanism_calibration.NoBracketIntervalFoundError as problem:
+        raise UserError(
+            f"privacy.epsilon: no noise gives {epsilon:g} after {rounds} rounds; more is right"
+        ) from problem
+    return math.ceil(found * 10**DIGITS) / 10**DIGITS
+
+
+def _without_replacement(privacy: UserPrivacy) -> bool:
+    """With all clients in every round there is no sampling."""
+    return privacy.sampling == "fixed" and privacy.participants < privacy.clients
+
+
+def _event(privacy: UserPrivacy, multiplier: float) -> Any:
+    """One round."""
+    library = _library()
+    if _without_replacement(privacy):
+        noise = library.GaussianDpEvent(multiplier / 2)
+        return library.SampledWithoutReplacementDpEvent(privacy.clients, privacy.participants, noise)
+    return library.PoissonSampledDpEvent(privacy.rate, library.GaussianDpEvent(multiplier))
+
+
+def _relation(privacy: UserPrivacy) -> Any:
+    relations = _library().NeighboringRelation
+    return relations.REPLACE_ONE if _without_replacement(privacy) else relations.ADD_OR_REMOVE_ONE
+
+
+@functools.cache
+def _library() -> ModuleType:
+    try:
+        import dp_accounting
+        import dp_accounting.rdp
+    except ImportError:
+        raise UserError(
+            "privacy: its accountant is not installed; pip install 'knot_runner[privacy]' adds it"
+        ) from None
+    # orders whose series do not converge are left out, which can only make epsilon larger; it warns of each
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    return dp_accounting

@@ -1,0 +1,69 @@
+"""DP-FedAvg (McMahan et al. 2018, Algorithm 1): what clients send is clipped, summed, covered by noise and divided.
+
+A client sends its trained model; what counts is its difference from the global model of the round, over all weights.
+Running statistics of BatchNorm are not sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from knot_runner.engine.federated.cohort import Trained
+from knot_runner.engine.seeds import generator
+
+
+@dataclass(frozen=True)
+class UserPrivacy:
+    """``clip_norm`` C (None: not clipped), ``noise_multiplier`` z, and how ``participants`` of ``clients`` are drawn:
+    qK of K, with ``poisson`` each by itself, so that a round has so many on average."""
+
+    clip_norm: float | None
+    noise_multiplier: float
+    sampling: Literal["poisson", "fixed"]
+    participants: int
+    clients: int
+
+    @property
+    def rate(self) -> float:
+        """q, a client's probability to take part in a round."""
+        return self.participants / self.clients
+
+    def poisson_draw(self, clients: Sequence[int], seed: int, round: int) -> list[int]:
+        """The participants of ``round``: each of ``clients`` by itself with probability q, from (seed, round)."""
+        draws = torch.rand(len(clients), dtype=torch.float64, generator=generator(seed, "poisson", round))
+        taken = (draws < self.rate).tolist()
+        return [client for client, takes_part in zip(clients, taken, strict=True) if takes_part]
+
+
+def private_mean(
+    privacy: UserPrivacy, seed: int, round: int, start: Tensor, trained: list[Trained]
+) -> tuple[Tensor, dict[str, list[float] | float]]:
+    """w + (sum_k clip(w_k - w) + N(0, z^2 C^2 I)) / (q K), [P], for the global model ``start`` w; and the norms of the
+    updates before clipping, with the share of them that was clipped. Computed in float64, in the order given.
+
+    The noise is drawn from (seed, round), so that a resumed run adds the same; without participants there is only it.
+    """
+    before = start.double()
+    total, norms = torch.zeros_like(before), []
+    for result in trained:
+        update = result.weights.double() - before
+        norms.append(float(update.norm()))
+        total.add_(update, alpha=_shrinks_by(privacy, norms[-1]))
+    if privacy.noise_multiplier:
+        noise = torch.randn(before.shape, dtype=torch.float64, generator=generator(seed, "privacy noise", round))
+        total.add_(noise, alpha=privacy.noise_multiplier * privacy.clip_norm)
+    row: dict[str, list[float] | float] = {"update_norms": norms}
+    if norms:
+        row["clipped"] = sum(_shrinks_by(privacy, norm) < 1 for norm in norms) / len(norms)
+    return (before + total / privacy.participants).to(start.dtype), row
+
+
+def _shrinks_by(privacy: UserPrivacy, norm: float) -> float:
+    """min(1, C / norm)."""
+    bound = privacy.clip_norm
+    return 1.0 if bound is None or norm <= bound else bound / norm

@@ -1,0 +1,317 @@
+"""Private training end to end: the accountant, records, resumption, engines and refusals."""
+
+import functools
+import importlib.util
+import json
+import math
+import signal
+import sys
+
+import pytest
+import torch
+
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.settings.run_id import run_id
+from knot_runner.methods.federated import accountant
+from knot_runner.methods.federated.accountant import epsilon_after, neighbours, noise_for
+from knot_runner.methods.federated.user_privacy import UserPrivacy
+from knot_runner.report.compare.measures import direction
+from knot_runner.report.records.schema import is_round
+from knot_runner.results import kind_problem
+from knot_runner.util.errors import UserError
+from tests.forked import Forked, reached
+from tests.test_feddf import records, run, setup_of
+from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+
+#: Without noise there is nothing to account for, and the extra is not needed.
+CLIPPED = [*TINY_IMAGES, "privacy=user_level", "method.aggregation=uniform", "privacy.noise_multiplier=0",
+           "privacy.clip_norm=0.2"]  # fmt: skip
+PRIVATE = replaced(CLIPPED, "privacy.noise_multiplier=0.5")
+accounted = pytest.mark.skipif(not importlib.util.find_spec("dp_accounting"), reason="needs the extra privacy")
+
+
+def mechanism(z: float, participants: int, clients: int, sampling: str = "poisson") -> UserPrivacy:
+    return UserPrivacy(1.0, z, sampling, participants, clients)
+
+
+# --------------------------------------------------------------------------------------------------------- accountant
+
+
+def converted(divergence, delta: float) -> float:
+    """min over orders of r + log(1 - 1/a) - log(delta a) / (a - 1) (Canonne, Kamath and Steinke 2020, Prop. 12)."""
+    orders = [1 + step / 10 for step in range(1, 100)] + list(range(11, 64))
+    return min(divergence(a) + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in orders)
+
+
+@accounted
+@pytest.mark.parametrize(("z", "rounds", "delta"), [(1.0, 60, 1e-3), (4.0, 10, 1e-5), (2.0, 1, 1e-2)])
+def test_with_everybody_in_every_round_it_is_the_gaussian_mechanism(z, rounds, delta):
+    """Its Renyi divergence of order a is a / (2 z^2) a round, however clients are drawn."""
+    expected = converted(lambda a: rounds * a / (2 * z * z), delta)
+    for sampling in ("poisson", "fixed"):
+        spec = mechanism(z, 60, 60, sampling)
+        assert epsilon_after(spec, delta)(rounds) == pytest.approx(expected, rel=1e-9)
+        assert neighbours(spec) == "add or remove"
+
+
+def subsampled(order: int, q: float, z: float) -> float:
+    """log sum_j C(a, j) (1 - q)^(a - j) q^j exp(j (j - 1) / (2 z^2)) / (a - 1), of whole orders a (Mironov et al. 2019,
+    section 3.3)."""
+    terms = [
+        math.comb(order, j) * (1 - q) ** (order - j) * q**j * math.exp(j * (j - 1) / (2 * z * z))
+        for j in range(order + 1)
+    ]
+    return math.log(sum(terms)) / (order - 1)
+
+
+@accounted
+def test_poisson_sampling_against_the_sum_of_the_paper():
+    """Where the best order is a whole one; the accountant may do better by its fractional orders, never worse."""
+    z, rounds, delta, q = 4.0, 100, 1e-5, 1 / 20
+    by_hand = min(
+        rounds * subsampled(a, q, z) + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in range(11, 64)
+    )
+    assert epsilon_after(mechanism(z, 3, 60), delta)(rounds) == pytest.approx(by_hand, rel=1e-9)
+
+
+@accounted
+def test_published_value_of_poisson_sampling():
+    """60,000 examples in batches of 256 at z = 1.1 for 60 epochs: epsilon 3.01 at delta 1e-5 as TensorFlow Privacy's
+    tutorial printed with the older conversion log(1 / delta) / (a - 1); ours, which is tighter, is 2.60."""
+    spec, rounds = mechanism(1.1, 256, 60000), 60 * 60000 // 256
+    older = min(
+        rounds * subsampled(a, 256 / 60000, 1.1) + math.log(1e5) / (a - 1) for a in range(2, 40)
+    )  # fmt: skip
+    assert older == pytest.approx(3.01, abs=0.01)
+    assert epsilon_after(spec, 1e-5)(rounds) == pytest.approx(2.597, abs=0.001)
+
+
+@accounted
+def test_a_fixed_number_without_replacement_is_accounted_at_half_the_noise():
+    """Replacing one client changes the sum by up to 2 C."""
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    spec = mechanism(3.0, 6, 60, "fixed")
+    other = RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
+    event = dp_accounting.SampledWithoutReplacementDpEvent(60, 6, dp_accounting.GaussianDpEvent(1.5))
+    other.compose(event, 20)
+    assert epsilon_after(spec, 1e-3)(20) == pytest.approx(other.get_epsilon(1e-3), rel=1e-12)
+    assert neighbours(spec) == "replace" and epsilon_after(spec, 1e-3)(20) > epsilon_after(mechanism(3.0, 6, 60), 1e-3)(
+        20
+    )
+
+
+@accounted
+def test_epsilon_grows_with_rounds_as_a_fresh_accountant_has_it():
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    spent = epsilon_after(mechanism(0.8, 20, 60), 0.01)
+    for rounds in (1, 7, 60):
+        fresh = RdpAccountant()
+        fresh.compose(dp_accounting.PoissonSampledDpEvent(20 / 60, dp_accounting.GaussianDpEvent(0.8)), rounds)
+        assert spent(rounds) == pytest.approx(fresh.get_epsilon(0.01), rel=1e-12)
+    assert spent(0) == 0.0
+
+
+def test_without_noise_epsilon_is_infinite():
+    assert epsilon_after(mechanism(0.0, 3, 6), 0.01)(5) is None
+
+
+@accounted
+def test_the_noise_for_an_epsilon_is_the_least():
+    found = noise_for(mechanism(0.0, 60, 60), 40, 8.0, 0.01)
+    assert round(found, 4) == found
+    assert epsilon_after(mechanism(found, 60, 60), 0.01)(40) <= 8.0
+    assert epsilon_after(mechanism(found - 0.0003, 60, 60), 0.01)(40) > 8.0
+
+
+# --------------------------------------------------------------------------------------------------------------- runs
+
+
+@accounted
+def test_a_private_run_says_what_it_spent(tmp_path, capsys):
+    result, rows, _ = run(tmp_path, *PRIVATE)
+    said = capsys.readouterr().out
+    facts = result["privacy"]
+    spec = mechanism(0.5, 3, 6)
+    delta = 6**-1.1
+    assert [row["epsilon"] for row in rows] == [epsilon_after(spec, delta)(done) for done in (1, 2, 3)]
+    assert facts["epsilon"] == rows[-1]["epsilon"] == result["metrics"]["epsilon"]["ALL"]
+    assert f"(epsilon, delta) = ({facts['epsilon']:.3g}, 0.14) at user level after 3 rounds" in said
+    assert "it is of the global models, simulated, and not of the accuracies" in said
+    norms = sorted(norm for row in rows for norm in row["update_norms"])
+    assert facts["clipped"] == pytest.approx(sum(norm > 0.2 for norm in norms) / len(norms))
+    assert norms[0] <= facts["median_norm"] <= norms[-1]
+    assert facts["accountant"].startswith("dp-accounting ") and facts["rate"] == 0.5 and facts["rounds"] == 3
+    assert all(is_round(row, number) for number, row in enumerate(rows))
+    assert main(["compare", f"paths.out={tmp_path}", "--measure=privacy.epsilon"]) == 0
+    assert "epsilon" in capsys.readouterr().out and direction("privacy.epsilon") == "lower"
+
+
+def test_clipping_alone_needs_no_accountant(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    accountant._library.cache_clear()
+    result, rows, _ = run(tmp_path, *CLIPPED)
+    facts = result["privacy"]
+    assert facts["epsilon"] is None and facts["accountant"] is None and "epsilon" not in result["metrics"]
+    assert not any("epsilon" in row for row in rows)
+    assert "adds no noise, so epsilon is infinite" in capsys.readouterr().out
+    assert main([*PRIVATE, f"paths.out={tmp_path / 'other'}"]) == 2
+    assert "pip install 'knot_runner[privacy]'" in capsys.readouterr().err
+    accountant._library.cache_clear()
+
+
+def test_without_clipping_and_noise_a_run_is_fedavg(tmp_path):
+    everybody = replaced(TINY_IMAGES, "method.aggregation=uniform", "training.participants=6",
+                         "hardware.precision=float64")  # fmt: skip
+    _, rows, weights = run(tmp_path / "plain", *everybody)
+    private = ["privacy=user_level", "privacy.noise_multiplier=0", "privacy.clip_norm=null"]
+    _, other, found = run(tmp_path / "private", *everybody, *private)
+    assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-12)
+    assert all((found[key] - weights[key]).abs().max() < 1e-12 for key in weights)
+
+
+EMPTY = replaced(CLIPPED, "training.participants=1", "training.rounds=8", "seed=2")
+
+
+@pytest.mark.parametrize("method", ["fedavg_chill", "fedper"])
+def test_engines_agree_and_rounds_may_be_empty(method, tmp_path):
+    words = [*EMPTY, f"method={method}", "hardware.precision=float64"]
+    _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
+    assert len(rows) == 8 and all(is_round(row, number) for number, row in enumerate(rows))
+    empty = [row for row in rows if not row["participants"]]
+    assert empty and all(row["update_norms"] == [] and row["steps"] == 0 and "clipped" not in row for row in empty)
+    for engine in ("loop", "stacked"):
+        _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
+        assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in rows], rel=1e-9)
+        assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
+
+
+@accounted
+def test_kill_9_and_the_same_command_again(tmp_path):
+    """Noise and draws are of seed and round, and empty rounds are rounds."""
+    longer = replaced(PRIVATE, "training.rounds=24", "training.participants=1")
+    alone = run(tmp_path / "alone", *longer)
+    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 5))
+    assert killed.wait() == -signal.SIGKILL, killed.said
+    again = run(tmp_path / "k", *longer)
+    assert again[1] == alone[1] and again[0]["privacy"] == alone[0]["privacy"]
+    assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
+
+
+@accounted
+def test_personalisation_after_private_rounds_costs_nothing(tmp_path):
+    words = [*PRIVATE, "method=finetune", "method.personalisation.epochs=1", "method.personalisation.saves=1"]
+    result, rows, _ = run(tmp_path, *words)
+    assert len(rows) == 3 and result["privacy"]["rounds"] == 3 and result["personalisation"]["points"]
+    assert result["privacy"]["epsilon"] == rows[-1]["epsilon"]
+
+
+@accounted
+def test_heads_that_train_on_after_the_rounds_cost_nothing(tmp_path):
+    result, rows, _ = run(tmp_path, *PRIVATE, "method=fedper_final", "model.hidden=[8]", "method.final_head_epochs=1")
+    assert len(rows) == 4 and rows[3]["epsilon"] == rows[2]["epsilon"] and result["privacy"]["rounds"] == 3
+
+
+@accounted
+def test_texts_and_what_their_vocabulary_tells(tmp_path):
+    words = ["privacy=user_level", "method=fedavg", "method.aggregation=uniform", "training.participants=5"]
+    notes = setup_of(tmp_path, replaced(TINY_TEXTS, *words)).notes
+    assert "privacy: model.vocab=train is learnt from the clients' texts, which epsilon does not cover" in notes
+
+
+@accounted
+def test_noise_that_is_found_for_an_epsilon(tmp_path):
+    asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.participants=6"]
+    setup = setup_of(tmp_path, replaced(PRIVATE, *asked))
+    found = noise_for(mechanism(0.0, 6, 6), 3, 5.0, 0.2)
+    assert setup.population.privacy.noise_multiplier == found
+    (said,) = [note for note in setup.notes if note.startswith("privacy: ")]
+    assert f"(epsilon, delta) = (5, 0.2) at user level after 3 rounds, noise multiplier {found:g}" in said
+    assert "privacy.delta: 0.2 is more than 1 / 6 clients; less is usual" in setup.notes
+
+
+@accounted
+def test_a_run_that_diverges_has_spent_its_rounds(tmp_path):
+    words = replaced(PRIVATE, "training.lr=1e25", "privacy.clip_norm=1e6")
+    assert main([*words, f"paths.out={tmp_path}"]) in (0, 1)
+    (result,) = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/*/result.json")]
+    assert result["status"] == "diverged" and result["privacy"]["rounds"] == result["diverged"]["round"] + 1
+    assert result["privacy"]["epsilon"] > 0 and result["privacy"]["clipped"] is None
+
+
+def test_ids_of_other_runs_are_as_they_were():
+    """No group is no setting."""
+    (plain,), (private,) = (compose_jobs(words, None) for words in (TINY_IMAGES, CLIPPED))
+    assert "privacy" not in plain.config and plain.run_id == run_id({**plain.config, "privacy": None})
+    assert private.run_id != run_id({**private.config, "privacy": None})
+
+
+@pytest.mark.parametrize(
+    ("change", "right"),
+    [({}, True), ({"clipped": 1.5}, False), ({"update_norms": [1.0]}, False), ({"update_norms": [-1.0, 1.0]}, False),
+     ({"update_norms": []}, False), ({"epsilon": -1.0}, False)],
+    ids=str,
+)  # fmt: skip
+def test_rows_that_cannot_be(change, right):
+    row = {"round": 0, "participants": [0, 1], "before": [0.5, 0.5], "after": [1.0, 1.0], "clipped": 0.5,
+           "update_norms": [0.3, 0.1], "epsilon": 2.0}  # fmt: skip
+    assert is_round({**row, **change}, 0) == right
+
+
+def test_results_that_cannot_be(tmp_path):
+    run(tmp_path, *CLIPPED)
+    result = records(tmp_path)[0]
+    assert kind_problem(result) == ""
+    for change, said in (
+        ({"epsilon": 3.0}, "epsilon"),
+        ({"rate": 2.0}, "rate"),
+        ({"neighbours": "none"}, "neighbours"),
+    ):
+        assert said in kind_problem({**result, "privacy": {**result["privacy"], **change}})
+
+
+BAD = [
+    (["method=scaffold"], "privacy: what clients of algorithm=scaffold send is not one model each that is averaged"),
+    (["method=feddistill"], "privacy: what clients of algorithm=feddistill send"),
+    (["method=fedmd", "partition.transfer=0.2"], "privacy: what clients of algorithm=fedmd send"),
+    (["method=fedgen"], "privacy: what clients of algorithm=fedgen send is not one model each"),
+    (["method=feddf", "partition.transfer=0.2"], "method.distil: the server asks the clients' own models"),
+    (["method=clustered_fedavg"], "method.clustering: the distances between the clients' data are not private"),
+    (["method.aggregation=weighted"], "method.aggregation: what one client can change of a weighted mean"),
+    (["partition=centralised"], "privacy: partition=centralised has one client"),
+    (["method=kd"], "privacy: method=kd has no clients that train in rounds"),
+    (["model=resnet8", "task.shape=[1,16,16]"], "method.batchnorm: model=resnet8 has running statistics"),
+    (["privacy.epsilon=3"], "privacy.noise_multiplier: and epsilon: one of them is found from the other"),
+    (["privacy.noise_multiplier=null"], "privacy.noise_multiplier: and epsilon: one of them"),
+    (["privacy.noise_multiplier=1", "privacy.clip_norm=null"], "privacy.clip_norm: is not set, and noise is relative"),
+    (["privacy.noise_multiplier=0.001"], "privacy.noise_multiplier: 0.001 is neither 0 nor within [0.01, 1000]"),
+    (["privacy.clip_norm=0"], "privacy.clip_norm: 0.0 is not above 0"),
+    (["privacy.delta=1"], "privacy.delta: 1.0 is not between 0 and 1"),
+    (["privacy.sampling=shuffle"], "privacy.sampling: 'shuffle' is not one of poisson, fixed"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD, ids=[" ".join(a) for a, _ in BAD])
+def test_bad_input_is_one_line_that_names_the_key(arguments, said, tmp_path, capsys):
+    given = {argument.split("=", 1)[0] for argument in arguments}
+    groups = tuple(f"{group}." for group in given & {"model", "partition"})
+    words = [word for word in CLIPPED if word.split("=", 1)[0] not in given and not word.startswith(groups)]
+    if "method=kd" in arguments:
+        words = ["task=femnist", "privacy=user_level"]
+    assert main([*words, *arguments, f"paths.out={tmp_path / 'out'}"]) == 2
+    errors = capsys.readouterr().err
+    complaint = [line for line in errors.splitlines() if line.startswith("knot-runner: ")]
+    assert len(complaint) == 1 and said in complaint[0] and "Traceback" not in errors, errors
+
+
+@accounted
+def test_an_epsilon_that_no_noise_gives(tmp_path, capsys):
+    words = replaced(PRIVATE, "privacy.noise_multiplier=null", "training.participants=6", "privacy.epsilon=1e9")
+    assert main([*words, f"paths.out={tmp_path}"]) == 2
+    assert "privacy.epsilon: 1e+09 is more than the" in capsys.readouterr().err
+    with pytest.raises(UserError, match="no noise gives 1e-25 after 1000000 rounds; more is right"):
+        noise_for(mechanism(0.0, 60, 60), 10**6, 1e-25, 1e-12)
