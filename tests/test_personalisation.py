@@ -264,7 +264,7 @@ REFUSED = {
     "method.personalisation.alphas=[0,1.5]": r"alphas: [1.5] is not within [0, 1]; extrapolate=true allows it",
     "method.personalisation.alphas=[0.5,0.5]": "has one of them twice",
     "method.personalisation.alphas=[]": "alphas: is empty",
-    "method.personalisation.saves=3": "saves: 3 do not divide the 10 epochs",
+    "method.personalisation.saves=3": "saves: 3 do not divide the 5 epochs",
     "method.personalisation.kind=soupe": "no personalisation 'soupe' (did you mean 'soup'?)",
     "method.personalisation.learning_rate=1": "there is no such setting",
     "partition=centralised": "one client has no others to be measured on",
