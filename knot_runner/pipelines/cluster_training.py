@@ -37,6 +37,8 @@ from knot_runner.pipelines.setup import Setup
 CLUSTERS_STAGE = "clusters"
 #: Bump when a change of code changes what a cluster learns: older artefacts are then not found any more.
 CLUSTERS_FORMAT = 1
+#: Settings of a method that came later: without them it is what it was before, and has that key.
+LATER_SETTINGS = ("distil", "labels", "models", "generator", "ditto", "apfl", "fedala")
 #: Settings of training and method that decide nothing of a cluster's rounds.
 NOT_IN_KEY = ("name", "target", "stop_at_target", "clustering", "personalisation")
 
@@ -110,12 +112,7 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
         "clients": [len(cluster.train), list(cluster.clients), rows.hexdigest()],
     }
     training, method = used_of_training(dataclasses.asdict(settings.training)), dataclasses.asdict(work.context.hp)
-    for later in (
-        "distil",
-        "labels",
-        "models",
-        "generator",
-    ):  # without, it is what it was before
+    for later in LATER_SETTINGS:
         if not method[later]:
             del method[later]
     if "distil" in method:
