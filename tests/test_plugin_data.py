@@ -48,7 +48,7 @@ def test_a_reader_of_ones_own(tmp_path, capsys):
     files = ["task.local.train=[a.npz]", "task.local.test=[b.npz]", f"paths.data={tmp_path}", f"paths.out={tmp_path}"]
     run = [*NPZ, *files]
     assert main(run) == 2
-    assert "task.local.format: 'npz' is not one of leaf, cifar, idx, usps, folders" in capsys.readouterr().err
+    assert "task.local.format: 'npz' is not one of leaf, cifar, idx, usps, folders, gld23k" in capsys.readouterr().err
     plugin = f"plugins=[{PLUGINS / 'own_reader.py'}]"
     assert main([*run, plugin]) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("femnist/*/*/result.json")

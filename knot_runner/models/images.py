@@ -1,6 +1,7 @@
-"""Image models: perceptron, convolutional network, ResNet, wide ResNet, VGG. The last linear layer is ``head`` in all.
+"""Image models: perceptron, convolutional network, ResNet, wide ResNet, VGG, MobileNet.
 
-What distillation may read of them beside the logits, and where, is in :mod:`knot_runner.models.taps`.
+The last linear layer is ``head`` in all. What distillation may read of them beside the logits, and where,
+is in :mod:`knot_runner.models.taps`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from knot_runner.config.settings import (
     CnnSettings,
     ImageModel,
     MlpSettings,
+    MobilenetSettings,
     ResnetSettings,
     VggSettings,
     WrnSettings,
 )
 from knot_runner.config.settings.networks import WRN_WIDTH
+from knot_runner.models.initial import initialise_convolutions
+from knot_runner.models.mobilenet import Mobilenet
 from knot_runner.models.norms import make_norm
 from knot_runner.util.errors import UserError
 
@@ -32,7 +36,14 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
 
     Raises :class:`UserError` when the images are too small for it.
     """
-    kinds = {MlpSettings: Mlp, CnnSettings: Cnn, ResnetSettings: Resnet, WrnSettings: Wrn, VggSettings: Vgg}
+    kinds = {
+        MlpSettings: Mlp,
+        CnnSettings: Cnn,
+        ResnetSettings: Resnet,
+        WrnSettings: Wrn,
+        VggSettings: Vgg,
+        MobilenetSettings: Mobilenet,
+    }
     return kinds[type(spec)](spec, shape, classes)
 
 
@@ -88,15 +99,6 @@ class Cnn(nn.Module):
         return _through_dense(self, x)
 
 
-def _initialise_convolutions(model: nn.Module) -> None:
-    """He et al.'s normal weights, no bias."""
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-
-
 def _block_sizes(counts: list[int], before: int, width: int) -> Iterator[tuple[int, int, int]]:
     """(channels before, channels after, stride) of every block: ``counts`` per stage, ``width`` channels in the first
     stage and twice as many in each next one, whose first block halves the sides."""
@@ -137,7 +139,7 @@ class Resnet(nn.Module):
             *(_Block(spec, *sizes) for sizes in _block_sizes(spec.blocks, spec.width, spec.width))
         )
         self.head = nn.Linear(spec.width * 2 ** (len(spec.blocks) - 1), classes)
-        _initialise_convolutions(self)
+        initialise_convolutions(self)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stages(self.pool(F.relu(self.norm(self.stem(x)))))
@@ -177,7 +179,7 @@ class Wrn(nn.Module):
         last = width * 2 ** (len(spec.blocks) - 1)
         self.norm = make_norm(spec, last)
         self.head = nn.Linear(last, classes)
-        _initialise_convolutions(self)
+        initialise_convolutions(self)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -202,7 +204,7 @@ class Vgg(nn.Module):
             self.stages.append(nn.Sequential(*layers))
         self.pools = spec.pools
         self.head = nn.Linear(before, classes)
-        _initialise_convolutions(self)
+        initialise_convolutions(self)
         nn.init.normal_(self.head.weight, 0.0, 0.01)
         nn.init.zeros_(self.head.bias)
 

@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from knot_runner.config.settings import ResnetSettings, VggSettings, WrnSettings
+from knot_runner.config.settings import MobilenetSettings, ResnetSettings, VggSettings, WrnSettings
 
 MOMENTUM = 0.1
 
 
-def make_norm(spec: ResnetSettings | WrnSettings | VggSettings, channels: int) -> nn.Module:
+def make_norm(spec: ResnetSettings | WrnSettings | VggSettings | MobilenetSettings, channels: int) -> nn.Module:
     """The layer that ``model.norm`` asks for."""
     if spec.norm == "group":
         return nn.GroupNorm(spec.groups, channels)

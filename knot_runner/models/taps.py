@@ -7,6 +7,7 @@ Named taps, in forward order:
 - resnet: ``block1..n``, each stage's after its last ReLU, maps;
 - wrn: ``block1..3``, each stage's sum of shortcut and residual, maps: before the normalisation and ReLU, which in a
   pre-activation network belong to the next stage (what RepDistiller's losses read, too);
+- mobilenet: ``block1..7``, each stage's sum of shortcut and residual, without a ReLU, maps;
 - vgg: ``block1..n``, each stage's after its last ReLU and before pooling, maps (RepDistiller's);
 - bert: ``layer1..n``, each encoder layer's at [CLS], [B, H];
 - all: ``features``, what the last linear layer reads, [B, D] (:func:`knot_runner.models.network.feature_reader`).
@@ -29,6 +30,7 @@ from torch.utils.hooks import RemovableHandle
 from knot_runner.config.settings import (
     CnnSettings,
     MlpSettings,
+    MobilenetSettings,
     ModelSettings,
     ResnetSettings,
     VggSettings,
@@ -170,7 +172,7 @@ def _named_points(network: Network) -> dict[str, _Point]:
             after = [f"layers.{number}" for number in range(1, len(spec.hidden))]
             if spec.hidden:
                 layers = [_Point(module, "input") for module in [*after, head]]
-        case ResnetSettings() | WrnSettings():
+        case ResnetSettings() | WrnSettings() | MobilenetSettings():
             blocks = [_Point(f"stages.{end - 1}", "output") for end in accumulate(spec.blocks)]
         case VggSettings():
             blocks = [_Point(f"stages.{number}", "output") for number in range(len(spec.stages))]

@@ -39,6 +39,7 @@ LARGEST = {
     "resnet": "width",
     "wrn": "widen",
     "vgg": "stages",
+    "mobilenet": "width",
     "custom": "target",
 }
 #: Bytes of a generated or random text of one token or row, at the least.

@@ -40,6 +40,7 @@ from knot_runner.config.settings.networks import (
     ConvSettings,
     ImageModel,
     MlpSettings,
+    MobilenetSettings,
     ResnetSettings,
     VggSettings,
     WrnSettings,

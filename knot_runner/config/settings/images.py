@@ -11,7 +11,7 @@ from knot_runner.config.strict import require
 from knot_runner.util.errors import nearest
 
 #: formats of image files that are read without plug-ins
-IMAGE_FORMATS = ("leaf", "cifar", "idx", "usps", "folders")
+IMAGE_FORMATS = ("leaf", "cifar", "idx", "usps", "folders", "gld23k")
 
 
 @dataclass
@@ -20,7 +20,7 @@ class ImageFiles:
 
     ``leaf``: json files or folders of them. ``cifar``: folders or archives of the official batches (binary or python).
     ``idx``: pairs [images, labels]. ``usps``: zip.train / zip.test text. ``folders``: class folders, in a tree or a zip
-    (``archive.zip/train``).
+    (``archive.zip/train``). ``gld23k``: csv files of user_id, image_id, class; images in ``../images`` of each.
     """
 
     #: one of IMAGE_FORMATS, or of a plug-in's readers

@@ -5,11 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.sizes import AT_LEAST_ONE, Depth, ImageSide, Width
-from knot_runner.config.strict import require
+from knot_runner.config.settings.sizes import ABOVE_ZERO, AT_LEAST_ONE, Depth, ImageSide, Width
+from knot_runner.config.strict import AtMost, require
 
 #: Channels of a wide ResNet's first convolution, and of its first stage times ``widen``.
 WRN_WIDTH = 16
+#: Stages of MobileNetV2 (Sandler et al. 2018, table 2): expansion, channels, blocks, stride of the first block.
+MOBILENET_STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
 
 
 @dataclass
@@ -121,6 +131,41 @@ class VggSettings:
 
 
 @dataclass
+class MobilenetSettings:
+    """MobileNetV2 (Sandler et al. 2018): :data:`MOBILENET_STAGES` of inverted residuals, their channels times ``width``
+    and rounded to multiples of 8, and a last convolution of ``last`` channels before the head."""
+
+    kind: Literal["mobilenet"]
+    name: str
+    width: Annotated[float, AtMost(100), ABOVE_ZERO]
+    last: Annotated[Width, AT_LEAST_ONE]
+    norm: Literal["batch", "group"]
+    #: for norm=group
+    groups: Annotated[Width, AT_LEAST_ONE]
+
+    def __post_init__(self) -> None:
+        if self.norm != "group":
+            return
+        fits = 8 % self.groups == 0 and self.last % self.groups == 0
+        require(fits, "groups", f"{self.groups} does not divide 8 and last={self.last}")
+        # a group of one channel at one pixel has no variance
+        narrowest = min(self.channels(MOBILENET_STAGES[0][1]), self.last)
+        fits = narrowest >= 2 * self.groups
+        require(fits, "groups", f"{self.groups} groups need {2 * self.groups} channels; the narrowest has {narrowest}")
+
+    def channels(self, count: int) -> int:
+        """``count`` channels at this width: the nearest multiple of 8, at least 8, no more than a tenth below."""
+        exact = count * self.width
+        rounded = max(8, int(exact + 4) // 8 * 8)
+        return rounded + 8 if rounded < 0.9 * exact else rounded
+
+    @property
+    def blocks(self) -> list[int]:
+        """Blocks of every stage."""
+        return [count for _, _, count, _ in MOBILENET_STAGES]
+
+
+@dataclass
 class CustomSettings:
     """An image model of one's own: ``target`` is called with the images' shape (channels, height, width), the number of
     classes and ``options``, and returns a ``torch.nn.Module`` that maps images [B, C, H, W] to logits [B, classes]."""
@@ -142,7 +187,7 @@ class CustomSettings:
         )
 
 
-ImageModel = MlpSettings | CnnSettings | ResnetSettings | WrnSettings | VggSettings | CustomSettings
+ImageModel = MlpSettings | CnnSettings | ResnetSettings | WrnSettings | VggSettings | MobilenetSettings | CustomSettings
 
 #: ``model.kind`` -> its settings.
 NETWORK_SETTINGS: dict[str, type] = {
@@ -151,5 +196,6 @@ NETWORK_SETTINGS: dict[str, type] = {
     "resnet": ResnetSettings,
     "wrn": WrnSettings,
     "vgg": VggSettings,
+    "mobilenet": MobilenetSettings,
     "custom": CustomSettings,
 }

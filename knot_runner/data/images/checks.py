@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
@@ -71,12 +71,27 @@ def decode(where: str, data: bytes, shape: list[int]) -> np.ndarray:
 
     Its size is compared with ``shape`` before any pixel is decoded, so that no small file unfolds to a huge image.
     """
+    return _to_array(where, _open(where, data), shape)
+
+
+def decode_fitted(where: str, data: bytes, shape: list[int]) -> np.ndarray:
+    """The PNG or JPEG file ``data``, of any size that Pillow takes for no bomb, as uint8 [C, H, W]: the largest centred
+    part of the sides' ratio, scaled bilinearly."""
+    mode, image = _mode(shape), _open(where, data)
     try:
-        with warnings_apart("error", Image.DecompressionBombWarning):
-            image = Image.open(io.BytesIO(data), formats=("PNG", "JPEG"))
+        fitted = ImageOps.fit(image.convert(mode), (shape[2], shape[1]), Image.Resampling.BILINEAR)
     except Exception as problem:
         raise _broken(where, problem) from None
-    return _to_array(where, image, shape)
+    return np.asarray(fitted).reshape(*shape[1:], -1).transpose(2, 0, 1)
+
+
+def _open(where: str, data: bytes) -> Image.Image:
+    """The image of ``data``, of which no pixel is decoded yet."""
+    try:
+        with warnings_apart("error", Image.DecompressionBombWarning):
+            return Image.open(io.BytesIO(data), formats=("PNG", "JPEG"))
+    except Exception as problem:
+        raise _broken(where, problem) from None
 
 
 def decode_column(where: str, image: Any, shape: list[int]) -> np.ndarray:
@@ -90,9 +105,7 @@ def decode_column(where: str, image: Any, shape: list[int]) -> np.ndarray:
 
 def _to_array(where: str, image: Image.Image, shape: list[int]) -> np.ndarray:
     """``image`` as uint8 [C, H, W], grey or RGB as ``shape`` says; nothing is scaled."""
-    mode = MODES.get(shape[0])
-    if mode is None:
-        raise UserError(f"task.shape: {shape[0]} channels; images in files have 1 (grey) or 3 (colour)")
+    mode = _mode(shape)
     check_shape(where, (shape[0], image.height, image.width), shape)
     if image.mode not in ("1", "L", "P", "RGB"):
         raise UserError(f"{where}: is of kind {image.mode}; grey, palette and RGB images of 8 bits can be read")
@@ -101,6 +114,13 @@ def _to_array(where: str, image: Image.Image, shape: list[int]) -> np.ndarray:
     except Exception as problem:
         raise _broken(where, problem) from None
     return pixels.reshape(*shape[1:], -1).transpose(2, 0, 1)
+
+
+def _mode(shape: list[int]) -> str:
+    mode = MODES.get(shape[0])
+    if mode is None:
+        raise UserError(f"task.shape: {shape[0]} channels; images in files have 1 (grey) or 3 (colour)")
+    return mode
 
 
 def _broken(where: str, problem: Exception) -> UserError:

@@ -15,6 +15,7 @@ from knot_runner.data.images.checks import ImageReader, by_part
 from knot_runner.data.images.cifar import read_cifar
 from knot_runner.data.images.folders import read_folders
 from knot_runner.data.images.geometry import class_points
+from knot_runner.data.images.gld23k import read_gld23k
 from knot_runner.data.images.idx import read_idx, read_usps
 from knot_runner.data.images.leaf import read_leaf
 from knot_runner.data.splits import hold_out, limited
@@ -28,6 +29,7 @@ IMAGE_READERS: dict[str, ImageReader] = {
     "idx": by_part(read_idx),
     "usps": by_part(read_usps),
     "folders": by_part(read_folders),
+    "gld23k": read_gld23k,
 }
 
 

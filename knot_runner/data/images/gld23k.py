@@ -1,0 +1,90 @@
+"""gld23k, landmarks with their photographers (Google Landmarks v2, federated split of Hsu et al. 2020).
+
+As TFF and FedML lay it out: ``data_user_dict/gld23k_user_dict_train.csv`` and ``..._test.csv`` (columns user_id,
+image_id, class), and beside that folder ``images/<image_id>.jpg``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from knot_runner.config.settings import ImageTaskSettings
+from knot_runner.data.checksums import DataFolder
+from knot_runner.data.images.checks import decode_fitted
+from knot_runner.data.readers import read_csv
+from knot_runner.data.tasks import ImageParts, Images
+from knot_runner.util.errors import UserError
+from knot_runner.util.memory import require_memory
+
+USER, IMAGE, LABEL = "user_id", "image_id", "class"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One line of a csv file: the image's path, who took it ("" in the test file) and its class."""
+
+    image: Path
+    user: str
+    label: int
+
+
+def read_gld23k(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
+    """Train images with users, and test images without where ``task.local.test`` names the test file, whose rows have
+    no users of their own. uint8, each the centred part of its photograph scaled to ``settings.shape``.
+
+    Raises :class:`UserError` naming the file, and the line of a csv file.
+    """
+    local, classes = settings.local, len(settings.classes)
+    seen: set[Path] = set()
+    train = [row for entry in local.train for row in _rows(folder, entry, classes, True, seen)]
+    test = [row for entry in local.test for row in _rows(folder, entry, classes, False, seen)]
+    size = len(seen) * prod(settings.shape)
+    require_memory(size, "task.shape", f"{len(seen)} images of {'x'.join(map(str, settings.shape))}")
+    pixels = _decode(folder, [row.image for row in [*train, *test]], settings.shape)
+    labels = np.array([row.label for row in [*train, *test]], dtype=np.int64)
+    names = list(dict.fromkeys(row.user for row in train))
+    number = {name: place for place, name in enumerate(names)}
+    users = np.array([number[row.user] for row in train], dtype=np.int64)
+    held = Images(pixels[len(train) :], labels[len(train) :]) if local.test else None
+    return ImageParts(Images(pixels[: len(train)], labels[: len(train)], users), held, names)
+
+
+def _rows(folder: DataFolder, entry: str, classes: int, with_users: bool, seen: set[Path]) -> list[_Row]:
+    """The rows of one csv file; the images' paths are added to ``seen``, which has those of the files before."""
+    path = folder.file(folder.path(entry))
+    images = path.parent.parent / "images"
+    wanted = [USER, IMAGE, LABEL] if with_users else [IMAGE, LABEL]
+    rows = []
+    for line, record in read_csv(path):
+        where = f"{path}: line {line}"
+        for column in wanted:
+            if not record.get(column):
+                raise UserError(f"{where}: has no {column}; the columns are {USER}, {IMAGE}, {LABEL}")
+        name, label = record[IMAGE], record[LABEL]
+        if not (name.isascii() and name.isalnum()):
+            raise UserError(f"{where}: {IMAGE} {name!r:.40} is no name of letters and digits")
+        if not (label.isascii() and label.isdecimal() and len(label) < 10 and int(label) < classes):
+            raise UserError(f"{where}: class {label!r:.40} is not one of task.classes, 0 to {classes - 1}")
+        image = images / f"{name}.jpg"
+        if image in seen:
+            raise UserError(f"{where}: image {name} is there a second time")
+        if not image.is_file():
+            raise UserError(f"{image}: is not there, though {where} names it")
+        seen.add(image)
+        rows.append(_Row(image, record[USER] if with_users else "", int(label)))
+    return rows
+
+
+def _decode(folder: DataFolder, paths: list[Path], shape: list[int]) -> np.ndarray:
+    """uint8 [N, C, H, W] of the images ``paths``; each folder of images is read once and recorded as one entry."""
+    pixels = np.empty((len(paths), *shape), np.uint8)
+    place = {path: row for row, path in enumerate(paths)}
+    for images in dict.fromkeys(path.parent for path in paths):
+        for path, data in folder.contents(images, "*.jpg", lambda _: None):
+            if path in place:
+                pixels[place[path]] = decode_fitted(str(path), data, shape)
+    return pixels

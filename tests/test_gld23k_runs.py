@@ -1,0 +1,69 @@
+"""gld23k and MobileNetV2 from the command line: the preset on a fake of 12 images, the engines, refusals."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from knot_runner.cli.main import main
+from tests.gld23k import write_gld23k
+
+#: the preset, for one round of two small images a batch
+NARROW = ["model.width=0.1", "model.last=8", "model.groups=4"]
+SHORT = ["training.rounds=1", "training.epochs=1", "training.participants=3", "training.batch=2",
+         "training.evaluate_every=1", "hardware.workers=1"]  # fmt: skip
+OWN = ["method.personalisation.epochs=1", "method.personalisation.saves=1", "method.personalisation.alphas=[0,0.5,1]"]
+
+
+def test_the_preset_on_twelve_images(tmp_path, capsys):
+    data, out = write_gld23k(tmp_path / "data"), tmp_path / "out"
+    words = ["experiment=soup_gld23k", "method=soup", "seed=0", f"paths.data={data}", f"paths.out={out}"]
+    assert main([*words, "task.shape=[3,16,16]", *NARROW, *SHORT, *OWN]) == 0, capsys.readouterr().err
+    (folder,) = (path.parent for path in out.glob("*/*/*/result.json"))
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["task"], result["model"], result["method"]) == ("gld23k", "mobilenet_v2_gn", "soup")
+    assert result["clients"] == 3 and [point["alpha"] for point in result["personalisation"]["points"]][-3:] == [
+        0,
+        0.5,
+        1,
+    ]
+    names = json.loads((folder / "partition.json").read_text())
+    assert all(user in json.dumps(names) for user in ("77", "5", "1234"))
+
+
+def test_the_preset_without_its_files_is_refused_in_one_line(tmp_path, capsys):
+    words = ["experiment=soup_gld23k", "method=soup", "seed=0", *NARROW, *SHORT]
+    assert main([*words, f"paths.data={tmp_path}", f"paths.out={tmp_path / 'out'}"]) == 2
+    said = capsys.readouterr().err
+    assert "gld23k_user_dict_train.csv: is not there" in said and "Traceback" not in said
+
+
+def test_every_engine_ends_with_the_loops_weights(tmp_path, capsys):
+    data, weights = write_gld23k(tmp_path / "data"), {}
+    for engine in ("loop", "lean", "stacked"):
+        out = tmp_path / engine
+        words = ["task=gld23k", "task.source=local", f"paths.data={data}", f"paths.out={out}", "task.shape=[3,8,8]"]
+        words += [*NARROW, *SHORT, "training.small_clients=allow", "training.lr=0.05", "hardware.precision=float64"]
+        assert main([*words, f"hardware.engine={engine}"]) == 0, capsys.readouterr().err
+        (path,) = out.glob("*/*/*/model.safetensors")
+        weights[engine] = load_file(path)
+    for engine in ("lean", "stacked"):
+        for name, tensor in weights["loop"].items():
+            torch.testing.assert_close(weights[engine][name], tensor, rtol=1e-8, atol=1e-11, msg=f"{engine}: {name}")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("task.local.format=gld32k", "task.local.format"),
+        ("task.source=hub", "task.hub: is not set, so task.source=hub has no gld23k"),
+        ("model.width=100", "model.width: a model of"),
+    ],
+)
+def test_refusals(tmp_path, capsys, monkeypatch, word, said):
+    monkeypatch.setattr("knot_runner.util.memory.machine_memory", lambda: 10**9)
+    words = ["task=gld23k", "task.source=local", f"paths.data={tmp_path}", f"paths.out={tmp_path / 'out'}"]
+    assert main([*(one for one in words if one.split("=")[0] != word.split("=")[0]), word]) == 2
+    shown = capsys.readouterr().err
+    assert said in shown and "Traceback" not in shown
