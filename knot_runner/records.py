@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.config.strict import digest
+from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, sha256, write_json
 
@@ -130,6 +131,14 @@ def read_record(folder: Path, result: dict[str, Any], name: str) -> bytes:
     if is_sealed(result) and hashlib.sha256(content).hexdigest() != result["digest"].get(name):
         raise UserError(f"{path}: does not match its digest in {RESULT_FILE}")
     return content
+
+
+def recorded_config(folder: Path) -> dict[str, Any]:
+    """The settings of the run in ``folder``. Raises :class:`UserError`."""
+    try:
+        return read_config(folder / CONFIG_FILE)
+    except (ValueError, OSError) as problem:
+        raise UserError(f"{folder / CONFIG_FILE}: cannot be read: {problem}") from None
 
 
 def lock_of(out: str, run_id: str) -> Path:

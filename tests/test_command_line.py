@@ -135,8 +135,8 @@ def test_glob_is_a_job_for_every_name_that_fits(caplog):
     jobs, _ = compose_all(["task=femnist", "method=glob(fed*)"])
     names = [job.settings.method["name"] for job in jobs]
     assert names == [
-        "fedavg", "fedavg_chill", "feddf", "feddf_entropy_a", "feddf_sinkhorn_e", "feddistill", "fedmd",
-        "fedper", "fedper_final", "fedprox", "fedrep", "fedrep_final",
+        "fedala", "fedavg", "fedavg_chill", "feddf", "feddf_entropy_a", "feddf_sinkhorn_e", "feddistill", "fedgen",
+        "fedmd", "fedmd_three", "fedper", "fedper_final", "fedprox", "fedrep", "fedrep_final",
     ]  # fmt: skip
     assert "method=glob(fed*): 1 that do not fit are left out (method=federated_distance: " in caplog.text
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from knot_runner.config.settings.families import family_of_result
-from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, is_sealed, read_record, read_result
-from knot_runner.util.config_yaml import read_config
+from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, is_sealed, read_record, read_result, recorded_config
 from knot_runner.util.errors import UserError
 
 #: What a teacher that is a finished run begins with, before its id or folder.
@@ -48,11 +47,3 @@ def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
         "folder": str(folder.absolute()),
         "model": model,
     }
-
-
-def recorded_config(folder: Path) -> dict[str, Any]:
-    """The settings of the run in ``folder``. Raises :class:`UserError`."""
-    try:
-        return read_config(folder / CONFIG_FILE)
-    except (ValueError, OSError) as problem:
-        raise UserError(f"{folder / CONFIG_FILE}: cannot be read: {problem}") from None

@@ -11,8 +11,7 @@ import numpy as np
 from safetensors import SafetensorError
 from torch import nn
 
-from knot_runner.composing.job import ComposedJob, job_of
-from knot_runner.composing.teachers import recorded_config
+from knot_runner.config.settings import build_run
 from knot_runner.config.settings.distil import DistilSettings, RunTeacher
 from knot_runner.config.settings.families import family_of
 from knot_runner.config.strict import digest
@@ -26,7 +25,7 @@ from knot_runner.methods.federation import Federation
 from knot_runner.models.network import Network, build_network
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.transfer_set import deal_clients
-from knot_runner.records import MODEL_FILE, read_record, read_result
+from knot_runner.records import MODEL_FILE, read_record, read_result, recorded_config
 from knot_runner.util.errors import UserError
 
 #: Where the store keeps the weights of finished runs.
@@ -109,10 +108,8 @@ def _context_of(context: RunContext, teacher: RunTeacher) -> RunContext:
     paths = dict(config.get("paths", {}))
     if paths.get("data") is None or not Path(paths["data"]).expanduser().is_dir():
         paths["data"] = context.settings.paths.data
-    job: ComposedJob = job_of({**config, "paths": paths})
-    return dataclasses.replace(
-        context, settings=job.settings, hp=job.method, folder=folder, config_yaml=job.config_yaml, run_id=teacher.run
-    )
+    settings, method = build_run({**config, "paths": paths})
+    return dataclasses.replace(context, settings=settings, hp=method, folder=folder, run_id=teacher.run)
 
 
 def _check_inputs(key: str, teacher: RunTeacher, own: RunContext, context: RunContext, task: PartyTask) -> None:

@@ -167,9 +167,10 @@ class _Work:
             state["record/loss"][number, client] = counts.loss
             state["record/logits"][number, self.tests.owners == client] = logits[self.tests.own(client)].float()
         asked = [(c, m) for c, m in models if self.population.valid and len(self.population.valid[c])]
-        requests = [
-            Inference(m.weights, m.buffers, population.valid[c], "train", population.network(c)) for c, m in asked
-        ]
+        requests = []
+        for client, model in asked:
+            rows, network = population.valid[client], population.network(client)
+            requests.append(Inference(model.weights, model.buffers, rows, "train", network=network))
         for (client, _), logits in zip(asked, self.engine.logits(requests), strict=True):
             right = logits.argmax(1) == self.setup.data.labels[self.population.valid[client]]
             state["record/valid"][number, client] = int(right.sum())

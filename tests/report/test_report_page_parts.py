@@ -53,7 +53,7 @@ def test_every_figure_is_described(kind: str) -> None:
 )
 def test_figures_that_are_none(wrong: Any, said: str) -> None:
     with pytest.raises(UserError, match=f"report.figures: .*{said}"):
-        page_figures.kinds({"figures": wrong})
+        page_figures.figure_names({"figures": wrong})
 
 
 # ------------------------------------------------------------------------------------------------------------- claims

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.federated import OWN_MODELS, FederatedSettings
+from knot_runner.config.settings.fit import Misfit
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, FractionOrNone, Positive, Steps
 from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.errors import UserError
@@ -98,7 +99,7 @@ def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
         return
     if fleet is None:
         if method.stragglers is not None and method.stragglers.by == "speed":
-            raise UserError("method.stragglers.by: speed is that of a fleet; fleet=phones, or by: seed, would fit")
+            raise Misfit("method.stragglers.by: speed is that of a fleet; fleet=phones, or by: seed, would fit")
         return
     if fleet.mode == "async":
         _check_async(method)

@@ -118,8 +118,8 @@ class Inference:
     buffers: Tensor
     rows: Tensor
     split: Literal["test", "train"] = "test"
-    cluster: int = 0
-    network: int = 0
+    cluster: int = field(default=0, kw_only=True)
+    network: int = field(default=0, kw_only=True)
 
 
 class Engine(Protocol):

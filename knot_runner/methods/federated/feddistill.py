@@ -79,12 +79,11 @@ def ask_own_examples(
     hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained]
 ) -> list[Inference]:
     """Each participant's trained model about its own training examples."""
-    return [
-        Inference(
-            result.weights, result.buffers, population.train[result.client], "train", population.network(result.client)
-        )
-        for result in trained
-    ]  # fmt: skip
+    asked = []
+    for result in trained:
+        rows, network = population.train[result.client], population.network(result.client)
+        asked.append(Inference(result.weights, result.buffers, rows, "train", network=network))
+    return asked
 
 
 def teach_nobody(*_: Any) -> list[LocalTraining]:

@@ -38,7 +38,7 @@ def ask_clients(
     if needs_bias(spec.weighting):
         asked.append(population.server.random)
     return [
-        Inference(result.weights, result.buffers, rows, "train", population.network(result.client))
+        Inference(result.weights, result.buffers, rows, "train", network=population.network(result.client))
         for rows in asked
         for result in trained
     ]
