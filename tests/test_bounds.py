@@ -24,6 +24,7 @@ BASES = {
     "resnet": ["task=cifar10", "model=resnet18", "partition=dirichlet"],
     "wrn": ["task=cifar10", "model=wrn_16_1", "partition=dirichlet"],
     "vgg": ["task=cifar10", "model=vgg8", "partition=dirichlet"],
+    "mobilenet": ["task=gld23k"],
     "clustered": ["task=mnist_fedwad", "method=clustered_fedavg"],
     "distances": ["task=mnist", "partition=pairs", "method=dataset_distance"],
     "coreset": ["task=mnist", "method=coreset", "partition=iid"],

@@ -104,6 +104,7 @@ def test_weights_begin_as_torchvisions() -> None:
     ("changes", "said"),
     [
         ({"groups": 3}, "model.groups: 3 does not divide 8 and last=16"),
+        ({"groups": 3, "last": 18}, "model.groups: 3 does not divide 8 and last=18"),
         ({"last": 18}, "model.groups: 4 does not divide 8 and last=18"),
         ({"groups": 8}, "model.groups: 8 groups need 16 channels; the narrowest has 8"),
         ({"last": 4}, "model.groups: 4 groups need 8 channels; the narrowest has 4"),

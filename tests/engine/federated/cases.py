@@ -6,7 +6,14 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from knot_runner.config.settings import CnnSettings, MlpSettings, ResnetSettings, VggSettings, WrnSettings
+from knot_runner.config.settings import (
+    CnnSettings,
+    MlpSettings,
+    MobilenetSettings,
+    ResnetSettings,
+    VggSettings,
+    WrnSettings,
+)
 from knot_runner.config.settings.networks import ConvSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
@@ -47,12 +54,17 @@ def _vgg(norm):
     return Network(VggSettings("vgg", "vgg", [[4], [8, 4]], 2, norm, 4), COLOUR, CLASSES)
 
 
+def _mobilenet(norm):
+    return Network(MobilenetSettings("mobilenet", "mobilenet", 0.1, 8, norm, 4), COLOUR, CLASSES)
+
+
 #: small families of the distillation literature: for the recipes that concern the model itself
 FAMILIES = {
     "wrn_batch": _wrn("batch"),
     "wrn_group": _wrn("group"),
     "vgg_batch": _vgg("batch"),
     "vgg_group": _vgg("group"),
+    "mobilenet_group": _mobilenet("group"),
 }
 
 #: without a body: only for recipes that train all of it

@@ -76,14 +76,16 @@ def test_same_weights_as_the_loop_in_float64(engine, model, recipe):
 )
 def test_small_families_train_as_in_the_loop(model, recipe):
     network = FAMILIES[model]
+    # 52 normalisations in a row, the last ones of two values a group, multiply the last digit's error
+    within = 1e-11 if model.startswith("mobilenet") else 1e-12
     requests = cohort(network, RECIPES[recipe], sizes=(9, 1))
     expected = Loop(network, *split(network), CPU, torch.float64).train(requests)
     for engine in ENGINES:
         for found, wanted in zip(made(engine, network).train(requests), expected, strict=True):
             assert wanted.steps and not torch.equal(wanted.weights, requests[0].weights)
-            assert apart(found.weights, wanted.weights) < 1e-12
-            assert apart(found.buffers, wanted.buffers) < 1e-12
-            assert found.loss == pytest.approx(wanted.loss, rel=1e-12)
+            assert apart(found.weights, wanted.weights) < within
+            assert apart(found.buffers, wanted.buffers) < within
+            assert found.loss == pytest.approx(wanted.loss, rel=within)
 
 
 @pytest.mark.parametrize("model", MODELS)
