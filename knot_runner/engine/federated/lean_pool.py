@@ -150,8 +150,14 @@ class LeanPool:
             return not self._closed
 
     def _plenty(self, in_flight: deque[PoolTask]) -> bool:
-        """Whether a busy worker may take one more: the queue is long enough for all others, too."""
-        return len(in_flight) < AHEAD and len(self._waiting) > len(self._workers)
+        """Whether a busy worker may take one more: the queue is long enough for all others, too.
+
+        A program's tensors go through the pipe both ways, and neither end would read while it writes more than a pipe
+        holds: such an order waits until the worker is idle.
+        """
+        if len(in_flight) >= AHEAD or len(self._waiting) <= len(self._workers):
+            return False
+        return not any(_has_program(task) for task in (*in_flight, self._waiting[0]))
 
     def _finish(self, task: PoolTask, problem: Exception | None, measures: Measures) -> None:
         try:
@@ -213,3 +219,7 @@ class LeanPool:
         return Trained(
             request.client, weights, buffers, *numbers, {name: torch.from_numpy(array) for name, array in kept.items()}
         )
+
+
+def _has_program(task: PoolTask) -> bool:
+    return isinstance(task.request, LocalTraining) and task.request.program is not None

@@ -1,5 +1,6 @@
 """Local programs: every engine gives them to the plain loop, worker processes included."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -96,3 +97,24 @@ def test_batches_are_of_all_phases():
     loop = Loop(network, *data, torch.device("cpu"), torch.float64)
     (result,) = loop.train([replace(asked[0], recipe=replace(asked[0].recipe, phases=phases))])
     assert len(result.kept["order"]) == 3 * len(asked[0].rows)
+
+
+def heavy(settings, work):
+    """More than a pipe holds, back to the parent."""
+    return LocalResult(0.0, 1, {"kept": work.tensors["sent"] + 1})
+
+
+def test_tensors_beyond_what_a_pipe_holds_go_both_ways_without_waiting_for_each_other():
+    network, asked, _ = requests()
+    sent = torch.arange(500_000, dtype=torch.float64)
+    program = LocalProgram(heavy, {}, {"sent": sent})
+    many = [replace(asked[0], client=number, program=program) for number in range(9)]
+    engine = Lean(network, images((1, 8, 8)), images((1, 8, 8), 40, 1), torch.float64, workers=2, threads=1)
+    found = []
+    thread = threading.Thread(target=lambda: found.extend(engine.train(many)), daemon=True)
+    thread.start()
+    thread.join(60)
+    waits = thread.is_alive()
+    engine.close()
+    assert not waits
+    assert all(torch.equal(one.kept["kept"], sent + 1) for one in found) and len(found) == 9
