@@ -17,9 +17,9 @@ from knot_runner.methods.federated.feddistill import others_means
 from knot_runner.methods.federated.population import ServerExamples
 from knot_runner.pipelines.client_rounds import run_exchange
 from knot_runner.report.records.schema import is_round
+from tests.feddf_runs import POINTS, TRANSFER, close, distil, records, run
 from tests.forked import Forked, reached
 from tests.methods.federated.conftest import CLASSES, make_world, settings
-from tests.test_feddf import POINTS, TRANSFER, close, distil, records, run
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 
 

@@ -20,9 +20,9 @@ from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
 from knot_runner.models.network import Network
 from knot_runner.report.records.schema import is_round
 from knot_runner.util.errors import UserError
+from tests.feddf_runs import close, run
 from tests.forked import Forked, reached
 from tests.methods.federated.conftest import CLASSES, SHAPE, make_world, settings
-from tests.test_feddf import close, run
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 
 HIDDEN = 5

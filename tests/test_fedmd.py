@@ -22,9 +22,9 @@ from knot_runner.models.network import Network
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.client_rounds import run_exchange
 from knot_runner.report.records.schema import is_round, result_problem
+from tests.feddf_runs import POINTS, TRANSFER, close, distil, run
 from tests.forked import Forked, reached
 from tests.methods.federated.conftest import CLASSES, SHAPE, make_world, settings
-from tests.test_feddf import POINTS, TRANSFER, close, distil, run
 from tests.test_feddistill import labels_of
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 

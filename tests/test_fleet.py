@@ -10,8 +10,8 @@ import torch
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.report.records.schema import is_round
+from tests.feddf_runs import run
 from tests.forked import Forked, reached
-from tests.test_feddf import run
 from tests.tiny import TINY_IMAGES, replaced
 
 FLEET = replaced(TINY_IMAGES, "fleet=phones", "training.lr=0.1", "fleet.dropout=0.3", "fleet.compute.sigma=2")

@@ -1,9 +1,7 @@
-"""Private training end to end: the accountant, records, resumption, engines and refusals."""
+"""Private training end to end: records, resumption, engines and refusals."""
 
 import functools
-import importlib.util
 import json
-import math
 import signal
 import sys
 
@@ -14,121 +12,20 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings.run_id import run_id
 from knot_runner.methods.federated import accountant
-from knot_runner.methods.federated.accountant import epsilon_after, neighbours, noise_for
-from knot_runner.methods.federated.user_privacy import UserPrivacy
+from knot_runner.methods.federated.accountant import epsilon_after, noise_for
 from knot_runner.report.compare.measures import direction
 from knot_runner.report.records.schema import is_round
 from knot_runner.results import kind_problem
 from knot_runner.util.errors import UserError
+from tests.accounted import accounted, mechanism
+from tests.feddf_runs import records, run, setup_of
 from tests.forked import Forked, reached
-from tests.test_feddf import records, run, setup_of
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 
 #: Without noise there is nothing to account for, and the extra is not needed.
 CLIPPED = [*TINY_IMAGES, "privacy=user_level", "method.aggregation=uniform", "privacy.noise_multiplier=0",
            "privacy.clip_norm=0.2"]  # fmt: skip
 PRIVATE = replaced(CLIPPED, "privacy.noise_multiplier=0.5")
-accounted = pytest.mark.skipif(not importlib.util.find_spec("dp_accounting"), reason="needs the extra privacy")
-
-
-def mechanism(z: float, participants: int, clients: int, sampling: str = "poisson") -> UserPrivacy:
-    return UserPrivacy(1.0, z, sampling, participants, clients)
-
-
-# --------------------------------------------------------------------------------------------------------- accountant
-
-
-def converted(divergence, delta: float) -> float:
-    """min over orders of r + log(1 - 1/a) - log(delta a) / (a - 1) (Canonne, Kamath and Steinke 2020, Prop. 12)."""
-    orders = [1 + step / 10 for step in range(1, 100)] + list(range(11, 64))
-    return min(divergence(a) + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in orders)
-
-
-@accounted
-@pytest.mark.parametrize(("z", "rounds", "delta"), [(1.0, 60, 1e-3), (4.0, 10, 1e-5), (2.0, 1, 1e-2)])
-def test_with_everybody_in_every_round_it_is_the_gaussian_mechanism(z, rounds, delta):
-    """Its Renyi divergence of order a is a / (2 z^2) a round, however clients are drawn."""
-    expected = converted(lambda a: rounds * a / (2 * z * z), delta)
-    for sampling in ("poisson", "fixed"):
-        spec = mechanism(z, 60, 60, sampling)
-        assert epsilon_after(spec, delta)(rounds) == pytest.approx(expected, rel=1e-9)
-        assert neighbours(spec) == "add or remove"
-
-
-def subsampled(order: int, q: float, z: float) -> float:
-    """log sum_j C(a, j) (1 - q)^(a - j) q^j exp(j (j - 1) / (2 z^2)) / (a - 1), of whole orders a (Mironov et al. 2019,
-    section 3.3)."""
-    terms = [
-        math.comb(order, j) * (1 - q) ** (order - j) * q**j * math.exp(j * (j - 1) / (2 * z * z))
-        for j in range(order + 1)
-    ]
-    return math.log(sum(terms)) / (order - 1)
-
-
-@accounted
-def test_poisson_sampling_against_the_sum_of_the_paper():
-    """Where the best order is a whole one; the accountant may do better by its fractional orders, never worse."""
-    z, rounds, delta, q = 4.0, 100, 1e-5, 1 / 20
-    by_hand = min(
-        rounds * subsampled(a, q, z) + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in range(11, 64)
-    )
-    assert epsilon_after(mechanism(z, 3, 60), delta)(rounds) == pytest.approx(by_hand, rel=1e-9)
-
-
-@accounted
-def test_published_value_of_poisson_sampling():
-    """60,000 examples in batches of 256 at z = 1.1 for 60 epochs: epsilon 3.01 at delta 1e-5 as TensorFlow Privacy's
-    tutorial printed with the older conversion log(1 / delta) / (a - 1); ours, which is tighter, is 2.60."""
-    spec, rounds = mechanism(1.1, 256, 60000), 60 * 60000 // 256
-    older = min(
-        rounds * subsampled(a, 256 / 60000, 1.1) + math.log(1e5) / (a - 1) for a in range(2, 40)
-    )  # fmt: skip
-    assert older == pytest.approx(3.01, abs=0.01)
-    assert epsilon_after(spec, 1e-5)(rounds) == pytest.approx(2.597, abs=0.001)
-
-
-@accounted
-def test_a_fixed_number_without_replacement_is_accounted_at_half_the_noise():
-    """Replacing one client changes the sum by up to 2 C."""
-    import dp_accounting
-    from dp_accounting.rdp import RdpAccountant
-
-    spec = mechanism(3.0, 6, 60, "fixed")
-    other = RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
-    event = dp_accounting.SampledWithoutReplacementDpEvent(60, 6, dp_accounting.GaussianDpEvent(1.5))
-    other.compose(event, 20)
-    assert epsilon_after(spec, 1e-3)(20) == pytest.approx(other.get_epsilon(1e-3), rel=1e-12)
-    assert neighbours(spec) == "replace" and epsilon_after(spec, 1e-3)(20) > epsilon_after(mechanism(3.0, 6, 60), 1e-3)(
-        20
-    )
-
-
-@accounted
-def test_epsilon_grows_with_rounds_as_a_fresh_accountant_has_it():
-    import dp_accounting
-    from dp_accounting.rdp import RdpAccountant
-
-    spent = epsilon_after(mechanism(0.8, 20, 60), 0.01)
-    for rounds in (1, 7, 60):
-        fresh = RdpAccountant()
-        fresh.compose(dp_accounting.PoissonSampledDpEvent(20 / 60, dp_accounting.GaussianDpEvent(0.8)), rounds)
-        assert spent(rounds) == pytest.approx(fresh.get_epsilon(0.01), rel=1e-12)
-    assert spent(0) == 0.0
-
-
-def test_without_noise_epsilon_is_infinite():
-    assert epsilon_after(mechanism(0.0, 3, 6), 0.01)(5) is None
-
-
-@accounted
-def test_the_noise_for_an_epsilon_is_the_least():
-    found = noise_for(mechanism(0.0, 60, 60), 40, 8.0, 0.01)
-    assert round(found, 4) == found
-    assert epsilon_after(mechanism(found, 60, 60), 0.01)(40) <= 8.0
-    assert epsilon_after(mechanism(found - 0.0003, 60, 60), 0.01)(40) > 8.0
-
-
-# --------------------------------------------------------------------------------------------------------------- runs
 
 
 @accounted

@@ -11,7 +11,8 @@ from typing import Any
 
 from knot_runner.config.strict import build
 from knot_runner.results.base import RunResult
-from knot_runner.results.training import DistillationResult, DistilResult, FederatedResult, ProbeResult
+from knot_runner.results.federated import FederatedResult
+from knot_runner.results.training import DistillationResult, DistilResult, ProbeResult
 from knot_runner.results.transport import CoresetResult, DistanceResult, KnnResult, MatrixResult
 from knot_runner.util.errors import UserError
 

@@ -1,11 +1,11 @@
-"""Results of runs that train: distillation, federated learning, the temperature probe."""
+"""Results of distillations and of the temperature probe."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from knot_runner.config.strict import Between, require
+from knot_runner.config.strict import require
 from knot_runner.results.base import (
     Amount,
     ClassNames,
@@ -13,12 +13,9 @@ from knot_runner.results.base import (
     Number,
     RunResult,
     Scores,
-    Share,
-    TrainTest,
     check_scores,
 )
 from knot_runner.results.costs import CostFacts
-from knot_runner.results.privacy import PrivacyFacts
 
 
 @dataclass
@@ -129,199 +126,6 @@ class DistilResult(DistillationResult):
     terms: dict[str, TermFacts]
     phases: list[PhaseFacts] | None = None
     synthesis: SynthesisFacts | None = None
-
-
-@dataclass
-class BestRound:
-    """The highest accuracy, and rounds trained until then."""
-
-    accuracy: Share
-    round: Count
-
-
-@dataclass
-class ClusterFacts:
-    """Clusters of the clients: the cluster of each, sizes, adjusted Rand index to planted groups, eigenvalues."""
-
-    graph: str
-    count: Count
-    sizes: list[Number]
-    labels: list[int]
-    eigenvalues: list[Amount]
-    ari: Annotated[float, Between(-1.0, 1.0)] | None = None
-    artefacts: Any = None
-
-    def __post_init__(self) -> None:
-        found = [self.labels.count(cluster) for cluster in range(self.count)]
-        require(self.sizes == found and sum(found) == len(self.labels), "sizes", "do not fit the labels")
-
-
-@dataclass
-class ServerDistilled:
-    """What a server's distillations came to: their number, the loss of the last; accuracy before and after the last
-    that was measured, and the mean gain over all that were."""
-
-    rounds: Count
-    loss: float
-    before: Share | None = None
-    after: Share | None = None
-    gain: Annotated[float, Between(-1.0, 1.0)] | None = None
-
-
-@dataclass
-class ArchitectureFacts:
-    """Clients with models of one architecture of several, and the accuracy of these on their own test examples: by
-    examples, and each client alike."""
-
-    clients: Count
-    parameters: Number
-    accuracy: Share | None = None
-    unweighted: Share | None = None
-
-
-@dataclass
-class FleetFacts:
-    """A fleet's virtual ``clock`` at the end, in seconds; updates that ``arrived``, after how many server steps on
-    average (``staleness``) and how many of them of ``partial`` work; clients that ``dropped`` out or came too ``late``;
-    rounds without any update (``empty``)."""
-
-    clock: Amount
-    arrived: Count
-    dropped: Count
-    late: Count
-    partial: Count
-    empty: Count
-    staleness: Amount
-
-
-@dataclass(kw_only=True)
-class PersonalMeasures:
-    """Of clients' own models, on their own test examples and on the others'."""
-
-    id_accuracy: Share
-    ood_accuracy: Share
-    ood_weighted: Share
-    all_accuracy: Share
-    worst_decile: Share
-    id_loss: Amount
-    ood_loss: Amount
-    clients_hurt: Share | None = None
-    unseen_accuracy: Share | None = None
-
-
-@dataclass(kw_only=True)
-class SimilarityFacts:
-    """Cosines of clients' label histograms, ``least`` and ``mean`` of two clients; of the aggregation's weights, how
-    many a client has that are not 0 and what they come to, in the mean; ``leaves``: what leaves a client."""
-
-    least: Amount
-    mean: Amount
-    kept: Amount
-    sums: Amount
-    leaves: list[str]
-
-
-@dataclass(kw_only=True)
-class TransferFacts:
-    """The transfer matrix lambda that is deployed, of which ``step``; means of it (``methods.personalisation.
-    group_signs``); ``scale``: the largest eigenvalue of the products of updates; ``leaves``: what leaves a client."""
-
-    own: float
-    others: float
-    negative: Share
-    within: float | None = None
-    across: float | None = None
-    auc: Share | None = None
-    step: Count
-    scale: Amount
-    leaves: list[str]
-
-
-@dataclass(kw_only=True)
-class PersonalPoint(PersonalMeasures):
-    """One model of every client: epochs and optimiser steps since the rounds, and weight against the model of then;
-    ``phase``: whether clients trained it or it was combined from several."""
-
-    step: Count
-    epochs: Count
-    sgd_steps: Amount
-    alpha: float
-    phase: Literal["trained", "combined"] | None = None
-    valid_accuracy: Share | None = None
-
-
-@dataclass
-class Barrier:
-    """How far the loss rises between a client's model of the last round and its fine-tuned one, above the straight line
-    between the two: on its own test examples, and on the others'."""
-
-    client: Count
-    barrier: float
-    barrier_others: float
-
-
-@dataclass(kw_only=True)
-class PersonalisationFacts:
-    """What clients made of their models after the rounds. ``start``: the models of the last round; ``chosen``: the
-    number of the point that is deployed; ``id_at_matched_ood``: the best ID accuracy at an OOD accuracy of at most so
-    many points less than that of ``start``, and what it gains on ``start`` at 1; ``area``: of the trade-off curve."""
-
-    kind: str
-    start: PersonalMeasures
-    points: list[PersonalPoint]
-    chosen: Count
-    id_at_matched_ood: dict[str, Share | None]
-    gain_at_matched_ood: Share
-    area: Amount
-    similarity: SimilarityFacts | None = None
-    transfer: TransferFacts | None = None
-    landscape: list[Barrier] | None = None
-    barrier: float | None = None
-
-    def __post_init__(self) -> None:
-        require(self.chosen < len(self.points), "chosen", f"{self.chosen} is not one of {len(self.points)} points")
-
-
-@dataclass(kw_only=True)
-class FederatedResult(RunResult):
-    """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met; ``time_to_target``: virtual
-    seconds until then, of a fleet; ``artefact``: of rounds that runs share; ``unseen``: clients beside the others,
-    which took part in no round."""
-
-    metrics: Scores
-    datasets: TrainTest
-    labels: ClassNames
-    rounds: Number
-    clients: Number
-    best: BestRound
-    target: Share | None = None
-    rounds_to_target: Number | None = None
-    rounds_count: Any = None
-    clusters: ClusterFacts | None = None
-    distilled: ServerDistilled | None = None
-    fleet: FleetFacts | None = None
-    time_to_target: Amount | None = None
-    costs: CostFacts | None = None
-    models: dict[str, ArchitectureFacts] | None = None
-    personalisation: PersonalisationFacts | None = None
-    privacy: PrivacyFacts | None = None
-    artefact: Any = None
-    unseen: Number | None = None
-    engine: Any = None
-    precision: Any = None
-    model: Any = None
-    parameters: Any = None
-
-    def __post_init__(self) -> None:
-        for metric in ("accuracy", "f1", "loss", "tempered_loss"):
-            require("ALL" in self.metrics.get(metric, {}), f"metrics.{metric}", "is not there")
-        check_scores("metrics", self.metrics)
-        reached = self.rounds_to_target is None or self.rounds_to_target <= self.rounds
-        require(reached, "rounds_to_target", f"{self.rounds_to_target} is more than {self.rounds} rounds")
-        in_time = self.time_to_target is None or (self.fleet and self.time_to_target <= self.fleet.clock)
-        require(bool(in_time), "time_to_target", f"{self.time_to_target} is not on the fleet's clock")
-        labels = self.clusters.labels if self.clusters else [0] * self.clients
-        require(len(labels) == self.clients, "clusters.labels", f"are not of {self.clients} clients")
 
 
 @dataclass(kw_only=True)

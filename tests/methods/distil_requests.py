@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from knot_runner.config.settings import MlpSettings, StageSettings
 from knot_runner.config.settings.networks import CnnSettings, ConvSettings
+from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.loop import Place
 from knot_runner.engine.requests import Ref, StoredPart
 from knot_runner.engine.store import Store
@@ -67,3 +69,27 @@ def students(place: Place, terms: dict, teachers: tuple = (), network: Network =
 
 def silent(done: int, total: int, text: str) -> None:
     """Report nothing."""
+
+
+class Killed(BaseException):
+    """What stands for kill -9."""
+
+
+def killed_and_resumed(request, place: Place, epoch: int) -> tuple[dict, dict]:
+    """What ``request``, of three epochs, comes to when it is killed in ``epoch`` and carried out again: (tensors,
+    facts)."""
+
+    def kill(done, total, text):
+        if done == total * epoch // 3 - 1:
+            raise Killed
+
+    work = place.store.root.parent / "b"
+    with pytest.raises(Killed):
+        request.carry_out(place, work, kill)
+    assert Checkpoint(work).load().step == (epoch - 1 or -1)
+    return request.carry_out(place, work, silent)
+
+
+def assert_same_bits(found: dict, wanted: dict) -> None:
+    assert set(found) == set(wanted)
+    assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())

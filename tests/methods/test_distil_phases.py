@@ -21,7 +21,16 @@ from knot_runner.models.network import build_network
 from knot_runner.util.errors import UserError
 from tests.forked import Forked, there
 from tests.methods.distil_loops import KD, assert_same, frozen_model, plain, softened, started, trained
-from tests.methods.distil_requests import CE, CNN, WIDE, make_place, put_teacher, silent, students
+from tests.methods.distil_requests import (
+    CE,
+    CNN,
+    WIDE,
+    assert_same_bits,
+    killed_and_resumed,
+    make_place,
+    put_teacher,
+    students,
+)
 from tests.run_folders import run
 from tests.tiny import TINY_TAUGHT, replaced
 
@@ -80,10 +89,6 @@ def test_the_hint_trains_the_lower_part_and_the_regressor_and_then_kd_the_whole(
     assert_same(found, student)
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("epoch", [1, 3])
 @pytest.mark.parametrize("phase", ["first", "last"])
 def test_killed_within_a_phase_it_ends_as_if_left_alone(place, phase, epoch):
@@ -93,17 +98,8 @@ def test_killed_within_a_phase_it_ends_as_if_left_alone(place, phase, epoch):
         place.store.put("phase1", "guided", *trained(request, place, "first"))
         request = students(place, {"ce": CE, **HINT}, [teacher], CNN, start=("phase1", "guided"))
     undisturbed, _ = trained(request, place, "a")
-
-    def kill(done, total, text):
-        if done == total * epoch // 3 - 1:
-            raise Killed
-
-    work = place.store.root.parent / "b"
-    with pytest.raises(Killed):
-        request.carry_out(place, work, kill)
-    resumed, _ = request.carry_out(place, work, silent)
-    assert set(resumed) == set(undisturbed)
-    assert all(torch.equal(resumed[name], tensor) for name, tensor in undisturbed.items())
+    resumed, _ = killed_and_resumed(request, place, epoch)
+    assert_same_bits(resumed, undisturbed)
 
 
 def left(out):

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.config.settings import StageSettings
-from knot_runner.engine.commit import Checkpoint
 from knot_runner.methods.distil import frozen
 from knot_runner.methods.distil.requests import PickStudent
 from knot_runner.models.network import build_network
@@ -25,7 +24,18 @@ from tests.methods.distil_loops import (
     taught_by,
     trained,
 )
-from tests.methods.distil_requests import CE, CNN, MLP, WIDE, make_place, put_teacher, silent, students
+from tests.methods.distil_requests import (
+    CE,
+    CNN,
+    MLP,
+    WIDE,
+    assert_same_bits,
+    killed_and_resumed,
+    make_place,
+    put_teacher,
+    silent,
+    students,
+)
 
 
 @pytest.fixture
@@ -155,28 +165,14 @@ SCHEDULES = {
 }
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("schedule, terms", SCHEDULES.values(), ids=SCHEDULES)
 @pytest.mark.parametrize("epoch", [1, 3])
 def test_killed_in_any_epoch_it_ends_as_if_left_alone(place, schedule, terms, epoch):
     teachers = [put_teacher(place, WIDE, 1)] if schedule["kind"] == "offline" else []
     request = students(place, {"ce": CE, **terms}, teachers, CNN, schedule=schedule)
     undisturbed, facts = trained(request, place, "a")
-
-    def kill(done, total, text):
-        if done == total * epoch // 3 - 1:
-            raise Killed
-
-    work = place.store.root.parent / "b"
-    with pytest.raises(Killed):
-        request.carry_out(place, work, kill)
-    assert Checkpoint(work).load().step == (epoch - 1 or -1)
-    resumed, again = request.carry_out(place, work, silent)
-    assert set(resumed) == set(undisturbed)
-    assert all(torch.equal(resumed[name], tensor) for name, tensor in undisturbed.items())
+    resumed, again = killed_and_resumed(request, place, epoch)
+    assert_same_bits(resumed, undisturbed)
     assert again["terms"] == facts["terms"]
     assert [row["loss"] for row in again["epochs"]] == [row["loss"] for row in facts["epochs"]]
 

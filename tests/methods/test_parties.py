@@ -7,13 +7,20 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.config.settings import StageSettings
-from knot_runner.engine.commit import Checkpoint
 from knot_runner.engine.requests import StoredPart
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.parties import TrainParties, peer_losses
 from knot_runner.models.network import build_network
 from tests.methods.distil_loops import frozen_model, pixels, trained
-from tests.methods.distil_requests import MLP, WIDE, make_place, put_images, put_teacher, silent
+from tests.methods.distil_requests import (
+    MLP,
+    WIDE,
+    assert_same_bits,
+    killed_and_resumed,
+    make_place,
+    put_images,
+    put_teacher,
+)
 
 KL = {"name": "entropy", "form": "kl"}
 NAMES, SIZES = ("a", "b", "c"), (24, 40, 9)
@@ -113,26 +120,12 @@ def test_parties_equal_plain_loops(place):
     assert [row["loss"] for row in facts["epochs"]] == pytest.approx([sum(own) / 3 for own in means], rel=1e-4)
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("epoch", [1, 3])
 def test_killed_in_any_epoch_they_end_as_if_left_alone(place, epoch):
     request = together(place)
     undisturbed, facts = trained(request, place, "a")
-
-    def kill(done, total, text):
-        if done == total * epoch // 3 - 1:
-            raise Killed
-
-    work = place.store.root.parent / "b"
-    with pytest.raises(Killed):
-        request.carry_out(place, work, kill)
-    assert Checkpoint(work).load().step == (epoch - 1 or -1)
-    resumed, again = request.carry_out(place, work, silent)
-    assert set(resumed) == set(undisturbed)
-    assert all(torch.equal(resumed[name], tensor) for name, tensor in undisturbed.items())
+    resumed, again = killed_and_resumed(request, place, epoch)
+    assert_same_bits(resumed, undisturbed)
     assert [row["loss"] for row in again["epochs"]] == [row["loss"] for row in facts["epochs"]]
 
 

@@ -37,7 +37,7 @@ class Plane:
     second: Tensor
 
     @staticmethod
-    def through(origin: Tensor, last: Tensor, between: Tensor) -> Plane:
+    def of(origin: Tensor, last: Tensor, between: Tensor) -> Plane:
         """The plane of three models [P]. A model ``between`` on the line of the others gives no second direction,
         which is then 0."""
         start = origin.double()
@@ -112,7 +112,7 @@ def finish(
     for number, client in enumerate(drawn(hp, federation, state)):
         start = federation.start(client)
         path = [start.weights, *(state[f"path/{client}/{step}"] for step in range(1, hp.saves + 1))]
-        plane = Plane.through(path[0], path[-1], path[hp.between[number]])
+        plane = Plane.of(path[0], path[-1], path[hp.between[number]])
         places = torch.tensor([plane.place(theta) for theta in path], dtype=torch.float64)
         axes = [_axis(places[:, axis], hp.grid, hp.margin) for axis in (0, 1)]
         points = [(x, y) for y in axes[1] for x in axes[0]]

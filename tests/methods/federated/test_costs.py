@@ -15,8 +15,8 @@ from knot_runner.methods.federated.costs import round_costs, training_flops
 from knot_runner.methods.federated.per_cluster import per_cluster, work_of_cluster
 from knot_runner.methods.federated.population import ServerExamples
 from knot_runner.pipelines.client_rounds import run_exchange
+from tests.feddf_runs import POINTS, distil
 from tests.methods.federated.conftest import CLASSES, SIZES, make_world, settings
-from tests.test_feddf import POINTS, distil
 
 #: Of the model with a hidden layer of 5: 4 pixels, 3 classes; weights and biases, 8 bytes each (float64).
 BODY, HEAD, SIZE = 4 * 5 + 5, 5 * 3 + 3, 8

@@ -17,7 +17,7 @@ from tests.methods.federated.conftest import make_world, settings
 
 
 def test_a_plane_through_three_models():
-    plane = Plane.through(torch.tensor([1.0, 1.0, 1.0]), torch.tensor([3.0, 1.0, 1.0]), torch.tensor([2.0, 4.0, 1.0]))
+    plane = Plane.of(torch.tensor([1.0, 1.0, 1.0]), torch.tensor([3.0, 1.0, 1.0]), torch.tensor([2.0, 4.0, 1.0]))
     assert plane.first.tolist() == [2, 0, 0] and plane.second.tolist() == [0, 2, 0]
     assert plane.place(torch.tensor([2.0, 4.0, 1.0])) == pytest.approx((0.5, 1.5, 0.0))
     assert plane.place(torch.tensor([1.0, 1.0, 2.0])) == pytest.approx((0.0, 0.0, 0.5))
@@ -25,7 +25,7 @@ def test_a_plane_through_three_models():
 
 
 def test_models_on_one_line_have_no_second_direction():
-    plane = Plane.through(torch.zeros(2), torch.tensor([1.0, 1.0]), torch.tensor([0.25, 0.25]))
+    plane = Plane.of(torch.zeros(2), torch.tensor([1.0, 1.0]), torch.tensor([0.25, 0.25]))
     assert plane.second.norm() < 1e-12
     assert plane.place(torch.tensor([0.5, 0.5])) == pytest.approx((0.5, 0.0, 0.0))
 
@@ -69,7 +69,7 @@ def test_losses_over_the_plane_are_those_of_its_models():
             name: arrays[f"landscape/{client}/{name}"] for name in ("x", "y", "loss", "path", "path_loss", "segment")
         }
         path = [population.start.weights, *(state[f"path/{client}/{step}"] for step in range(1, 5))]
-        plane = Plane.through(path[0], path[-1], path[between])
+        plane = Plane.of(path[0], path[-1], path[between])
         assert own["path"][:, 2][[0, between, 4]].abs().max() < 1e-12 and own["path"][0].abs().max() == 0
         for step, theta in enumerate(path):
             each = [float(_loss(world, theta, population.test[other])) for other in range(5)]

@@ -1,0 +1,58 @@
+"""What tests of distilling servers share: settings, examples, the smallest runs and what they leave."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.settings import BiasSettings, ServerDistillation
+from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.setup import make_setup
+from tests.tiny import TINY_IMAGES, replaced
+
+ENTROPY = {"name": "entropy", "form": "kl"}
+POINTS = [[0.0], [1.0], [3.0]]
+TRANSFER, RANDOM = torch.arange(30, 62), torch.arange(5, 25)
+TINY_FEDDF = replaced(
+    TINY_IMAGES, "method=feddf_sinkhorn_e", "training.lr=0.1", "method.distil.bias.images=30", "method.distil.batch=16",
+    "method.distil.lr=0.01", "method.distil.loss.solver=newton", "method.distil.loss.epsilon=0.5",
+    "task.geometry=onehot",
+)  # fmt: skip
+
+
+def records(out: Path):
+    """(result, rows, weights) without times."""
+    (path,) = out.glob("*/*/*/result.json")
+    result = json.loads(path.read_text())
+    rows = [json.loads(line) for line in (path.parent / "rounds.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds"]
+    return result, rows, load_file(path.parent / "model.safetensors")
+
+
+def run(out: Path, *words: str):
+    assert main([*words, f"paths.out={out}"]) == 0
+    return records(out)
+
+
+def setup_of(tmp_path, words):
+    (job,) = compose_jobs([*words, f"paths.out={tmp_path}"], None)
+    context = RunContext(job.settings, job.method, job.folder, "", job.run_id, lambda *_: None, lambda _: None)
+    return make_setup(context)
+
+
+def distil(**changes) -> ServerDistillation:
+    """The server's settings with ``changes``."""
+    plain = {"loss": ENTROPY, "weighting": "A", "ensemble": "each", "normalise": False, "student_temperature": 1.0,
+             "teacher_temperature": 1.0, "epochs": 2, "steps": None, "batch": 5, "lr": 0.05, "optimiser": "adamw",
+             "momentum": 0.0, "weight_decay": 0.0, "after": 0, "every": 1, "bias": BiasSettings(20, 20)}  # fmt: skip
+    return ServerDistillation(**{**plain, **changes})
+
+
+def close(found, wanted, atol=1e-6):
+    """Targets are rounded to float32."""
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=0, atol=atol)

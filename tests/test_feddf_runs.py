@@ -1,0 +1,230 @@
+"""FedDF whole: its examples, records, resumption and refusals."""
+
+import functools
+import signal
+
+import pytest
+import torch
+
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.config.settings import run_id
+from knot_runner.report.records.schema import is_round
+from tests.feddf_runs import TINY_FEDDF, run, setup_of
+from tests.forked import Forked, reached
+from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
+
+# ----------------------------------------------------------------------------------------------------- the examples
+
+
+def test_transfer_images_are_at_no_client_and_have_no_labels(tmp_path):
+    words = replaced(TINY_IMAGES, "method=feddf_sinkhorn_e", "method.distil.bias.images=30")
+    made = setup_of(tmp_path, words)
+    server = made.population.server
+    clients = torch.cat(made.population.train)
+    everything = torch.cat([clients, server.transfer, server.random])
+    assert everything.sort().values.tolist() == list(range(330)) and len(server.transfer) == 60
+    assert set(made.data.labels[server.transfer].tolist()) == {-1} == set(made.data.labels[server.random].tolist())
+    truth = torch.from_numpy(made.task.train.labels)
+    assert torch.equal(made.data.labels[clients], truth[clients])
+    assert torch.equal(made.data.pixels[:300], torch.from_numpy(made.task.train.pixels))
+    shares = torch.bincount(truth[server.transfer], minlength=10) / torch.bincount(truth, minlength=10)
+    assert (shares - 0.2).abs().max() < 0.03  # stratified
+    assert server.test.tolist() == list(range(len(made.test.labels))) and made.held_out == 60
+    again, other = setup_of(tmp_path, words), setup_of(tmp_path, [*words, "seed=1"])
+    assert torch.equal(again.population.server.transfer, server.transfer)
+    assert torch.equal(again.data.pixels, made.data.pixels)
+    assert not torch.equal(other.population.server.transfer, server.transfer)
+    assert not torch.equal(other.data.pixels[300:], made.data.pixels[300:])
+    assert any("60 of 300 training examples are at no client, unlabelled" in note for note in made.notes)
+
+
+def test_classes_at_the_leaves_of_a_tree_choose_the_solver_of_trees():
+    """Newton's is made for few classes: of 62 a round would take minutes."""
+    words = ["task=femnist", "method=feddf_sinkhorn_e"]
+    for more, solver in (
+        ([], "tree"),
+        (["task.geometry=superclasses"], "tree"),
+        (["method.distil.loss.solver=newton"], "newton"),
+    ):
+        (job,) = compose_jobs([*words, *more], None)
+        assert job.method.distil.loss["solver"] == solver
+
+
+def test_without_a_server_that_distils_the_clients_are_the_same(tmp_path):
+    """So that FedAvg and FedDF can be compared."""
+    feddf, fedavg = (
+        setup_of(tmp_path, [*TINY_IMAGES, f"method={name}", "partition.transfer=0.3"]) for name in ("feddf", "fedavg")
+    )
+    assert [a.tolist() for a in feddf.population.train] == [b.tolist() for b in fedavg.population.train]
+    assert fedavg.population.server is None and fedavg.held_out == feddf.held_out == 90
+    plain = setup_of(tmp_path, TINY_IMAGES)
+    assert sum(map(len, plain.population.train)) == 300 and plain.held_out == 0
+
+
+def test_texts_are_distilled_on_the_transfer_set_of_their_task(tmp_path):
+    small = ["method=feddf_sinkhorn_e", "method.distil.bias.texts=7", "method.distil.bias.tokens=9"]
+    made = setup_of(tmp_path, [*TINY_TEXTS, *small])
+    server, texts = made.population.server, made.data.texts
+    (own,) = (data for data in made.task.whole.datasets.values() if data.role == "transfer")
+    count = len(made.task.train)
+    assert sum(map(len, made.population.train)) == count and made.held_out == 0
+    assert server.transfer.tolist() == list(range(count, count + len(own.splits["train"])))
+    assert server.random.tolist() == list(range(len(texts) - 7, len(texts)))
+    assert set(made.data.labels[count:].tolist()) == {-1} and -1 not in made.data.labels[:count]
+    alone = setup_of(tmp_path, [*TINY_TEXTS, "method=fedavg"]).data.texts
+    batch, before = texts.batch(torch.arange(count)), alone.batch(torch.arange(count))
+    assert all(torch.equal(batch[name], before[name]) for name in batch)
+    assert int(texts.lengths[server.random].min()) > 2 and len(texts.ids) == int(texts.offsets[-1])
+
+
+# ------------------------------------------------------------------------------------------------------- whole runs
+
+
+def test_engines_agree_and_seeds_decide(tmp_path, capsys):
+    exact = [*TINY_FEDDF, "hardware.precision=float64"]
+    lean = run(tmp_path / "lean", *exact, "hardware.engine=lean")
+    assert "distilled in 3 rounds: accuracy " in capsys.readouterr().out
+    result, rows, weights = lean
+    assert all(is_round(row, number) for number, row in enumerate(rows)) and all("distil_after" in row for row in rows)
+    assert all(row["distil_after"] == pytest.approx(row["accuracy"]) for row in rows)
+    gains = [row["distil_after"] - row["distil_before"] for row in rows]
+    assert result["distilled"] == {
+        "rounds": 3, "loss": rows[-1]["distil_loss"], "before": rows[-1]["distil_before"],
+        "after": rows[-1]["distil_after"], "gain": pytest.approx(sum(gains) / 3),
+    }  # fmt: skip
+    assert result["datasets"]["train"] == 240
+    for engine in ("loop", "stacked"):
+        _, other, found = run(tmp_path / engine, *exact, f"hardware.engine={engine}")
+        assert [row["distil_loss"] for row in other] == pytest.approx([row["distil_loss"] for row in rows], abs=1e-9)
+        assert all((found[name] - weights[name]).abs().max() < 1e-9 for name in weights)
+    assert run(tmp_path / "again", *exact, "hardware.engine=lean", "seed=1")[1] != rows
+
+
+@pytest.mark.parametrize(
+    "course", [["schedule=cosine"], ["valid=0.3", "check=2", "patience=4"]], ids=["cosine", "valid"]
+)
+def test_engines_agree_on_the_course_of_a_round(course, tmp_path):
+    small = [*course, "optimiser=sgd", "lr=12.0", "epochs=9", "batch=16"]
+    words = replaced(TINY_IMAGES, "method=feddf", "training.rounds=2", "training.lr=0.1", "hardware.precision=float64")
+    words += [f"method.distil.{word}" for word in small]
+    _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
+    assert any(row["distil_steps"] < 9 * 3 for row in rows) is ("valid=0.3" in course)
+    for engine in ("loop", "stacked"):
+        _, other, found = run(tmp_path / engine, *words, f"hardware.engine={engine}")
+        assert [row["distil_steps"] for row in other] == [row["distil_steps"] for row in rows]
+        assert all((found[name] - weights[name]).abs().max() < 1e-9 for name in weights)
+
+
+def test_a_constant_rate_to_the_end_is_the_run_that_it_was():
+    (job,) = compose_jobs([*TINY_IMAGES, "method=feddf"], None)
+    new = ("schedule", "valid", "check", "patience")
+    distil = {key: value for key, value in job.config["method"]["distil"].items() if key not in new}
+    assert run_id({**job.config, "method": {**job.config["method"], "distil": distil}}) == job.run_id
+    for word in ("schedule=cosine", "valid=0.1"):
+        (other,) = compose_jobs([*TINY_IMAGES, "method=feddf", f"method.distil.{word}"], None)
+        assert other.run_id != job.run_id
+    (other,) = compose_jobs([*TINY_IMAGES, "method=feddf", "method.distil.check=7"], None)
+    assert other.run_id == job.run_id  # nothing is checked
+
+
+def test_clusters_distil_each_on_their_own_clients(tmp_path):
+    """One cluster of all is the run without clusters; with two, each has a server of its own."""
+    spec = [f"method.distil.{name}" for name in ("batch=16", "lr=0.01")]
+    pairs = ["partition=pairs_of_five", "partition.clients=6", "training.small_clients=allow"]
+    small = [word for word in replaced(TINY_IMAGES, "training.lr=0.1") if not word.startswith("partition.")]
+    clustered = [*small, *pairs, *spec, "method=clustered_feddf"]
+    one = run(tmp_path / "one", *clustered, "method.clustering.graph=none")
+    alone = run(tmp_path / "alone", *small, *pairs, *spec, "method=feddf", "method.aggregation=uniform")
+    assert [row["distil_loss"] for row in one[1]] == [row["distil_loss"] for row in alone[1]]
+    assert all(torch.equal(one[2][f"cluster/0/{name}"], value) for name, value in alone[2].items())
+    _, rows, _ = run(tmp_path / "two", *clustered, "method.clustering.clusters=2", "training.evaluate_every=2")
+    assert ["distil_after" in row for row in rows] == [False, True, True]
+    assert all(is_round(row, number) for number, row in enumerate(rows)) and len(rows) == 3
+    assert rows[2]["distil_steps"] == 2 * one[1][2]["distil_steps"]
+    assert rows[2]["distil_after"] == pytest.approx(rows[2]["accuracy"])
+
+
+def test_kill_9_and_the_same_command_again(tmp_path):
+    longer = replaced(TINY_IMAGES, "training.rounds=40", "method=feddf", "method.distil.weighting=E", "training.lr=0.1")
+    alone = run(tmp_path / "alone", *longer)
+    killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=functools.partial(reached, tmp_path / "k", 8))
+    assert killed.wait() == -signal.SIGKILL, killed.said
+    assert not list((tmp_path / "k").glob("*/*/*/result.json"))
+    again = run(tmp_path / "k", *longer)
+    assert again[1] == alone[1]
+    assert all(torch.equal(again[2][name], value) for name, value in alone[2].items())
+
+
+def test_a_server_that_diverges_is_named(tmp_path, capsys):
+    assert main([*TINY_FEDDF, "method.distil.optimiser=sgd", "method.distil.lr=1e30", f"paths.out={tmp_path}"]) == 1
+    assert "diverged in round 0 at the server: its weights are not finite; a smaller method.distil.lr would" in (
+        " ".join(capsys.readouterr().err.split())
+    )
+
+
+BAD = [
+    (["partition.transfer=0"], "partition.transfer: 0.0 is not between 0 and 1"),
+    (["partition.transfer=1"], "partition.transfer: 1.0 is not between 0 and 1"),
+    (["partition.transfer=0.999"], "partition.transfer: "),
+    (["partition.transfer=0.97", "partition=iid", "partition.clients=20"], "partition.clients: 20 are more than the"),
+    (["partition.server=0.2"], "partition.server: method=feddf leaves the clients all training images"),
+    (["method.distil.loss.name=entropi"], "method.distil.loss.name: no loss 'entropi' (did you mean 'entropy'?)"),
+    (["method.distil.loss.form=kll"], "method.distil.loss.form: 'kll' is not one of"),
+    (["~method.distil.loss.name"], "method.distil.loss.name: is not set"),
+    (["method.distil.weighting=F"], "method.distil.weighting: no weighting 'F'"),
+    (["method.distil.ensemble=all"], "method.distil.ensemble: 'all' is not one of logits, each"),
+    (["method.distil.momentum=0.5"], "method.distil.momentum: 0.5 is of sgd; adamw has none"),
+    (["method.distil.lr=0"], "method.distil.lr: 0.0 is not above 0"),
+    (["method.distil.valid=1"], "method.distil.valid: 1.0 is not in [0, 1)"),
+    (["method.distil.valid=0.001"], "method.distil.valid: 0.001 of 60 transfer examples is none; 0, or more, is right"),
+    (["method.distil.schedule=step"], "method.distil.schedule: 'step' is not one of constant, cosine"),
+    (["method.distil.epochs=0"], "method.distil.epochs: 0 is not at least 1"),
+    (["method.distil.steps=0"], "method.distil.steps: 0 is not at least 1"),
+    (["method.distil.every=0"], "method.distil.every: 0 is not at least 1"),
+    (["method.algorithm=fedper"], "method.distil: is of methods with one global model; with algorithm=fedper"),
+    (["task=erc", "training=texts", "partition=natural", "partition.transfer=0.2"], "partition.transfer: task=erc has"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD, ids=[" ".join(a) for a, _ in BAD])
+def test_bad_input_is_one_line_that_names_the_key(arguments, said, tmp_path, capsys):
+    small = [word for word in TINY_IMAGES if not any("partition=" in a for a in arguments) or "partition." not in word]
+    if "task=erc" in arguments:
+        small = ["hardware.workers=1"]
+    assert main([*small, "method=feddf", *arguments, f"paths.out={tmp_path / 'out'}"]) == 2
+    errors = capsys.readouterr().err
+    complaint = [line for line in errors.splitlines() if line.startswith("knot-runner: ")]
+    assert len(complaint) == 1 and said in complaint[0] and "Traceback" not in errors, errors
+    assert not list((tmp_path / "out").rglob("*.json*"))
+
+
+GOOD = {"distil_loss": 0.5, "distil_steps": 3, "distil_tested": 9, "distil_before": 0.5, "distil_after": 0.6}
+
+
+@pytest.mark.parametrize("broken", [
+    {"distil_loss": float("nan")}, {"distil_loss": None}, {"distil_steps": 0}, {"distil_steps": 1.5},
+    {"distil_after": 1.5}, {"distil_before": -0.1}, {"distil_before": None}, {"distil_loss": True},
+    {"distil_tested": 0},
+])  # fmt: skip
+def test_a_row_that_cannot_be_is_found(broken):
+    plain = {"round": 0, "participants": [0], "before": [0.5], "after": [None]}
+    assert is_round(plain | GOOD, 0) and is_round(plain | {"distil_loss": -1e-9, "distil_steps": 3}, 0)
+    assert not is_round(plain | GOOD | broken, 0)
+    for key in GOOD:
+        assert not is_round(plain | {name: value for name, value in GOOD.items() if name != key}, 0)
+
+
+@pytest.mark.parametrize("preset", ["feddf_femnist", "feddf_cifar10"])
+def test_presets_on_tiny_runs(preset, tmp_path, capsys):
+    """Table and claims; the clients of all methods are the same."""
+    shape, model = ("[1,8,8]", "model.hidden=[8]") if preset == "feddf_femnist" else ("[3,16,16]", "training.epochs=1")
+    small = ["task.source=embedded", "task.limit=200", f"task.shape={shape}", model, "training.rounds=1", "seed=0"]
+    small += ["partition.clients=4", "training.participants=2", "hardware.workers=1", f"paths.out={tmp_path}"]
+    assert main([f"experiment={preset}", "partition.alpha=1", *small]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in ("fedavg", "feddf", "feddf_entropy_a", "feddf_sinkhorn_e"))
+    dealt = {path.read_text() for path in tmp_path.glob("*/*/*/partition.json")}
+    assert len(dealt) == 1 and len(list(tmp_path.glob("*/*/*/result.json"))) == 4
+    assert main(["claims", preset, "partition.alpha=1", *small]) == 0
+    assert "FedDF ends more accurate than FedAvg" in capsys.readouterr().out
