@@ -30,8 +30,9 @@ from knot_runner.pipelines.architectures import architecture_facts
 from knot_runner.pipelines.client_matrix import ClientMatrix, check_matrix, deployed_matrix
 from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext, RunInputs
-from knot_runner.pipelines.fleet_facts import fleet_notes, fleet_result
+from knot_runner.pipelines.fleet_facts import fleet_notes
 from knot_runner.pipelines.private_training import epsilon_row, privacy_facts
+from knot_runner.pipelines.round_summary import summarise
 from knot_runner.pipelines.rounds import LogRow, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.setup import Setup, client_counts, make_setup
 from knot_runner.results.costs import total_costs
@@ -198,25 +199,6 @@ def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
     return {key: {"ALL": value} if isinstance(value, float) else value for key, value in own.items()}
 
 
-def summarise(rows: list[dict[str, Any]], target: float | None) -> dict[str, Any]:
-    """The result's measures: of the last measured round, the best accuracy, and the first round at ``target``."""
-    measured = [row for row in rows if "accuracy" in row]
-    last = measured[-1]
-    best = max(row["accuracy"] for row in measured)
-    keys = ["accuracy", *(key for key in metrics.METRICS if key != "accuracy" and isinstance(last.get(key), float))]
-    curve = [(row["round"], row["accuracy"]) for row in measured]
-    return {
-        "metrics": {key: {"ALL": last[key]} for key in keys} | {"client_accuracy": last["client_accuracy"]},
-        "best": {"accuracy": best, "round": metrics.rounds_to_target(curve, best)},
-        "target": target,
-        "rounds_to_target": metrics.rounds_to_target(curve, target),
-        "rounds": len(rows),
-        "rounds_count": metrics.ROUNDS_COUNT,
-        **_distilled(rows),
-        **fleet_result(rows, target),
-    }
-
-
 def _costs(
     context: RunContext, setup: Setup, method: Method, outcome: TrainingResult, reached: int | None
 ) -> dict[str, Any]:
@@ -233,19 +215,6 @@ def _costs(
         both = [found["client_flops"], outcome.flops]
         found |= {"personal_flops": outcome.flops, "client_flops": None if None in both else sum(both)}
     return {"costs": found}
-
-
-def _distilled(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of a server that distils: what its distillations came to."""
-    taught = [row for row in rows if "distil_loss" in row]
-    if not taught:
-        return {}
-    found = {"rounds": len(taught), "loss": taught[-1]["distil_loss"]}
-    measured = [(row["distil_before"], row["distil_after"]) for row in taught if "distil_after" in row]
-    if measured:
-        gains = [after - before for before, after in measured]
-        found |= {"before": measured[-1][0], "after": measured[-1][1], "gain": sum(gains) / len(gains)}
-    return {"distilled": found}
 
 
 def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, Any]:
