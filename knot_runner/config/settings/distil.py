@@ -14,6 +14,7 @@ class PhaseSettings:
     """A training of the student that goes before: so many epochs on ``terms`` of its own, as FitNets' first stage is on
     the hint alone. The rest is as ``training.distil`` says, but for milestones, and the last epoch is kept."""
 
+    #: of this training
     epochs: Steps
     #: as ``method.terms``
     terms: dict[str, dict[str, Any]]
@@ -31,6 +32,7 @@ class OfflineSchedule:
     """
 
     kind: Literal["offline"]
+    #: trainings of the student that go before, in their order
     phases: list[PhaseSettings] = field(default_factory=list)
 
 
@@ -41,7 +43,9 @@ class MutualSchedule:
     it, or one after the other."""
 
     kind: Literal["mutual"]
+    #: that teach each other
     students: Annotated[int, Holds(lambda value: 2 <= value <= 64, "is not in 2..64")] = 2
+    #: all take a step on what the others said before it, or one after the other
     order: Literal["simultaneous", "alternating"] = "simultaneous"
 
 
@@ -110,9 +114,9 @@ class DistilSettings:
 
     name: str
     algorithm: Literal["distil"]
-    #: name of a term -> its settings (:mod:`knot_runner.config.settings.distil_terms`)
+    #: name of a term -> its settings; a plug-in's term brings its own
     terms: dict[str, dict[str, Any]]
-    #: one of ``SCHEDULE_SETTINGS``
+    #: when teachers and students train, by ``kind``
     schedule: dict[str, Any]
     #: the model, by the name of its YAML file, that a method's own ``teachers`` are
     teacher: str
@@ -127,7 +131,7 @@ class DistilSettings:
     auto_ratio: Positive
     #: what the student sees of every image; teachers see the original
     view: View = "none"
-    #: one of ``SYNTHESIS_SETTINGS``: the student sees images made from the teacher instead of real ones; null = real
+    #: the student sees images made from the teacher instead of real ones, by ``kind``; null = real
     synthesis: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:

@@ -39,7 +39,9 @@ def _require_pairs(taps: TapPairs) -> None:
 class CeTermSettings:
     """Cross-entropy with the true labels."""
 
+    #: of the term in the student's loss; ``auto`` = so that it begins at ``method.auto_ratio`` of the cross-entropy
     weight: Weight
+    #: share of the target that is spread over all classes
     label_smoothing: FractionOrNone = 0.0
 
 
@@ -47,7 +49,9 @@ class CeTermSettings:
 class KdTermSettings:
     """Softened outputs of the teachers (Hinton et al. 2015)."""
 
+    #: of the term in the student's loss; ``auto`` = so that it begins at ``method.auto_ratio`` of the cross-entropy
     weight: Weight
+    #: temperature of both outputs
     tau: Temperature = 4.0
     #: times tau^2, which keeps the gradient's size as tau grows; false is the control
     tau_squared: bool = True
@@ -61,11 +65,13 @@ class KdTermSettings:
 class DkdTermSettings:
     """Decoupled distillation: the label against the rest, and the rest among themselves (Zhao et al. 2022)."""
 
+    #: of the term in the student's loss, or ``auto``
     weight: Weight
     #: of the label against the rest
     alpha: NotNegative = 1.0
     #: of the other classes among themselves
     beta: NotNegative = 8.0
+    #: temperature of both outputs
     tau: Temperature = 4.0
     #: epochs over which the term grows linearly to its full size; 0 = at once
     warmup: StepsOrNone = 20
@@ -75,10 +81,15 @@ class DkdTermSettings:
 class SinkhornTermSettings:
     """Regularised transport between the student's and each teacher's outputs (KNOT eq. 1)."""
 
+    #: of the term in the student's loss, or ``auto``
     weight: Weight
+    #: temperature of both outputs
     tau: Temperature = 1.0
+    #: as of ``method.loss`` with ``name=sinkhorn``
     solver: Literal["newton", "geomloss", "exact", "line", "tree"] = "newton"
+    #: weight of the entropy, in units of the transport cost; 1e-4 at least
     epsilon: float = 0.001
+    #: of newton: largest error of a marginal
     tolerance: float = 1e-6
     #: of solver geomloss alone
     scaling: Fraction = 0.5
@@ -92,7 +103,9 @@ class SinkhornTermSettings:
 class HintTermSettings:
     """Middle features, the student's through a trained adapter (FitNets, Romero et al. 2015)."""
 
+    #: of the term in the student's loss, or ``auto``
     weight: Weight
+    #: pairs [student's, teacher's]; null = the middle map of each
     taps: TapPairs = None
     #: ce: the channels at each position, or the features of a vector, are read as logits
     form: Literal["l2", "l1", "ce"] = "l2"
@@ -107,7 +120,9 @@ class HintTermSettings:
 class AttentionTermSettings:
     """Where maps are active (attention transfer, Zagoruyko and Komodakis 2017)."""
 
+    #: of the term in the student's loss, or ``auto``
     weight: Weight
+    #: pairs [student's, teacher's]; null = all maps
     taps: TapPairs = None
     #: power of the activations in a map's mean over channels
     p: Annotated[float, AtMost(16), Holds(lambda value: value >= 1, "is not at least 1")] = 2.0
@@ -120,7 +135,9 @@ class AttentionTermSettings:
 class SimilarityTermSettings:
     """Which examples of a batch are alike (similarity-preserving, Tung and Mori 2019)."""
 
+    #: of the term in the student's loss, or ``auto``
     weight: Weight
+    #: pairs [student's, teacher's]; null = the last maps
     taps: TapPairs = None
 
     def __post_init__(self) -> None:
@@ -131,9 +148,13 @@ class SimilarityTermSettings:
 class RkdTermSettings:
     """Distances and angles between the examples of a batch (Park et al. 2019)."""
 
+    #: of the term in the student's loss, or ``auto``
     weight: Weight
+    #: pairs [student's, teacher's]; null = the features that the last layers read
     taps: TapPairs = None
+    #: of the distances between pairs of examples
     distance: NotNegative = 25.0
+    #: of the angles between triples of examples
     angle: NotNegative = 50.0
 
     def __post_init__(self) -> None:
@@ -144,7 +165,9 @@ class RkdTermSettings:
 class PktTermSettings:
     """How near each example is to the others, as a distribution (Passalis and Tefas 2018)."""
 
+    #: of the term in the student's loss, or ``auto``
     weight: Weight
+    #: pairs [student's, teacher's]; null = the features that the last layers read
     taps: TapPairs = None
 
     def __post_init__(self) -> None:
@@ -155,8 +178,11 @@ class PktTermSettings:
 class CrdTermSettings:
     """Contrastive: an example's two embeddings against memories of all examples' (Tian et al. 2020)."""
 
+    #: of the term in the student's loss, or ``auto``
     weight: Weight
+    #: pairs [student's, teacher's]; null = the features that the last layers read
     taps: TapPairs = None
+    #: temperature of the contrast
     tau_nce: Temperature = 0.07
     #: examples against which each is held; of fewer examples, all the others
     negatives: Items = 16384
@@ -173,8 +199,11 @@ class CrdTermSettings:
 class TripletTermSettings:
     """Which of two examples is nearer to a third, as most teachers see it (You et al. 2017)."""
 
+    #: of the term in the student's loss, or ``auto``
     weight: Weight
+    #: pairs [student's, teacher's]; null = the features that the last layers read
     taps: TapPairs = None
+    #: by which the nearer of the two is to be nearer
     margin: Positive = 0.1
     #: drawn of each batch
     triples: Items = 256

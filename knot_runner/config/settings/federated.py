@@ -32,13 +32,19 @@ class FederatedTraining:
     """Rounds and local training (McMahan et al. 2017: C, E, B, eta)."""
 
     name: str
+    #: R: how often clients train and the server averages
     rounds: Steps
     #: clients a round: a number, or a share of all clients up to 1.0 (at least one client)
     participants: Annotated[int, AtMost(10**6)] | float
+    #: E: passes of a client over its examples in a round
     epochs: Steps
+    #: B: examples of a local step
     batch: Items
+    #: eta: rate of local training
     lr: Positive
+    #: of sgd
     momentum: FractionOrNone
+    #: of local training
     weight_decay: NotNegative
     #: whether weight decay also acts on biases
     decay_biases: bool
@@ -80,8 +86,11 @@ class Schedule:
 class Stragglers:
     """A ``share`` of the clients trains at ``temperature``, for ``epochs`` epochs (null: as many as others)."""
 
+    #: of the clients that are slow
     share: Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
+    #: that they train at
     temperature: Temperature
+    #: local epochs of theirs; null = as many as others
     epochs: Steps | None = None
     #: which: drawn from the seed, or the slowest of the fleet (``fleet.compute``)
     by: Literal["seed", "speed"] = "seed"
@@ -91,9 +100,13 @@ class Stragglers:
 class ServerSettings:
     """What the server does with the mean change of a round (Reddi et al. 2021); ``none``: adds ``lr`` times it."""
 
+    #: of the server's step
     optimiser: Literal["none", "momentum", "adam"]
+    #: rate of the server's step; 1 with optimiser none is the plain mean
     lr: Positive
+    #: momentum; of adam, of the first moment
     beta1: FractionOrNone
+    #: of adam's second moment
     beta2: FractionOrNone
     #: adam: added to the root of the second moment
     tau: Positive
@@ -104,17 +117,21 @@ class FederatedSettings:
     """A federated method, chilled or not (FLex&Chill: training minimises CE(z / T, y))."""
 
     name: str
-    #: one of ``FEDERATED_ALGORITHMS``, or what a plug-in adds to ``methods.contract.METHODS``
+    #: one of those above, or what a plug-in adds to ``METHODS``
     algorithm: str
     #: mean over participants weighted by their images, or uniform
     aggregation: Literal["weighted", "uniform"]
     #: running statistics of BatchNorm: averaged, kept by each client, or frozen at their start
     batchnorm: Literal["averaged", "local", "frozen"]
+    #: T of local training; below 1 is logit chilling, 1 is ordinary training
     temperature: Temperature
     #: train at T=1 with rate lr / T instead: what of chilling is a larger step
     lr_control: bool
+    #: what the server does with the mean
     server: ServerSettings
+    #: of the temperature over the rounds; null = it stays as it is
     schedule: Schedule | None = None
+    #: clients that train otherwise than the rest; null = none
     stragglers: Stragglers | None = None
     #: temperature of the hardest samples (probability 0 of the truth at the round's start); easy ones have
     #: ``temperature``, others lie between; null = all alike
@@ -136,9 +153,11 @@ class FederatedSettings:
     #: of methods whose clients keep models of their own: the architectures, dealt to clients in turn by number, as
     #: settings of models (a YAML has the names of conf/model); [] = all have ``model``
     models: list[Any] = field(default_factory=list)
-    #: of the methods of these names, in which clients learn models of their own during the rounds
+    #: of algorithm=ditto, in which, as in the next two, clients learn models of their own during the rounds
     ditto: DittoSettings | None = None
+    #: of algorithm=apfl
     apfl: ApflSettings | None = None
+    #: of algorithm=fedala
     fedala: FedalaSettings | None = None
     #: what every client makes of its model after the last round, by ``kind``; null = nothing
     personalisation: Any = None

@@ -29,6 +29,7 @@ class FederatedDistanceSettings:
 
     name: str
     algorithm: Literal["federated_distance"]
+    #: Algorithm 1
     fedwad: FedwadSettings
 
 
@@ -38,6 +39,7 @@ class DatasetDistanceSettings:
 
     name: str
     algorithm: Literal["dataset_distance"]
+    #: the distance between two data sets
     otdd: OtddSettings
 
 
@@ -50,13 +52,17 @@ class _Coreset:
     distance: Literal["federated", "exact"]
     #: points of the coreset, or of each client's
     points: Items
+    #: steps of the coreset, with a fresh draw of samples in each
     epochs: Steps
     #: a client's samples per epoch, at most (a seeded draw); null = all
     samples: Items | None
+    #: of the coreset's points
     optimiser: Literal["sgd", "adam"]
+    #: its rate
     lr: Positive
     #: standard deviation of the first points, N(0, start_scale^2 I)
     start_scale: Deviation
+    #: of distance=federated: its interpolating measures
     fedwad: FedwadSettings
     #: of images: null = normalised pixels
     encoder: EncoderSettings | None = None
@@ -99,8 +105,11 @@ class GaussiansSettings:
     source: Literal["generated"]
     #: n of the first sample; the second has n / ratio
     samples: Items
+    #: how many times smaller the second sample is
     ratio: Items
+    #: of the samples
     dimension: Items
+    #: variance of every coordinate, in both samples
     covariance: Annotated[Spread, ABOVE_ZERO]
     #: Euclidean distance of the means, which is the distributions' Wasserstein distance
     offset: Deviation
@@ -119,6 +128,7 @@ class ImageSetsSettings:
 
     name: str
     kind: Literal["image_sets"]
+    #: where the images of all sets come from
     source: Literal["embedded", "local", "hub"]
     #: sets that are left out, which is said, when none of their files is there (local): stop = no set; skip = those of
     #: ``optional``; or a list of names
@@ -127,7 +137,9 @@ class ImageSetsSettings:
     shape: list[ImageSide]
     #: per channel, in units of pixel values 0..1, of all sets
     mean: list[Spread]
+    #: standard deviation of each channel, in the same units
     std: list[Spread]
+    #: name of a set -> its image task's settings
     sets: dict[str, ImageTaskSettings]
     #: sets that ``missing=skip`` stands for
     optional: list[str] = field(default_factory=list)

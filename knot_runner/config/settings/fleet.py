@@ -22,7 +22,9 @@ ASYNCHRONOUS = ("fedavg", "fedprox", "fedrep", "fedper")
 class ComputeSettings:
     """Seconds that a client trains on one example: lognormal over clients, ``sigma`` of the logarithm."""
 
+    #: seconds per training example of the median client
     median: Positive
+    #: spread of their logarithm over clients
     sigma: LogDeviation
 
 
@@ -31,8 +33,11 @@ class NetworkSettings:
     """Megabits a second from the server (``down``) and to it (``up``): medians of a lognormal over clients, whose two
     directions are as much faster or slower than the median."""
 
+    #: megabits a second from the server, of the median client
     down: Positive
+    #: megabits a second to the server, of the median client
     up: Positive
+    #: spread of their logarithm over clients
     sigma: LogDeviation
 
 
@@ -41,8 +46,11 @@ class AvailabilitySettings:
     """When a client can be drawn. ``periodic``: during ``share`` of every ``period`` seconds, from a phase of its own
     (day and night); ``random``: in each period with probability ``share``, whatever was before."""
 
+    #: a fixed rhythm with a phase of its own, or chance in every period
     kind: Literal["periodic", "random"]
+    #: of the time that a client can be drawn
     share: PositiveShare
+    #: seconds
     period: Positive
 
 
@@ -53,6 +61,7 @@ class FleetSettings:
     name: str
     #: sync: rounds; async: a server step whenever ``buffer`` updates have arrived (FedBuff)
     mode: Literal["sync", "async"]
+    #: how fast clients train
     compute: ComputeSettings
     #: null: sending takes no time
     network: NetworkSettings | None = None

@@ -30,19 +30,29 @@ class ModelSettings:
 
     kind: Literal["bert"]
     name: str
+    #: published = KNOT's encoder layer over the last hidden state, read at [CLS]; plain = tanh pooler at [CLS]
     head: Literal["published", "plain"]
     #: scratch = random start; hub = ``hub_id`` at ``revision``; else a folder (from ``paths.data`` unless absolute)
     weights: str
     #: train = a WordPiece vocabulary learnt on the task's train texts; hub; else a vocab.txt or its folder
     vocab: str
+    #: word pieces of ``vocab=train``
     vocab_size: Annotated[Width, ABOVE_ZERO]
+    #: the pre-trained encoder on the hub
     hub_id: str
+    #: its commit hash, or a branch, which is no pin
     revision: str
+    #: width of the hidden states
     hidden: Annotated[Width, ABOVE_ZERO]
+    #: of the encoder
     layers: Annotated[Depth, ABOVE_ZERO]
+    #: attention heads of each layer; they divide ``hidden``
     heads: Annotated[Depth, ABOVE_ZERO]
+    #: width of each layer's feed-forward part
     intermediate: Annotated[Width, ABOVE_ZERO]
+    #: probability, while training
     dropout: FractionOrNone
+    #: data set -> keys of its local model that differ
     per_party: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -57,9 +67,13 @@ class ModelSettings:
 class StageSettings:
     """One training stage (by default AdamW at a constant rate)."""
 
+    #: passes over the stage's training examples
     epochs: Steps
+    #: examples of a step
     batch: Items
+    #: rate, constant but for ``milestones``
     lr: Positive
+    #: decoupled with adamw
     weight_decay: NotNegative
     #: the epoch whose weights are kept: the best on the valid part (of distillation, epoch 0 may be), or the last
     select: Literal["best", "last"] = "best"
@@ -67,11 +81,13 @@ class StageSettings:
     max_length: int | None = None
     #: training examples that it uses, at most (of a seed, a smaller number's are among a larger one's); null = all
     limit: Items | None = None
+    #: of this stage
     optimiser: Literal["adamw", "sgd"] = "adamw"
     #: of sgd
     momentum: FractionOrNone = 0.0
     #: epochs after each of which the rate is multiplied by ``decay``
     milestones: list[Steps] = field(default_factory=list)
+    #: what the rate is multiplied by at each milestone
     decay: Positive = 0.1
 
     def __post_init__(self) -> None:
@@ -86,11 +102,14 @@ class StageSettings:
 
 @dataclass
 class TrainingSettings:
-    """How long and how fast each stage trains; ``local_`` etc. follow the stages of the KNOT pipeline."""
+    """How long and how fast each stage of a distillation trains."""
 
     name: str
+    #: of the local models, or of the teachers
     local: StageSettings
+    #: of the global model on the server's own data
     pretrain: StageSettings
+    #: of the student: the distillation itself
     distil: StageSettings
 
 
@@ -99,6 +118,7 @@ class HardwareSettings:
     """Where it runs. Of it, only ``engine`` and ``precision`` are in the run id, and only in federated runs."""
 
     name: str
+    #: cpu, cuda, cuda:1, or auto = a GPU if there is one
     device: str
     #: torch threads per process; 1 keeps numbers the same under every launcher
     threads: Annotated[int, Holds(lambda value: 1 <= value <= 1024, "is not in 1..1024")]
@@ -119,7 +139,9 @@ class HardwareSettings:
 class PathSettings:
     """Folders. ``data``: the root that ``task.source=local`` reads; ``out``: where runs are written."""
 
+    #: root of the files that ``task.source=local`` reads; by default the variable ``KNOT_DATA``
     data: str | None
+    #: folder that runs, stages and reports are written to
     out: str
 
     def __post_init__(self) -> None:
@@ -135,6 +157,9 @@ class TrackerSettings:
     """Mirror of the local records. ``none`` or ``wandb``; the local records stay the truth."""
 
     name: Literal["none", "wandb"]
+    #: of Weights & Biases
     project: str = "knot_runner"
+    #: offline = a folder that can be sent later
     mode: Literal["offline", "online"] = "offline"
+    #: null = task/method
     group: str | None = None

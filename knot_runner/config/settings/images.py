@@ -23,8 +23,9 @@ class ImageFiles:
     (``archive.zip/train``). ``gld23k``: csv files of user_id, image_id, class; images in ``../images`` of each.
     """
 
-    #: one of IMAGE_FORMATS, or of a plug-in's readers
+    #: leaf, cifar, idx, usps, folders, gld23k, or what a plug-in's reader is called
     format: str
+    #: files or folders of the train set
     train: list[str]
     #: empty: ``holdout`` of the train images is the test set
     test: list[str]
@@ -34,13 +35,19 @@ class ImageFiles:
 class ImageHub:
     """Images on the Hugging Face hub. ``splits``: ours (train, test) -> theirs; columns by name."""
 
+    #: owner/name on the hub
     id: str
+    #: commit hash, or a branch, which is no pin
     revision: str
+    #: ours (train, test) -> theirs
     splits: dict[str, str]
+    #: column with the image
     image: str
+    #: column with the class number
     label: str
     #: column with the writer; null = none
     user: str | None = None
+    #: configuration of a data set that has several
     config: str | None = None
 
 
@@ -58,6 +65,7 @@ class ImageTaskSettings:
 
     name: str
     kind: Literal["images"]
+    #: where the images come from: scikit-learn's digits, files below ``paths.data``, or the hub
     source: Literal["embedded", "local", "hub"]
     #: class names in label order
     classes: list[str]
@@ -72,10 +80,13 @@ class ImageTaskSettings:
     shape: list[ImageSide]
     #: per channel, in units of pixel values 0..1
     mean: list[Spread]
+    #: standard deviation of each channel, in the same units
     std: list[Spread]
     #: of training images: crop_flip = reflect-pad 4, random crop, horizontal flip
     augment: Literal["none", "crop_flip"]
+    #: as files; null = not to be had so
     local: ImageFiles | None
+    #: on the Hugging Face hub; null = not to be had so
     hub: ImageHub | None
     #: images of the train set, at most (seeded, stratified; the test set shrinks alike); null = all
     limit: int | None

@@ -26,8 +26,11 @@ class LatentGenerator:
     hidden: Annotated[Width, AT_LEAST_ONE]
     #: of Adam, in a round
     steps: Steps
+    #: features of a step
     batch: Items
+    #: rate of Adam
     lr: Positive
+    #: of the generator's training
     weight_decay: NotNegative
     #: weight of the term that keeps features of different noise apart
     diversity: NotNegative

@@ -14,6 +14,7 @@ class EntropySettings:
     """``kl`` KL(teacher || student), the paper; ``symmetric`` ``cross_entropy`` (base 2): the public SA, ERC code."""
 
     name: Literal["entropy"]
+    #: how far apart two outputs are: see above
     form: Literal["kl", "symmetric", "cross_entropy"]
 
 
@@ -23,9 +24,13 @@ class SinkhornSettings:
     ``scaling`` (.5 = as published); ``exact`` (POT), ``line`` and ``tree`` (closed forms) have no regularisation."""
 
     name: Literal["sinkhorn"]
+    #: how the transport problem is solved: see above
     solver: Literal["newton", "geomloss", "exact", "line", "tree"]
+    #: weight of the entropy, in units of the transport cost; 1e-4 at least
     epsilon: float
+    #: of newton: largest error of a marginal
     tolerance: float
+    #: of geomloss: factor from one epsilon of its schedule to the next
     scaling: Fraction
 
     def __post_init__(self) -> None:
@@ -42,8 +47,11 @@ class BiasSettings:
     """Random examples that show a model's probability bias B_k: ``texts`` of ``tokens`` pieces (paper: 100,000 of 200),
     or ``images`` of ``noise``."""
 
+    #: random texts, of tasks of texts
     texts: Items
+    #: word pieces of each random text
     tokens: Steps
+    #: random images, of tasks of images
     images: Items = 2000
     #: uniform = every pixel from all values alike; shuffled = transfer images with their pixels in random places
     noise: Literal["uniform", "shuffled"] = "uniform"
@@ -55,12 +63,18 @@ class KnotSettings:
 
     name: str
     algorithm: Literal["knot"]
+    #: between the student's outputs and a teacher's: one of the tables of ``method.loss``
     loss: dict[str, Any]
+    #: of the teachers, text by text: A (alike), D (by their data), U, E (distance from uniform, from their own bias),
+    #: or a plug-in's
     weighting: str
     #: divide by the sum of weights (Algorithm 1 line 11) or not (eq. 3, public code)
     normalise: bool
+    #: its logits are divided by it
     student_temperature: Positive
+    #: their logits are divided by it
     teacher_temperature: Positive
+    #: the random examples of weighting=E
     bias: BiasSettings
     #: the run's record has the bound of Theorem 5.2, too (methods/bound.py); ``knot-runner bound`` has it of any run
     bound: bool = False
@@ -72,6 +86,7 @@ class TeachersSettings:
 
     name: str
     algorithm: Literal["teachers"]
+    #: the random examples that show each model's bias
     bias: BiasSettings
 
 

@@ -29,7 +29,9 @@ class MlpSettings:
 
     kind: Literal["mlp"]
     name: str
+    #: units of the hidden layers
     hidden: list[Width]
+    #: what the head gives to the loss
     output: Literal["logits", "softmax"]
 
     def __post_init__(self) -> None:
@@ -40,8 +42,11 @@ class MlpSettings:
 class ConvSettings:
     """One convolution (stride 1), ReLU, then 2x2 max-pooling."""
 
+    #: that the convolution makes
     channels: Annotated[Width, AT_LEAST_ONE]
+    #: side of its kernel, in pixels
     kernel: Annotated[ImageSide, AT_LEAST_ONE]
+    #: zeros around its input, in pixels
     padding: ImageSide
 
     def __post_init__(self) -> None:
@@ -54,8 +59,11 @@ class CnnSettings:
 
     kind: Literal["cnn"]
     name: str
+    #: the convolutions, in their order
     convs: list[ConvSettings]
+    #: units of the hidden layers after the convolutions
     hidden: list[Width]
+    #: what the head gives to the loss
     output: Literal["logits", "softmax"]
 
     def __post_init__(self) -> None:
@@ -69,10 +77,13 @@ class ResnetSettings:
 
     kind: Literal["resnet"]
     name: str
+    #: residual blocks of each stage
     blocks: list[Depth]
+    #: channels of the first stage
     width: Annotated[Width, AT_LEAST_ONE]
     #: cifar = 3x3 stride 1; imagenet = 7x7 stride 2 and 3x3 max-pooling
     stem: Literal["cifar", "imagenet"]
+    #: BatchNorm, or GroupNorm, which has no running statistics
     norm: Literal["batch", "group"]
     #: for norm=group
     groups: Annotated[Width, AT_LEAST_ONE]
@@ -90,8 +101,11 @@ class WrnSettings:
 
     kind: Literal["wrn"]
     name: str
+    #: layers in a row: 6n + 4 for n blocks a stage
     depth: Depth
+    #: the channels of every stage times this
     widen: Annotated[Width, AT_LEAST_ONE]
+    #: BatchNorm, or GroupNorm, which has no running statistics
     norm: Literal["batch", "group"]
     #: for norm=group
     groups: Annotated[Width, AT_LEAST_ONE]
@@ -115,8 +129,11 @@ class VggSettings:
 
     kind: Literal["vgg"]
     name: str
+    #: channels of the convolutions of each stage
     stages: list[list[Annotated[Width, AT_LEAST_ONE]]]
+    #: stages, from the first on, after which there is 2x2 max-pooling
     pools: Depth
+    #: BatchNorm, or GroupNorm, which has no running statistics
     norm: Literal["batch", "group"]
     #: for norm=group
     groups: Annotated[Width, AT_LEAST_ONE]
@@ -137,8 +154,11 @@ class MobilenetSettings:
 
     kind: Literal["mobilenet"]
     name: str
+    #: the channels of every stage times this
     width: Annotated[float, AtMost(100), ABOVE_ZERO]
+    #: channels of the last convolution
     last: Annotated[Width, AT_LEAST_ONE]
+    #: BatchNorm, or GroupNorm, which has no running statistics
     norm: Literal["batch", "group"]
     #: for norm=group
     groups: Annotated[Width, AT_LEAST_ONE]
@@ -176,6 +196,7 @@ class CustomSettings:
     target: str
     #: its last layer, as the module names it: what fedper and fedrep do not share
     head: str = "head"
+    #: handed to ``target``
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ class Natural:
     of texts, its dialogues and what else ``columns.clients`` of the task names (speakers, reviewers, genres)."""
 
     kind: Literal["natural"]
+    #: user (of texts: data set), file, or of texts dialogue and what ``columns.clients`` of the task names
     by: str
     #: clients with fewer training images are left out, and that is said
     least: Items
@@ -25,8 +26,9 @@ class Natural:
     clients: Parties | None
     #: what to do where the source knows no writers: stop, or deal by Dirichlet shares and say so
     without_users: Literal["stop", "dirichlet"]
-    #: for without_users=dirichlet
+    #: for without_users=dirichlet: of the Dirichlet shares
     alpha: Alpha
+    #: for without_users=dirichlet: clients
     count: Parties
 
 
@@ -35,6 +37,7 @@ class Iid:
     """Equal shares of shuffled images."""
 
     kind: Literal["iid"]
+    #: among whom all examples are dealt
     clients: Parties
 
 
@@ -44,8 +47,11 @@ class Dirichlet:
     class for every client (FLex&Chill's public code: floor 10)."""
 
     kind: Literal["dirichlet"]
+    #: among whom all examples are dealt
     clients: Parties
+    #: small = few classes a client, large = all classes at every client
     alpha: Alpha
+    #: examples of every class that every client has first
     floor: ItemsOrNone
 
 
@@ -54,7 +60,9 @@ class DirichletClients:
     """Each client has equally many images, its classes drawn from its own Dirichlet(alpha) mixture."""
 
     kind: Literal["dirichlet_clients"]
+    #: among whom all examples are dealt
     clients: Parties
+    #: small = few classes a client, large = all classes at every client
     alpha: Alpha
 
 
@@ -63,7 +71,9 @@ class Shards:
     """Images sorted by class are cut into equal shards; each client gets so many (McMahan et al.)."""
 
     kind: Literal["shards"]
+    #: among whom all examples are dealt
     clients: Parties
+    #: shards of each client
     shards_per_client: Parties
 
 
@@ -73,7 +83,9 @@ class Pairs:
     class is split equally over its clients (FedWaD's strong structure: pairs of classes)."""
 
     kind: Literal["pairs"]
+    #: at least two for each group
     clients: Parties
+    #: class numbers of each group, from 0 on
     groups: list[list[int]]
 
     def __post_init__(self) -> None:
@@ -91,11 +103,15 @@ class Manual:
     many images, class shares lognormal(1, 1); a class that runs out begins again."""
 
     kind: Literal["manual"]
+    #: that examples are drawn for
     clients: Parties
+    #: neighbouring classes of each client
     classes_per_client: Annotated[int, AT_LEAST_ONE]
     #: of the logarithm of a client's size; exp(mu + 6 sigma) is still a number
     mu: Annotated[float, AtMost(100)]
+    #: spread of the logarithm of a client's size
     sigma: Annotated[float, AtMost(50), NOT_NEGATIVE]
+    #: examples that every client has besides
     offset: Items
 
 
@@ -111,8 +127,11 @@ class PartyShares:
     """Of methods that distil: shares of the training images that no client has, for the ``server``'s global model and
     for the unlabelled ``transfer`` set, and the share of each party's images that epochs are chosen on (``valid``)."""
 
+    #: share of the examples that the server's global model is pretrained on
     server: Fraction = 0.2
+    #: share of the examples that are the unlabelled transfer set
     transfer: Fraction = 0.2
+    #: share of each party's examples that epochs are chosen on
     valid: Fraction = 0.1
 
     def __post_init__(self) -> None:
@@ -130,9 +149,14 @@ class HeldOut:
     of images: half of the clients have reversed labels (conflict) or turned images (shift), or 30% have random labels.
     """
 
+    #: share of the examples that no client has; a server distils on them, unlabelled; null = 0.2 where one does
     transfer: Fraction | None = None
+    #: share of each client's examples that choices are made on; null = 0.2 with personalisation
     valid: Fraction | None = None
+    #: share of the clients that take part in no round, and are measured apart
     unseen: Fraction | None = None
+    #: half of the clients have labels in reverse order (conflict) or turned images (shift), or 30% random labels
+    #: (noise)
     alter: Literal["conflict", "shift", "noise"] | None = None
 
 

@@ -45,6 +45,7 @@ class FedalaSettings:
     rate: Positive
     #: a client's first weights are learnt until the standard deviation of the losses of ``window`` passes is below this
     threshold: Positive
+    #: passes whose losses are looked at
     window: Steps
     #: passes at most, of a client's first weights; later ones take one pass
     max_epochs: Steps

@@ -18,6 +18,7 @@ class EvaluateSettings:
     """``matrix``: the model of every client on the test examples of every other: at the ``end``, or also every so many
     rounds; null = each on its own alone."""
 
+    #: when every client's model is measured on all clients' test examples: see above
     matrix: Literal["end"] | Steps | None = None
 
 
@@ -25,7 +26,9 @@ class EvaluateSettings:
 class LocalSettings:
     """How clients train after the rounds."""
 
+    #: rate of local training; sgd has no momentum here
     lr: Positive = 0.0025
+    #: of local training; adamw is decoupled weight decay
     optimiser: Literal["sgd", "adamw"] = "sgd"
     #: 0 = that of training
     batch: ItemsOrNone = 0
@@ -43,11 +46,13 @@ class FinetuneSettings(LocalSettings):
     """
 
     kind: Literal["finetune"]
+    #: of local training after the last round
     epochs: Steps = 10
     #: the models are measured so many times, after equally many epochs each; the optimiser begins afresh there
     saves: Steps = 10
     #: at a rate so many times smaller, for so many times the epochs
     slower: Steps = 1
+    #: weight of the squared distance from where fine-tuning began; 0 = plain
     wd: NotNegative = 0.0
     #: which of the measured models is deployed: the best on the clients' held-out examples (``partition.valid``), or
     #: the last
@@ -82,10 +87,13 @@ class SoupSettings(FinetuneSettings):
     for each of ``alphas``: after the last fine-tuning epoch, or at ``all`` the saved ones."""
 
     kind: Literal["soup"]
+    #: weights of the fine-tuned model, each of which is measured
     alphas: list[float] = field(default_factory=lambda: [step / 10 for step in range(11)])
+    #: mixed after the last fine-tuning epoch, or at every saved one
     at: Literal["last", "all"] = "last"
     #: alphas above 1 (and below 0) are meant
     extrapolate: bool = False
+    #: which measured model is deployed: the best on the held-out examples, or the last
     select: Literal["valid", "last"] = "valid"
 
     def __post_init__(self) -> None:
@@ -104,11 +112,15 @@ class CossimSettings(LocalSettings):
     of local training, ``rounds`` times over, from models trained for as long after the last round."""
 
     kind: Literal["cossim"]
+    #: A_ki is 0 where the cosine is not above it
     cutoff: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")] = 0.0
     #: A: the cosine, or 1, where it is above the cut-off, rows summing to 1; or the cosines as they are
     form: Literal["weighted", "indicator", "unnormalised"] = "weighted"
+    #: of aggregation and training
     rounds: Steps = 10
+    #: of local training, before the first aggregation and after each
     epochs: Steps = 1
+    #: which measured model is deployed: the best on the held-out examples, or the last
     select: Literal["valid", "last"] = "valid"
 
 
@@ -118,11 +130,13 @@ class TransferMatrixSettings(LocalSettings):
     gradient descent on the clients' held-out examples (``partition.valid``)."""
 
     kind: Literal["transfer_matrix"]
+    #: of local training
     epochs: Steps = 10
     #: lambda before the first step: theta_0 (zero), fine-tuning (identity), or the mean of all updates (1/K)
     start: Literal["zero", "identity", "mean"] = "identity"
     #: of lambda's gradient, over the largest eigenvalue of <dW_i, dW_j>
     matrix_lr: Positive = 0.3
+    #: of lambda, by plain gradient descent
     steps: Steps = 50
     #: times the models are measured, after equally many steps each
     saves: Steps = 5
@@ -152,8 +166,9 @@ class LandscapeSettings(FinetuneSettings):
     clients: list[int] | None = None
     #: for each of the two the save that the plane goes through, beside theta_0 and the last
     between: list[int] = field(default_factory=lambda: [4, 5])
-    #: points along either side, and how far the plane goes on beyond the path, as a share of its extent
+    #: points along either side of the plane
     grid: Steps = 25
+    #: how far the plane goes on beyond the path, as a share of its extent
     margin: NotNegative = 0.25
 
     def __post_init__(self) -> None:

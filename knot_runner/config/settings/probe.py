@@ -15,6 +15,7 @@ class ProbeSettings:
 
     name: str
     algorithm: Literal["temperature_probe"]
+    #: at each of which one step is taken
     temperatures: list[float]
     #: epochs of central training at T=1 (``training.batch``, ``training.lr``) before the probe; 0 = a fresh model
     warm_epochs: StepsOrNone

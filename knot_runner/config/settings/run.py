@@ -52,6 +52,7 @@ from knot_runner.util.errors import UserError, nearest
 class Settings:
     """One run, whole."""
 
+    #: every draw of the run comes from it: starts of models, order of batches, who takes part
     seed: Annotated[Seed, NOT_NEGATIVE]
     task: TaskSettings | ImageTaskSettings | GaussiansSettings | ImageSetsSettings
     method: dict[str, Any]
@@ -75,10 +76,11 @@ class Settings:
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
     #: clipping and noise of federated training; null = none
     privacy: UserPrivacySettings | None = None
-    #: a preset's grid, and how ``table`` and ``plot`` show it; neither is part of a run
+    #: a preset's grid: override -> values, comma-separated; no part of a run
     sweep: dict[str, Any] | None = None
     #: a sweep begins no more jobs after one has failed
     fail_fast: bool = False
+    #: how ``table``, ``plot``, ``claims`` and ``report`` show a preset; no part of a run
     report: dict[str, Any] | None = None
 
     @property

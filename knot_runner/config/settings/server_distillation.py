@@ -21,22 +21,29 @@ class ServerDistillation:
 
     #: as ``method.loss`` of KNOT
     loss: dict[str, Any]
+    #: of the clients: A (alike), D (by their data), U, E (distance from uniform, from their own bias)
     weighting: str
     #: logits: the clients are one teacher, by the mean of their logits (paper); each: every client is one (KNOT eq. 3)
     ensemble: Literal["logits", "each"]
     #: of ensemble=each: divide by the sum of weights
     normalise: bool
+    #: the global model's logits are divided by it
     student_temperature: Positive
+    #: the clients' logits are divided by it
     teacher_temperature: Positive
     #: passes over the transfer set in a round
     epochs: Steps
     #: batches in a round instead, of examples drawn for it; null = ``epochs``
     steps: Steps | None
+    #: examples of a step
     batch: Items
+    #: rate of the server's training
     lr: Positive
     #: fresh in every round; adamw (decoupled weight decay) has no momentum
     optimiser: Literal["sgd", "adamw"]
+    #: of sgd
     momentum: FractionOrNone
+    #: of the server's training
     weight_decay: NotNegative
     #: rounds of plain averaging before the first that distils
     after: StepsOrNone
@@ -79,4 +86,5 @@ class LabelDistillation:
     weight: NotNegative
     #: cross_entropy: with softmax(mean logits / temperature); l2: mean over classes of squared differences of logits
     form: Literal["cross_entropy", "l2"]
+    #: that the mean logits are divided by, of form=cross_entropy
     temperature: Positive

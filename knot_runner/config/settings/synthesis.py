@@ -14,17 +14,21 @@ class StatisticsSynthesis:
     Adam on the pixels, class by class in turn."""
 
     kind: Literal["statistics"]
-    #: made in all, and at a time
+    #: made in all
     images: Items
+    #: images made at a time: their means and variances are compared
     batch: Items
     #: of Adam, on each batch of images
     steps: Steps
+    #: rate of Adam
     lr: Positive
-    #: weights of the cross-entropy with the image's class, of the running means and variances, of the difference
-    #: between neighbouring pixels, and of the pixels' squares
+    #: weight of the cross-entropy with the class that an image is to be of
     label: NotNegative
+    #: weight of the squared differences from the running means and variances
     statistics: NotNegative
+    #: weight of the difference between neighbouring pixels
     tv: NotNegative
+    #: weight of the squares of normalised pixels
     l2: NotNegative
 
 
@@ -36,12 +40,19 @@ class RecordsSynthesis:
     #: what is released, of each class: top = means and covariance of the logits; all = besides means and variances of
     #: every named tap; spectral = means and the first ``components`` principal axes of every named tap
     records: Literal["top", "all", "spectral"]
+    #: of records=spectral: principal axes of each tap and class
     components: Items
+    #: made in all
     images: Items
+    #: images made at a time
     batch: Items
+    #: of Adam, on each batch of images
     steps: Steps
+    #: rate of Adam
     lr: Positive
+    #: weight of the difference between neighbouring pixels
     tv: NotNegative
+    #: weight of the squares of normalised pixels
     l2: NotNegative
 
 
@@ -51,18 +62,23 @@ class GeneratorSynthesis:
     DAFL)."""
 
     kind: Literal["generator"]
+    #: made in all
     images: Items
-    #: of a step
+    #: images of a step
     batch: Items
     #: of Adam, on the generator's weights
     steps: Steps
+    #: rate of Adam
     lr: Positive
-    #: numbers that an image is made from, and channels of the generator's maps
+    #: numbers that an image is made from
     latent: Width
+    #: channels of the generator's maps
     width: Width
-    #: weights of the cross-entropy with the teacher's own class, of its features' size, and of the entropy of its mean
+    #: weight of the cross-entropy with the teacher's own class
     one_hot: NotNegative
+    #: weight of the size of the teacher's features, which is to be large
     activation: NotNegative
+    #: weight of the entropy of the teacher's mean output, which is to be large
     entropy: NotNegative
 
 

@@ -32,7 +32,9 @@ def check_missing(missing: str | list[str], known: Collection[str]) -> None:
 class Labels:
     """The label space: names, one coordinate vector each, and which support the transport cost is measured on."""
 
+    #: of the labels, in the order of their numbers
     names: list[str]
+    #: one point per label; distances between them are what semantic distance and transport cost
     coordinates: list[list[Spread]]
     #: semantic = the coordinates; onehot = every two labels sqrt(2) apart; hybrid = both joined (the public SA code)
     support: Literal["semantic", "onehot", "hybrid"]
@@ -57,7 +59,9 @@ class Labels:
 class File:
     """One file, relative to ``paths.data``; ``where`` keeps only rows whose columns have these values."""
 
+    #: relative to ``paths.data``; ``.gz`` is read as it is
     path: str
+    #: column -> the value that the rows to be kept have there
     where: dict[str, Any] = field(default_factory=dict)
     #: rows the whole file has; another number found is an error. null = not known
     rows: Annotated[int, AtMost(10**8)] | None = None
@@ -67,7 +71,9 @@ class File:
 class TextColumns:
     """Which columns (or JSON keys) hold what."""
 
+    #: the text, or the first sentence of a pair
     text: str
+    #: the raw label; null = the data set has none
     label: str | None = None
     #: second sentence of a pair (NLI)
     pair: str | None = None
@@ -86,9 +92,11 @@ class LocalSource:
     """A data set on disk. ``files`` has train / valid / test, or ``pool`` (cut by ``split``), or ``heldout`` (halved
     into valid and test)."""
 
-    #: one of TEXT_FORMATS, or of a plug-in's readers
+    #: csv, jsonl, dailydialog, or what a plug-in's reader is called
     format: str
+    #: train, valid, test, pool or heldout -> files
     files: dict[str, list[File]]
+    #: which columns hold what
     columns: TextColumns
     #: of csv: what stands between two fields
     delimiter: str = ","
@@ -103,11 +111,17 @@ class LocalSource:
 class HubSource:
     """A data set on the Hugging Face hub, pinned. ``splits``: ours (train, valid, test, pool, heldout) -> theirs."""
 
+    #: owner/name on the hub
     id: str
+    #: commit hash, or a branch, which is no pin
     revision: str
+    #: ours (train, valid, test, pool, heldout) -> theirs
     splits: dict[str, list[str]]
+    #: which columns hold what
     columns: TextColumns
+    #: configuration of a data set that has several
     config: str | None = None
+    #: column -> the value that the rows to be kept have there
     where: dict[str, Any] = field(default_factory=dict)
 
 
@@ -115,7 +129,9 @@ class HubSource:
 class EmbeddedSource:
     """Generated text: how many rows, the label shares of this party, and which domain words it uses."""
 
+    #: generated texts
     rows: Annotated[int, AtMost(10**8)]
+    #: which domain's words the texts have
     domain: str
     #: share of each label, in the order of ``labels.names``; sums to 1
     shares: list[float]
@@ -134,8 +150,11 @@ class EmbeddedSource:
 class SplitFile:
     """Stratified, seeded cut of a pool: shares of valid and test (knot.md 1.6: 70 / 10.2 / 19.8, seed 2021)."""
 
+    #: share of the pool that is held out for validation
     valid: Fraction
+    #: share of the pool that is held out for the test
     test: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not between 0 and 1")]
+    #: of the cut, apart from the run's
     seed: Seed
 
     def __post_init__(self) -> None:
@@ -146,13 +165,17 @@ class SplitFile:
 class DatasetSettings:
     """One party's data: a role and where it comes from, per source."""
 
+    #: local = a party's own; global = the server's; transfer = unlabelled, on which outputs are exchanged
     role: Role
     #: raw label (as in the file, written as text) -> label name
     labels: dict[str, str] = field(default_factory=dict)
     #: raw labels whose rows are left out, after contexts are built
     drop: list[str] = field(default_factory=list)
+    #: as files; null = not to be had so
     local: LocalSource | None = None
+    #: on the Hugging Face hub; null = not to be had so
     hub: HubSource | None = None
+    #: as generated text; null = not to be had so
     embedded: EmbeddedSource | None = None
     #: [i, n]: the i-th (from 0) of n consecutive parts of every split, after dropping
     chunk: list[int] | None = None
@@ -168,10 +191,15 @@ class TaskSettings:
     """What is learnt: label space, data sets with their roles, pre-processing."""
 
     name: str
+    #: what the labels are, which says how a text is read: alone, in its dialogue, or as a pair
     kind: Literal["sentiment", "emotion", "inference"]
+    #: where the texts come from: generated, files below ``paths.data``, or the Hugging Face hub
     source: Literal["embedded", "local", "hub"]
+    #: the label space
     labels: Labels
+    #: name of a data set -> one party's data
     datasets: dict[str, DatasetSettings]
+    #: how data sets that come as one pool are cut
     split: SplitFile
     #: tokens a text is cut to, [CLS] and [SEP] included
     max_length: int

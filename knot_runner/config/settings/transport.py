@@ -28,8 +28,11 @@ class PrivacySettings:
     measure and distance it sends is released with Gaussian noise for (``epsilon``, ``delta``) (Balle and Wang 2018)."""
 
     mechanism: Literal["gaussian"]
+    #: of each message
     epsilon: Positive
+    #: of each message
     delta: Fraction
+    #: norm that samples are clipped to
     clip: Annotated[Spread, ABOVE_ZERO]
 
 
@@ -66,8 +69,11 @@ class EncoderSettings:
     kind: Literal["conv", "dense"]
     #: channels (conv) or units (dense) of each layer; the last is the code
     sizes: list[Width]
+    #: of training; 0 = as initialised
     epochs: StepsOrNone
+    #: images of a step
     batch: Items
+    #: rate of Adam
     lr: Positive
 
     def __post_init__(self) -> None:
@@ -87,7 +93,9 @@ class OtddSettings:
     part: Literal["full", "diagonal", "root_diagonal"]
     #: samples of each side, at most (a seeded draw)
     samples: Annotated[int, AtMost(10**8), Holds(lambda value: value >= 2, "is not at least 2")]
+    #: of solver=federated
     precision: Literal["float64", "float32"]
+    #: of solver=federated: its interpolating measures
     fedwad: FedwadSettings
     #: of images: null = normalised pixels
     encoder: EncoderSettings | None = None
@@ -118,6 +126,7 @@ class ClusteringSettings:
     clusters: Parties | Literal["eigengap"]
     #: of graph=affinity: largest = the largest distance there is; a number (public code: 5000) must not be exceeded
     scale: Positive | Literal["largest"]
+    #: the distance between two clients' data
     otdd: OtddSettings
 
     def __post_init__(self) -> None:
