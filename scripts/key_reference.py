@@ -38,9 +38,10 @@ YAML files here; edit those. How the groups make a run is in the [guide](README.
 files of each group.
 
 A key is set on the command line by its whole path, as in `method.server.lr=0.5`. *Usual* is what the package's files
-have, in the order of their names: `by file` stands for more than three or for long values, `none` for a key that has to
-be given, `below` for keys that have a table of their own. Every group has `name`, which results call it by; `kind` and
-`algorithm` say which of a group's tables counts, and stand above it. A value outside its range is refused in one line.
+have, in the order of their names: a range where there are more than three numbers, `by file` for other or long values,
+`none` for a key that has to be given, `below` for keys that have a table of their own. Every group has `name`, which
+results call it by; `kind` and `algorithm` say which of a group's tables counts, and stand above it. A value outside its
+range is refused in one line.
 Hydra's own keys, such as `hydra/launcher`, are in the [guide to sweeps](../knot_runner/sweeps/README.md).
 """
 
@@ -110,6 +111,8 @@ def usual(field: dataclasses.Field, values: list[Any]) -> str:
     texts = [shown(value) for value in values]
     if not texts:
         return "none"
+    if len(texts) > MAX_VALUES and all(type(value) in (int, float) for value in values):
+        return f"{shown(min(values))} to {shown(max(values))}"
     if len(texts) > MAX_VALUES or max(map(len, texts)) > MAX_VALUE:
         return "by file"
     return ", ".join(texts).replace("|", r"\|")

@@ -89,6 +89,7 @@ def test_ranges_are_told_in_the_words_that_refuse(reference: ModuleType) -> None
     assert "| `threads` | integer in 1..1024 | `1` |" in text
     assert "| `noise_multiplier` | number 0 or within [0.01, 1000] or `null` |" in text
     assert "| `context` | integer at least 0 |" in text
+    assert "| `rounds` | integer at least 1 | `10` to `300` |" in text
 
 
 def test_the_usual_value_is_that_of_the_files(reference: ModuleType, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ class CoresetKnnSettings(_Coreset):
     """One coreset per client, of its own data; all coresets together classify by the nearest neighbour (Fig. 5, 12)."""
 
     algorithm: Literal["coreset_knn"]
-    #: share of the training images that the encoder is trained on, and clients do not get (paper: .5)
+    #: share of the training images that the encoder is trained on, and clients do not get (paper: 0.5)
     encoder_share: FractionOrNone = 0.5
 
 

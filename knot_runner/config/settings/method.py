@@ -21,7 +21,7 @@ class EntropySettings:
 @dataclass
 class SinkhornSettings:
     """Regularised transport (KNOT eq. 1). ``newton`` converges to ``tolerance``; ``geomloss`` runs its schedule with
-    ``scaling`` (.5 = as published); ``exact`` (POT), ``line`` and ``tree`` (closed forms) have no regularisation."""
+    ``scaling`` (0.5 = as published); ``exact`` (POT), ``line`` and ``tree`` (closed forms) have no regularisation."""
 
     name: Literal["sinkhorn"]
     #: how the transport problem is solved: see above
