@@ -14,9 +14,9 @@ class PhaseSettings:
     """A training of the student that goes before: so many epochs on ``terms`` of its own, as FitNets' first stage is on
     the hint alone. The rest is as ``training.distil`` says, but for milestones, and the last epoch is kept."""
 
-    #: of this training
+    #: epochs of this training
     epochs: Steps
-    #: as ``method.terms``
+    #: loss terms of this training, as in ``method.terms``
     terms: dict[str, dict[str, Any]]
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class MutualSchedule:
     it, or one after the other."""
 
     kind: Literal["mutual"]
-    #: that teach each other
+    #: how many students teach each other
     students: Annotated[int, Holds(lambda value: 2 <= value <= 64, "is not in 2..64")] = 2
     #: all take a step on what the others said before it, or one after the other
     order: Literal["simultaneous", "alternating"] = "simultaneous"
@@ -64,7 +64,7 @@ class AverageSchedule:
     """The teacher is the exponential moving average of the student's own weights (Tarvainen and Valpola 2017)."""
 
     kind: Literal["average"]
-    #: per step
+    #: share of the average that a step keeps
     decay: Fraction = 0.999
     #: epochs over which the weights of the teacher's terms rise from 0
     ramp: StepsOrNone = 10

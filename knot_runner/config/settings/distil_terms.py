@@ -186,7 +186,7 @@ class CrdTermSettings:
     tau_nce: Temperature = 0.07
     #: examples against which each is held; of fewer examples, all the others
     negatives: Items = 16384
-    #: of the embeddings
+    #: numbers of an embedding
     dim: Annotated[Width, Holds(lambda value: value >= 1, "is not at least 1")] = 128
     #: share of a memory that an update keeps
     momentum: FractionOrNone = 0.5
@@ -205,7 +205,7 @@ class TripletTermSettings:
     taps: TapPairs = None
     #: by which the nearer of the two is to be nearer
     margin: Positive = 0.1
-    #: drawn of each batch
+    #: triples drawn of each batch
     triples: Items = 256
 
     def __post_init__(self) -> None:

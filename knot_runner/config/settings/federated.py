@@ -42,9 +42,9 @@ class FederatedTraining:
     batch: Items
     #: eta: rate of local training
     lr: Positive
-    #: of sgd
+    #: momentum of optimiser=sgd; 0 with adamw
     momentum: FractionOrNone
-    #: of local training
+    #: weight decay of local training
     weight_decay: NotNegative
     #: whether weight decay also acts on biases
     decay_biases: bool
@@ -86,9 +86,9 @@ class Schedule:
 class Stragglers:
     """A ``share`` of the clients trains at ``temperature``, for ``epochs`` epochs (null: as many as others)."""
 
-    #: of the clients that are slow
+    #: share of the clients that are slow
     share: Annotated[float, Holds(lambda value: 0 <= value <= 1, "is not in [0, 1]")]
-    #: that they train at
+    #: temperature that the slow ones train at
     temperature: Temperature
     #: local epochs of theirs; null = as many as others
     epochs: Steps | None = None
@@ -100,7 +100,7 @@ class Stragglers:
 class ServerSettings:
     """What the server does with the mean change of a round (Reddi et al. 2021); ``none``: adds ``lr`` times it."""
 
-    #: of the server's step
+    #: what turns the round's mean change into the server's step
     optimiser: Literal["none", "momentum", "adam"]
     #: rate of the server's step; 1 with optimiser none is the plain mean
     lr: Positive
@@ -153,11 +153,11 @@ class FederatedSettings:
     #: of methods whose clients keep models of their own: the architectures, dealt to clients in turn by number, as
     #: settings of models (a YAML has the names of conf/model); [] = all have ``model``
     models: list[Any] = field(default_factory=list)
-    #: of algorithm=ditto, in which, as in the next two, clients learn models of their own during the rounds
+    #: settings of algorithm=ditto; null with any other. With it, apfl and fedala clients learn models of their own
     ditto: DittoSettings | None = None
-    #: of algorithm=apfl
+    #: settings of algorithm=apfl; null with any other
     apfl: ApflSettings | None = None
-    #: of algorithm=fedala
+    #: settings of algorithm=fedala; null with any other
     fedala: FedalaSettings | None = None
     #: what every client makes of its model after the last round, by ``kind``; null = nothing
     personalisation: Any = None

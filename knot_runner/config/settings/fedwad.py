@@ -29,7 +29,7 @@ class FederatedDistanceSettings:
 
     name: str
     algorithm: Literal["federated_distance"]
-    #: Algorithm 1
+    #: how Algorithm 1 is run
     fedwad: FedwadSettings
 
 
@@ -58,15 +58,15 @@ class _Coreset:
     samples: Items | None
     #: of the coreset's points
     optimiser: Literal["sgd", "adam"]
-    #: its rate
+    #: rate of the optimiser
     lr: Positive
     #: standard deviation of the first points, N(0, start_scale^2 I)
     start_scale: Deviation
     #: of distance=federated: its interpolating measures
     fedwad: FedwadSettings
-    #: of images: null = normalised pixels
+    #: what stands for an image; null = its normalised pixels
     encoder: EncoderSettings | None = None
-    #: of texts
+    #: what stands for a text; tasks of images do not read it
     features: TextFeatures | None = None
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class GaussiansSettings:
     samples: Items
     #: how many times smaller the second sample is
     ratio: Items
-    #: of the samples
+    #: numbers of every sample
     dimension: Items
     #: variance of every coordinate, in both samples
     covariance: Annotated[Spread, ABOVE_ZERO]

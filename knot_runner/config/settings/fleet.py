@@ -48,9 +48,9 @@ class AvailabilitySettings:
 
     #: a fixed rhythm with a phase of its own, or chance in every period
     kind: Literal["periodic", "random"]
-    #: of the time that a client can be drawn
+    #: share of the time that a client can be drawn
     share: PositiveShare
-    #: seconds
+    #: seconds of one period
     period: Positive
 
 
@@ -63,9 +63,9 @@ class FleetSettings:
     mode: Literal["sync", "async"]
     #: how fast clients train
     compute: ComputeSettings
-    #: null: sending takes no time
+    #: how fast clients send; null = sending takes no time
     network: NetworkSettings | None = None
-    #: null: always
+    #: when clients can be drawn; null = always
     availability: AvailabilitySettings | None = None
     #: probability that a client fails while it works
     dropout: FractionOrNone = 0.0

@@ -44,7 +44,7 @@ class ModelSettings:
     revision: str
     #: width of the hidden states
     hidden: Annotated[Width, ABOVE_ZERO]
-    #: of the encoder
+    #: Transformer layers of the encoder
     layers: Annotated[Depth, ABOVE_ZERO]
     #: attention heads of each layer; they divide ``hidden``
     heads: Annotated[Depth, ABOVE_ZERO]
@@ -69,11 +69,11 @@ class StageSettings:
 
     #: passes over the stage's training examples
     epochs: Steps
-    #: examples of a step
+    #: examples of a training step
     batch: Items
     #: rate, constant but for ``milestones``
     lr: Positive
-    #: decoupled with adamw
+    #: weight decay of the stage, decoupled with adamw
     weight_decay: NotNegative
     #: the epoch whose weights are kept: the best on the valid part (of distillation, epoch 0 may be), or the last
     select: Literal["best", "last"] = "best"
@@ -81,9 +81,9 @@ class StageSettings:
     max_length: int | None = None
     #: training examples that it uses, at most (of a seed, a smaller number's are among a larger one's); null = all
     limit: Items | None = None
-    #: of this stage
+    #: optimiser of the stage
     optimiser: Literal["adamw", "sgd"] = "adamw"
-    #: of sgd
+    #: momentum of optimiser=sgd; 0 with adamw
     momentum: FractionOrNone = 0.0
     #: epochs after each of which the rate is multiplied by ``decay``
     milestones: list[Steps] = field(default_factory=list)
@@ -157,9 +157,9 @@ class TrackerSettings:
     """Mirror of the local records. ``none`` or ``wandb``; the local records stay the truth."""
 
     name: Literal["none", "wandb"]
-    #: of Weights & Biases
+    #: project of Weights & Biases
     project: str = "knot_runner"
     #: offline = a folder that can be sent later
     mode: Literal["offline", "online"] = "offline"
-    #: null = task/method
+    #: group of Weights & Biases; null = task/method
     group: str | None = None

@@ -41,7 +41,7 @@ class ImageHub:
     revision: str
     #: ours (train, test) -> theirs
     splits: dict[str, str]
-    #: column with the image
+    #: name of the column with the image
     image: str
     #: column with the class number
     label: str

@@ -24,13 +24,13 @@ class LatentGenerator:
     noise: Annotated[Width, AT_LEAST_ONE]
     #: units of its one hidden layer
     hidden: Annotated[Width, AT_LEAST_ONE]
-    #: of Adam, in a round
+    #: steps of the generator's Adam in a round
     steps: Steps
-    #: features of a step
+    #: generated features of a step
     batch: Items
-    #: rate of Adam
+    #: rate of the generator's Adam
     lr: Positive
-    #: of the generator's training
+    #: weight decay of the generator's training
     weight_decay: NotNegative
     #: weight of the term that keeps features of different noise apart
     diversity: NotNegative

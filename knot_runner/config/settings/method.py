@@ -11,10 +11,11 @@ from knot_runner.config.strict import require
 
 @dataclass
 class EntropySettings:
-    """``kl`` KL(teacher || student), the paper; ``symmetric`` ``cross_entropy`` (base 2): the public SA, ERC code."""
+    """Entropy between outputs: ``kl`` is KL(teacher || student), as in the paper; ``symmetric`` that of the public SA
+    code, ``cross_entropy`` (base 2) that of the public ERC code."""
 
     name: Literal["entropy"]
-    #: how far apart two outputs are: see above
+    #: which of these: see above
     form: Literal["kl", "symmetric", "cross_entropy"]
 
 

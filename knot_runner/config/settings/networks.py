@@ -85,7 +85,7 @@ class ResnetSettings:
     stem: Literal["cifar", "imagenet"]
     #: BatchNorm, or GroupNorm, which has no running statistics
     norm: Literal["batch", "group"]
-    #: for norm=group
+    #: groups of GroupNorm, where norm=group
     groups: Annotated[Width, AT_LEAST_ONE]
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class WrnSettings:
     widen: Annotated[Width, AT_LEAST_ONE]
     #: BatchNorm, or GroupNorm, which has no running statistics
     norm: Literal["batch", "group"]
-    #: for norm=group
+    #: groups of GroupNorm, where norm=group
     groups: Annotated[Width, AT_LEAST_ONE]
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class VggSettings:
     pools: Depth
     #: BatchNorm, or GroupNorm, which has no running statistics
     norm: Literal["batch", "group"]
-    #: for norm=group
+    #: groups of GroupNorm, where norm=group
     groups: Annotated[Width, AT_LEAST_ONE]
 
     def __post_init__(self) -> None:
@@ -160,7 +160,7 @@ class MobilenetSettings:
     last: Annotated[Width, AT_LEAST_ONE]
     #: BatchNorm, or GroupNorm, which has no running statistics
     norm: Literal["batch", "group"]
-    #: for norm=group
+    #: groups of GroupNorm, where norm=group
     groups: Annotated[Width, AT_LEAST_ONE]
 
     def __post_init__(self) -> None:
@@ -196,7 +196,7 @@ class CustomSettings:
     target: str
     #: its last layer, as the module names it: what fedper and fedrep do not share
     head: str = "head"
-    #: handed to ``target``
+    #: what ``target`` is called with, besides shape and classes
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -41,7 +41,7 @@ class FedalaSettings:
     layers: Annotated[Depth, AT_LEAST_ONE]
     #: of the client's training examples, drawn in every round, that the weights are learnt on
     share: Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
-    #: of the weights
+    #: rate that the weights of the mix are learnt at
     rate: Positive
     #: a client's first weights are learnt until the standard deviation of the losses of ``window`` passes is below this
     threshold: Positive

@@ -30,7 +30,7 @@ class LocalSettings:
     lr: Positive = 0.0025
     #: of local training; adamw is decoupled weight decay
     optimiser: Literal["sgd", "adamw"] = "sgd"
-    #: 0 = that of training
+    #: examples of a local step; 0 = ``training.batch``
     batch: ItemsOrNone = 0
 
     @property
@@ -130,7 +130,7 @@ class TransferMatrixSettings(LocalSettings):
     gradient descent on the clients' held-out examples (``partition.valid``)."""
 
     kind: Literal["transfer_matrix"]
-    #: of local training
+    #: epochs of local training, whose change is dW_i
     epochs: Steps = 10
     #: lambda before the first step: theta_0 (zero), fine-tuning (identity), or the mean of all updates (1/K)
     start: Literal["zero", "identity", "mean"] = "identity"
@@ -162,7 +162,7 @@ class LandscapeSettings(FinetuneSettings):
     """Loss landscapes of two clients in the plane of their fine-tuning."""
 
     kind: Literal["landscape"]
-    #: their numbers; null = the two that gain the most on their held-out examples
+    #: numbers of two clients; null = the two that gain the most on their held-out examples
     clients: list[int] | None = None
     #: for each of the two the save that the plane goes through, beside theta_0 and the last
     between: list[int] = field(default_factory=lambda: [4, 5])

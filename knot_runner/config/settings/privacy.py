@@ -37,7 +37,7 @@ class UserPrivacySettings:
     noise_multiplier: Annotated[float, Holds(_is_multiplier, "is neither 0 nor within [0.01, 1000]")] | None
     #: what ``noise_multiplier`` is found for, after ``training.rounds``
     epsilon: Positive | None = None
-    #: null = 1 / K^1.1 of K clients
+    #: delta of the whole training; null = 1 / K^1.1 of K clients
     delta: Fraction | None = None
     #: poisson: every client takes part by itself with probability participants / K; fixed: so many in every round
     sampling: Literal["poisson", "fixed"] = "poisson"

@@ -35,13 +35,13 @@ class ServerDistillation:
     epochs: Steps
     #: batches in a round instead, of examples drawn for it; null = ``epochs``
     steps: Steps | None
-    #: examples of a step
+    #: transfer examples of a step
     batch: Items
     #: rate of the server's training
     lr: Positive
-    #: fresh in every round; adamw (decoupled weight decay) has no momentum
+    #: of the server's training, fresh in every round; adamw (decoupled weight decay) has no momentum
     optimiser: Literal["sgd", "adamw"]
-    #: of sgd
+    #: momentum of optimiser=sgd; 0 with adamw
     momentum: FractionOrNone
     #: of the server's training
     weight_decay: NotNegative

@@ -14,13 +14,13 @@ class StatisticsSynthesis:
     Adam on the pixels, class by class in turn."""
 
     kind: Literal["statistics"]
-    #: made in all
+    #: images made in all
     images: Items
     #: images made at a time: their means and variances are compared
     batch: Items
     #: of Adam, on each batch of images
     steps: Steps
-    #: rate of Adam
+    #: rate of Adam on the pixels
     lr: Positive
     #: weight of the cross-entropy with the class that an image is to be of
     label: NotNegative
@@ -42,13 +42,13 @@ class RecordsSynthesis:
     records: Literal["top", "all", "spectral"]
     #: of records=spectral: principal axes of each tap and class
     components: Items
-    #: made in all
+    #: images made in all
     images: Items
     #: images made at a time
     batch: Items
     #: of Adam, on each batch of images
     steps: Steps
-    #: rate of Adam
+    #: rate of Adam on the pixels
     lr: Positive
     #: weight of the difference between neighbouring pixels
     tv: NotNegative
@@ -62,13 +62,13 @@ class GeneratorSynthesis:
     DAFL)."""
 
     kind: Literal["generator"]
-    #: made in all
+    #: images sampled from the trained generator in all
     images: Items
-    #: images of a step
+    #: images of a training step
     batch: Items
     #: of Adam, on the generator's weights
     steps: Steps
-    #: rate of Adam
+    #: rate of Adam on the generator's weights
     lr: Positive
     #: numbers that an image is made from
     latent: Width

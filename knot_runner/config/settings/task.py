@@ -129,7 +129,7 @@ class HubSource:
 class EmbeddedSource:
     """Generated text: how many rows, the label shares of this party, and which domain words it uses."""
 
-    #: generated texts
+    #: how many texts are generated
     rows: Annotated[int, AtMost(10**8)]
     #: which domain's words the texts have
     domain: str
@@ -195,7 +195,7 @@ class TaskSettings:
     kind: Literal["sentiment", "emotion", "inference"]
     #: where the texts come from: generated, files below ``paths.data``, or the Hugging Face hub
     source: Literal["embedded", "local", "hub"]
-    #: the label space
+    #: the labels, and how far apart they are
     labels: Labels
     #: name of a data set -> one party's data
     datasets: dict[str, DatasetSettings]

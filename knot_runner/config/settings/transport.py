@@ -28,9 +28,9 @@ class PrivacySettings:
     measure and distance it sends is released with Gaussian noise for (``epsilon``, ``delta``) (Balle and Wang 2018)."""
 
     mechanism: Literal["gaussian"]
-    #: of each message
+    #: epsilon of each message by itself
     epsilon: Positive
-    #: of each message
+    #: delta of each message by itself
     delta: Fraction
     #: norm that samples are clipped to
     clip: Annotated[Spread, ABOVE_ZERO]
@@ -44,7 +44,7 @@ class FedwadSettings:
     mode: Literal["exact", "approximate"]
     #: S, points of the first interpolating measure
     support: Items
-    #: K
+    #: K, the iterations of Algorithm 1
     iterations: Steps
     #: place on the geodesic of every interpolation; random: drawn from U(0, 1) for each one (public code of FL, OTDD)
     t: float | Literal["random"]
@@ -69,11 +69,11 @@ class EncoderSettings:
     kind: Literal["conv", "dense"]
     #: channels (conv) or units (dense) of each layer; the last is the code
     sizes: list[Width]
-    #: of training; 0 = as initialised
+    #: epochs of the encoder's training; 0 = as initialised
     epochs: StepsOrNone
-    #: images of a step
+    #: images of a training step
     batch: Items
-    #: rate of Adam
+    #: rate of Adam in the encoder's training
     lr: Positive
 
     def __post_init__(self) -> None:
@@ -93,13 +93,13 @@ class OtddSettings:
     part: Literal["full", "diagonal", "root_diagonal"]
     #: samples of each side, at most (a seeded draw)
     samples: Annotated[int, AtMost(10**8), Holds(lambda value: value >= 2, "is not at least 2")]
-    #: of solver=federated
+    #: of the computation with solver=federated
     precision: Literal["float64", "float32"]
     #: of solver=federated: its interpolating measures
     fedwad: FedwadSettings
-    #: of images: null = normalised pixels
+    #: what stands for an image; null = its normalised pixels
     encoder: EncoderSettings | None = None
-    #: of texts
+    #: what stands for a text; tasks of images do not read it
     features: TextFeatures | None = None
 
     def __post_init__(self) -> None:
