@@ -1,19 +1,11 @@
 """The unregularised cost W1 (eps = 0) of any label space, many problems at once, by the fastest exact way there is.
 
 Labels on a line and leaves of a tree have closed forms. For up to ``MOST_ENUMERATED`` labels anywhere else, the dual
-programme
-
-    W1(p, q) = max over f of  <f, p - q>,   f_i - f_j <= C_ij for all i, j
-
-is solved by comparing its vertices, which are the same for all p and q: at a vertex the constraints along a spanning
-tree of the labels are tight. More labels are left to POT, row by row.
+programme is solved by comparing its vertices (vertices.py). More labels are left to POT, row by row.
 """
 
 from __future__ import annotations
 
-import itertools
-
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,14 +13,11 @@ from knot_runner.transport.costs import ground_cost
 from knot_runner.transport.loss import SOLVERS
 from knot_runner.transport.solver import Solver
 from knot_runner.transport.tree import tree_edges
+from knot_runner.transport.vertices import MOST_ENUMERATED, tight_trees
 from knot_runner.util.errors import UserError
 
-#: Labels whose dual vertices are enumerated: six in general position have 252, ten have 48,620.
-MOST_ENUMERATED = 6
 #: Rows that are compared with all vertices at once.
 ROWS_AT_ONCE = 16384
-#: Of the largest distance: how far a constraint may be exceeded, by rounding.
-FEASIBLE = 1e-9
 
 
 def exact_transport(p: Tensor, q: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,22 +51,4 @@ def _closed_form(points: Tensor) -> str:
 
 def dual_vertices(cost: Tensor) -> Tensor:
     """Vertices [V, n] of {f: f_i - f_j <= cost_ij, f_0 = 0}, for distances of ``MOST_ENUMERATED`` points or fewer."""
-    distances = cost.numpy()
-    n = len(distances)
-    edges = np.array(list(itertools.combinations(range(n), 2)))
-    incidence = np.zeros((len(edges), n))
-    incidence[np.arange(len(edges)), edges[:, 0]] = 1
-    incidence[np.arange(len(edges)), edges[:, 1]] = -1
-    chosen = np.array(list(itertools.combinations(range(len(edges)), n - 1)))
-    systems = incidence[chosen][:, :, 1:]  # f_0 = 0
-    spanning = np.abs(np.linalg.det(systems)) > 0.5  # determinants are 0 or +-1; not 0 where the edges span a tree
-    chosen, systems = chosen[spanning], systems[spanning]
-    signs = np.array(list(itertools.product((-1.0, 1.0), repeat=n - 1)))
-    lengths = distances[edges[:, 0], edges[:, 1]][chosen]
-    tight = signs[None] * lengths[:, None]  # [trees, signs, n - 1]
-    potentials = np.einsum("tij,tsj->tsi", np.linalg.inv(systems), tight).reshape(-1, n - 1)
-    potentials = np.concatenate([np.zeros((len(potentials), 1)), potentials], axis=1)
-    excess = potentials[:, :, None] - potentials[:, None, :] - distances
-    feasible = potentials[excess.max((1, 2)) <= FEASIBLE * distances.max()]
-    _, first = np.unique(np.round(feasible, 9), axis=0, return_index=True)
-    return torch.from_numpy(feasible[first])
+    return torch.from_numpy(tight_trees(cost.numpy())[0])

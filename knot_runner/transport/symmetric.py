@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from knot_runner.transport.arrays import FloatArray, library, log_sum_exp
+from knot_runner.transport.small_epsilon import masses_logarithm
 
 #: relative error of an exponential, in units of 1 + max(cost) / eps
 _ROUNDING = 1e-15
 ITERATIONS = 400
 
 
-def fixed_point(q: Tensor, cost: Tensor, epsilon: float) -> tuple[Tensor, int]:
+def fixed_point(q: FloatArray, cost: FloatArray, epsilon: float) -> tuple[FloatArray, int]:
     """f + eps log q [n, N] with f the potential of OT_eps(q, q) for q [n, N], and the iterations; float64.
 
     ``cost`` [n, n, 1]: Euclidean distances. f is the fixed point of the soft minimum, which leaves no gauge, and
@@ -18,10 +18,10 @@ def fixed_point(q: Tensor, cost: Tensor, epsilon: float) -> tuple[Tensor, int]:
     near the fixed point that halves the error at least, since exp(-C / eps) is positive definite for such C (as
     geomloss does for its debiasing; Feydy et al. 2019, section 3.1).
     """
-    masses = epsilon * q.log().clamp(min=-1e4)  # finite, so that 0 times it is 0
-    f = (-0.5 * masses).where(q > 0, 0.0)
+    masses = epsilon * masses_logarithm(q)
+    f = library(q).where(q > 0, -0.5 * masses, 0.0)
     enough, iterations, change = _ROUNDING * (epsilon + float(cost.max())), 0, None
-    while iterations < ITERATIONS and (change is None or bool((change.abs() > enough).any())):
-        change = 0.5 * (-epsilon * torch.logsumexp((f + masses - cost) / epsilon, 1) - f)
+    while iterations < ITERATIONS and (change is None or bool((abs(change) > enough).any())):
+        change = 0.5 * (-epsilon * log_sum_exp((f + masses - cost) / epsilon, 1) - f)
         f, iterations = f + change, iterations + 1
     return f + masses, iterations

@@ -144,6 +144,7 @@ def test_line_refuses_a_plane() -> None:
 
 def test_unconverged_rows_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newton, "MAX_ITERATIONS", 2)
+    monkeypatch.setattr(newton, "SMALL", 0.0)
     with pytest.raises(TransportError, match=r"\d+ of 20 transport problems did not converge.*epsilon=0.001"):
         transport(*pairs(20), LINE, NEWTON)
 

@@ -1,0 +1,202 @@
+"""Newton's method on the semi-dual of newton.py, many problems at once, each at its own eps.
+
+A step may change the exponents by ``CAP`` at most. If D turns out to fall beyond it, the row goes back and takes the
+length log(1 + w) / w instead (w: how much the full step would change the exponents), at which a log-sum-exp function is
+known to rise. A row above the eps that is wanted lowers its own geometrically, along the tangent dh/deps, as soon as it
+is within reach of Newton's method; no level is solved to the end but the last. Rows that have converged leave the
+batch.
+
+The Laplacian is eliminated by additions of non-negative numbers only, so edges of 1 and of 1e-100 are solved side by
+side without cancellation. A conductance to an outer ground, about as small as rounding, fixes the gauge (h + c gives
+the same plan) and holds what is not determined.
+
+Labels come first and rows last in the arrays below, so that each operation runs along the batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from knot_runner.transport.arrays import FloatArray, in_library_of, library
+from knot_runner.transport.laplacian import eliminate
+
+#: eps is multiplied by this at every level (.35: fewest iterations of .1 to .35 on Dirichlet(.5) and (.05) pairs)
+RATIO = 0.35
+#: a step changes no exponent by more than this
+CAP = 4.0
+#: a step that would change h by less than this times eps^2 / max(cost), and the exponents by less than 1, lets the row
+#: go on to the next eps: the tangent is off by about the error of the exponents times max(cost) / eps
+NEAR_OPTIMUM = 2.0
+#: relative error of an exponential, in units of 1 + max(cost) / eps
+NEWTON_ROUNDING = 1e-15
+#: conductance from label j to the ground, times q_j, in the same units: above rounding
+GROUND = 1e-14
+#: the same, where nothing is seen to move: above the smallest numbers that have all digits
+UNSEEN = 1e-290
+#: iterations after which torch asks the device how many rows are done (numpy asks after each)
+PATIENCE = 4
+
+
+@dataclass
+class AscentRows:
+    """State of the rows still at work; the last axis of every array is the row."""
+
+    index: FloatArray
+    p: FloatArray
+    q: FloatArray
+    #: q - p, of sum 0
+    excess: FloatArray
+    h: FloatArray
+    eps: FloatArray
+    #: dh/deps as last known
+    tangent: FloatArray
+    #: last step's direction, D's slope along it where it began (-1: nothing to check), and the cautious alternative
+    step: FloatArray
+    slope: FloatArray
+    cautious: FloatArray
+    error: FloatArray
+    #: finished, and only waiting to be taken out; and after how many iterations
+    done: FloatArray
+    count: FloatArray
+
+    def take(self, keep: FloatArray) -> AscentRows:
+        """The rows where ``keep`` [N] is true."""
+        return AscentRows(*(getattr(self, f.name)[..., keep] for f in dataclasses.fields(self)))
+
+
+def begin_ascent(p: FloatArray, q: FloatArray, h: FloatArray, eps: FloatArray, tangent: FloatArray) -> AscentRows:
+    """Rows p, q [n, N] about to climb from h [n, N], each at its ``eps`` [N]."""
+    none = p[0] < 0
+    index = in_library_of(np.arange(len(eps)), p)
+    return AscentRows(index, p, q, excess_of(p, q), h, eps, tangent, 0 * h, 0 * eps - 1, h, eps, none, 0 * index)
+
+
+def climb(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: float, most: int) -> AscentRows:
+    """Maximise D for every row in at most ``most`` iterations. Returns all rows, in order: see ``h`` and ``done``.
+
+    ``cost`` [n, n, 1]. ``h`` is -1e4 eps, or as small, where q_j = 0.
+    """
+    every = 1 if library(rows.h) is np else PATIENCE
+    levels = not bool((rows.eps <= epsilon).all())
+    ended = [rows]
+    for iteration in range(1, most + 1):
+        _iterate(rows, cost, epsilon, tolerance, levels)
+        if iteration % every and iteration < most:
+            continue
+        left = len(rows.done) - int(rows.done.sum())
+        if left == 0:
+            break
+        # gathering the rest costs about a tenth of an iteration: wait until enough rows are done
+        if left < 0.8 * len(rows.done) and iteration < most:
+            ended[-1] = rows.take(rows.done)
+            rows = rows.take(~rows.done)
+            ended.append(rows)
+        levels = levels and not bool((rows.eps <= epsilon).all())
+    return _in_order(ended)
+
+
+def _in_order(parts: list[AscentRows]) -> AscentRows:
+    if len(parts) == 1:
+        return parts[0]
+    lib = library(parts[0].h)
+    columns = [[getattr(part, f.name) for part in parts] for f in dataclasses.fields(AscentRows)]
+    together = AscentRows(*(lib.concatenate(column, -1) for column in columns))
+    return together.take(lib.argsort(together.index))
+
+
+def excess_of(p: FloatArray, q: FloatArray) -> FloatArray:
+    """q - p [n, N] without what rounding has added to its sum: 0 where both are equal in all digits."""
+    excess = q - p
+    sizes = abs(excess)
+    return excess - sizes * (excess.sum(0) / (sizes.sum(0) + 1e-300))
+
+
+def _iterate(rows: AscentRows, cost: FloatArray, epsilon: float, tolerance: float, levels: bool) -> None:
+    """One Newton step for every row that is not done, and, with ``levels``, on to the next eps for those near."""
+    lib = library(cost)
+    s, ps, z = _plans(rows, cost)
+    residual, scale = _residual(rows, ps)
+    error = abs(residual).sum(0)
+    fell = (residual * rows.step).sum(0) < -0.1 * rows.slope
+    back = (rows.slope > 0) & fell & (error > 0.5 * rows.error)
+
+    final, reach = rows.eps <= epsilon, cost.max() / rows.eps
+    step, tangent = _directions(rows, residual, scale, reach, s, ps, z if levels else None)
+    width = lib.amax(step, 0) - lib.amin(step, 0)
+    h = rows.h + step * lib.where(width < CAP, rows.eps, CAP / width * rows.eps)
+    eps = rows.eps
+    if levels:
+        onward = (width * reach < NEAR_OPTIMUM) & (width < 1) & ~final & ~back
+        eps = lib.where(onward, lib.where(eps * RATIO < epsilon, epsilon, eps * RATIO), eps)
+        h += tangent * (eps - rows.eps)
+
+    cautious = rows.h + step * (lib.log1p(width) / (width + 1e-300) * rows.eps)
+    rows.h = lib.where(rows.done, rows.h, lib.where(back, rows.cautious, h))
+    rows.slope = lib.where(back | (width < 1), -1.0, (residual * step).sum(0))
+    rows.step, rows.cautious, rows.error, rows.eps, rows.tangent = step, cautious, error, eps, tangent
+    rows.count = rows.count + ~rows.done
+    # the step leaves an error of the order of its square
+    rows.done = rows.done | (final & ~back & (width * width <= tolerance))
+
+
+def _directions(
+    rows: AscentRows,
+    residual: FloatArray,
+    scale: FloatArray,
+    reach: FloatArray,
+    s: FloatArray,
+    ps: FloatArray,
+    z: FloatArray | None,
+) -> tuple[FloatArray, FloatArray]:
+    """Newton's step, as a change of the exponents, and the tangent dh/deps (as it was if ``z`` is None)."""
+    lib = library(residual)
+    ground = scale * (GROUND * (1 + reach)) + rows.q * UNSEEN
+    rhs = [residual]
+    if z is not None:
+        # eps dP/deps at fixed h; the ground pulls the tangent to what it was, so that it stays where no flow shows it
+        spread = z - (s * z).sum(1)[:, None]
+        rhs.append((ps * spread).sum(0) + ground * rows.tangent)
+    steps = eliminate(_graph(s, ps), ground, lib.stack(rhs, 1))
+    alive = rows.q > 0  # a label without mass stays where it is
+    # where every P_j is q_j up to rounding, a step would be noise
+    settled = (abs(residual) <= NEWTON_ROUNDING * (1 + reach) * scale).all(0)
+    step = lib.where(alive & ~settled, steps[:, 0] - (rows.q * steps[:, 0]).sum(0), 0.0)
+    return step, rows.tangent if z is None else lib.where(alive, steps[:, 1], 0.0)
+
+
+def _residual(rows: AscentRows, ps: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """q - P and the scale of its rounding errors, each [n, N].
+
+    Mass that stays where it is cancels in ``q_j - P_j = (q_j - p_j) + sum_k (p_j s_jk - p_k s_kj)``, k other than j. So
+    where less moves than a label has, the difference is known to the digits of what moves, be that exp(-300).
+    """
+    lib, n = library(ps), len(ps)
+    moving = ps.reshape(n * n, -1) + 0.0
+    moving[:: n + 1] = 0.0
+    moving = moving.reshape(ps.shape)
+    away, here = moving.sum(1), moving.sum(0)
+    moved = away + here + abs(rows.excess)
+    few = moved < rows.q
+    return lib.where(few, rows.excess + (away - here), rows.q - ps.sum(0)), lib.minimum(moved, rows.q)
+
+
+def _plans(rows: AscentRows, cost: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """s_ij, p_i s_ij and the exponents less their largest, each [n, n, N]."""
+    lib = library(cost)
+    z = rows.h - cost
+    z *= 1 / rows.eps
+    z -= lib.amax(z, 1)[:, None]
+    s = lib.exp(z)
+    s *= (1 / s.sum(1))[:, None]
+    return s, s * rows.p[:, None], z
+
+
+def _graph(s: FloatArray, ps: FloatArray) -> FloatArray:
+    """Edge weights w_jk = sum_i p_i s_ij s_ik at [k, j] for the labels j < k, [n, n, N]; the rest is not set."""
+    edges = library(s).empty_like(s)
+    for k in range(1, len(s)):
+        edges[k, :k] = (ps[:, :k] * s[:, k : k + 1]).sum(0)
+    return edges

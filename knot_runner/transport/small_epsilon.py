@@ -1,0 +1,67 @@
+"""The potential of entropic optimal transport in the limit of small eps, in closed form.
+
+As eps falls, mass moves along the edges of a tree (transport_trees.py), over each edge in one direction only, and the
+flow over an edge is known: the difference of the masses beyond it. Let s_ij = softmax_j((h_j - C_ij) / eps) be the
+shares of newton.py, U_u = eps log of the sum of exp((h_k - C_uk) / eps) over the labels k that mass at node u can
+reach, F the flow over an edge from u to v, and A_u = q_u + the flows out of u. The shares depend on the node alone and
+not on where mass at it came from, so that::
+
+    exp((U_v - length) / eps) = exp(U_u / eps) F / A_u,     exp(h_j / eps) = exp(U_j / eps) q_j / A_j
+
+What is left out is mass that moves against F, of the order of exp(-2 length / eps).
+"""
+
+from __future__ import annotations
+
+from knot_runner.transport.arrays import FloatArray, in_library_of, library
+from knot_runner.transport.transport_trees import TransportTrees
+
+#: keeps logarithms of what does not flow finite
+_TINY = 1e-300
+
+
+def limit_potential(
+    q: FloatArray, excess: FloatArray, trees: TransportTrees, epsilon: float
+) -> tuple[FloatArray, FloatArray]:
+    """(h = g + eps log q [n, N] up to a constant in each column, the least flow over any edge [N]).
+
+    ``excess`` [n, N]: q - p, of sum 0. h is -1e4 eps, or less, where q = 0. A flow is in units of what is moved in
+    all on the side of its edge where that is less: where it is as small as rounding, the limit is not known.
+    An edge over which nothing flows is given no difference of potential, though it may have any up to its length.
+    """
+    lib = library(q)
+    lengths, below, lower, upper = (in_library_of(a, q) for a in (trees.lengths, trees.below, trees.lower, trees.upper))
+    if len(lengths) > 1:
+        best = (in_library_of(trees.potentials, q) @ excess).argmin(0)
+        lengths, below, lower, upper = lengths[best], below[best], lower[best], upper[best]
+    labels = in_library_of(trees.labels, q)
+    flow, moved = _flow(below, labels @ excess)
+    size = abs(flow)
+    rises, falls = (size + flow) / 2, (size - flow) / 2
+    leaving = lib.einsum("tev,et->vt", lower, rises) + lib.einsum("tev,et->vt", upper, falls)
+    through = lib.log(labels @ q + leaving + _TINY)
+    at_tail = lib.where(flow > 0, lib.einsum("tev,vt->et", lower, through), lib.einsum("tev,vt->et", upper, through))
+    rise = lengths.T + epsilon * (lib.log(size + _TINY) - at_tail)
+    rise = lib.where((rise > 0) & (size > 0), rise, 0.0)
+    node = lib.einsum("tev,et->vt", below, lib.where(flow > 0, -rise, rise))
+    least = lib.amin(lib.where(moved > 0, size / moved, 1.0), 0)
+    return labels.T @ (node - epsilon * through) + epsilon * masses_logarithm(q), least
+
+
+def _flow(below: FloatArray, excess: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mass [E, N] that has to leave the lower part of each edge, and what is moved in the part where that is less.
+
+    ``below`` [1 or N, E, V], ``excess`` [V, N]. The flow is summed where less is moved: more digits are left there.
+    """
+    lib, above = library(excess), 1 - below
+    inside, outside = (lib.einsum("tev,vt->et", part, abs(excess)) for part in (below, above))
+    flow = lib.where(
+        inside < outside, -lib.einsum("tev,vt->et", below, excess), lib.einsum("tev,vt->et", above, excess)
+    )
+    return flow, lib.minimum(inside, outside)
+
+
+def masses_logarithm(q: FloatArray) -> FloatArray:
+    """log q, and -1e4 where q is 0: its exponential is 0, and it stays finite under multiplication by 0."""
+    lib = library(q)
+    return lib.where(q > 0, lib.log(lib.where(q > 0, q, 1.0)), -1e4)
