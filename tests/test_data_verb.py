@@ -3,11 +3,13 @@
 import hashlib
 import os
 import random
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from knot_runner.cli.main import main
+from knot_runner.cli.verbs import data
 from knot_runner.composing.catalog import choices, config_folder
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.sources import data_sets
@@ -80,6 +82,8 @@ def test_a_task_shows_its_data_sets_and_its_hub_copies(root, capsys):
     assert "published: not known, no checksum known" in out and "its owners give it out on request" in out
     assert "ylecun/mnist at 77f3279092a1c1579b2250db8eafed0ad422088c (a commit)" in out
     assert "eusip/silicone at refs/convert/parquet (a branch, which is not pinned)" in out
+    for name in ("abc", "g" * 40):
+        assert "a branch" in data._hub_line(SimpleNamespace(id="some/toys", revision=name))
     assert "this task has no hub copy" in said(capsys, "gld23k")[0]
 
 
