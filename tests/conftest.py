@@ -21,6 +21,8 @@ from knot_runner.composing.catalog import config_folder
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a look-up would retry for half a minute where there is no network
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Tests are about the same engine on every machine; those of hardware=auto ask for it.
+os.environ.setdefault("KNOT_HARDWARE", "cpu")
 # Threads that wait for each other burn most of the time of small arrays: with one, the suite takes half as long. Before
 # torch and numpy are imported, and for the processes that tests start.
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

@@ -180,7 +180,8 @@ def test_a_diverging_run_is_recorded_as_such(tmp_path, capsys):
 
 
 def test_check_lists_jobs_and_runs_nothing(tmp_path, capsys):
-    assert main(["check", "--no-estimate", "experiment=knot_table3", f"paths.out={tmp_path}", "seed=0,1"]) == 0
+    check = ["check", "--no-estimate", "experiment=knot_table3", f"paths.out={tmp_path}", "seed=0,1"]
+    assert main([*check, "task.source=embedded"]) == 0
     assert "16 jobs, 0 done, 16 to do" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 

@@ -20,6 +20,7 @@ from knot_runner.composing.commands import Command, compose_all
 from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.overrides import config_dir_of, split_flags
 from knot_runner.composing.own_yaml import search_path
+from knot_runner.data.preflight import no_data
 from knot_runner.records import lock_of, lock_of_sweep, read_result
 from knot_runner.report.records.run_summary import summary_table
 from knot_runner.report.render.terminal import output
@@ -95,6 +96,8 @@ def _shown_by_hydra(arguments: list[str]) -> int:
 def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) -> int:
     """One run, in this process. ``keep``: a finished one of other data is shown."""
     if read_result(job.folder) is None:
+        if problem := no_data([(job.title, job.settings)]):
+            raise UserError(problem)
         require_writable(Path(job.settings.paths.out), "paths.out")
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -135,6 +138,8 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
     to_do = [job for job in unlike if states[job.run_id] is None]
     there = [job for job in unlike if states[job.run_id] is not None]
     outcomes: list[Outcome] = []
+    if problem := no_data((job.title, job.settings) for job in to_do):
+        raise UserError(problem)  # once, in place of each of them failing on it
     for out in dict.fromkeys(job.settings.paths.out for job in unlike if states[job.run_id] is None):
         require_writable(Path(out), "paths.out")
     if to_do:

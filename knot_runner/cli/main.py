@@ -12,7 +12,7 @@ from knot_runner.util.processes import ended_by_sigterm, on_sigterm
 from knot_runner.util.streams import lasting, print_safely
 
 #: Each has a module in ``verbs/`` with ``<verb>_command`` and ``<VERB>_HELP``.
-VERBS = ("bound", "check", "claims", "compare", "ls", "plot", "report", "table")
+VERBS = ("bound", "check", "claims", "compare", "data", "ls", "plot", "report", "table")
 HELP = """\
 knot-runner: experiments in knowledge distillation and federated learning, composed from YAML
 
@@ -25,6 +25,7 @@ knot-runner: experiments in knowledge distillation and federated learning, compo
   knot-runner experiment=knot_table3 task.missing=skip       a preset with its grid
 
   knot-runner ls                          tasks, models, methods, presets; your own with --config-dir=DIR
+  knot-runner data   [TASK] [--fetch]     which data are there, where the others come from, their download
   knot-runner check  [overrides]          the jobs, what is there, what they share, time and memory to come
   knot-runner table  PRESET [overrides]   ours beside the paper's, from the records
   knot-runner plot   PRESET [overrides]   its figure, from the records

@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing.catalog import GROUPS, config_folder, yaml_files
 from knot_runner.composing.fitting import chosen_to_fit, deals_nothing, node_of
+from knot_runner.composing.hardware import chosen_hardware
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
 from knot_runner.composing.interpolations import check_growth, plain_config
 from knot_runner.composing.job import ComposedJob, job_of
@@ -113,7 +114,7 @@ def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[Compos
     late = {o.get_key_element() for o in overrides if _sets_a_value(o)}
     apart = {o.get_key_element() for o in swept} - {"method", "seed", "task"}
     chosen = any("glob(" in o.input_line for o in swept)
-    grid = _Grid(config_dir, late, apart)
+    grid = _Grid(config_dir, late, apart, [o.input_line for o in overrides])
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         jobs = [job for picked in itertools.product(*axes) if (job := grid.job(list(picked), chosen)) is not None]
     if grid.left_out:
@@ -144,12 +145,12 @@ def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None
 class _Grid:
     """Composes the jobs of one grid, within ``initialize_config_dir``.
 
-    ``late``: keys that choose no group, set once Hydra has composed; ``apart``: those of a job's label. ``left_out``:
-    how many jobs were, ``misfit``: why the last one was.
+    ``late``: keys that choose no group, set once Hydra has composed; ``apart``: those of a job's label; ``words``: all
+    overrides, as they were typed. ``left_out``: how many jobs were, ``misfit``: why the last one was.
     """
 
-    def __init__(self, config_dir: str | None, late: set[str], apart: set[str]) -> None:
-        self.config_dir, self.late, self.apart = config_dir, late, apart
+    def __init__(self, config_dir: str | None, late: set[str], apart: set[str], words: list[str]) -> None:
+        self.config_dir, self.late, self.apart, self.words = config_dir, late, apart, words
         self.hydra = DictConfig({})
         self.misfit, self.left_out = "", 0
         self._composed: dict[tuple[str, ...], tuple[Base, Any, list[str]]] = {}
@@ -166,7 +167,7 @@ class _Grid:
         try:
             config = base.with_values([self._override(o) for o in picked if _key(o) in self.late])
         except OmegaConfBaseException as problem:
-            _compose_here([*fitting, *picked], self.config_dir)  # raises Hydra's own error, in one line
+            _compose_here(_in_place(fitting, picked), self.config_dir)  # raises Hydra's own error, in one line
             raise UserError(one_line(str(problem))) from None
         config = with_models(config, self._model)
         if claims is not None:
@@ -202,6 +203,12 @@ class _Grid:
         if fitting:
             config = _compose_here([*fitting, *early], self.config_dir)
             self._note(note)
+        hardware, note = chosen_hardware(config, self.words)
+        if hardware:
+            fitting = [*fitting, *hardware]
+            config = _compose_here(_in_place(fitting, early), self.config_dir)
+        if note:
+            self._note(note)
         with open_dict(config):
             self.hydra = config.pop("hydra")
             if deals_nothing(config) and not any(key.partition(".")[0] == "partition" for key in typed):
@@ -214,6 +221,12 @@ class _Grid:
         if text not in self._noted:
             self._noted.add(text)
             LOGGER.info("%s", text)
+
+
+def _in_place(choices: list[str], typed: list[str]) -> list[str]:
+    """``choices``, and the ``typed`` overrides of other keys: of ``hardware=auto`` something is chosen in its place."""
+    keys = {_key(choice) for choice in choices}
+    return [*choices, *(override for override in typed if _key(override) not in keys)]
 
 
 def _apart_from_claims(config: DictConfig) -> tuple[DictConfig, Any]:

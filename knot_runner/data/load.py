@@ -39,6 +39,15 @@ def load_task(settings: TaskSettings, data_root: Path | None) -> PartyTask:
     return PartyTask(settings.name, settings.labels, datasets, settings.source, notes, files, rows)
 
 
+def check_text_files(settings: TaskSettings, folder: DataFolder | None) -> None:
+    """Raise the :class:`UserError` of :func:`load_task` where a data set has no source, or files of it are not below
+    ``folder`` (of ``source=local``) and it may not be left out. Nothing is read."""
+    for name, data in settings.datasets.items():
+        source = _checked_source(settings, name, data)
+        if isinstance(source, LocalSource):
+            _is_absent(name, data, folder, name in settings.may_be_missing)
+
+
 def _repeated_note(dataset: Dataset) -> list[str]:
     """A line when most test texts are in train too, so that memorising scores. Some short utterances always repeat."""
     if "test" not in dataset.splits:

@@ -72,7 +72,7 @@ def write_atomic(path: Path, content: bytes | str, durable: bool = True) -> None
                 os.fsync(file.fileno())
         temporary.replace(path)
         if durable:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except OSError as problem:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -167,7 +167,8 @@ def remove_temporaries(folder: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in ``folder`` are on the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -219,9 +219,14 @@ def _summary(states: list[JobState]) -> str:
 
 
 def _looked_ahead(console: Console, jobs: list[ComposedJob], done: list[ComposedJob], options: Options) -> int:
+    from knot_runner.data.preflight import no_data
     from knot_runner.estimate.notes import preview_notes
     from knot_runner.estimate.whole import estimate_sweep, plain_loads
 
+    if problem := no_data((job.title, job.settings) for job in jobs):
+        _print_shared(console, plain_loads(jobs))
+        _print_stop(console, problem)
+        return 2
     if not options.estimate:
         _print_shared(console, plain_loads(jobs))
         return 0
@@ -234,8 +239,12 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], done: list[Composed
     _print_estimate(console, found, Path(jobs[0].settings.paths.out))
     problems = list(dict.fromkeys([*([foreseen.problem] if foreseen.problem else []), *found.problems]))
     for problem in problems:
-        console.print(Text(plain(f"the sweep would stop: {problem}")), soft_wrap=True)
+        _print_stop(console, problem)
     return 2 if problems else 0
+
+
+def _print_stop(console: Console, problem: str) -> None:
+    console.print(Text(plain(f"the sweep would stop: {problem}")), soft_wrap=True)
 
 
 def _print_foreseen(console: Console, found: Foreseen, jobs: int) -> None:

@@ -50,6 +50,8 @@ class Family:
     clients: bool = True
     #: whether its jobs may be threads of one process that share data, engine and stages (``hydra/launcher=fused``)
     fusable: bool = False
+    #: whether a GPU computes any of it
+    on_gpu: bool = True
     #: what a job's process imports before it is forked
     preload: tuple[str, ...] = ("knot_runner.pipelines.federated", "knot_runner.engine.federated.lean_worker")
     #: packages that always compute its numbers, beyond torch; their versions are recorded
@@ -154,6 +156,7 @@ register(
         inspect="knot_runner.pipelines.distance:inspect_distance",
         summary="knot_runner.report.records.distance:distance_summary",
         preload=("knot_runner.pipelines.distance",),
+        on_gpu=False,
         libraries=("pot",),
     )
 )
@@ -167,6 +170,7 @@ register(
         summary="knot_runner.report.records.distance:matrix_summary",
         stage="distances",
         trains=False,
+        on_gpu=False,
         libraries=("pot",),
     )
 )
@@ -180,6 +184,7 @@ register(
         summary="knot_runner.report.records.distance:coreset_summary",
         stage="epochs",
         trains=False,
+        on_gpu=False,
         libraries=("pot",),
     )
 )
@@ -193,6 +198,7 @@ register(
         summary="knot_runner.report.records.distance:knn_summary",
         stage="coresets",
         trains=False,
+        on_gpu=False,
         libraries=("pot",),
     )
 )

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from knot_runner.config.settings import ImageSetsSettings, ImageTaskSettings
+from knot_runner.config.settings import ImageSetsSettings
+from knot_runner.config.settings.images import ImageFiles
 from knot_runner.data.checksums import check_left_out
 from knot_runner.data.embedded import EMBEDDED_DIGITS, read_digits, scale
 from knot_runner.data.images.load import load_images, same_dtype
@@ -78,10 +79,7 @@ def _read(
 ) -> Iterator[NamedSet]:
     """Each set that is there; ``notes`` and ``files`` (read, or looked for and absent) grow."""
     for name, one in settings.sets.items():
-        if gone := _missing(settings, one, root):
-            remedy = None if name in settings.may_be_missing else f"task.missing=[{name}] goes on without {name}"
-            entries = len({*one.local.train, *one.local.test})
-            check_left_out(name, gone, entries, "a set", f"task.sets.{name}.local", remedy)
+        if gone := _missing(settings, name, root):
             files.update((path, absent(path)) for entry in gone for path in (entry, *_archives(entry)))
             notes.append(f"{name}: left out, {gone[0]} not there" + (f", nor {len(gone) - 1} more" if gone[1:] else ""))
             continue
@@ -91,11 +89,28 @@ def _read(
         yield name, _scaled(task.train, settings.shape), task.classes
 
 
-def _missing(settings: ImageSetsSettings, one: ImageTaskSettings, root: Path | None) -> list[str]:
-    """The absent files of a set of ``source=local``; entries may point into a zip."""
+def check_set_files(settings: ImageSetsSettings, root: Path) -> None:
+    """Raise the :class:`UserError` of :func:`load_image_sets` where files of a local set are not there."""
+    for name in settings.sets:
+        _missing(settings, name, root)
+
+
+def _missing(settings: ImageSetsSettings, name: str, root: Path | None) -> list[str]:
+    """The absent files of a set of ``source=local`` that is left out, [] for one that is there. Raises
+    :class:`UserError` where it may not be left out, or only some of its files are there."""
+    one = settings.sets[name]
     if settings.source != "local" or root is None or one.local is None:
         return []
-    entries = dict.fromkeys([*one.local.train, *one.local.test])
+    if gone := missing_entries(one.local, root):
+        remedy = None if name in settings.may_be_missing else f"task.missing=[{name}] goes on without {name}"
+        entries = len({*one.local.train, *one.local.test})
+        check_left_out(name, gone, entries, "a set", f"task.sets.{name}.local", remedy)
+    return gone
+
+
+def missing_entries(local: ImageFiles, root: Path) -> list[str]:
+    """Of the files and folders that ``local`` names, those not below ``root``; entries may point into a zip."""
+    entries = dict.fromkeys([*local.train, *local.test])
     return [entry for entry in entries if not any((root / path).exists() for path in (entry, *_archives(entry)))]
 
 

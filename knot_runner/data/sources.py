@@ -1,0 +1,129 @@
+"""Where data sets come from: ``conf/data/NAME.yaml``, one file each, and those of a user's ``--config-dir``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
+
+import yaml
+
+from knot_runner.composing.catalog import headline, yaml_files
+from knot_runner.config.strict import AtMost, build, require
+from knot_runner.util.errors import UserError, nearest
+
+#: how a data set stands in ``paths.data``
+DataStanding = Literal["present", "partly", "absent"]
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of a data set, or a folder that others make. ``path``: below ``paths.data``.
+
+    Its size in bytes and its digests (hex) as published; None where they are not known.
+    """
+
+    path: str
+    size: Annotated[int, AtMost(10**15)] | None = None
+    sha256: str | None = None
+    md5: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = PurePosixPath(self.path).parts
+        inside = bool(parts) and parts[0] != "/" and ".." not in parts and "\\" not in self.path
+        require(inside, "path", f"{self.path!r} is not a path below paths.data")
+        for name, digest, length in (("sha256", self.sha256, 64), ("md5", self.md5, 32)):
+            right = digest is None or (len(digest) == length and set(digest) <= set("0123456789abcdef"))
+            require(right, name, f"{digest!r} is not {length} hexadecimal digits")
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Name of the hash function -> the digest that is published."""
+        known = {"sha256": self.sha256, "md5": self.md5}
+        return {name: digest for name, digest in known.items() if digest is not None}
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set: whose it is, what its licence says, its files, and how one gets them."""
+
+    name: str
+    #: a line for a person
+    title: str
+    #: names of the tasks that read it
+    tasks: list[str]
+    #: its official address
+    home: str
+    licence: str
+    files: list[DataFile]
+    #: addresses of folders that have the files by their names, the first one preferred; none: they are not downloaded
+    sources: list[str] = field(default_factory=list)
+    #: files that serve in place of ``files``, one list for each possibility
+    instead: list[list[str]] = field(default_factory=list)
+    #: how a person gets it, where it is not downloaded
+    how: str = ""
+    #: overrides under which a task reads ``files``, where its YAML names others
+    use: str = ""
+
+    def __post_init__(self) -> None:
+        for address in self.sources:
+            require(address.startswith(("https://", "http://")), "from", f"{address!r} does not begin with https://")
+            require(address.endswith("/"), "from", f"{address!r} is no folder: it does not end in /")
+        require(bool(self.files), "files", "names none")
+        require(bool(self.sources or self.how), "how", "is not set, nor is from; one says how to get it")
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all files; None where the size of one is not known."""
+        sizes = [file.size for file in self.files if file.size is not None]
+        return sum(sizes) if len(sizes) == len(self.files) else None
+
+    def addresses(self, file: DataFile) -> list[str]:
+        """Where ``file`` can be downloaded, the first one preferred."""
+        return [source + PurePosixPath(file.path).name for source in self.sources]
+
+    def standing(self, root: Path | None) -> DataStanding:
+        """Whether all of its files are below ``root``, or those that serve in their place; some of them; or none."""
+        if root is None:
+            return "absent"
+        groups = [[file.path for file in self.files], *self.instead]
+        there = [[(root / path).exists() for path in paths] for paths in groups]
+        if any(all(found) for found in there):
+            return "present"
+        return "partly" if any(any(found) for found in there) else "absent"
+
+
+def data_sets(config_dir: str | None = None) -> dict[str, DataSet]:
+    """All data sets by their names, sorted. Raises :class:`UserError` naming the file and key of a wrong one."""
+    return {path.stem: _read(path) for path in yaml_files("data", config_dir)}
+
+
+def _read(path: Path) -> DataSet:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (ValueError, yaml.YAMLError, RecursionError) as problem:
+        raise UserError(f"{path}: cannot be read: {' '.join(str(problem).split())}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: has no keys; tasks, home, licence and files are needed")
+    values = {str(key): value for key, value in values.items()}
+    values["sources"] = values.pop("from", [])
+    try:
+        return build(DataSet, {"name": path.stem, "title": headline(path), **values}, "")
+    except UserError as problem:
+        raise UserError(f"{path}: {problem}") from None
+
+
+def chosen_data_sets(known: dict[str, DataSet], names: list[str]) -> list[DataSet]:
+    """Those of ``names``, each the name of a data set or of a task; all without any. Raises :class:`UserError`."""
+    if not names:
+        return list(known.values())
+    tasks = {task for one in known.values() for task in one.tasks}
+    for name in names:
+        if name not in known and name not in tasks:
+            raise UserError(f"{name}: there is no such task or data set{nearest(name, {*known, *tasks})}")
+    return [one for one in known.values() if any(_is_meant(one, name, known) for name in names)]
+
+
+def _is_meant(one: DataSet, name: str, known: dict[str, DataSet]) -> bool:
+    """A data set's own name means it alone, though a task may be called the same."""
+    return one.name == name or (name not in known and name in one.tasks)

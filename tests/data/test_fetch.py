@@ -1,0 +1,227 @@
+"""Downloads from a server that cuts, lies and refuses: what lies under a file's name is whole, or was there before."""
+
+import hashlib
+import os
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from knot_runner.data import fetch
+from knot_runner.data.fetch import FetchError, fetch_file, file_state
+from knot_runner.data.sources import DataFile
+from knot_runner.util.errors import UserError
+from tests.file_server import Served, serving
+
+CONTENT = random.Random(0).randbytes(1_000_003)
+FILE = DataFile("set/a.bin", len(CONTENT), hashlib.sha256(CONTENT).hexdigest(), hashlib.md5(CONTENT).hexdigest())
+HALF = 500_000
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving() as served:
+        served.files["a.bin"] = CONTENT
+        yield served
+
+
+def get(root: Path, server: Served, file: DataFile = FILE) -> bool:
+    return fetch_file(root, file, [server.address + "a.bin"])
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "set").iterdir()) if (root / "set").exists() else []
+
+
+def test_a_file_is_downloaded_once(tmp_path, server):
+    assert get(tmp_path, server) is True
+    assert (tmp_path / "set/a.bin").read_bytes() == CONTENT and names(tmp_path) == ["a.bin"]
+    assert get(tmp_path, server) is False
+    assert server.asked == [("/a.bin", None)]
+
+
+def test_its_name_comes_last_and_after_the_disk_has_it(tmp_path, server, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append((os.fstat(handle).st_size, names(tmp_path))))
+    get(tmp_path, server)
+    assert synced[0] == (len(CONTENT), ["a.bin.part"]) and synced[1][1] == ["a.bin"]
+
+
+def test_an_answer_that_is_cut_is_gone_on_with(tmp_path, server):
+    server.cuts = [HALF, 1000]
+    assert get(tmp_path, server)
+    assert (tmp_path / "set/a.bin").read_bytes() == CONTENT
+    assert [wanted for _, wanted in server.asked] == [None, f"bytes={HALF}-", f"bytes={HALF + 1000}-"]
+
+
+def test_a_part_of_an_earlier_command_is_gone_on_with(tmp_path, server):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/a.bin.part").write_bytes(CONTENT[:HALF])
+    told = []
+    fetch_file(tmp_path, FILE, [server.address + "a.bin"], lambda done, total: told.append((done, total)))
+    assert server.asked == [("/a.bin", f"bytes={HALF}-")]
+    assert (tmp_path / "set/a.bin").read_bytes() == CONTENT
+    assert told[0][0] > HALF and told[-1] == (len(CONTENT), len(CONTENT))
+
+
+def test_a_server_that_brings_nothing_is_given_up_and_the_part_kept(tmp_path, server):
+    server.cuts = [HALF, 0]
+    with pytest.raises(FetchError, match=r"a\.bin: ends early, after 500\.0 KB; the same command tries again"):
+        get(tmp_path, server)
+    assert names(tmp_path) == ["a.bin.part"] and (tmp_path / "set/a.bin.part").stat().st_size == HALF
+
+
+def test_a_server_that_cuts_for_ever_is_given_up(tmp_path, server, monkeypatch):
+    monkeypatch.setattr(fetch, "MAX_CUTS", 3)
+    server.cuts = [10] * 9
+    with pytest.raises(FetchError, match="ends early"):
+        get(tmp_path, server)
+    assert len(server.asked) == 3
+
+
+def test_a_server_that_ignores_ranges_sends_all_again(tmp_path, server):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/a.bin.part").write_bytes(CONTENT[:HALF])
+    server.ranges = False
+    assert get(tmp_path, server)
+    assert (tmp_path / "set/a.bin").read_bytes() == CONTENT and len(server.asked) == 1
+
+
+def test_another_part_than_was_asked_for_is_refused(tmp_path, server):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/a.bin.part").write_bytes(CONTENT[:HALF])
+    server.says = "bytes 7-9/10"
+    with pytest.raises(FetchError, match="another part of the file"):
+        get(tmp_path, server)
+    assert names(tmp_path) == ["a.bin.part"]
+
+
+def test_a_wrong_part_is_begun_anew(tmp_path, server):
+    for wrong in (b"x" * HALF, CONTENT + b"too long", b"x" * len(CONTENT)):
+        (tmp_path / "set").mkdir(exist_ok=True)
+        (tmp_path / "set/a.bin").unlink(missing_ok=True)
+        (tmp_path / "set/a.bin.part").write_bytes(wrong)
+        assert get(tmp_path, server)
+        assert (tmp_path / "set/a.bin").read_bytes() == CONTENT
+
+
+def test_a_part_that_is_whole_without_a_published_size(tmp_path, server):
+    """Its range is not satisfiable: the whole is asked for again."""
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/a.bin.part").write_bytes(CONTENT)
+    assert get(tmp_path, server, DataFile("set/a.bin", sha256=FILE.sha256))
+    assert [wanted for _, wanted in server.asked] == [f"bytes={len(CONTENT)}-", None]
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (DataFile("set/a.bin", len(CONTENT), "0" * 64), "sha256 "),
+        (DataFile("set/a.bin", len(CONTENT), FILE.sha256, "0" * 32), "md5 "),
+        (DataFile("set/a.bin", len(CONTENT) + 1, FILE.sha256), f"sends {len(CONTENT)} bytes"),
+        (DataFile("set/a.bin", 1000, FILE.sha256), "published are 1000"),
+    ],
+)
+def test_a_wrong_content_never_has_the_name(tmp_path, server, file, said):
+    with pytest.raises(FetchError, match=said) as found:
+        get(tmp_path, server, file)
+    assert "\n" not in str(found.value) and found.value.exit_code == 1
+    assert names(tmp_path) == []
+
+
+def test_the_next_address_is_tried(tmp_path, server):
+    server.files["bad"] = CONTENT[::-1]
+    addresses = [server.address + name for name in ("gone", "bad", "a.bin")]
+    assert fetch_file(tmp_path, FILE, addresses)
+    with pytest.raises(FetchError, match="gone: answers 404 .*bad: sha256 .*; the same command tries again"):
+        fetch_file(tmp_path / "other", FILE, addresses[:2])
+    assert not (tmp_path / "other/set/a.bin").exists()
+
+
+def test_nobody_listens(tmp_path, server):
+    with pytest.raises(FetchError, match="refused"):
+        fetch_file(tmp_path, FILE, ["http://127.0.0.1:9/a.bin"])
+
+
+def test_a_server_that_says_nothing_is_given_up(tmp_path, monkeypatch):
+    import socket
+
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(fetch, "TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(FetchError, match="timed out"):
+        fetch_file(tmp_path, FILE, [f"http://127.0.0.1:{silent.getsockname()[1]}/a.bin"])
+
+
+# ------------------------------------------------------------------------------------------- what is there already
+
+
+def test_a_file_that_was_cut_short_is_completed(tmp_path, server):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/a.bin").write_bytes(CONTENT[:HALF])
+    assert file_state(tmp_path / "set/a.bin", FILE) == "shorter"
+    assert get(tmp_path, server)
+    assert (tmp_path / "set/a.bin").read_bytes() == CONTENT and server.asked == [("/a.bin", f"bytes={HALF}-")]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("size", [1000, len(CONTENT), len(CONTENT) + 5])
+def test_another_file_is_left_as_it_is(tmp_path, server, size, ranges):
+    """A user's own data under the name, shorter, as long, or longer: neither lost nor mixed."""
+    server.ranges = ranges
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/a.bin").write_bytes(b"x" * size)
+    with pytest.raises(FetchError, match="is another file than the published one .* is left as it is"):
+        get(tmp_path, server)
+    assert (tmp_path / "set/a.bin").read_bytes() == b"x" * size and names(tmp_path) == ["a.bin"]
+    assert bool(server.asked) == (size < len(CONTENT))  # only a shorter one may be a part of it
+
+
+def test_a_file_of_which_nothing_is_published_is_there(tmp_path, server):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/a.bin").write_bytes(b"x")
+    assert not get(tmp_path, server, DataFile("set/a.bin"))
+    assert file_state(tmp_path / "set/a.bin", DataFile("set/a.bin", 1)) == "same" and server.asked == []
+
+
+def test_a_whole_folder_may_only_be_read(tmp_path, server):
+    get(tmp_path, server)
+    (tmp_path / "set").chmod(0o555)
+    tmp_path.chmod(0o555)
+    try:
+        assert not get(tmp_path, server)
+    finally:
+        tmp_path.chmod(0o755)
+        (tmp_path / "set").chmod(0o755)
+
+
+def test_two_at_once_download_once(tmp_path, server):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(get(tmp_path, server))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [False, False, False, True] and len(server.asked) == 1
+    assert (tmp_path / "set/a.bin").read_bytes() == CONTENT
+
+
+def test_a_full_disk_is_one_line(tmp_path, server, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fetch.os, "fsync", full)
+    with pytest.raises(UserError, match="disk full") as found:
+        get(tmp_path, server)
+    assert found.value.exit_code == 1 and names(tmp_path) == ["a.bin.part"]
+
+
+def test_nothing_is_written_outside(tmp_path, server):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/set").symlink_to(outside)
+    with pytest.raises(UserError, match="leads it out of paths.data"):
+        get(tmp_path / "data", server)
+    assert not list(outside.iterdir()) and server.asked == []

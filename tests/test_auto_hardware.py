@@ -1,0 +1,126 @@
+"""``hardware=auto``: what it stands for on a machine with and without a CUDA device, and what is said of it."""
+
+import ctypes
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from knot_runner.composing import hardware
+from knot_runner.composing.commands import compose_jobs
+
+FEDERATED = ["task=femnist", "method=fedavg"]
+
+
+@pytest.fixture(params=[None, "Some GPU"])
+def device(request, monkeypatch):
+    monkeypatch.setattr(hardware, "cuda_device", lambda: request.param)
+    return request.param
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setattr(hardware, "cuda_device", lambda: "Some GPU")
+
+
+@pytest.fixture
+def nothing_asked(monkeypatch):
+    monkeypatch.setattr(hardware, "cuda_device", lambda: pytest.fail("the device was asked for"))
+
+
+def composed(caplog, *overrides):
+    """(The one job, what was said of hardware.)"""
+    caplog.set_level(logging.INFO, "knot_runner")
+    caplog.clear()
+    (job,) = compose_jobs(list(overrides), None)
+    return job, [text for text in caplog.messages if text.startswith("hardware")]
+
+
+@pytest.mark.parametrize("overrides", [FEDERATED, ["task=sa", "method=entropy_a"]])
+def test_auto_is_cuda_where_there_is_a_device_and_else_the_cpu(caplog, device, overrides):
+    job, said = composed(caplog, *overrides, "hardware=auto")
+    wanted, nothing = composed(caplog, *overrides, f"hardware={'cuda' if device else 'cpu'}")
+    assert job.config["hardware"] == wanted.config["hardware"] and job.run_id == wanted.run_id
+    assert said == ["hardware: CUDA, Some GPU" if device else "hardware: CPU (no CUDA device)"] and nothing == []
+
+
+def test_auto_is_the_default_unless_the_environment_names_another(caplog, gpu, monkeypatch, tmp_path):
+    (tmp_path / "task").mkdir()  # with a folder of one's own, tests compose anew
+    for name, wanted in ((None, "cuda"), ("cpu", "cpu"), ("auto", "cuda")):
+        monkeypatch.delenv("KNOT_HARDWARE", raising=False)
+        if name:
+            monkeypatch.setenv("KNOT_HARDWARE", name)
+        assert compose_jobs(FEDERATED, str(tmp_path))[0].settings.hardware.name == wanted
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda"])
+def test_a_typed_hardware_is_just_that(caplog, nothing_asked, name):
+    job, said = composed(caplog, *FEDERATED, f"hardware={name}")
+    assert job.settings.hardware.name == name and said == []
+
+
+@pytest.mark.parametrize("value", ["hardware.device=cpu", "hardware.engine=lean"])
+def test_what_is_of_the_cpu_alone_keeps_to_it(caplog, gpu, value):
+    job, said = composed(caplog, *FEDERATED, "hardware=auto", value)
+    assert job.config["hardware"] == composed(caplog, *FEDERATED, "hardware=cpu", value)[0].config["hardware"]
+    assert said == [f"hardware: CPU ({value})"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "family"),
+    [(["task=gaussians"], "distance"), (["task=image_sets"], "matrix"), (["task=mnist", "method=coreset"], "coreset"),
+     (["task=mnist", "method=coreset_knn"], "knn")],
+)  # fmt: skip
+def test_what_computes_on_the_cpu_alone_keeps_to_it(caplog, gpu, overrides, family):
+    job, said = composed(caplog, *overrides, "hardware=auto")
+    assert job.settings.hardware.name == "cpu" and said == [f"hardware: CPU ({family} computes nothing on Some GPU)"]
+
+
+def test_clients_with_a_text_model_train_in_a_loop_on_a_gpu(caplog, gpu):
+    """The stacked engine does not train one, and lean is of the CPU."""
+    job, _ = composed(caplog, "task=sa", "method=fedavg", "training=texts", "partition=natural", "hardware=auto")
+    assert (job.settings.hardware.name, job.settings.hardware.engine) == ("cuda", "loop")
+    job, _ = composed(caplog, *FEDERATED, "hardware=auto", "hardware.precision=bf16", "hardware.device=cuda:1")
+    found = job.settings.hardware
+    assert (found.engine, found.device, found.precision) == ("stacked", "cuda:1", "bf16")
+
+
+def test_a_grid_says_it_once(caplog, gpu):
+    caplog.set_level(logging.INFO, "knot_runner")
+    jobs = compose_jobs(["task=femnist", "method=fedavg,fedprox", "seed=0,1", "hardware=auto"], None)
+    assert [job.settings.hardware.name for job in jobs] == ["cuda"] * 4
+    assert caplog.messages.count("hardware: CUDA, Some GPU") == 1
+
+
+class Driver:
+    """libcuda with one device, or failing at ``fails``."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails = fails
+
+    def __getattr__(self, name: str):
+        def call(*arguments):
+            if name == "cuDeviceGetName":
+                arguments[0].value = b"Some GPU"
+            return 100 if name == self.fails else 0
+
+        return call
+
+
+@pytest.mark.parametrize("fails", ["", "cuInit", "cuDeviceGet", "cuDeviceGetName"])
+@pytest.mark.parametrize("torch_sees_it", [True, False])
+def test_a_device_is_one_that_driver_and_torch_see(monkeypatch, fails, torch_sees_it):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: torch_sees_it)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver(fails))
+    found = hardware.cuda_device.__wrapped__()
+    assert found == ("Some GPU" if torch_sees_it and not fails else None)
+
+
+def test_without_a_driver_torch_is_not_imported():
+    code = (
+        "import ctypes, sys\nfrom knot_runner.composing import hardware\n"
+        "def none(name): raise OSError(name)\n"
+        "ctypes.CDLL = none\nassert hardware.cuda_device() is None\nassert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

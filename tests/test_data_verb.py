@@ -1,0 +1,222 @@
+"""``knot-runner data``: the table, one data set in full, and downloads, from a file server of this test."""
+
+import hashlib
+import os
+import random
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from knot_runner.cli.main import main
+from knot_runner.cli.verbs import data
+from knot_runner.composing.catalog import choices, config_folder
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.data.sources import data_sets
+from knot_runner.util.errors import UserError
+from tests.file_server import serving
+
+FILES = {name: random.Random(name).randbytes(70_000) for name in ("a.gz", "b.gz")}
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.delenv("KNOT_DATA", raising=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def server():
+    with serving() as served:
+        served.files = dict(FILES)
+        yield served
+
+
+@pytest.fixture
+def own(tmp_path, server):
+    """``--config-dir`` of a folder with a data set that the server has."""
+    write(tmp_path, server.address)
+    return f"--config-dir={tmp_path}/own"
+
+
+def write(tmp_path, address, **changes):
+    """``own/data/toys.yaml``: two files with their published sizes and digests."""
+    files = [
+        {"path": f"toys/{name}", "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in FILES.items()
+    ]
+    one = {"tasks": ["toytask"], "home": "http://toys", "licence": "MIT", "from": [address], "files": files}
+    (tmp_path / "own/data").mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump({key: value for key, value in {**one, **changes}.items() if value is not None})
+    (tmp_path / "own/data/toys.yaml").write_text(f"# knot-runner data toys\n# Toys of a test\n{text}")
+
+
+def said(capsys, *arguments, code=0):
+    """(stdout, stderr) of ``knot-runner data``."""
+    assert main(["data", *arguments]) == code
+    told = capsys.readouterr()
+    return told.out, told.err
+
+
+def test_all_data_sets_are_listed(root, capsys):
+    (root / "cifar10").mkdir(parents=True)
+    (root / "cifar10/cifar10_jpeg_subset.zip").touch()
+    (root / "mnist").mkdir()
+    (root / "mnist/t10k-labels-idx1-ubyte.gz").write_bytes(b"x")
+    out, _ = said(capsys, f"paths.data={root}")
+    rows = {line.split()[0]: line for line in out.splitlines()[2:]}
+    assert set(rows) == set(data_sets()) and f"paths.data: {root}" in out
+    assert "  present  " in rows["cifar10"] and "170.1 MB" in rows["cifar10"] and "--fetch" in rows["cifar10"]
+    assert "partly, not as published" in rows["mnist"] and "http://yann.lecun.com/exdb/mnist/" in rows["mnist"]
+    assert "  absent  " in rows["iemocap"] and "by hand" in rows["iemocap"] and "erc" in rows["iemocap"]
+    assert "paths.data: is not set" in said(capsys)[0]
+
+
+def test_a_task_shows_its_data_sets_and_its_hub_copies(root, capsys):
+    out, _ = said(capsys, "mnist", "erc", f"paths.data={root}")
+    assert [line.split(":")[0] for line in out.splitlines() if line[:1].islower() and ": " in line] == [
+        "dailydialog", "iemocap", "meld", "mnist"
+    ]  # fmt: skip
+    assert "sha256 440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609" in out
+    assert "published: not known, no checksum known" in out and "its owners give it out on request" in out
+    assert "ylecun/mnist at 77f3279092a1c1579b2250db8eafed0ad422088c (a commit)" in out
+    assert "eusip/silicone at refs/convert/parquet (a branch, which is not pinned)" in out
+    for name in ("abc", "g" * 40):
+        assert "a branch" in data._hub_line(SimpleNamespace(id="some/toys", revision=name))
+    assert "this task has no hub copy" in said(capsys, "gld23k")[0]
+
+
+def test_a_download_and_what_is_shown_of_it(root, own, capsys, server):
+    server.cuts = [100, 0]
+    _, err = said(capsys, "toys", own, f"paths.data={root}", "--fetch", code=1)
+    assert "a.gz: ends early, after 100 bytes; the same command tries again" in err
+    assert "toys/b.gz: downloaded, checksum as published" in err  # one failure does not stop the others
+    out, _ = said(capsys, "toys", own, f"paths.data={root}")
+    assert "toys: Toys of a test" in out and "state     partly in" in out
+    assert "toys/a.gz: absent, 100 bytes of it downloaded; published: 70.0 KB, sha256" in out
+    assert "toys/b.gz: there, checksum as published" in out
+    _, err = said(capsys, "toytask", own, f"paths.data={root}", "--fetch")
+    assert "toys/a.gz: downloaded" in err and "toys/b.gz: there, checksum as published" in err
+    assert server.asked[-1] == ("/a.gz", "bytes=100-")
+    assert {path.name: path.read_bytes() for path in (root / "toys").iterdir()} == FILES
+    out, _ = said(capsys, "toys", own, f"paths.data={root}")
+    assert "state     present in" in out
+
+
+def test_another_file_is_shown_and_kept(root, own, capsys):
+    (root / "toys").mkdir(parents=True)
+    (root / "toys/a.gz").write_bytes(b"mine")
+    (root / "toys/b.gz").write_bytes(bytes(len(FILES["b.gz"])))
+    out, _ = said(capsys, "toys", own, f"paths.data={root}")
+    assert "state     present, not as published" in out
+    assert "toys/a.gz: cut short, or another file (4 bytes)" in out and "toys/b.gz: another file (70.0 KB)" in out
+    _, err = said(capsys, "toys", own, f"paths.data={root}", "--fetch", code=1)
+    assert err.count("is another file than the published one") == 2
+    assert (root / "toys/a.gz").read_bytes() == b"mine"
+
+
+def test_what_is_not_downloaded_says_how(root, capsys):
+    _, err = said(capsys, "iemocap", "femnist", "--fetch", f"paths.data={root}")
+    assert "iemocap: by hand: its owners give it out on request" in err and "preprocess.sh -s niid" in err
+    assert not root.exists()
+
+
+def test_a_folder_that_may_only_be_read(root, own, capsys):
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    root.mkdir()
+    root.chmod(0o555)
+    try:
+        _, err = said(capsys, "toys", own, f"paths.data={root}", "--fetch", code=2)
+    finally:
+        root.chmod(0o755)
+    assert err.startswith(f"knot-runner: paths.data: {root}: cannot be written") and err.count("\n") == 1
+
+
+def test_a_file_in_the_place_of_the_folder(root, own, capsys):
+    root.touch()
+    _, err = said(capsys, "toys", own, f"paths.data={root}", "--fetch", code=2)
+    assert "is not a folder" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["mnst"], "mnst: there is no such task or data set (did you mean 'mnist'?)"),
+        (["mnist", "--fech"], "--fech: there is no such flag of data (did you mean '--fetch'?)"),
+        (["mnist", "seed=1"], "seed=1: data takes names, paths.data=DIR, --fetch and --config-dir=DIR"),
+        (["mnist", "paths.data=a,b"], "paths.data=a,b: data takes names"),
+        (["mnist", "--fetch"], "paths.data: is not set; --fetch needs paths.data=DIR or the variable KNOT_DATA"),
+    ],
+)
+def test_a_mistake_is_one_line(root, capsys, arguments, line):
+    _, err = said(capsys, *arguments, code=2)
+    assert line in err and err.count("\n") == 1
+
+
+FILE = {"path": "toys/a", "size": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"files": [{**FILE, "path": "../a"}]}, "path: '../a' is not a path below paths.data"),
+        ({"files": [{**FILE, "path": "/a"}]}, "path: '/a' is not"),
+        ({"files": [{**FILE, "sha256": "abc"}]}, "sha256: 'abc' is not 64 hexadecimal digits"),
+        ({"files": []}, "files: names none"),
+        ({"from": ["file:///etc/"]}, "does not begin with https://"),
+        ({"from": ["https://a"]}, "does not end in /"),
+        ({"from": None}, "how: is not set"),
+        ({"licence": None}, "licence: is not set"),
+        ({"licens": "MIT"}, "licens: there is no such setting (did you mean 'licence'?)"),
+    ],
+)
+def test_a_wrong_data_set_is_named(tmp_path, changes, said):
+    write(tmp_path, "http://toys/", **changes)
+    with pytest.raises(UserError) as found:
+        data_sets(f"{tmp_path}/own")
+    assert str(found.value).startswith(f"{tmp_path}/own/data/toys.yaml: ") and said in str(found.value)
+
+
+def test_yaml_that_cannot_be_read_is_named(tmp_path):
+    write(tmp_path, "http://toys/")
+    for text in ("a: [", "just text"):
+        (tmp_path / "own/data/toys.yaml").write_text(text)
+        with pytest.raises(UserError, match=r"toys\.yaml: (cannot be read|has no keys)"):
+            data_sets(f"{tmp_path}/own")
+
+
+# ------------------------------------------------------------------------------------------------------- our own facts
+
+
+def local_paths(task):
+    """Every file and folder that the YAML of ``task`` names, without what lies inside of archives."""
+    settings = compose_jobs([f"task={task}"], None)[0].settings.task
+    for one in [settings, *getattr(settings, "sets", {}).values(), *getattr(settings, "datasets", {}).values()]:
+        local = getattr(one, "local", None)
+        paths = [*local.train, *local.test] if hasattr(local, "train") else []
+        paths += [file.path for own in getattr(local, "files", {}).values() for file in own]
+        yield from (path.split(".zip/")[0] + ".zip" * (".zip/" in path) for path in paths)
+
+
+@pytest.mark.parametrize("task", choices("task"))
+def test_every_file_that_a_task_names_is_of_a_data_set(task):
+    known = {file.path for one in data_sets().values() for file in one.files if task in one.tasks}
+    known |= {path for one in data_sets().values() if task in one.tasks for paths in one.instead for path in paths}
+    assert set(local_paths(task)) <= known
+
+
+def test_what_is_downloaded_has_size_and_two_digests():
+    for name, one in data_sets().items():
+        assert one.title and set(one.tasks) <= set(choices("task")), name
+        for file in one.files if one.sources else []:
+            assert file.size and set(file.digests) == {"sha256", "md5"}, file.path
+
+
+def test_the_overrides_of_an_official_archive_name_its_files():
+    for one in data_sets().values():
+        if one.use:
+            (job,) = compose_jobs([f"task={one.tasks[0]}", *one.use.split(" ")], None)
+            assert {*job.settings.task.local.train, *job.settings.task.local.test} == {file.path for file in one.files}
+    assert (config_folder() / "data").is_dir()

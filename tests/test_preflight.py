@@ -1,0 +1,148 @@
+"""Data that are missing: one line before the first job of a sweep, the same from ``check``, and nothing is written."""
+
+import re
+
+import pytest
+
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_jobs
+from knot_runner.data.preflight import missing_data, no_data
+
+LEAF = '{"users": ["a"], "user_data": {"a": {"x": [[0.5]], "y": [0]}}, "num_samples": [1]}'
+
+
+@pytest.fixture
+def out(tmp_path, monkeypatch):
+    monkeypatch.delenv("KNOT_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def data(tmp_path):
+    """The folder, with FEMNIST alone."""
+    for part in ("train", "test"):
+        folder = tmp_path / "data/femnist_digits" / part
+        folder.mkdir(parents=True)
+        (folder / "a.json").write_text(LEAF)
+    return tmp_path / "data"
+
+
+def refused(capsys, *arguments) -> str:
+    """The one line of a command that stops, and nothing else."""
+    assert main(list(arguments)) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.count("\n") == 1
+    return told.err
+
+
+@pytest.mark.parametrize(
+    ("preset", "jobs", "names"),
+    [("soup_gld23k", 6, "gld23k"), ("soup_femnist", 21, "femnist"), ("knot_table3", 40, "erc"),
+     ("chill_table1", 99, "femnist cifar10 cifar100")],
+)  # fmt: skip
+def test_a_preset_on_a_fresh_machine_says_once_what_is_missing(out, capsys, preset, jobs, names):
+    assert refused(capsys, f"experiment={preset}") == (
+        "knot-runner: paths.data: is not set; task.source=local needs paths.data=DIR or the variable KNOT_DATA "
+        f"(all {jobs} jobs); 'knot-runner data {names}' shows what is needed and where from\n"
+    )
+    assert not (out / "outputs").exists()
+
+
+@pytest.mark.parametrize("launcher", ["basic", "fused"])
+def test_every_launcher_stops_before_the_first_job(out, data, capsys, launcher):
+    """Where only some of the jobs lack data, too."""
+    grid = ["task=femnist,gld23k", "task.source=local", "method=fedavg", f"paths.data={data}"]
+    line = refused(capsys, "-m", *grid, f"hydra/launcher={launcher}")
+    assert f"{data}/gld23k/data_user_dict/gld23k_user_dict_train.csv: is not there (for gld23k)" in line
+    assert "(1 of 2 jobs: gld23k fedavg seed 0)" in line and "'knot-runner data gld23k'" in line
+    assert not (out / "outputs").exists()
+
+
+def test_one_run_says_the_command_too(out, capsys):
+    line = refused(capsys, "task=femnist", "task.source=local", "paths.data=nowhere")
+    assert line.startswith("knot-runner: paths.data: nowhere is not a folder; 'knot-runner data femnist'")
+
+
+def test_check_says_the_same(out, capsys):
+    assert main(["check", "experiment=knot_table3", "--no-estimate"]) == 2
+    shown = capsys.readouterr().out
+    assert "40 jobs, 0 done, 40 to do" in shown
+    assert "the sweep would stop: paths.data: is not set" in shown and "'knot-runner data erc'" in shown
+
+
+def test_a_source_that_no_job_has_is_said_once(out, capsys):
+    line = refused(capsys, "experiment=chill_sa", "task.source=hub")
+    assert "task.datasets.Cell.hub: is not set, so task.source=hub has no Cell (all 66 jobs)" in line
+    line = refused(capsys, "-m", "task=gld23k", "task.source=hub", "seed=0,1")
+    assert "task.hub: is not set, so task.source=hub has no gld23k (all 2 jobs)" in line
+
+
+# ------------------------------------------------------------------------------------------------- what is looked for
+
+
+def missing(root, *overrides):
+    (job,) = compose_jobs([*overrides, "task.source=local", f"paths.data={root}"], None)
+    return missing_data(job.settings)
+
+
+def touched(root, task):
+    """Every file that the texts of ``task`` name, empty."""
+    (job,) = compose_jobs([task], None)
+    paths = [
+        file.path for data in job.settings.task.datasets.values() for own in data.local.files.values() for file in own
+    ]
+    emotions = [path.replace("dialogues_", "dialogues_emotion_", 1) for path in paths if "dailydialog" in path]
+    for path in (*paths, *emotions):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+
+
+def test_texts_are_there_or_may_be_missing(tmp_path):
+    touched(tmp_path, "task=erc")
+    assert missing(tmp_path, "task=erc") is None
+    for name in ("train", "valid", "test"):
+        (tmp_path / f"iemocap/{name}.csv").unlink()
+    assert "task.missing=[IEMOCAP] goes on without IEMOCAP" in missing(tmp_path, "task=erc")
+    assert missing(tmp_path, "task=erc", "task.missing=skip") is None
+    (tmp_path / "iemocap/train.csv").touch()
+    assert "other files of IEMOCAP are" in missing(tmp_path, "task=erc", "task.missing=skip")
+    (tmp_path / "meld/train_sent_emo.csv").unlink()
+    assert "(for MELD)" in missing(tmp_path, "task=erc")
+
+
+def test_image_sets_are_there_or_may_be_missing(tmp_path):
+    (tmp_path / "usps").mkdir()
+    (tmp_path / "usps/zip.test.gz").touch()
+    assert "mnist/train-images" in missing(tmp_path, "task=image_sets")
+    assert missing(tmp_path, "task=image_sets", "task.missing=skip") is None
+
+
+def test_images_in_a_folder_or_a_zip(tmp_path):
+    assert (
+        missing(tmp_path, "task=cifar10")
+        == f"{tmp_path}/cifar10/cifar10_jpeg_subset.zip/train: is not there (for cifar10)"
+    )
+    (tmp_path / "cifar10").mkdir()
+    (tmp_path / "cifar10/cifar10_jpeg_subset.zip").touch()
+    assert missing(tmp_path, "task=cifar10") is None
+
+
+def test_a_plug_ins_entries_are_its_own(tmp_path):
+    (job,) = compose_jobs(["task=mnist", "task.source=local", f"paths.data={tmp_path}"], None)
+    job.settings.task.local.format = "of a plug-in"
+    assert missing_data(job.settings) is None
+
+
+@pytest.mark.parametrize(
+    "overrides", [["task=mnist"], ["task=erc"], ["task=gaussians"], ["task=mnist", "task.source=hub"]]
+)
+def test_what_reads_no_files_misses_none(overrides):
+    (job,) = compose_jobs([*overrides, "paths.data=null"], None)
+    assert missing_data(job.settings) is None and no_data([("a", job.settings)]) is None
+
+
+def test_a_task_of_ones_own_is_not_looked_up(tmp_path):
+    (job,) = compose_jobs(["task=mnist", "task.name=mine", "task.source=local", f"paths.data={tmp_path}"], None)
+    line = no_data([("a", job.settings), ("b", job.settings)])
+    assert re.search(r"\(all 2 jobs\); 'knot-runner data' shows what there is$", line)
