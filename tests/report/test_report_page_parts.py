@@ -170,6 +170,7 @@ def test_time_of_a_shared_stage_counts_once(finished: list[Job]) -> None:
     assert ["local MELD", "2", "3 min 21 s", "1 min 40 s"] in rows
     assert ["whole run, its last start", "4", "42 s", "10 s"] in rows
     assert page_runs.spent(load_runs(finished)) == pytest.approx(100 + 101 + 7.5 + 7.5)
+    assert "3 min 36 s of work" in Reader(render_page(page_of(finished))).text
 
 
 @pytest.mark.parametrize("seconds", [None, [], {"total": "x", "stages": 3}, {"total": -1, "rounds": True}])
@@ -177,4 +178,4 @@ def test_records_without_sound_times(jobs: list[Job], factory: Factory, seconds:
     factory.write(jobs[0], **{**made(0), "seconds": seconds, "versions": "x"})
     view = page_of(jobs)
     assert view.runs.times == {} and view.runs.spent == 0
-    Reader(render_page(view))
+    assert "of work" not in Reader(render_page(view)).text
