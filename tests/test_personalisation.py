@@ -16,7 +16,8 @@ from knot_runner.cli.python import compose
 from knot_runner.data.images.held_out import hold_out_valid
 from knot_runner.engine.federated.cohort import Inference
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.pipelines import personalised
+from knot_runner.methods.federated.population import ClientModel
+from knot_runner.pipelines import client_matrix, personalised
 from knot_runner.pipelines.context import Services
 from knot_runner.pipelines.setup import make_setup
 from tests.forked import Forked, there
@@ -70,6 +71,39 @@ def test_the_record_of_a_global_model_recounted(tmp_path):
     assert result["metrics"]["id_accuracy"]["ALL"] == pytest.approx(np.mean(own))
     assert result["metrics"]["client_accuracy"]["unweighted"] == pytest.approx(np.mean(own))
     assert result["metrics"]["clients_hurt"]["ALL"] == 0
+
+
+def test_a_few_models_are_held_at_a_time(monkeypatch):
+    """Clients' models are made as they are asked about: memory does not grow with clients x parameters."""
+    setup = setup_of("method=fedavg")
+    population, start = setup.population, setup.population.start
+    plain = Loop(setup.network, setup.data, setup.test, torch.device("cpu"), torch.float32)
+    made, held = [], []
+
+    class Engine:
+        def logits(self, requests):
+            held.append((len(made), len(requests)))
+            return plain.logits(requests)
+
+    def deployed(hp, state, population, client):
+        made.append(client)
+        return ClientModel(start.weights * (1 + client), start.buffers)
+
+    method, hp = SimpleNamespace(one_model=False, deployed=deployed), SimpleNamespace(batchnorm="shared")
+    arguments = method, hp, {}, population, setup.test.labels, setup.network.classes, Engine()
+    whole = client_matrix.deployed_matrix(*arguments)
+    table = recount(setup, lambda client: start.weights * (1 + client))
+    assert whole.correct.tolist() == table.tolist() and held == [(6, 6)]
+    values = len(setup.test.labels) * setup.network.classes + population.layout.size
+    for at_once, parts in (
+        (2 * values, [(2, 2), (4, 2), (6, 2)]),
+        (1, [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1)]),
+    ):
+        made.clear(), held.clear()
+        monkeypatch.setattr(client_matrix, "VALUES_AT_ONCE", at_once)
+        monkeypatch.setattr(client_matrix, "FEWEST_AT_ONCE", 1)
+        found = client_matrix.deployed_matrix(*arguments)
+        assert held == parts and torch.equal(found.correct, whole.correct) and torch.equal(found.loss, whole.loss)
 
 
 def test_heads_of_clients_are_in_the_record_every_round(tmp_path):

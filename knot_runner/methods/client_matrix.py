@@ -45,10 +45,11 @@ class TestRows:
     def sums(self, values: Tensor, client: int) -> Tensor:
         """Sums [K] of ``values`` [N] (one per row) over each client's examples; of the others' without those that
         ``client`` has, too."""
-        has = torch.zeros(len(self.rows), dtype=torch.bool)
-        has[self.own(client)] = True
-        counted = ~has[self.places] | (self.owners == client)
-        kept = values.double()[self.places] * counted
+        kept = values.double()[self.places]
+        if len(self.rows) < len(self.places):  # some rows are those of several clients
+            has = torch.zeros(len(self.rows), dtype=torch.bool)
+            has[self.own(client)] = True
+            kept *= ~has[self.places] | (self.owners == client)
         return torch.zeros(self.clients, dtype=torch.float64).index_add_(0, self.owners, kept)
 
     def examples(self) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
-#: Logits held at a time.
-LOGITS_AT_ONCE = 2**24
+#: Values of models and of their logits that are held at a time, by at least so many models: each worker has some.
+VALUES_AT_ONCE, FEWEST_AT_ONCE = 2**23, 8
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,12 @@ def check_matrix(population: Population, key: str) -> None:
 
 
 def logits_of(
-    engine: Engine, tests: TestRows, models: Sequence[tuple[int, ClientModel]], classes: int, population: Population
+    engine: Engine, tests: TestRows, models: Iterable[tuple[int, ClientModel]], classes: int, population: Population
 ) -> Iterator[tuple[int, Tensor]]:
-    """(client, logits [N, C] on ``tests.rows``) of every model."""
-    at_once = max(1, LOGITS_AT_ONCE // (len(tests.rows) * classes))
-    for first in range(0, len(models), at_once):
-        part = models[first : first + at_once]
+    """(client, logits [N, C] on ``tests.rows``) of every model; a few models are held at a time."""
+    values = len(tests.rows) * classes + population.layout.size
+    waiting = iter(models)
+    while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
         asked = [Inference(m.weights, m.buffers, tests.rows, network=population.network(c)) for c, m in part]
         for (client, _), logits in zip(part, engine.logits(asked), strict=True):
             yield client, logits
@@ -79,7 +80,7 @@ def deployed_matrix(
         ((_, logits),) = logits_of(engine, tests, [(0, shared)], classes, population)
         counts = [count(tests, logits, own, client) for client in everyone]
     else:
-        models = [(client, method.deployed(hp, state, population, client)) for client in everyone]
+        models = ((client, method.deployed(hp, state, population, client)) for client in everyone)
         told = logits_of(engine, tests, models, classes, population)
         counts = [count(tests, logits, own, client) for client, logits in told]
     reference = None

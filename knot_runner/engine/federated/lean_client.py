@@ -24,6 +24,8 @@ from knot_runner.models.network import Network
 
 #: Images gathered at a time (rounded to whole batches): many make gathering cheap, few stay in the cache.
 _IMAGES_AT_ONCE = 1024
+#: Values of the images of recent inference requests that are kept: 8 MB of float32.
+_KEPT_VALUES = 2**21
 
 
 class TrainingClient(Protocol):
@@ -65,6 +67,7 @@ class ManualBackward:
     def __init__(self, network: Network, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
         self._network, self._layout = network, flat.layout_of(network)
         self._data, self._test, self._dtype = data, test, dtype
+        self._recent: dict[tuple[str, bytes], Tensor] = {}
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
         """See :class:`TrainingClient`. ``weights`` [P], if given: memory for the trained weights. By hand are
@@ -82,10 +85,22 @@ class ManualBackward:
 
     def infer(self, request: Inference) -> Tensor:
         """See :class:`TrainingClient`."""
-        data = self._test if request.split == "test" else self._data
         with torch.inference_mode():
-            found = self._logits(request.weights.to(self._dtype), normalised(data, request.rows, self._dtype))
+            found = self._logits(request.weights.to(self._dtype), self._images(request))
         return found.clone()
+
+    def _images(self, request: Inference) -> Tensor:
+        """What ``request`` asks about, normalised. Many models are asked about the same images, as when every client's
+        model is measured on everybody's: those of recent requests are kept."""
+        key = request.split, request.rows.numpy().tobytes()
+        images = self._recent.pop(key, None)
+        if images is None:
+            data = self._test if request.split == "test" else self._data
+            images = normalised(data, request.rows, self._dtype)
+        self._recent[key] = images  # the most recent is the last
+        while sum(kept.numel() for kept in self._recent.values()) > _KEPT_VALUES:
+            del self._recent[next(iter(self._recent))]
+        return images
 
     def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
         """(mean loss, steps) of all epochs; ``weights`` [P] change in place."""

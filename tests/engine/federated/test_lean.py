@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from knot_runner.engine.federated import flat
+from knot_runner.engine.federated import flat, lean_client
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.util.errors import UserError
@@ -81,6 +81,30 @@ def test_logits_come_back_whole_and_in_order(both):
     found = pool.logits(requests)
     assert [len(each) for each in found] == [len(rows), 0, 3]
     assert all(map(torch.equal, found, alone.logits(requests)))
+
+
+def test_many_models_are_asked_about_the_same_images_and_few_are_kept(monkeypatch):
+    """Training and test images of the same numbers are others; what was asked last is kept, as far as there is room."""
+    network, rows = MODELS["mlp"], torch.arange(20)
+    weights, buffers = flat.initial(network, 5)
+    asked = [
+        Inference(weights * (1 + scale), buffers, own, split)
+        for scale in range(3)
+        for own in (rows, rows[:7], rows.flip(0))
+        for split in ("test", "train")
+    ]
+    expected = [made("mlp", 1).logits([request])[0] for request in asked]
+    engine = made("mlp", 1)
+    (client,) = engine._clients
+    assert all(map(torch.equal, engine.logits(asked), expected))
+    assert len(client._recent) == 6
+    monkeypatch.setattr(lean_client, "_KEPT_VALUES", 30 * 64)  # images of 8 x 8
+    assert all(map(torch.equal, engine.logits(asked), expected))
+    assert [(split, len(images)) for (split, _), images in client._recent.items()] == [("train", 20)]
+    engine.logits([Inference(weights, buffers, rows[:7])])
+    kept = list(client._recent.values())
+    engine.logits([asked[5]])
+    assert len(kept) == 2 and list(client._recent.values())[-1] is kept[0]  # not normalised again, and now the last
 
 
 def test_results_are_ordinary_tensors_of_the_callers_own(both):
