@@ -204,7 +204,7 @@ def test_one_mistake_of_a_whole_grid_is_said_once_and_summed_up_once(tmp_path, c
     grid = ["task=femnist", "task.source=local", "paths.data=null", "seed=0,1,2", f"paths.out={tmp_path}"]
     assert main(["-m", *grid]) == 2
     errors = capsys.readouterr().err
-    assert errors.count("paths.data: is not set") == 2 and "femnist fedavg seed 0 and 2 more: paths.data" in errors
+    assert errors.count("paths.data: is not set") == 1 and "(all 3 jobs)" in errors
 
 
 @pytest.mark.parametrize(("rows", "ends"), [

@@ -47,7 +47,8 @@ def test_the_preset_without_its_files_is_refused_in_one_line(tmp_path, capsys):
 )
 def test_refusals(tmp_path, capsys, monkeypatch, word, said):
     monkeypatch.setattr("knot_runner.util.memory.machine_memory", lambda: 10**9)
-    words = ["task=gld23k", "task.source=local", f"paths.data={tmp_path}", f"paths.out={tmp_path / 'out'}"]
+    data = write_gld23k(tmp_path / "data")
+    words = ["task=gld23k", "task.source=local", f"paths.data={data}", f"paths.out={tmp_path / 'out'}"]
     assert main([*(one for one in words if one.split("=")[0] != word.split("=")[0]), word]) == 2
     shown = capsys.readouterr().err
     assert said in shown and "Traceback" not in shown

@@ -18,6 +18,7 @@ PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 NOT_COUNTED = {
     *("__init__", "__main__", "cli", "composing", "conf", "report", "provenance"),
     *("sweeps", "estimate", "engine/tracker"),
+    *("data/fetch", "data/preflight", "data/sources"),  # what comes before any run
 }
 UNKNOWN = "made before code versions were recorded"
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import yaml
 
-from knot_runner.cli.main import main
 from knot_runner.cli.show import references
 from knot_runner.cli.verbs.claims import claims_command
 from knot_runner.composing.catalog import config_folder
@@ -29,7 +28,7 @@ PARTS = {
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_every_preset_composes(name):
-    assert main(["check", "--no-estimate", f"experiment={name}", "seed=0"]) == 0  # some are 720 jobs
+    assert compose_all([f"experiment={name}", "seed=0"])[0]  # some are 720 jobs
 
 
 @pytest.mark.parametrize("name", sorted(set(CLAIMED) - TWINS))
