@@ -107,8 +107,8 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Hydra takes a tenth of a second for each of the thousands of configs that tests compose; here each file of
-    ``conf/`` is parsed once, and each choice of files composed once, by one worker of pytest-xdist for all. Where a test
-    brings a folder of its own, nothing that was composed is kept."""
+    ``conf/`` is parsed once, and each choice of files composed once, by one worker of pytest-xdist for all. Where a
+    test brings a folder of its own, nothing that was composed is kept."""
     from knot_runner.composing import commands
 
     class ReadOnce(OmegaConf):

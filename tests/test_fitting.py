@@ -8,7 +8,6 @@ from knot_runner.config.settings import Misfit
 from knot_runner.config.settings.families import FAMILIES, family_of
 from tests.tiny import TINY
 
-
 #: One method of every family.
 ONE_OF = {
     "federated": "fedavg", "distil": "kd", "distillation": "entropy_a", "coreset": "coreset", "knn": "coreset_knn",
