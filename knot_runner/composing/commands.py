@@ -33,6 +33,7 @@ from knot_runner.composing.overrides import (
 )
 from knot_runner.composing.own_yaml import in_a_loop, search_path
 from knot_runner.composing.swept import Base
+from knot_runner.composing.tracked import under_preset
 from knot_runner.config.settings import Misfit
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import LOGGER, messages_to
@@ -179,7 +180,7 @@ class _Grid:
             config = base.with_values([self._override(o) for o in picked if _key(o) in self.late])
         except OmegaConfBaseException as problem:
             return self._left_out(self._said(_in_place(fitting, picked), problem), chosen)
-        config = with_models(config, self._model)
+        config = under_preset(with_models(config, self._model), self.words)
         if claims is not None:
             config = {**config, "report": {**config["report"], "claims": claims}}
         try:
