@@ -14,7 +14,7 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import TrackerSettings
 from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, tracker
-from knot_runner.engine.tracker.mirror import flat, points, steps_of
+from knot_runner.engine.tracker.mirror import counting_keys, flat, points
 from knot_runner.util.errors import UserError
 from tests.tiny import TINY_IMAGES
 
@@ -45,10 +45,10 @@ def mirrored(run, rows=ROWS, result=RESULT):
 
 def test_what_counts_a_number_is_beside_it_or_in_its_row():
     row = flat({"round": 1, "loss": 2.0, "local A": {"epoch": 4, "loss": 3.0}, "x": {"y": {"z": True}}})
-    steps = steps_of(row)
+    steps = counting_keys(row)
     assert steps == {"loss": "round", "local A/loss": "local A/epoch", "x/y/z": "round"}
     assert list(points(row, steps, 9)) == [("loss", 2.0, 1), ("local A/loss", 3.0, 4)]
-    assert steps_of({"first": "a", "distance": 1.0}) == {}
+    assert counting_keys({"first": "a", "distance": 1.0}) == {}
     assert list(points({"first": "a", "distance": 1, "bad": float("inf")}, {}, 9)) == [("distance", 1.0, 9)]
     assert flat({"a": {"b": 1, "c": {"d": 2}}}, ".") == {"a.b": 1, "a.c.d": 2}
 

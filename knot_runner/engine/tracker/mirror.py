@@ -74,7 +74,7 @@ def flat(values: Mapping[Any, Any], joint: str = "/", prefix: str = "") -> dict[
     return found
 
 
-def steps_of(row: dict[str, Any]) -> dict[str, str]:
+def counting_keys(row: dict[str, Any]) -> dict[str, str]:
     """Key of a flat ``row`` -> the key that counts it: the first of :data:`STEPS` beside it, else one of the row."""
     found = {}
     for key in row:

@@ -8,7 +8,7 @@ import yaml
 
 from knot_runner.engine.tracker.mirror import TrackedRun, flat, points
 
-FOLDER = "tensorboard"
+EVENTS_FOLDER = "tensorboard"
 
 
 def begin_tensorboard(run: TrackedRun) -> TensorBoardMirror:
@@ -27,7 +27,7 @@ class TensorBoardMirror:
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(self._run.folder / FOLDER), purge_step=first)
+            self._writer = SummaryWriter(str(self._run.folder / EVENTS_FOLDER), purge_step=first)
             text = yaml.safe_dump(self._run.config, sort_keys=False, allow_unicode=True)
             facts = {"group": self._run.group, "family": self._run.family, "tags": ", ".join(self._run.tags)}
             self._writer.add_text("config", "".join(f"    {line}\n" for line in text.splitlines()), 0)

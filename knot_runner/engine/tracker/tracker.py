@@ -10,7 +10,7 @@ from typing import Any
 
 from knot_runner.config.settings import TRACKER_EXTRAS
 from knot_runner.config.settings.families import load
-from knot_runner.engine.tracker.mirror import Mirror, TrackedRun, flat, steps_of
+from knot_runner.engine.tracker.mirror import Mirror, TrackedRun, counting_keys, flat
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.processes import on_sigterm
 
@@ -38,7 +38,7 @@ class Tracker:
         """Mirror one row of numbers: of a round, an epoch, an iteration, a pair, a temperature."""
         self._begin_once()
         values = flat(row)
-        self._attempt(lambda mirror: mirror.log(values, steps_of(values)))
+        self._attempt(lambda mirror: mirror.log(values, counting_keys(values)))
 
     def finish(self, result: dict[str, Any]) -> None:
         """Mirror the numbers of a result as the run's summary: its measures, and what else is one number."""
