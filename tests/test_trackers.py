@@ -60,6 +60,7 @@ def test_the_group_is_the_preset_unless_it_is_named(tmp_path):
     assert job.settings.tracker.group == "fedwad_toy" and named.settings.tracker.group == "mine"
     assert none.config["tracker"] == {"name": "none"} and job.run_id == named.run_id == none.run_id
     assert compose_all(["tracker=wandb"])[0][0].settings.tracker.group is None
+    assert tracked(tmp_path, "wandb", group="mine").group == "mine"
     run = tracked(tmp_path, "wandb")
     assert run.group == "femnist/fedavg" and run.tags == ["femnist", "fedavg", "mine"] and run.name == "fedavg-seed3"
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import traceback
+from functools import partial
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -14,6 +15,7 @@ from rich.console import Console
 from knot_runner import provenance
 from knot_runner.cli.hydra_flags import show_composed, shows
 from knot_runner.cli.progress import Live
+from knot_runner.cli.study import asks_for_study, run_study
 from knot_runner.composing.commands import Command, compose_all
 from knot_runner.composing.job import ComposedJob
 from knot_runner.data.preflight import no_data
@@ -43,6 +45,8 @@ def run_jobs(arguments: list[str]) -> int:
     if shows(arguments):
         return show_composed(arguments)
     stale_runs, arguments = _stale_flag(arguments)
+    if asks_for_study(arguments):
+        return run_study(arguments, partial(_trial, stale_runs))
     jobs, commands = compose_all(arguments)
     _look_for_stale(jobs, stale_runs)
     console = Console(stderr=True)
@@ -50,6 +54,13 @@ def run_jobs(arguments: list[str]) -> int:
     codes = [_carried_out(command, stale_runs, console, alone=len(commands) == 1) for command in commands]
     failed = [exit_code for exit_code in codes if exit_code]
     return max(failed, key=WORSE.index) if failed else 0
+
+
+def _trial(stale_runs: str, command: Command) -> int:
+    """The run of one trial of a study, as a grid of one job."""
+    _look_for_stale(command.jobs, stale_runs)
+    code = provenance.code_version() if stale_runs == "rerun" else None
+    return _sweep(command, code, Console(stderr=True))
 
 
 def _carried_out(command: Command, stale_runs: str, console: Console, alone: bool) -> int:

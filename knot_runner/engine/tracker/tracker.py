@@ -44,8 +44,9 @@ class Tracker:
         """Mirror the numbers of a result as the run's summary: its measures, and what else is one number."""
         numbers = {key: value for key, value in result.items() if isinstance(value, int | float)}
         status = {"status": result["status"]} if "status" in result else {}
+        measures = flat(result.get("metrics", {})) | flat({"valid": result.get("valid") or {}})
         self._begin_once()
-        self._attempt(lambda mirror: mirror.summarise(status | numbers | flat(result.get("metrics", {}))))
+        self._attempt(lambda mirror: mirror.summarise(status | numbers | measures))
 
     def __enter__(self) -> Tracker:
         self._leaving.enter_context(on_sigterm(lambda: self._close(True)))
