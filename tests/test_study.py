@@ -56,8 +56,8 @@ class FakeStudy:
         return max((one for one in self.trials if one.value is not None), key=lambda one: sign * one.value)
 
 
-def _range(low, high, log=False, step=None):
-    return SimpleNamespace(low=low, high=high, log=log, step=step)
+def _range(kind):
+    return lambda low, high, log=False, step=None: SimpleNamespace(low=low, high=high, log=log, step=step, kind=kind)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def fake(monkeypatch):
     whole.samplers = SimpleNamespace(TPESampler=lambda seed: seed)
     whole.trial = SimpleNamespace(TrialState=SimpleNamespace(FAIL="FAIL"))
     whole.create_study = FakeStudy
-    kinds.FloatDistribution = kinds.IntDistribution = _range
+    kinds.FloatDistribution, kinds.IntDistribution = _range("float"), _range("int")
     kinds.CategoricalDistribution = lambda choices: SimpleNamespace(choices=choices)
     for name, module in found.items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -141,10 +141,10 @@ def test_optuna_itself_draws_the_same_trials_again(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("space", "expected"),
     [
-        ("training.lr=interval(0.1,1)", {"low": 0.1, "high": 1.0, "log": False}),
+        ("training.lr=interval(0.1,1)", {"low": 0.1, "high": 1.0, "log": False, "kind": "float"}),
         ("training.lr=tag(log,interval(0.1,1))", {"low": 0.1, "high": 1.0, "log": True}),
-        ("training.epochs=int(interval(1,9))", {"low": 1, "high": 9, "log": False}),
-        ("training.epochs=range(1,10,3)", {"low": 1, "high": 7, "step": 3}),
+        ("training.epochs=int(interval(1,9))", {"low": 1, "high": 9, "log": False, "kind": "int"}),
+        ("training.epochs=range(1,10,3)", {"low": 1, "high": 7, "step": 3, "kind": "int"}),
         ("training.lr=range(0.1,0.3,0.1)", {"choices": ["0.1", "0.2"]}),
         ("training.lr=choice(1,0.5)", {"choices": ["1", "0.5"]}),
         ("method=glob(fedprox*)", {"choices": ["fedprox"]}),
@@ -183,7 +183,13 @@ def test_a_study_that_cannot_be_is_one_line(words, said, fake, tmp_path, capsys)
 
 def test_a_method_without_a_validation_metric_is_refused(fake, capsys):
     assert main(["task=mnist", "method=kd", "training.distil.lr=0.1,0.2", OPTUNA]) == 2
-    assert "method=kd records no validation metric; a grid, and compare --best=MEASURE" in capsys.readouterr().err
+    said = "method=kd records no validation metric; a grid, and compare --best=MEASURE"
+    assert said in capsys.readouterr().err
+    begun = []
+    with pytest.raises(UserError, match="method=sinkhorn_e records no valid"):  # one that a later trial draws, too
+        words = ["task=femnist", "partition=dirichlet", "partition.valid=0.2", "method=fedavg,sinkhorn_e", OPTUNA]
+        study.run_study(words, begun.append)
+    assert [command.jobs[0].method.name for command in begun] == ["fedavg"]
 
 
 def test_optuna_is_an_extra_and_intervals_are_its_own(monkeypatch, capsys):
@@ -191,7 +197,7 @@ def test_optuna_is_an_extra_and_intervals_are_its_own(monkeypatch, capsys):
     assert main([*RUN, *SPACE, OPTUNA]) == 2
     said = "hydra/sweeper=optuna: its package is not installed; pip install 'knot_runner[optuna]' adds it"
     assert capsys.readouterr().err == f"knot-runner: {said}\n"
-    with pytest.raises(UserError, match="nothing but hydra/sweeper=optuna draws from an interval"):
+    with pytest.raises(UserError, match="only hydra/sweeper=optuna draws from an interval"):
         compose_all(["training.local.lr=interval(0,1)"])
 
 

@@ -34,8 +34,9 @@ knot-runner composes its runs with Hydra; these of Hydra's flags are honoured
 
   key=value, +key=value, ~key, a,b, range(0,5), choice(a,b), glob(fed*) as Hydra has them; +experiment=NAME is
   experiment=NAME, ~tracker is tracker=none
-  hydra/launcher=basic, fused, joblib, submitit_local, submitit_slurm, hydra.launcher.*; no other of Hydra's own keys,
-  each of which names what to type instead"""
+  hydra/launcher=basic, fused, joblib, submitit_local, submitit_slurm, hydra.launcher.*
+  hydra/sweeper=optuna, hydra.sweeper.n_trials=20, key=interval(a,b), key=tag(log,interval(a,b)): a study
+  no other of Hydra's own keys; each names what to type instead"""
 
 
 def shows(arguments: Sequence[str]) -> bool:

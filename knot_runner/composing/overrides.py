@@ -187,7 +187,7 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
     if isinstance(value, IntervalSweep):
         line = message_text(override.input_line)
         raise UserError(
-            f"{line}: nothing but hydra/sweeper=optuna draws from an interval; range(0,5) or choice(1,2) list values"
+            f"{line}: only hydra/sweeper=optuna draws from an interval; range(0,5) or choice(1,2) would list values"
         )
     if not override.is_sweep_override():
         return None
