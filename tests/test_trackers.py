@@ -68,6 +68,8 @@ def test_the_group_is_the_preset_unless_it_is_named(tmp_path):
 def test_a_tracker_that_there_is_not_is_refused(tmp_path, capsys):
     with pytest.raises(UserError, match=r"tracker.name: no tracker 'wandbb' \(did you mean 'wandb'\?\)"):
         compose_all(["tracker=wandb", "tracker.name=wandbb"])
+    with pytest.raises(UserError, match="tracker.uri: holds a user's name, .* MLFLOW_TRACKING_URI is right for it"):
+        compose_all(["tracker=mlflow", "tracker.uri='http://me:secret@host'"])
     with pytest.raises(UserError, match="tracker.name: no tracker 'lines'"):
         Tracker(tracked(tmp_path, "lines"), print)
 

@@ -174,3 +174,7 @@ class TrackerSettings:
     uri: str | None = None
     #: of a tracker of one's own
     options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        named = "@" in (self.uri or "")
+        require(not named, "uri", "holds a user's name, which records would keep; MLFLOW_TRACKING_URI is right for it")
