@@ -152,7 +152,8 @@ def test_tensorboard_is_given_scalars_by_step_and_the_final_numbers(tmp_path, mo
     assert "    seed: 3\n" in texts["config"] and texts["tags"] == "femnist, fedavg, mine"
     assert mirrored(tracked(tmp_path, "tensorboard", "distillation"), [{"a": 1.5}, {"a": 2.5}], None) == []
     assert mirrored(tracked(tmp_path, "tensorboard", "distillation"), [{"round": 4, "a": 1}], None) == []
-    assert made[1].purged is made[2].purged is None
+    assert mirrored(tracked(tmp_path, "tensorboard"), [{"own/epoch": 4, "own/a": 1}], None) == []
+    assert made[1].purged is made[2].purged is made[3].purged is None
     assert [call[1:] for call in made[1].calls if call[0] == "add_scalar"] == [("a", 1.5, 0), ("a", 2.5, 1)]
 
 

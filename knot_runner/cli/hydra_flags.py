@@ -21,22 +21,30 @@ from knot_runner.util.messages import LOGGER
 SHOWING = ("--cfg", "--info", "--package", "--resolve")
 CONFIG_PARTS = ("job", "hydra", "all")
 HYDRA_HELP = """\
-knot-runner composes its runs with Hydra; these of Hydra's flags are honoured
+knot-runner composes its runs with Hydra. These of Hydra's flags are honoured:
 
-  -c, --cfg job|hydra|all    the composed config as YAML; nothing runs (of a grid: its first job)
-      -p, --package KEY      with --cfg: this part of it alone
-      --resolve              with --cfg: with the values of its interpolations, as config.yaml has them
-  -i, --info [WHAT]          how Hydra composes it; WHAT: all, config, defaults, defaults-tree, plugins, searchpath
-  -m, --multirun             a grid; values with commas are one without it, too
-  -cd, --config-dir DIR      adds a folder of YAML of your own
-  -sc, --shell-completion install=bash     completion of groups, names and keys; zsh and fish likewise
-  --version, -h, --help      of knot-runner
+  -c, --cfg job|hydra|all  the composed config as YAML; of a grid, its first job
+  -p, --package KEY        with --cfg: this part of it alone
+  --resolve                with --cfg: interpolations replaced
+  -i, --info [WHAT]        how Hydra composes it: all, config, defaults,
+                           defaults-tree, plugins, searchpath
+  -m, --multirun           a grid; values with commas are one without it, too
+  -cd, --config-dir DIR    adds a folder of YAML of your own
+  -sc, --shell-completion install=SHELL
+                           completion in bash, zsh or fish: eval its output
+  --version, -h, --help    of knot-runner
 
-  key=value, +key=value, ~key, a,b, range(0,5), choice(a,b), glob(fed*) as Hydra has them; +experiment=NAME is
-  experiment=NAME, ~tracker is tracker=none
-  hydra/launcher=basic, fused, joblib, submitit_local, submitit_slurm, hydra.launcher.*
-  hydra/sweeper=optuna, hydra.sweeper.n_trials=20, key=interval(a,b), key=tag(log,interval(a,b)): a study
-  no other of Hydra's own keys; each names what to type instead"""
+Overrides are Hydra's: key=value, +key=value, ~key, a,b, range(0,5),
+choice(a,b), glob(fed*). +experiment=NAME is experiment=NAME, ~tracker is
+tracker=none.
+
+Of Hydra's own keys:
+
+  hydra/launcher=basic, fused, joblib, submitit_local, submitit_slurm
+  hydra.launcher.*, hydra.sweeper.max_batch_size
+  hydra/sweeper=optuna, hydra.sweeper.n_trials, hydra.sweeper.sampler.seed
+
+Any other flag or key of Hydra's is refused, with what to type instead."""
 
 
 def shows(arguments: Sequence[str]) -> bool:

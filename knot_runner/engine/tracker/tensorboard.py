@@ -36,7 +36,7 @@ class TensorBoardMirror:
         return self._writer
 
     def log(self, row: dict[str, Any], steps: dict[str, str]) -> None:
-        writer = self._begun(row["round"] if self._run.family == "federated" else None)
+        writer = self._begun(row.get("round") if self._run.family == "federated" else None)
         for key, value, step in points(row, steps, self._rows):
             writer.add_scalar(key, value, step)
         self._rows += 1
