@@ -10,6 +10,7 @@ from knot_runner import provenance
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.plugins import load_plugins
 from knot_runner.report.figures import registry as figures
+from knot_runner.report.figures.output import current_output
 from knot_runner.report.page.figures import figure_names
 from knot_runner.report.render.table_forms import write_table
 from knot_runner.report.render.terminal import TerminalTable, output
@@ -33,8 +34,8 @@ def show_table(name: str, jobs: list[ComposedJob], command: str, keep: bool = Fa
 
 
 def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
-    """Draw preset ``name``'s figure, or those that a table names as its ``figures``, as PNG below ``<out>/figures`` and
-    print the numbers that are in it. ``keep``: as in :func:`references`."""
+    """Draw preset ``name``'s figure, or those that a table names as its ``figures``, below ``<out>/figures`` in the
+    formats of :func:`current_output`, and print the numbers that are in it. ``keep``: as in :func:`references`."""
     spec = jobs[0].settings.report or {}
     kind = spec.get("kind", "")
     asked = (kind,) if kind in figures.FIGURES else figure_names(spec) if "figures" in spec else ()
@@ -45,11 +46,11 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = F
         path = folder_for(Path(jobs[0].settings.paths.out), "figures") / file
         for line in figures.FIGURES[drawn](references(jobs, keep), path, notes=spec.get("notes", []), command=command):
             print(line)
-        print(path)
+        _print_files(path)
 
 
 def show_partition(job: ComposedJob) -> None:
-    """Draw how ``job``'s examples are dealt to its clients, as PNG and CSV below ``<out>/figures``."""
+    """Draw how ``job``'s examples are dealt to its clients, as a figure and CSV below ``<out>/figures``."""
     import numpy as np
 
     from knot_runner.data.images import load_images, make_partition
@@ -79,7 +80,13 @@ def show_partition(job: ComposedJob) -> None:
     title = f"{settings.task.name}: {settings.partition.kind} partition, seed {settings.seed}"
     for line in draw_partition(counts, partition.names, task.classes, path, title, [*task.notes, *partition.notes]):
         print(line)
-    print(path)
+    _print_files(path)
+
+
+def _print_files(path: Path) -> None:
+    """A line per format that a figure was written in."""
+    for form in current_output().formats:
+        print(path.with_suffix(f".{form}"))
 
 
 def show(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:

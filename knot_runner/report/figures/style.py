@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import math
 import textwrap
 from collections import defaultdict
@@ -15,6 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from knot_runner.report.figures.output import (
+    SMALL_STYLE,
+    VECTOR_STYLE,
+    arrange,
+    current_output,
+    fitted_panels,
+    image_bytes,
+)
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.terminal import short_line
 from knot_runner.report.render.text import plain
@@ -91,12 +98,13 @@ def figure_settings() -> Iterator[None]:
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+        matplotlib.rcParams.update(STYLE | VECTOR_STYLE | (SMALL_STYLE if current_output().width else {}))
         yield
 
 
 def panels(count: int, width: float, height: float, across: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure with ``count`` panels of ``width`` x ``height`` inches, at most ``across`` in a row.
+    """A figure with ``count`` panels of ``width`` x ``height`` inches, at most ``across`` in a row; where the output's
+    width is given, panels of that shape, as many in a row as fit.
 
     It is drawn without a screen and is none of matplotlib's current figures.
     """
@@ -104,6 +112,12 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
     from matplotlib.figure import Figure
 
     columns = 2 if count == 4 else min(count, across)
+    total = current_output().width
+    if total:
+        drawn, width, height = fitted_panels(columns, width, height, total)
+        if drawn < columns:  # ratios are of the columns that would be there
+            options = {key: value for key, value in options.items() if key != "width_ratios"}
+        columns = drawn
     rows = -(-count // columns)
     made = Figure(figsize=(width * columns, height * rows), dpi=DPI, layout="constrained")
     made.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
@@ -115,19 +129,30 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
 
 
 def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
-    """Write ``drawing`` to ``path`` as a PNG, with more ``notes`` in small type below it, and its numbers as CSV beside
-    it, each whole or not at all."""
-    figure = drawing.figure
-    letters = int(figure.get_figwidth() * 72 / 4.9)  # of 9 points, about 4.9 wide on average
-    figure.suptitle("\n".join(textwrap.wrap(plain(drawing.title), int(letters * 0.65))), fontsize=13, x=0.01, ha="left")
-    lines = [line for note in (*drawing.notes, *notes) for line in textwrap.wrap(plain(note), letters)]
-    if lines:
-        figure.supxlabel("\n".join(lines), fontsize=9, color=GREY, x=0.01, ha="left")
-    image = io.BytesIO()
-    figure.savefig(image, format="png", metadata={"Software": None})
-    write_atomic(path, image.getvalue())
+    """Write ``drawing`` to ``path`` in the formats of :func:`current_output`, which replace its suffix, with more
+    ``notes`` in small type below it, and its numbers as CSV beside it, each whole or not at all."""
+    output, figure = current_output(), drawing.figure
+    title, below = plain(drawing.title), [plain(note) for note in (*drawing.notes, *notes)]
+    if not output.captioned:
+        title, below = "", []
+    if output.width:
+        arrange(figure, title, below)
+    else:
+        _caption(figure, title, below)
+    for form in output.formats:
+        write_atomic(path.with_suffix(f".{form}"), image_bytes(figure, form))
     if drawing.numbers:
         write_atomic(path.with_suffix(".csv"), drawing.numbers.csv())
+
+
+def _caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
+    """Title above and notes below the panels, which make room for both."""
+    letters = int(figure.get_figwidth() * 72 / 4.9)  # of 9 points, about 4.9 wide on average
+    if title:
+        figure.suptitle("\n".join(textwrap.wrap(title, int(letters * 0.65))), fontsize=13, x=0.01, ha="left")
+    lines = [line for note in notes for line in textwrap.wrap(note, letters)]
+    if lines:
+        figure.supxlabel("\n".join(lines), fontsize=9, color=GREY, x=0.01, ha="left")
 
 
 def by_name(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -1,0 +1,171 @@
+"""How a figure leaves: the file formats, the width in print, and whether its title and notes are drawn."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from knot_runner.util.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
+
+#: Format -> metadata that matplotlib would write and that would differ between two runs; None leaves it out.
+FORMATS: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None},
+    "svg": {"Date": None},
+}
+#: Inches of a journal's columns.
+WIDTHS = {"single": 3.35, "double": 7.0}
+MM_PER_INCH = 25.4
+#: Narrower than this no axis with labels fits; wider is no page.
+NARROWEST_MM, WIDEST_MM = 60, 420
+#: Panels are put below each other rather than made narrower than this (inches).
+NARROWEST_PANEL = 2.2
+#: Type of a figure whose width is given; text stays text (PDF: TrueType, SVG: <text>), identifiers stay the same.
+VECTOR_STYLE = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "knot-runner"}
+SMALL_STYLE = {
+    "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
+    "legend.fontsize": 7, "legend.title_fontsize": 7,
+}  # fmt: skip
+TITLE_SIZE, NOTE_SIZE = 9, 6.5
+#: Between what stands above and below each other, in inches.
+GAP = 0.06
+
+
+@dataclass(frozen=True)
+class FigureOutput:
+    """``formats``: keys of :data:`FORMATS`; ``width``: inches, or None for the figure's own size on a screen;
+    ``captioned``: whether the title above and the notes below are drawn."""
+
+    formats: tuple[str, ...] = ("png",)
+    width: float | None = None
+    captioned: bool = True
+
+
+_OUTPUT: ContextVar[FigureOutput | None] = ContextVar("figure_output", default=None)
+
+
+@contextlib.contextmanager
+def figure_output(output: FigureOutput) -> Iterator[None]:
+    """Figures saved in this context leave as ``output`` says."""
+    token = _OUTPUT.set(output)
+    try:
+        yield
+    finally:
+        _OUTPUT.reset(token)
+
+
+def current_output() -> FigureOutput:
+    """That of the innermost :func:`figure_output`; one PNG of the figure's own size outside any."""
+    return _OUTPUT.get() or FigureOutput()
+
+
+def parse_formats(text: str) -> tuple[str, ...]:
+    """``png,pdf`` as (png, pdf), each once. Raises :class:`UserError`."""
+    names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in FORMATS:
+            raise UserError(f"--formats={text}: {name!r} is not one of {', '.join(FORMATS)}{nearest(name, FORMATS)}")
+    if not names:
+        raise UserError(f"--formats={text}: needs one or more of {', '.join(FORMATS)}, as in --formats=pdf,svg")
+    return names
+
+
+def parse_width(text: str) -> float:
+    """``single``, ``double`` or millimetres (``85`` or ``85mm``) in inches. Raises :class:`UserError`."""
+    if text in WIDTHS:
+        return WIDTHS[text]
+    try:
+        millimetres = float(text.removesuffix("mm"))
+    except ValueError:
+        raise UserError(f"--width={text}: is single, double or millimetres, as in --width=85") from None
+    if not NARROWEST_MM <= millimetres <= WIDEST_MM:
+        raise UserError(f"--width={text}: is not from {NARROWEST_MM} to {WIDEST_MM} millimetres")
+    return millimetres / MM_PER_INCH
+
+
+def fitted_panels(columns: int, width: float, height: float, total: float) -> tuple[int, float, float]:
+    """(columns, width, height) of panels in a figure ``total`` inches wide, of the shape that ``width`` x ``height``
+    panels have; fewer in a row where they would be narrower than :data:`NARROWEST_PANEL`."""
+    fewer = max(1, min(columns, int(total / NARROWEST_PANEL)))
+    return fewer, total / fewer, height * total / fewer / width
+
+
+def image_bytes(figure: Figure, form: str) -> bytes:
+    """``figure`` in a format of :data:`FORMATS`; the same figure gives the same bytes at any time."""
+    image = io.BytesIO()
+    figure.savefig(image, format=form, metadata=FORMATS[form])
+    return image.getvalue()
+
+
+def arrange(figure: Figure, title: str, notes: Sequence[str]) -> None:
+    """Title above the panels, and below them legends and notes, for a figure whose width is given.
+
+    The figure grows by their height, so that panels keep theirs. Legends that stood beside the panels come below them.
+    """
+    width, height = figure.get_size_inches()
+    above = [_text(figure, [title], TITLE_SIZE, "black")] if title else []
+    below = [_text(figure, notes, NOTE_SIZE, "#555555")] if notes else []
+    below += [_below(figure, legend) for legend in _legends_beside(figure)]
+    tops, bottoms = [_inches_high(figure, one) for one in above], [_inches_high(figure, one) for one in below]
+    room_above, room_below = sum(tops) + GAP * len(tops), sum(bottoms) + GAP * len(bottoms)
+    whole = height + room_above + room_below
+    figure.set_size_inches(width, whole)
+    for one in above:
+        one.set_position((GAP / width, 1 - GAP / whole))
+    at = GAP / 2
+    for one, high in zip(below, bottoms, strict=True):
+        if hasattr(one, "set_bbox_to_anchor"):
+            one.set_bbox_to_anchor((0.5, at / whole), transform=figure.transFigure)
+        else:
+            one.set_position((GAP / width, at / whole))
+            one.set_verticalalignment("bottom")
+        at += high + GAP
+    engine = figure.get_layout_engine()
+    engine.set(rect=(0, room_below / whole, 1, height / whole), w_pad=0.04, h_pad=0.04)
+
+
+def _text(figure: Figure, lines: Sequence[str], size: float, colour: str) -> Any:
+    """Lines of text over the whole width, taken out of the layout."""
+    letters = int(figure.get_figwidth() * 72 / (0.55 * size))
+    wrapped = [part for line in lines for part in textwrap.wrap(line, letters)]
+    made = figure.text(0, 1, "\n".join(wrapped), fontsize=size, color=colour, ha="left", va="top")
+    made.set_in_layout(False)
+    return made
+
+
+def _legends_beside(figure: Figure) -> list[Legend]:
+    """The figure's own legends, and those of axes that are anchored outside of their axes."""
+    of_axes = [axes.get_legend() for axes in figure.axes]
+    outside = [one for one in of_axes if one is not None and one._bbox_to_anchor is not None]
+    return [*figure.legends, *outside]
+
+
+def _below(figure: Figure, legend: Legend) -> Legend:
+    """``legend`` again, below the panels, in as many columns as fit the width; the old one is removed."""
+    texts = [text.get_text().replace("\n", " ") for text in legend.get_texts()]
+    letters = int((figure.get_figwidth() - 0.6) * 72 / 4)  # of 7 points, about 4 wide; 0.6 in for the handle
+    names = ["\n".join(textwrap.wrap(text, letters)) for text in texts]
+    handles, title = legend.legend_handles, legend.get_title().get_text()
+    legend.remove()
+    for columns in range(len(names), 0, -1):
+        made = figure.legend(
+            handles, names, title=title or None, loc="lower center", ncols=columns, columnspacing=1.2, borderpad=0.1
+        )
+        made.set_in_layout(False)
+        if made.get_window_extent().width <= figure.bbox.width or columns == 1:
+            return made
+        made.remove()
+    return legend
+
+
+def _inches_high(figure: Figure, one: Any) -> float:
+    return float(one.get_window_extent().height / figure.dpi)
