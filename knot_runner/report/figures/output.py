@@ -29,15 +29,18 @@ MM_PER_INCH = 25.4
 NARROWEST_MM, WIDEST_MM = 60, 420
 #: Panels are put below each other rather than made narrower than this (inches).
 NARROWEST_PANEL = 2.2
-#: Type of a figure whose width is given; text stays text (PDF: TrueType, SVG: <text>), identifiers stay the same.
+#: Nor lower than this, unless they are drawn lower on a screen.
+LOWEST_PANEL = 1.6
+#: Text stays text (PDF: TrueType, SVG: <text>), and identifiers within an SVG are the same each time.
 VECTOR_STYLE = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "knot-runner"}
+#: Type of a figure whose width is given.
 SMALL_STYLE = {
     "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
     "legend.fontsize": 7, "legend.title_fontsize": 7,
 }  # fmt: skip
-TITLE_SIZE, NOTE_SIZE = 9, 6.5
+TITLE_SIZE, NOTE_SIZE, LARGEST_MARKER = 9, 6.5, 6
 #: Between what stands above and below each other, in inches.
-GAP = 0.06
+LINE_GAP = 0.06
 
 
 @dataclass(frozen=True)
@@ -92,11 +95,12 @@ def parse_width(text: str) -> float:
     return millimetres / MM_PER_INCH
 
 
-def fitted_panels(columns: int, width: float, height: float, total: float) -> tuple[int, float, float]:
+def fitted_panels(columns: int, width: float, height: float, total: float, fewest: int = 1) -> tuple[int, float, float]:
     """(columns, width, height) of panels in a figure ``total`` inches wide, of the shape that ``width`` x ``height``
-    panels have; fewer in a row where they would be narrower than :data:`NARROWEST_PANEL`."""
-    fewer = max(1, min(columns, int(total / NARROWEST_PANEL)))
-    return fewer, total / fewer, height * total / fewer / width
+    panels have; fewer in a row, but not under ``fewest``, where they would be narrower than :data:`NARROWEST_PANEL`."""
+    drawn = max(fewest, min(columns, int(total / NARROWEST_PANEL)))
+    scaled = height * total / drawn / width
+    return drawn, total / drawn, max(scaled, min(height, LOWEST_PANEL))
 
 
 def image_bytes(figure: Figure, form: str) -> bytes:
@@ -116,29 +120,33 @@ def arrange(figure: Figure, title: str, notes: Sequence[str]) -> None:
     below = [_text(figure, notes, NOTE_SIZE, "#555555")] if notes else []
     below += [_below(figure, legend) for legend in _legends_beside(figure)]
     tops, bottoms = [_inches_high(figure, one) for one in above], [_inches_high(figure, one) for one in below]
-    room_above, room_below = sum(tops) + GAP * len(tops), sum(bottoms) + GAP * len(bottoms)
+    room_above, room_below = sum(tops) + LINE_GAP * len(tops), sum(bottoms) + LINE_GAP * len(bottoms)
     whole = height + room_above + room_below
     figure.set_size_inches(width, whole)
     for one in above:
-        one.set_position((GAP / width, 1 - GAP / whole))
-    at = GAP / 2
+        one.set_position((LINE_GAP / width, 1 - LINE_GAP / whole))
+    at = LINE_GAP / 2
     for one, high in zip(below, bottoms, strict=True):
         if hasattr(one, "set_bbox_to_anchor"):
             one.set_bbox_to_anchor((0.5, at / whole), transform=figure.transFigure)
         else:
-            one.set_position((GAP / width, at / whole))
+            one.set_position((LINE_GAP / width, at / whole))
             one.set_verticalalignment("bottom")
-        at += high + GAP
+        at += high + LINE_GAP
     engine = figure.get_layout_engine()
     engine.set(rect=(0, room_below / whole, 1, height / whole), w_pad=0.04, h_pad=0.04)
+    _wrap_labels(figure)
 
 
 def _text(figure: Figure, lines: Sequence[str], size: float, colour: str) -> Any:
     """Lines of text over the whole width, taken out of the layout."""
-    letters = int(figure.get_figwidth() * 72 / (0.55 * size))
-    wrapped = [part for line in lines for part in textwrap.wrap(line, letters)]
-    made = figure.text(0, 1, "\n".join(wrapped), fontsize=size, color=colour, ha="left", va="top")
+    made = figure.text(0, 1, "", fontsize=size, color=colour, ha="left", va="top")
     made.set_in_layout(False)
+    room = figure.bbox.width - 2 * LINE_GAP * figure.dpi
+    for letters in range(int(figure.get_figwidth() * 72 / (0.5 * size)), 8, -2):
+        made.set_text("\n".join(part for line in lines for part in textwrap.wrap(line, letters)))
+        if made.get_window_extent().width <= room:
+            break
     return made
 
 
@@ -155,16 +163,31 @@ def _below(figure: Figure, legend: Legend) -> Legend:
     letters = int((figure.get_figwidth() - 0.6) * 72 / 4)  # of 7 points, about 4 wide; 0.6 in for the handle
     names = ["\n".join(textwrap.wrap(text, letters)) for text in texts]
     handles, title = legend.legend_handles, legend.get_title().get_text()
+    for handle in handles:
+        if hasattr(handle, "set_markersize"):  # a large marker would reach into the axis above
+            handle.set_markersize(min(handle.get_markersize(), LARGEST_MARKER))
     legend.remove()
-    for columns in range(len(names), 0, -1):
-        made = figure.legend(
-            handles, names, title=title or None, loc="lower center", ncols=columns, columnspacing=1.2, borderpad=0.1
-        )
+    for rows in range(1, len(names) + 1):
+        look = {"loc": "lower center", "ncols": -(-len(names) // rows), "columnspacing": 1.2, "borderpad": 0.1}
+        made = figure.legend(handles, names, title=title or None, **look)
         made.set_in_layout(False)
-        if made.get_window_extent().width <= figure.bbox.width or columns == 1:
-            return made
+        if made.get_window_extent().width <= figure.bbox.width or rows == len(names):
+            break
         made.remove()
-    return legend
+    return made
+
+
+def _wrap_labels(figure: Figure) -> None:
+    """Titles and labels of axes that are longer than their axes, over several lines."""
+    figure.draw_without_rendering()  # axes have their places, and texts their sizes, once drawn
+    for axes in figure.axes:
+        wide, high = axes.get_window_extent().size
+        for text, room in ((axes.title, wide), (axes.xaxis.label, wide), (axes.yaxis.label, high)):
+            box = text.get_window_extent()
+            length = box.height if text is axes.yaxis.label else box.width
+            if length > room > 0:
+                longest = max(map(len, text.get_text().splitlines()))
+                text.set_text("\n".join(textwrap.wrap(text.get_text(), max(int(longest * room / length), 8))))
 
 
 def _inches_high(figure: Figure, one: Any) -> float:

@@ -114,9 +114,10 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
     columns = 2 if count == 4 else min(count, across)
     total = current_output().width
     if total:
-        drawn, width, height = fitted_panels(columns, width, height, total)
+        one_picture = "width_ratios" in options and bool(options.get("sharey"))  # its rows are named on the left alone
+        drawn, width, height = fitted_panels(columns, width, height, total, columns if one_picture else 1)
         if drawn < columns:  # ratios are of the columns that would be there
-            options = {key: value for key, value in options.items() if key != "width_ratios"}
+            options.pop("width_ratios", None)
         columns = drawn
     rows = -(-count // columns)
     made = Figure(figsize=(width * columns, height * rows), dpi=DPI, layout="constrained")

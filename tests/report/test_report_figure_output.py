@@ -1,0 +1,121 @@
+"""Figures for print: vector formats, the width of a column, nothing cut off, no caption; and the flags that ask."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.text import Text
+
+from knot_runner.cli.main import main
+from knot_runner.report.figures import style
+from knot_runner.report.figures.output import FigureOutput, current_output, figure_output, fitted_panels
+from knot_runner.report.figures.registry import FIGURES
+
+SINGLE = FigureOutput(("png",), 3.35)
+
+
+@pytest.fixture
+def jobs(factory: Any) -> list[Any]:
+    made = [factory.made(method, task="erc") for method in ("entropy_e", "sinkhorn_e")]
+    return [factory.probes(factory.vectors(factory.predictions(job, rows=60), rows=40)) for job in made]
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every figure that is saved."""
+    kept: list[Any] = []
+    real = style.image_bytes
+    monkeypatch.setattr(style, "image_bytes", lambda figure, form: kept.append(figure) or real(figure, form))
+    return kept
+
+
+@pytest.mark.parametrize("name", ["expected_label", "confidence", "bias", "probe"])
+def test_at_a_single_column_nothing_is_cut_off(jobs: Any, figures: Any, tmp_path: Path, name: str) -> None:
+    note = "a long note " * 20
+    with figure_output(SINGLE):
+        FIGURES[name](jobs, tmp_path / "figure.png", notes=[note])
+    (figure,) = figures
+    assert figure.get_figwidth() == pytest.approx(3.35)
+    whole = figure.bbox.padded(1)
+    shown = [one for one in figure.findobj() if isinstance(one, Text) and one.get_text() and one.get_visible()]
+    assert len(shown) > 5
+    panels = [axes.get_window_extent() for axes in figure.axes]
+    for text in figure.texts + [
+        part for axes in figure.axes for part in (axes.title, axes.xaxis.label, axes.yaxis.label)
+    ]:
+        box = text.get_window_extent()
+        inside = whole.x0 <= box.x0 and box.x1 <= whole.x1 and whole.y0 <= box.y0 and box.y1 <= whole.y1
+        assert inside or not text.get_text(), (box, whole)
+        assert text not in figure.texts or not any(box.overlaps(panel) for panel in panels), text.get_text()
+    for legend in figure.legends:
+        box = legend.get_window_extent()
+        assert box.x0 >= -1 and box.x1 <= whole.x1 and not any(box.overlaps(panel) for panel in panels)
+        assert not any(box.overlaps(text.get_window_extent()) for text in figure.texts)
+    assert all(panel.width > 0.3 * figure.dpi and panel.height > 0.3 * figure.dpi for panel in panels[:2])
+    assert all(axes.get_legend() is None or axes.get_legend()._bbox_to_anchor is None for axes in figure.axes)
+
+
+def test_vector_files_hold_text_as_text_and_no_date(jobs: Any, tmp_path: Path) -> None:
+    FIGURES["probe"](jobs, tmp_path / "plain.png")
+    with figure_output(FigureOutput(("svg", "pdf", "png"))):
+        FIGURES["probe"](jobs, tmp_path / "one.png")
+        FIGURES["probe"](jobs, tmp_path / "two.png")
+    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "plain.png").read_bytes()
+    assert sorted(path.suffix for path in tmp_path.glob("one.*")) == [".csv", ".pdf", ".png", ".svg"]
+    for form in ("pdf", "svg"):
+        assert (tmp_path / f"one.{form}").read_bytes() == (tmp_path / f"two.{form}").read_bytes()
+    svg, pdf = (tmp_path / "one.svg").read_text(), (tmp_path / "one.pdf").read_bytes()
+    assert ">mean total variation (1 = disjoint)</text>" in svg and "<dc:date>" not in svg
+    assert b"/TrueType" in pdf or b"/CIDFontType2" in pdf
+    assert b"/Type3" not in pdf and b"CreationDate" not in pdf
+
+
+def test_without_a_caption_panels_and_legend_are_left(jobs: Any, figures: Any, tmp_path: Path) -> None:
+    for width in (None, 3.35):
+        with figure_output(FigureOutput(("png",), width, captioned=False)):
+            FIGURES["bias"](jobs, tmp_path / "figure.png", notes=["a note"])
+    on_screen, narrow = figures
+    assert on_screen._suptitle is None and on_screen._supxlabel is None
+    assert not narrow.texts and len(narrow.legends) == 1
+    assert current_output() == FigureOutput()
+
+
+def test_panels_keep_their_shape_and_go_below_each_other() -> None:
+    assert fitted_panels(3, 4.0, 2.0, 3.35) == (1, 3.35, pytest.approx(1.675))
+    assert fitted_panels(4, 3.0, 3.0, 7.0) == (3, pytest.approx(7 / 3), pytest.approx(7 / 3))
+    assert fitted_panels(2, 3.0, 1.5, 7.0) == (2, 3.5, 1.75)
+    assert fitted_panels(1, 5.0, 4.0, 2.0) == (1, 2.0, pytest.approx(1.6))
+
+
+def test_plot_writes_what_its_flags_ask_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["partition", "task=femnist", "task.source=embedded", "partition=dirichlet", "partition.clients=3"]
+    words += ["task.limit=300", "partition.floor=0", f"paths.out={tmp_path}"]
+    assert main(["plot", *words, "--formats=pdf,svg", "--width=85", "--no-caption"]) == 0
+    (svg,) = tmp_path.glob("figures/*.svg")
+    (pdf,) = tmp_path.glob("figures/*.pdf")
+    assert not list(tmp_path.glob("figures/*.png"))
+    assert capsys.readouterr().out.splitlines()[-2:] == [str(pdf), str(svg)]
+    across = float(re.search(r'<svg[^>]* width="([\d.]+)pt"', svg.read_text())[1])
+    assert across == pytest.approx(85 / 25.4 * 72, abs=0.01)
+    assert "partition, seed" not in svg.read_text()
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--formats=pgn", "--formats=pgn: 'pgn' is not one of png, pdf, svg (did you mean 'png'?)"),
+        ("--formats=,", "--formats=,: needs one or more of png, pdf, svg, as in --formats=pdf,svg"),
+        ("--formats", "--formats: needs a value, --formats=pdf,svg"),
+        ("--width=wide", "--width=wide: is single, double or millimetres, as in --width=85"),
+        ("--width=5000", "--width=5000: is not from 60 to 420 millimetres"),
+        ("--width=nan", "--width=nan: is not from 60 to 420 millimetres"),
+        ("--no-caption=1", "--no-caption=1: takes no value"),
+        ("--format=pdf", "--format=pdf: there is no such flag"),
+    ],
+)
+def test_flags_that_cannot_be_are_said_in_a_line(flag: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plot", "chill_fig4", flag]) == 2
+    assert said in capsys.readouterr().err
