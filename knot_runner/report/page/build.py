@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.report.claims.view import claims_csv, footnotes, verdict_texts
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.page.figures import FigureView, csv_address, draw, figure_names
+from knot_runner.report.page.index import SUMMARY_NAME, page_summary
 from knot_runner.report.page.runs import RunsView, Standing, stated_seconds, view_runs
 from knot_runner.report.page.settings import SettingsView, view_settings
 from knot_runner.report.render.table_forms import table_csv
@@ -77,7 +80,7 @@ def write_page(path: Path, asked: Asked, jobs: Sequence[Job], unfinished: Mappin
     as :func:`preset_table` for runs that do not make a table, and when the file cannot be written.
     """
     page = build_page(asked, jobs, unfinished)
-    write_atomic(path, render_page(page))
+    write_atomic(path, render_page(page, run_links(page, path.parent)))
     return page
 
 
@@ -104,13 +107,25 @@ def _judged(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> tuple
         return (), str(problem)
 
 
-def render_page(page: Page) -> str:
-    """``page`` as HTML. Every text is escaped, with control and invisible characters (ANSI codes) as ``?``."""
-    return _template().render(page=page)
+def run_links(page: Page, folder: Path) -> dict[str, str]:
+    """Run id -> address of its folder relative to ``folder``, of the runs that have a result."""
+    found = {}
+    for run, _ in page.runs.jobs:
+        if run.result:
+            found[run.job.run_id] = quote(Path(os.path.relpath(run.job.folder, folder)).as_posix()) + "/"
+    return found
+
+
+def render_page(page: Page, links: Mapping[str, str] | None = None) -> str:
+    """``page`` as HTML. Every text is escaped, with control and invisible characters (ANSI codes) as ``?``. ``links``:
+    as :func:`run_links` gives them; without any, runs are named alone."""
+    summary = page_summary(page.asked.about, page.runs.counts, page.tally, page.runs.span)
+    return template("page.html.j2").render(page=page, links=links or {}, summary=summary, summary_name=SUMMARY_NAME)
 
 
 @functools.cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """A template of this folder. Every text that it prints is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -125,4 +140,4 @@ def _template() -> Template:
             stated_seconds, table_csv, value_text, verdict_texts,
         )
     }  # fmt: skip
-    return environment.get_template("page.html.j2")
+    return environment.get_template(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from knot_runner.metrics import METRICS
 from knot_runner.report.statistics import clipped_interval
@@ -18,7 +18,7 @@ class TableCell:
     ``gap``: mean - paper, None where the two do not measure the same. ``text``: printed in place of the mean.
     ``mark``: letter of the line below that says what is wrong with the paper's number. ``std``: a standard deviation,
     printed where there is no ``half``; ``paper_std``: the paper's. ``top``: the most that a share can be, where the
-    interval is cut, as at 0."""
+    interval is cut, as at 0. ``runs``: ids of the runs that it is over, where they are kept."""
 
     mean: float | None = None
     half: float | None = None
@@ -32,6 +32,7 @@ class TableCell:
     std: float | None = None
     paper_std: float | None = None
     top: float | None = None
+    runs: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def band(self) -> tuple[float, float] | None:

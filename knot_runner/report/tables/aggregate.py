@@ -25,4 +25,5 @@ def aggregate(
         return TableCell(planned=planned, diverged=diverged, paper=paper)
     mean, half = mean_interval(values)
     gap = mean - paper if paper is not None and comparable else None
-    return TableCell(mean, half, len(values), planned, diverged, paper, gap, top=top)
+    ids = tuple(dict.fromkeys(run.job.run_id for run in members if run.result))
+    return TableCell(mean, half, len(values), planned, diverged, paper, gap, top=top, runs=ids)
