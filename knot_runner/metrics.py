@@ -139,6 +139,18 @@ METRICS: dict[str, Metric] = {
 }  # fmt: skip
 
 
+#: The most that other numbers of a result can be, by the last part of their keys; the least is 0.
+OTHER_TOPS = {"auc": 1.0}
+
+
+def top_of(key: str) -> float | None:
+    """The most that the number under a dotted ``key`` of a result can be, its least being 0; None where nothing bounds
+    it: ``metrics.accuracy.ALL`` and ``personalisation.transfer.auc`` are at most 1."""
+    parts = key.split(".")
+    tops = [METRICS[part].top for part in parts if part in METRICS and math.isfinite(METRICS[part].top)]
+    return tops[0] if tops else OTHER_TOPS.get(parts[-1])
+
+
 def computed_metrics() -> list[str]:
     """Names of the metrics that are computed of predictions on a test set."""
     return [name for name, metric in METRICS.items() if metric.function]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from knot_runner.metrics import METRICS, computed_metrics
+from knot_runner.metrics import METRICS, computed_metrics, top_of
 from knot_runner.report.claims.pairs import ModelSide, unread
 from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim, config_leaves
 from knot_runner.report.row_keys import lookup
@@ -72,7 +72,7 @@ class Reading:
 def measure_of(claim: Claim) -> ClaimMeasure:
     """What ``claim`` measures. Raises :class:`UserError` for one that there is not."""
     if claim.measure.startswith(RESULT):
-        return ClaimMeasure("", 3)
+        return ClaimMeasure("", 3, top=top_of(claim.measure))
     measures = claim_measures()
     if claim.measure not in measures:
         known = [*measures, "result.KEY"]

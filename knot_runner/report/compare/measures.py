@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from knot_runner.metrics import METRICS
+from knot_runner.metrics import METRICS, top_of
 from knot_runner.report.render.units import prefix_of
 from knot_runner.util.errors import UserError, nearest
 
@@ -75,7 +75,7 @@ def direction(key: str) -> Direction | None:
 
 def is_share(key: str) -> bool:
     """Whether ``key`` is from 0 to 1, and printed as shares are."""
-    return any(part in METRICS and METRICS[part].top == 1.0 for part in key.split("."))
+    return top_of(key) == 1.0
 
 
 def measure_title(key: str) -> str:
