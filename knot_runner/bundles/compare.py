@@ -28,7 +28,7 @@ PASSING = {
 #: Sealed files whose bytes hold times or folders, so that their rows and keys are compared in place of them.
 NOT_BY_BYTES = {CONFIG_FILE, RESULT_FILE, "rounds.jsonl"}
 #: Lines of differences that are shown.
-MAX_SHOWN = 3
+MAX_DIFFERENCES = 3
 #: Letters of a value or its path in such a line.
 LONGEST_SHOWN = 80
 
@@ -46,7 +46,7 @@ class Comparison:
     intervals: list[str]
 
 
-def compare_runs(
+def compare_whole(
     was: dict[str, Any], rows: Sequence[dict[str, Any]], now: dict[str, Any], new_rows: Sequence[dict[str, Any]]
 ) -> Comparison:
     """A whole run: results ``was`` (recorded) and ``now``, and the rows of their logs."""
@@ -120,8 +120,9 @@ def _compared(
 ) -> Comparison:
     unequal = [(path, old, new) for path, old, new in pairs if not _equal(old, new)]
     unequal.sort(key=lambda pair: -_gap(pair[1], pair[2]))
-    lines = [f"{_shown(path)}: {_shown(old)} on record, {_shown(new)} now" for path, old, new in unequal[:MAX_SHOWN]]
-    lines += [f"and {len(unequal) - MAX_SHOWN} more values"] if len(unequal) > MAX_SHOWN else []
+    first, more = unequal[:MAX_DIFFERENCES], len(unequal) - MAX_DIFFERENCES
+    lines = [f"{_shown(path)}: {_shown(old)} on record, {_shown(new)} now" for path, old, new in first]
+    lines += [f"and {more} more values"] if more > 0 else []
     lines += [f"other bytes: {', '.join(unlike_files)}"] if unlike_files else []
     intervals, inside = [], bool(shares)
     for name, old, new, count in shares:

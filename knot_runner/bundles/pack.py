@@ -25,7 +25,7 @@ ROUNDS_FILE = "rounds.jsonl"
 #: What a comparison reads, whatever its size.
 NEEDED = (CONFIG_FILE, RESULT_FILE, ROUNDS_FILE)
 #: Bytes; a larger sealed file (weights, as a rule) is left out unless it is asked for.
-LARGE = 4_000_000
+LEFT_OUT_ABOVE = 4_000_000
 #: Files and bytes of one bundle, within what reading allows (:func:`knot_runner.data.images.archives.read_members`).
 MAX_FILES, MAX_BYTES = 900, 300_000_000
 
@@ -61,7 +61,7 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
     run_folder = "/".join((result["task"], result["method"], folder.name))
     for name in sorted({CONFIG_FILE, *result["digest"]}):
         size = (folder / name).stat().st_size if (folder / name).is_file() else 0
-        if size > LARGE and name not in NEEDED and not weights:
+        if size > LEFT_OUT_ABOVE and name not in NEEDED and not weights:
             left_out.append(name)
             continue
         if size > MAX_FILE:
@@ -117,8 +117,8 @@ def contents_lines(runs: Sequence[RunContents]) -> list[str]:
     left_out = sorted({name for one in runs for name in one.run.left_out})
     if left_out:
         lines.append(
-            f"left out, as larger than {size_text(LARGE)}: {', '.join(left_out)}; verify compares their digests, and "
-            "--weights packs them"
+            f"left out, as larger than {size_text(LEFT_OUT_ABOVE)}: {', '.join(left_out)}; verify compares their "
+            "digests, and --weights packs them"
         )
     return lines
 

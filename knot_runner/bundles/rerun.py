@@ -30,7 +30,7 @@ HUB_KEYS = ("source", "weights", "vocab", "encoder")
 
 
 @dataclass(frozen=True)
-class Place:
+class RerunPlace:
     """Where runs are made again: ``data`` (``paths.data``, None: none) and the folder ``out``; ``network``: whether the
     hub may be asked; ``cuda``: whether there is such a device."""
 
@@ -48,7 +48,7 @@ class MadeAgain:
     rows: list[dict[str, Any]]
 
 
-def job_here(config: dict[str, Any], place: Place, rounds: int | None = None) -> ComposedJob:
+def job_here(config: dict[str, Any], place: RerunPlace, rounds: int | None = None) -> ComposedJob:
     """The job of a bundled run's ``config``, with the paths of ``place``, and of its rounds the first ``rounds``.
 
     Raises :class:`UserError` naming the key that a bundle must not set, or that cannot be meant.
@@ -98,7 +98,7 @@ def made_again(job: ComposedJob, progress: Progress, note: Note) -> MadeAgain:
     return MadeAgain(result, [json.loads(line) for line in lines])
 
 
-def _device(hardware: dict[str, Any], place: Place) -> dict[str, Any]:
+def _device(hardware: dict[str, Any], place: RerunPlace) -> dict[str, Any]:
     """The device that was used where there is one here, else the CPU; no more processes than cores."""
     asked, workers = str(hardware.get("device")), hardware.get("workers")
     here = asked if asked.startswith("cuda") and place.cuda else "cpu"

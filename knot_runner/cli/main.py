@@ -12,7 +12,9 @@ from knot_runner.util.processes import ended_by_sigterm, on_sigterm
 from knot_runner.util.streams import lasting, print_safely
 
 #: Each has a module in ``verbs/`` with ``<verb>_command`` and ``<VERB>_HELP``.
-VERBS = ("bound", "bundle", "check", "claims", "compare", "data", "ls", "plot", "report", "table", "verify")
+VERBS = (
+    "bound", "bundle", "check", "claims", "compare", "data", "ls", "plot", "report", "reproduce", "table", "verify",
+)  # fmt: skip
 HELP = """\
 knot-runner: experiments in knowledge distillation and federated learning, composed from YAML
 

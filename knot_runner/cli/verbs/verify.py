@@ -14,7 +14,7 @@ from knot_runner.util.messages import LOGGER
 
 if TYPE_CHECKING:
     from knot_runner.bundles.compare import Comparison
-    from knot_runner.bundles.rerun import Place
+    from knot_runner.bundles.rerun import RerunPlace
     from knot_runner.bundles.unpack import BundledRun
 
 VERIFY_HELP = """\
@@ -113,24 +113,24 @@ def _say_what_differs(platform: str, libraries: dict[str, str]) -> None:
 
 def _answered(run: BundledRun, options: VerifyOptions, out: Path) -> str:
     """The answer for one run, printed with what it rests on."""
-    from knot_runner.bundles.rerun import Place
+    from knot_runner.bundles.rerun import RerunPlace
     from knot_runner.report.render.text import plain
 
     cuda = str(run.result.get("device", "")).startswith("cuda") and _has_cuda()
     try:
-        answer, lines = _compared(run, options, Place(options.data, out, options.network, cuda))
+        answer, lines = _compared(run, options, RerunPlace(options.data, out, options.network, cuda))
     except UserError as problem:
         answer, lines = NOT_MADE, [str(problem)]
     except (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as problem:
         answer, lines = NOT_MADE, [f"{type(problem).__name__}: {problem}"]  # of a config that no preset has
     print(plain(f"{run.folder}, seed {run.result['seed']}: {answer}"))
     for line in lines:
-        print(f"  {plain(line)[:LONGEST_LINE]}")
+        print(f"  {plain(line)[:LONGEST_QUOTE]}")
     return answer
 
 
 #: Letters of a line that quotes a bundle.
-LONGEST_LINE = 400
+LONGEST_QUOTE = 400
 
 
 def _has_cuda() -> bool:
@@ -139,27 +139,26 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def _compared(run: BundledRun, options: VerifyOptions, place: Place) -> tuple[str, list[str]]:
+def _compared(run: BundledRun, options: VerifyOptions, place: RerunPlace) -> tuple[str, list[str]]:
     """The answer, and lines on what it rests on. Raises :class:`UserError` where the run cannot be made here."""
     from rich.console import Console
 
-    from knot_runner.bundles.compare import compare_rounds, compare_runs
+    from knot_runner.bundles.compare import compare_rounds, compare_whole
     from knot_runner.bundles.rerun import job_here, made_again, whole_because
     from knot_runner.cli.progress import Live
     from knot_runner.util.messages import messages_to
 
     rows, lines = run.rows(), []
     job, cut = job_here(run.config, place), None
-    if options.rounds is not None and options.rounds < len(rows):
-        if why := whole_because(job):
-            lines.append(f"is made again whole: it {why}")
-        else:
-            cut = options.rounds
-            job = job_here(run.config, place, cut)
+    if options.rounds is not None and (why := whole_because(job)):
+        lines.append(f"is made again whole: it {why}")
+    elif options.rounds is not None and options.rounds < len(rows):
+        cut = options.rounds
+        job = job_here(run.config, place, cut)
     with Live(Console(stderr=True)) as live, messages_to(live.say):
         made = made_again(job, live.watch, lambda _: None)
     if cut is None:
-        found = compare_runs(run.result, rows, made.result, made.rows)
+        found = compare_whole(run.result, rows, made.result, made.rows)
     else:
         found = compare_rounds(run.result, rows[:cut], made.rows[:cut])
     return found.likeness, [*lines, *_rests_on(found, len(rows), cut), *_differences(run, made.result, job.run_id, cut)]
