@@ -93,7 +93,7 @@ def test_a_table_of_contents_that_no_bundle_has(change, said, made, tmp_path, ca
 
 
 @pytest.mark.parametrize("text, said", [
-    (b"{", "cannot be read"), (b"NaN", "NaN is no number"), (b"\xff", "cannot be read"), (b"1" * 5000, "cannot be read"),
+    (b"{", "cannot be read"), (b"NaN", "NaN is no number"), (b"\xff", "cannot be read"), (b"1" * 5000, "cannot"),
     (b"[]", "expected keys of Manifest"), (b"[" * 100_000, "nested too deep"),
 ])  # fmt: skip
 def test_a_table_of_contents_that_is_none(text, said):
