@@ -100,13 +100,14 @@ def partial_lines(rows: Sequence[PresetRow]) -> list[str]:
 
 
 def results_table(rows: Sequence[PresetRow]) -> Table:
-    """The same for the terminal."""
+    """The same for the terminal, where the data are below a preset's name: 60 columns are enough."""
     grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="")
-    for head in HEADS:
-        words = head in ("preset", "data", "undecided")
-        grid.add_column(head, justify="left" if words else "right", overflow="fold", no_wrap=head in ("hold", "fail"))
+    grid.add_column(", ".join(HEADS[:2]), overflow="fold")
+    for head in HEADS[2:]:
+        grid.add_column(head, justify="right", overflow="fold", no_wrap=head in ("hold", "fail"))
     for row in rows:
-        grid.add_row(*(Text(plain(cell)) for cell in row.cells))
+        name, data, *cells = map(plain, row.cells)
+        grid.add_row(Text(name).append(f"\n  {data}", style="dim"), *map(Text, cells))
     return grid
 
 
