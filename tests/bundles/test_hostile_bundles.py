@@ -244,6 +244,10 @@ def test_a_run_that_is_refused_is_said_and_nothing_of_it_executed(made, tmp_path
     said = capsys.readouterr().out
     assert ": not made again\n  plugins: names code that is not in the bundle" in said
     assert "1 run: 1 not made again" in said and not (tmp_path / "executed").exists()
+    (tmp_path / "v").mkdir()
+    own = tampered_config(folder, tmp_path / "v", lambda text: text.partition("\ntask:")[0] + "\ntask: digits\n")
+    assert main(["verify", str(own)]) == 2
+    assert ": not made again\n  " in capsys.readouterr().out
 
 
 def tampered_config(folder, place, change):

@@ -121,8 +121,8 @@ def _answered(run: BundledRun, options: VerifyOptions, out: Path) -> str:
         answer, lines = _compared(run, options, RerunPlace(options.data, out, options.network, cuda))
     except UserError as problem:
         answer, lines = NOT_MADE, [str(problem)]
-    except (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as problem:
-        answer, lines = NOT_MADE, [f"{type(problem).__name__}: {problem}"]  # of a config that no preset has
+    except Exception as problem:  # a config may be anything, and the other runs go on
+        answer, lines = NOT_MADE, [f"{type(problem).__name__}: {problem}"]
     print(plain(f"{run.folder}, seed {run.result['seed']}: {answer}"))
     for line in lines:
         print(f"  {plain(line)[:LONGEST_QUOTE]}")
