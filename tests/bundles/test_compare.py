@@ -14,6 +14,7 @@ RESULT = {
     "metrics": {"accuracy": {"ALL": 0.8}, "loss": {"ALL": 1.25}},
     "datasets": {"train": 500, "test": 100},
     "clients": 6,
+    "bytes": 10**6,
     "best": {"accuracy": 0.8, "round": 2},
     "seconds": {"total": 3.0},
     "code": "a",
@@ -50,7 +51,7 @@ def test_equal_numbers_and_bytes_are_the_same_bits():
     rows = [row | {"seconds": 9.0} for row in ROWS]
     found = compare_whole(RESULT, ROWS, now, rows)
     assert (found.likeness, found.differences, found.rounds, found.files) == ("the same bits", [], 3, 1)
-    assert found.numbers == 7
+    assert found.numbers == 8
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,7 @@ def test_equal_numbers_and_bytes_are_the_same_bits():
         {"metrics__accuracy__ALL": 0.80009},
         {"metrics__loss__ALL": math.nextafter(1.25, 2)},
         {"digest__model.safetensors": "y"},
+        {"clients": 6.0},
     ],
 )
 def test_what_rounding_does(values):
@@ -76,6 +78,7 @@ def test_what_rounding_does(values):
         {"best": None},
         {"metrics__loss": {}},
         {"clients": True},
+        {"bytes": 10**6 + 1},
     ],
 )
 def test_what_rounding_does_not_but_the_accuracy_is_within_its_interval(values):
