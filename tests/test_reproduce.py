@@ -149,6 +149,13 @@ def test_a_failure_is_a_line_and_the_others_go_on(folder, made, capsys, monkeypa
     assert err[-1] == "knot-runner: quick: no place"
 
 
+def test_a_preset_that_was_cut_before_its_first_run_ended_is_said(folder, made, capsys):
+    made.most = 0
+    _, err, table = reproduced(folder, capsys, "quick", "--hours=1")
+    assert err[-1] == "quick: the time is over; the same command goes on with it"
+    assert table[2:] == ["", "- quick: begun, none of its 4 runs is finished"]
+
+
 def test_claims_without_runs_are_counted_apart(folder, made, capsys):
     made.most = 2  # of T=1 alone
     _, _, table = reproduced(folder, capsys, "quick", "--hours=1")

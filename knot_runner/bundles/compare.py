@@ -202,5 +202,5 @@ def _is_number(value: Any) -> bool:
 def _shown(value: Any) -> str:
     if value is ABSENT:
         return "absent"
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = f"{value:.9g}" if isinstance(value, float) else str(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

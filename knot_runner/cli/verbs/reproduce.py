@@ -205,5 +205,10 @@ def _show(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> None:
         LOGGER.info("%s", line)
     for line in outcomes.failed:
         LOGGER.error("%s", line)
+    begun = [
+        f"{one.name}: begun, none of its {len(one.folders)} runs is finished"
+        for one, row in zip(candidates, rows, strict=True)
+        if row is None and one.preset.command in outcomes.times
+    ]
     require_writable(out, "paths.out")
-    print(write_results(out, found, [*outcomes.skipped, *outcomes.failed]))
+    print(write_results(out, found, [*begun, *outcomes.skipped, *outcomes.failed]))
