@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import platform
 import re
-import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -15,6 +12,7 @@ from pathlib import Path
 
 from knot_runner import provenance
 from knot_runner.bundles.manifest import FORMAT, MANIFEST, MAX_FILE, Manifest, PackedFile, PackedRun
+from knot_runner.bundles.ustar import archive_bytes
 from knot_runner.records import CONFIG_FILE, RESULT_FILE, is_sealed, read_record, read_result
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
@@ -26,7 +24,7 @@ ROUNDS_FILE = "rounds.jsonl"
 NEEDED = (CONFIG_FILE, RESULT_FILE, ROUNDS_FILE)
 #: Bytes; a larger sealed file (weights, as a rule) is left out unless it is asked for.
 LEFT_OUT_ABOVE = 4_000_000
-#: Files and bytes of one bundle, within what reading allows (:func:`knot_runner.data.images.archives.read_members`).
+#: Files and bytes of one bundle.
 MAX_FILES, MAX_BYTES = 900, 300_000_000
 
 
@@ -84,7 +82,11 @@ def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
         members |= one.contents
     if problem := too_much(len(members), sum(map(len, members.values()))):
         raise UserError(f"{path}: {problem}; fewer runs a bundle would fit")
-    write_atomic(path, archive_bytes(members))
+    try:
+        content = archive_bytes(members)
+    except ValueError as problem:
+        raise UserError(f"{path}: names of task and method are too long for an archive ({problem})") from None
+    write_atomic(path, content)
 
 
 def too_much(files: int, size: int) -> str:
@@ -92,20 +94,6 @@ def too_much(files: int, size: int) -> str:
     if files <= MAX_FILES and size <= MAX_BYTES:
         return ""
     return f"{files} files of {size_text(size)} in all; at most {MAX_FILES} and {size_text(MAX_BYTES)} are a bundle"
-
-
-def archive_bytes(members: dict[str, bytes]) -> bytes:
-    """A ``.tar.gz`` of ``members`` (name -> bytes) in their order, without times, owners and the archive's own name."""
-    file = io.BytesIO()
-    with (
-        gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
-    ):
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return file.getvalue()
 
 
 def contents_lines(runs: Sequence[RunContents]) -> list[str]:

@@ -1,5 +1,5 @@
-"""A bundle read as what it may be: hostile. Members are read by the names that its table of contents may hold, compared
-with their digests, and written below a temporary folder; nothing else of the archive becomes a path."""
+"""A bundle read as what it may be: hostile. Members must be those that its table of contents lists, in its order; they
+are compared with their digests and written below a temporary folder, by names that cannot lead out of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 from knot_runner.bundles.manifest import (
     MANIFEST,
-    MAX_FILE,
     MAX_MANIFEST,
     Manifest,
     PackedRun,
@@ -18,8 +17,8 @@ from knot_runner.bundles.manifest import (
     strict_json,
 )
 from knot_runner.bundles.pack import ROUNDS_FILE, too_much
+from knot_runner.bundles.ustar import Members, open_members
 from knot_runner.config.settings.families import family_of_result
-from knot_runner.data.images.archives import read_members
 from knot_runner.records import CONFIG_FILE, RESULT_FILE, is_sealed, read_result, recorded_config
 from knot_runner.results import kind_problem
 from knot_runner.util.errors import UserError
@@ -57,26 +56,45 @@ def read_bundle(path: Path, temporary: Path) -> tuple[Manifest, list[BundledRun]
     """
     if not path.is_file():
         raise UserError(f"{path}: is not there" if not path.exists() else f"{path}: is not a file")
-    top = read_members(path, {MANIFEST}, MAX_MANIFEST)
-    if MANIFEST not in top:
-        raise UserError(f"{path}: is no bundle of runs: it has no {MANIFEST} ('knot-runner bundle RUN...' writes one)")
-    manifest = read_manifest(top[MANIFEST], str(path))
-    sizes = {run.member(file.name): file.size for run in manifest.runs for file in run.files}
-    if problem := too_much(len(sizes), sum(sizes.values())):
+    try:
+        with open_members(path) as members:
+            manifest = _table_of_contents(path, members)
+            for run in manifest.runs:
+                _unpack(path, run, members, temporary / run.folder)
+            if members.header() is not None:
+                raise ValueError(f"it holds more files than its {MANIFEST} lists")
+    except ValueError as problem:
+        raise UserError(f"{path}: is damaged, or no bundle of runs: {problem}") from None
+    return manifest, [_bundled(path, run, temporary / run.folder) for run in manifest.runs]
+
+
+def _table_of_contents(path: Path, members: Members) -> Manifest:
+    """The first member. Raises ValueError where it is another, :class:`UserError` where it lists what no bundle has."""
+    header = members.header()
+    if header is None or header[0] != MANIFEST or header[1] > MAX_MANIFEST:
+        raise ValueError(f"it does not begin with {MANIFEST} ('knot-runner bundle RUN...' writes one)")
+    manifest = read_manifest(members.content(header[1]), str(path))
+    sizes = [file.size for run in manifest.runs for file in run.files]
+    if problem := too_much(len(sizes), sum(sizes)):
         raise UserError(f"{path}: {problem}")
-    contents = read_members(path, set(sizes), MAX_FILE)
-    return manifest, [_bundled(path, run, contents, temporary) for run in manifest.runs]
+    return manifest
 
 
-def _bundled(path: Path, run: PackedRun, contents: dict[str, bytes], temporary: Path) -> BundledRun:
-    """One run, its files compared with the table of contents and with the seals of its result."""
-    where, folder = f"{path}: run {run.folder}", temporary / run.folder
+def _unpack(path: Path, run: PackedRun, members: Members, folder: Path) -> None:
+    """Write the files of one run into ``folder``, as far as they are what the table of contents says."""
     folder.mkdir(parents=True)
     for file in run.files:
-        content = contents.get(run.member(file.name))
-        if content is None or len(content) != file.size or hashlib.sha256(content).hexdigest() != file.sha256:
-            raise UserError(f"{where}: {file.name} is {'absent' if content is None else 'not as its digest says'}")
+        if members.header() != (run.member(file.name), file.size):
+            raise ValueError(f"{run.folder}/{file.name} is not where {MANIFEST} has it, or of another size")
+        content = members.content(file.size)
+        if hashlib.sha256(content).hexdigest() != file.sha256:
+            raise UserError(f"{path}: run {run.folder}: {file.name} is not as its digest says")
         (folder / file.name).write_bytes(content)
+
+
+def _bundled(path: Path, run: PackedRun, folder: Path) -> BundledRun:
+    """One run, its files compared with the seals of its result."""
+    where = f"{path}: run {run.folder}"
     result = read_result(folder)
     if result is None or not is_sealed(result):
         raise UserError(f"{where}: {RESULT_FILE} is absent, damaged or of another run")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import json
 import os
 import tarfile
@@ -14,7 +13,6 @@ import pytest
 from knot_runner.bundles.manifest import read_manifest
 from knot_runner.bundles.rerun import RerunPlace, job_here
 from knot_runner.cli.main import main
-from knot_runner.data.images import archives
 from knot_runner.records import recorded_config
 from knot_runner.util.errors import UserError
 from tests.bundled import archive, bundled, members_of, small_run, tampered
@@ -83,7 +81,7 @@ TABLES = [
     (lambda table: table.pop("code"), "code: is not set"),
     (lambda table: table["runs"].append(table["runs"][0]), "runs: names a run twice"),
     (lambda table: table["runs"][0]["files"].append(table["runs"][0]["files"][0]), "files: names a file twice"),
-    (lambda table: table["runs"][0]["files"].append({"name": "x", "size": 1, "sha256": "0" * 64}), "x is absent"),
+    (lambda table: table["runs"][0]["files"].append({"name": "x", "size": 1, "sha256": "0" * 64}), "x is not where"),
 ]  # fmt: skip
 
 
@@ -108,36 +106,52 @@ def test_what_is_no_archive_or_no_bundle(made, tmp_path, capsys):
     assert "is not a file" in refusal(tmp_path / "pipe", capsys)
     path = tmp_path / "x.tar.gz"
     whole = archive(path, made[1]).read_bytes()
-    for content in (b"", b"text", whole[: len(whole) // 2], gzip.compress(b"text"), whole[:40]):
+    bit = bytearray(whole)
+    bit[len(bit) // 2] ^= 4
+    for content in (b"", b"text", whole[: len(whole) // 2], gzip.compress(b"text"), whole[:40], bytes(bit)):
         path.write_bytes(content)
-        assert "is no tar archive, or cut short or broken" in refusal(path, capsys) or not content
-    assert "is no bundle of runs: it has no bundle.json" in refusal(archive(path, {"x": b""}), capsys)
+        line = refusal(path, capsys)
+        assert "is damaged, or no bundle of runs: " in line or "not as its digest says" in line
+    assert "it does not begin with bundle.json" in refusal(archive(path, {"x": b""}), capsys)
+    assert "it does not begin with bundle.json" in refusal(archive(path, {"bundle.json": bytes(5 * 10**6)}), capsys)
 
 
 @pytest.mark.parametrize("member", [
     link("runs/a", "/etc/passwd"), link("runs/a", "/etc/passwd", tarfile.LNKTYPE), link("dev", "", tarfile.CHRTYPE),
+    link("runs/a", "", tarfile.GNUTYPE_SPARSE), link("runs/a", "", tarfile.DIRTYPE), link("bundle.json", "x"),
 ])  # fmt: skip
-def test_links_and_devices(member, made, tmp_path, capsys):
-    line = refusal(archive(tmp_path / "x.tar.gz", {**made[1], member.name: member}), capsys)
-    assert "is a link or device; only files are read" in line
+def test_members_that_are_no_plain_files(member, made, tmp_path, capsys):
+    whole = {**made[1], member.name: member}
+    assert "is no plain file" in refusal(archive(tmp_path / "x.tar.gz", whole), capsys)
+    first = {member.name: member, **{name: one for name, one in made[1].items() if name != member.name}}
+    assert "is no plain file" in refusal(archive(tmp_path / "x.tar.gz", first), capsys)
 
 
-@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "runs/../../evil"])
-def test_names_that_lead_out(name, made, tmp_path, capsys):
-    assert "leads out of the archive" in refusal(archive(tmp_path / "x.tar.gz", {name: b"x", **made[1]}), capsys)
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_extended_headers_are_not_read(kind, tmp_path, capsys, monkeypatch):
+    """tarfile would hold all of one in memory."""
+    info = tarfile.TarInfo("x")
+    info.type, info.size = kind, 10**9
+    path = tmp_path / "x.tar.gz"
+    path.write_bytes(gzip.compress(info.tobuf(tarfile.USTAR_FORMAT) + bytes(10**6)))
+    assert "its member 'x' is no plain file" in refusal(path, capsys)
 
 
-def test_a_bomb_and_a_member_that_is_there_twice(made, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(archives, "MAX_UNFOLDED", 10**6)
-    path = archive(tmp_path / "x.tar.gz", {**made[1], "zeros": bytes(2 * 10**6)})
-    assert "unfolds to more than 1000000 bytes" in refusal(path, capsys)
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as tar:
-        for _ in range(2):
-            info = tarfile.TarInfo("bundle.json")
-            tar.addfile(info, io.BytesIO(b""))
-    path.write_bytes(file.getvalue())
-    assert "has two members bundle.json" in refusal(path, capsys)
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "runs/../../evil", "more"])
+def test_members_that_are_not_listed(name, made, tmp_path, capsys):
+    line = refusal(archive(tmp_path / "x.tar.gz", {**made[1], name: b"x"}), capsys)
+    assert "it holds more files than its bundle.json lists" in line
+    manifest, *others = made[1].items()
+    line = refusal(archive(tmp_path / "x.tar.gz", dict([manifest, (name, b"x"), *others])), capsys)
+    assert "config.yaml is not where bundle.json has it" in line
+    swapped = dict([manifest, others[1], others[0], *others[2:]])
+    assert "is not where bundle.json has it" in refusal(archive(tmp_path / "x.tar.gz", swapped), capsys)
+
+
+def test_a_member_that_unfolds_without_end_is_not_read(made, tmp_path, capsys):
+    name = next(name for name in made[1] if name.endswith("config.yaml"))
+    bomb = {**made[1], name: bytes(10**7)}
+    assert "or of another size" in refusal(archive(tmp_path / "x.tar.gz", bomb), capsys)
 
 
 def test_more_files_or_bytes_than_a_bundle_has(made, tmp_path, capsys):

@@ -64,6 +64,6 @@ def check_member(archive: Path, name: str, is_plain: bool) -> None:
     """Raise :class:`UserError` for a member of an archive that leads out of it, or is no plain file or folder."""
     parts = name.replace("\\", "/").split("/")
     if not is_plain:
-        raise UserError(f"{archive}: member {name!r:.100} is a link or device; only files are read")
+        raise UserError(f"{archive}: member {name!r:.100} is a link or device; an archive of images holds files only")
     if ".." in parts or parts[0] == "" or parts[0].endswith(":"):
         raise UserError(f"{archive}: member {name!r:.100} leads out of the archive")
