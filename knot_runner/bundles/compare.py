@@ -3,13 +3,13 @@
 Four answers, the strictest that is true. ``the same bits``: every number is equal, and so are the bytes of weights and
 predictions. ``within rounding``: whole numbers and names are equal, others agree to :data:`RELATIVE` of their size or
 :data:`ABSOLUTE`. ``within the interval``: every accuracy on test examples lies in the 95% Wilson interval of the
-recorded one. ``not the same``: none of these.
+recorded one, and F1 and semantic distance in theirs where they are given. ``not the same``: none of these.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,9 +34,25 @@ LONGEST_SHOWN = 80
 
 
 @dataclass(frozen=True)
+class JudgedMetric:
+    """A metric on record and ``now``, and the 95% interval of the recorded one, from ``low`` to ``high``."""
+
+    name: str
+    was: float
+    now: float
+    low: float
+    high: float
+
+    def line(self) -> str:
+        """For a person."""
+        interval = f"95% interval [{self.low:.4f}, {self.high:.4f}]"
+        return f"{self.name}: {self.now:.4f} now; {self.was:.4f} on record, {interval}"
+
+
+@dataclass(frozen=True)
 class Comparison:
     """``rounds``: rows of the log that were compared; ``numbers``: values of the result; ``files``: compared by their
-    bytes; ``differences``: the largest first, as lines; ``intervals``: accuracies beside their intervals, as lines."""
+    bytes; ``differences``: the largest first, as lines; ``intervals``: metrics beside their intervals, as lines."""
 
     likeness: Likeness
     rounds: int
@@ -47,14 +63,24 @@ class Comparison:
 
 
 def compare_whole(
-    was: dict[str, Any], rows: Sequence[dict[str, Any]], now: dict[str, Any], new_rows: Sequence[dict[str, Any]]
+    was: dict[str, Any],
+    rows: Sequence[dict[str, Any]],
+    now: dict[str, Any],
+    new_rows: Sequence[dict[str, Any]],
+    intervals: Mapping[tuple[str, str], tuple[float, float]] | None = None,
 ) -> Comparison:
-    """A whole run: results ``was`` (recorded) and ``now``, and the rows of their logs."""
+    """A whole run: results ``was`` (recorded) and ``now``, and the rows of their logs; ``intervals``: of other metrics
+    than accuracy, by metric and data set."""
     pairs = [*_pairs(was, now, ""), *_pairs(list(rows), list(new_rows), "rounds")]
     names = sorted({*_digests(was), *_digests(now)})
     unlike = [name for name in names if _digests(was).get(name) != _digests(now).get(name)]
     logged = sum(path.startswith("rounds[") for path, _, _ in pairs)
-    return _compared(pairs, accuracies(was, now), unlike, len(rows), len(pairs) - logged, len(names))
+    judged = accuracies(was, now)
+    for (metric, name), interval in (intervals or {}).items():
+        old, new = (_table(_table(result, "metrics"), metric).get(name) for result in (was, now))
+        if _is_number(old) and _is_number(new):
+            judged.append(JudgedMetric(f"{metric} {name}", old, new, *interval))
+    return _compared(pairs, judged, unlike, len(rows), len(pairs) - logged, len(names))
 
 
 def compare_rounds(
@@ -68,7 +94,7 @@ def compare_rounds(
     for number, (old, new) in enumerate(zip(rows, new_rows, strict=False)):
         shares = old.get("accuracy"), new.get("accuracy")
         if tests.get("ALL", 0) > 0 and all(_is_number(share) and 0 <= share <= 1 for share in shares):
-            found.append((f"of round {number + 1}", *shares, tests["ALL"]))
+            found.append(_judged_share(f"of round {number + 1}", *shares, tests["ALL"]))
     return _compared(pairs, found[-1:], [], len(rows), 0, 0)
 
 
@@ -80,12 +106,17 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return max(centre - half, 0.0), min(centre + half, 1.0)
 
 
-def accuracies(was: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, float, float, int]]:
-    """(Data set, recorded accuracy, that of now, test examples) of each that both results have, where the recorded one
-    says how many test examples there were."""
+def accuracies(was: dict[str, Any], now: dict[str, Any]) -> list[JudgedMetric]:
+    """The accuracy on each data set that both results have, where the recorded one says how many test examples there
+    were."""
     tests = _test_examples(was)
     old, new = _accuracy(was), _accuracy(now)
-    return [(name, old[name], new[name], tests[name]) for name in old if name in new and tests.get(name, 0) > 0]
+    names = [name for name in old if name in new and tests.get(name, 0) > 0]
+    return [_judged_share(name, old[name], new[name], tests[name]) for name in names]
+
+
+def _judged_share(name: str, old: float, new: float, count: int) -> JudgedMetric:
+    return JudgedMetric(f"accuracy {name}", old, new, *wilson(old, count))
 
 
 def _accuracy(result: dict[str, Any]) -> dict[str, float]:
@@ -112,7 +143,7 @@ def _table(values: dict[str, Any], key: str) -> dict[str, Any]:
 
 def _compared(
     pairs: list[tuple[str, Any, Any]],
-    shares: list[tuple[str, float, float, int]],
+    judged: list[JudgedMetric],
     unlike_files: list[str],
     rounds: int,
     numbers: int,
@@ -124,18 +155,14 @@ def _compared(
     lines = [f"{_shown(path)}: {_shown(old)} on record, {_shown(new)} now" for path, old, new in first]
     lines += [f"and {more} more values"] if more > 0 else []
     lines += [f"other bytes: {', '.join(unlike_files)}"] if unlike_files else []
-    intervals, inside = [], bool(shares)
-    for name, old, new, count in shares:
-        low, high = wilson(old, count)
-        inside = inside and low <= new <= high
-        intervals.append(f"accuracy {name}: {new:.4f} now; {old:.4f} on record, 95% interval [{low:.4f}, {high:.4f}]")
+    inside = bool(judged) and all(one.low <= one.now <= one.high for one in judged)
     if not unequal and not unlike_files:
         likeness: Likeness = "the same bits"
     elif all(_close(old, new) for _, old, new in unequal):
         likeness = "within rounding"
     else:
         likeness = "within the interval" if inside else "not the same"
-    shown = intervals if likeness in ("within the interval", "not the same") else []
+    shown = [one.line() for one in judged] if likeness in ("within the interval", "not the same") else []
     return Comparison(likeness, rounds, numbers, files, lines, shown)
 
 

@@ -108,6 +108,9 @@ def test_what_is_no_archive_or_no_bundle(made, tmp_path, capsys):
     whole = archive(path, made[1]).read_bytes()
     bit = bytearray(whole)
     bit[len(bit) // 2] ^= 4
+    cut = gzip.compress(gzip.decompress(whole)[:800])
+    path.write_bytes(cut)
+    assert "it is cut short" in refusal(path, capsys)
     for content in (b"", b"text", whole[: len(whole) // 2], gzip.compress(b"text"), whole[:40], bytes(bit)):
         path.write_bytes(content)
         line = refusal(path, capsys)

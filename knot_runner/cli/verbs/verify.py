@@ -29,8 +29,9 @@ knot-runner verify BUNDLE [--rounds=N] [--network] [paths.data=DIR] [paths.out=D
 
 Of each run one answer, the strictest that is true: the same bits (round log, result, weights and predictions); within
 rounding (whole numbers are equal, others differ by at most 0.001 of their size, or 0.0001); within the interval (each
-accuracy lies in the 95% Wilson interval of the recorded one over its test examples); not the same. Data or code that
-differ are said. Exit code 0: all runs were made again and none is "not the same"; 1: one is; 2: one could not be made.
+accuracy lies in the 95% interval of the recorded one over its test examples, Wilson's, and so do F1 and SD, by
+resamples of the recorded predictions); not the same. Data or code that differ are said. Exit code 0: all runs were made
+again and none is "not the same"; 1: one is; 2: one could not be made.
 Nothing in a bundle is executed: runs with plug-ins are refused.
 
   knot-runner verify femnist.tar.gz --rounds=5 paths.data=DIR"""
@@ -144,6 +145,7 @@ def _compared(run: BundledRun, options: VerifyOptions, place: RerunPlace) -> tup
     from rich.console import Console
 
     from knot_runner.bundles.compare import compare_rounds, compare_whole
+    from knot_runner.bundles.intervals import resampled_intervals
     from knot_runner.bundles.rerun import job_here, made_again, whole_because
     from knot_runner.cli.progress import Live
     from knot_runner.util.messages import messages_to
@@ -159,6 +161,9 @@ def _compared(run: BundledRun, options: VerifyOptions, place: RerunPlace) -> tup
         made = made_again(job, live.watch, lambda _: None)
     if cut is None:
         found = compare_whole(run.result, rows, made.result, made.rows)
+        if found.likeness not in ("the same bits", "within rounding"):
+            resampled = resampled_intervals(run.log.parent, run.result)
+            found = compare_whole(run.result, rows, made.result, made.rows, resampled)
     else:
         found = compare_rounds(run.result, rows[:cut], made.rows[:cut])
     return found.likeness, [*lines, *_rests_on(found, len(rows), cut), *_differences(run, made.result, job.run_id, cut)]
