@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from knot_runner.bundles.compare import judged_names
 from knot_runner.report.claims.items import Want, replicates
 from knot_runner.report.run_folders import PREDICTIONS, Job, Run
 
@@ -23,8 +24,8 @@ Intervals = dict[tuple[str, str], tuple[float, float]]
 
 
 def resampled_intervals(folder: Path, result: dict[str, Any]) -> Intervals:
-    """The interval of each metric on each data set, around the recorded value: as wide as the middle 95% of resamples,
-    which are shifted by the little that their mean is off. {} where the run in ``folder`` has no predictions."""
+    """The interval of each metric over all data sets, around the recorded value: as wide as the middle 95% of
+    resamples, shifted by the little that their mean is off. {} where the run in ``folder`` has no predictions."""
     scores, labels = result.get("metrics"), result.get("labels")
     if result["status"] != "done" or not isinstance(scores, dict) or not isinstance(labels, dict):
         return {}
@@ -32,7 +33,9 @@ def resampled_intervals(folder: Path, result: dict[str, Any]) -> Intervals:
         return {}
     run = Run(Job(folder.name, folder, result["task"], result["method"], result["seed"]), "done", result=result)
     wanted = [
-        Want(folder.name, "after", metric, name) for metric in RESAMPLED_METRICS for name in scores.get(metric, {})
+        Want(folder.name, "after", metric, name)
+        for metric in RESAMPLED_METRICS
+        for name in judged_names(scores.get(metric, {}))
     ]
     try:
         found, _ = replicates(wanted, {folder.name: run}, "")

@@ -116,11 +116,18 @@ def test_without_test_examples_there_is_no_interval():
 
 def test_every_data_set_has_its_own_interval():
     sizes = {"a": {"role": "local", "test": 40}, "b": {"role": "local", "test": 60.0}}
-    was = changed(datasets=sizes, metrics={"accuracy": {"a": 0.5, "b": 0.5, "ALL": 0.5}})
-    now = changed(datasets=sizes, metrics={"accuracy": {"a": 0.6, "b": 0.6, "ALL": 0.59}})
+    was = changed(datasets=sizes, metrics={"accuracy": {"a": 0.5, "b": 0.5}})
+    now = changed(datasets=sizes, metrics={"accuracy": {"a": 0.6, "b": 0.6}})
     assert compare_whole(was, [], now, []).likeness == "within the interval"
     now["metrics"]["accuracy"]["a"] = 0.7
     assert compare_whole(was, [], now, []).likeness == "not the same"
+
+
+def test_of_several_data_sets_all_together_decide():
+    sizes = {"a": {"role": "local", "test": 40}, "b": {"role": "local", "test": 60.0}}
+    was = changed(datasets=sizes, metrics={"accuracy": {"a": 0.5, "b": 0.5, "ALL": 0.5}})
+    now = changed(datasets=sizes, metrics={"accuracy": {"a": 0.9, "b": 0.3, "ALL": 0.595}})
+    assert compare_whole(was, [], now, []).likeness == "within the interval"
     now["metrics"]["accuracy"] |= {"a": 0.5, "ALL": 0.601}  # of 100
     assert compare_whole(was, [], now, []).likeness == "not the same"
 

@@ -28,8 +28,8 @@ knot-runner verify BUNDLE [--rounds=N] [--network] [paths.data=DIR] [paths.out=D
   paths.out=DIR        an empty folder for the runs, which then stay (default: a temporary one, which does not)
 
 Of each run one answer, the strictest that is true: the same bits (round log, result, weights and predictions); within
-rounding (whole numbers are equal, others differ by at most 0.001 of their size, or 0.0001); within the interval (each
-accuracy lies in the 95% interval of the recorded one over its test examples, Wilson's, and so do F1 and SD, by
+rounding (whole numbers are equal, others differ by at most 0.001 of their size, or 0.0001); within the interval
+(accuracy lies in the 95% interval of the recorded one over all test examples, Wilson's, and so do F1 and SD, by
 resamples of the recorded predictions); not the same. Data or code that differ are said. Exit code 0: all runs were made
 again and none is "not the same"; 1: one is; 2: one could not be made.
 Nothing in a bundle is executed: runs with plug-ins are refused.
