@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 
 import numpy as np
 import pytest
@@ -109,7 +110,11 @@ def test_help_has_every_flag():
 
 
 def test_the_same_machine_gives_the_same_bits(folder, packed, tmp_path, capsys):
-    lines = said_by(["verify", packed, f"paths.out={tmp_path / 'new'}"], capsys)
+    capsys.readouterr()
+    assert main(["verify", str(packed), f"paths.out={tmp_path / 'new'}"]) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert re.fullmatch(r"1 run took \d+\.\d s on record\n", said.err)
     assert lines[0] == f"{'/'.join(folder.parts[-3:])}, seed 0: the same bits"
     assert lines[1].startswith("  compared: 3 of 3 rows of the log, ") and lines[-1] == "1 run: 1 the same bits"
     assert len(lines) == 3  # neither code nor data differ

@@ -61,6 +61,7 @@ def verify_command(arguments: list[str]) -> int:
         if options.out is not None and options.out.exists() and any(options.out.iterdir()):
             raise UserError(f"paths.out: {options.out}: is not empty, and runs are made anew; another folder is right")
         _say_what_differs(manifest.platform, manifest.libraries)
+        _say_how_long(runs)
         answers = [_answered(run, options, out) for run in runs]
     counts = Counter(answers)
     print(f"{len(runs)} run{'s' * (len(runs) != 1)}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
@@ -110,6 +111,17 @@ def _say_what_differs(platform: str, libraries: dict[str, str]) -> None:
         unlike.insert(0, f"{platform} (here {this_platform()})")
     if unlike:
         LOGGER.info("%s", plain(f"packed with {', '.join(unlike)}")[:500])
+
+
+def _say_how_long(runs: list[BundledRun]) -> None:
+    """What the runs took when they were made, as far as they say so."""
+    from knot_runner.report.records.schema import is_number
+    from knot_runner.report.render.text import duration
+
+    tables = [run.result.get("seconds") for run in runs]
+    seconds = [table["total"] for table in tables if isinstance(table, dict) and is_number(table.get("total"), 1e9)]
+    if seconds:
+        LOGGER.info("%d run%s took %s on record", len(seconds), "s" * (len(seconds) != 1), duration(sum(seconds)))
 
 
 def _answered(run: BundledRun, options: VerifyOptions, out: Path) -> str:
