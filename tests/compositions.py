@@ -80,6 +80,10 @@ OPTIONS = [
     ["fleet=phones", "fleet.dropout=0.5"],
     ["fleet=phones_partial", "fleet.deadline=3"],
     ["fleet=phones_async", "fleet.buffer=1"],
+    ["privacy=user_level", "method.aggregation=uniform"],
+    ["privacy=user_level", "method.aggregation=uniform", "privacy.sampling=fixed", "privacy.noise_multiplier=0.5"],
+    ["partition.valid=0.2"],
+    ["evaluate.matrix=end"],
 ]
 #: Of distillations.
 STAGE_OPTIONS = [

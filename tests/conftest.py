@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import gc
+import hashlib
 import os
 import pickle
 import signal
@@ -96,11 +98,17 @@ def disks_not_waited_for() -> Iterator[None]:
         yield
 
 
+def pytest_collection_finish() -> None:
+    """What collecting has made lives to the end: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
-def composed_once() -> Iterator[None]:
-    """Hydra takes a tenth of a second for each of the thousands of configs that tests compose in one process; here each
-    file of ``conf/`` is parsed once, and each choice of files composed once. Where a test brings a folder of its own,
-    nothing that was composed is kept."""
+def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hydra takes a tenth of a second for each of the thousands of configs that tests compose; here each file of
+    ``conf/`` is parsed once, and each choice of files composed once, by one worker of pytest-xdist for all. Where a
+    test brings a folder of its own, nothing that was composed is kept."""
     from knot_runner.composing import commands
 
     class ReadOnce(OmegaConf):
@@ -114,15 +122,23 @@ def composed_once() -> Iterator[None]:
 
     folder = f"{config_folder()}/"
     Plugins.instance()  # it imports the sources of configs anew
+    root = tmp_path_factory.getbasetemp()
+    shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     kept: dict[tuple[str, ...], bytes] = {}  # unpickling takes a fifth of the time of copy.deepcopy
     real = commands._compose_here
 
     def once(overrides: list[str], config_dir: str | None) -> DictConfig:
         if config_dir is not None:
             return real(overrides, config_dir)
-        if tuple(overrides) not in kept:
-            kept[tuple(overrides)] = pickle.dumps(real(overrides, None))
-        return pickle.loads(kept[tuple(overrides)])
+        key = tuple(overrides)
+        if key not in kept:
+            path = shared / f"composed-{hashlib.sha256(repr(key).encode()).hexdigest()}"
+            if not path.exists():
+                own = path.with_suffix(f".{os.getpid()}")
+                own.write_bytes(pickle.dumps(real(overrides, None)))
+                own.replace(path)  # another worker reads all of it or nothing
+            kept[key] = path.read_bytes()
+        return pickle.loads(kept[key])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commands, "_compose_here", once)

@@ -25,7 +25,7 @@ def test_a_presets_grid_is_added_and_the_command_line_replaces_it():
 
 def test_jobs_are_what_hydra_composes_for_each():
     overrides = ["task=erc", "method=entropy_u,sinkhorn_d", "training.distil.lr=1e-2,0.3", "seed=3", "task.context=0,2"]
-    for job in compose_jobs(overrides, None):
+    for job in compose_jobs(overrides, None)[::3]:
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
             expected = OmegaConf.to_container(compose("config", overrides=job.overrides), resolve=True)
         assert job.config == expected
@@ -55,9 +55,9 @@ ONE_BY_ONE = [
 
 @pytest.mark.parametrize("overrides", ONE_BY_ONE)
 def test_values_put_in_give_what_hydra_composes(overrides):
-    """Hydra composes once per choice of groups, and values are put into copies; here it composes every job."""
+    """Hydra composes once per choice of groups, and values are put into copies; here it composes a job by itself."""
     jobs = compose_all(overrides)[0]
-    for job in jobs:
+    for job in {id(job): job for job in (jobs[0], jobs[len(jobs) // 2], jobs[-1])}.values():
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
             expected = OmegaConf.to_container(compose("config", overrides=job.overrides), resolve=True)
         assert job.config == expected

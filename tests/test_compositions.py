@@ -10,11 +10,11 @@ from tests import compositions
 @pytest.mark.parametrize("part", range(2))
 def test_a_sample_composes_or_is_refused_in_one_line(part, tmp_path):
     codes = []
-    for words in compositions.compositions(28, 11)[part::2]:
+    for words in compositions.compositions(16, 11)[part::2]:
         found = compositions.composed(words, Path(tmp_path))
         assert not found.wrong, (words, found.wrong, found.said)
         codes.append(found.code)
-    assert codes.count(0) >= 4
+    assert codes.count(0) >= 2
 
 
 @pytest.mark.parametrize("part", range(2))
@@ -26,6 +26,6 @@ def test_a_sample_runs_as_the_loop_does(part, tmp_path):
             found, difference = compositions.run_small(words, tmp_path / str(at))
             assert not found.wrong and not difference, (words, found.wrong, difference, found.said)
             ran += found.code == 0
-        if ran == 3:
+        if ran == 2:
             break
-    assert ran == 3
+    assert ran == 2

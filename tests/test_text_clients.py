@@ -89,22 +89,14 @@ def test_real_clients_by_the_column_that_names_them(data_root, task, by, least, 
 @pytest.mark.real_data
 def test_real_dialogues_are_learnt_by_four_clients(data_root, tmp_path, capsys):
     """More than always saying the most frequent emotion: two thirds of the test utterances have none."""
-    real = ["task=erc", "task.source=local", "task.missing=skip", f"paths.data={data_root}", "task.limit=600"]
-    run = [
-        *real,
-        "method=fedavg",
-        "training=texts",
-        "partition=natural",
-        "training.rounds=2",
-        "training.lr=4e-3",
-        "training.batch=16",
-    ]
-    run += ["training.batch=16", "hardware.workers=1"]
+    real = ["task=erc", "task.source=local", "task.missing=skip", f"paths.data={data_root}", "task.limit=800"]
+    run = [*real, "method=fedavg", "training=texts", "partition=natural", "training.rounds=3", "training.lr=6e-3"]
+    run += ["training.batch=16", "task.max_length=16", "task.context=0", "hardware.workers=1"]
     small = ["model.hidden=32", "model.layers=1", "model.intermediate=64", "model.vocab_size=3000"]
     assert main([*run, *small, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
     (path,) = tmp_path.glob("erc/fedavg/*/result.json")
     result = json.loads(path.read_text())
     truth = load_file(path.parent / "predictions.safetensors")["test.labels"]
     most = float(torch.bincount(truth).max() / len(truth))
-    assert result["clients"] == 4 and result["metrics"]["accuracy"]["ALL"] > most
+    assert result["clients"] == 4 and result["metrics"]["accuracy"]["ALL"] > most + 0.01
     assert {Path(one["path"]).parent.name for one in result["files"]} >= {"meld"}

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 from safetensors.torch import load as load_bytes
 from torch import Tensor
 
+from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.records import STATE_FILES, clear_states, read_sealed, write_sealed
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import append_synced, remove_temporaries, set_aside_files, write_atomic
+from knot_runner.util.files import append_synced, digest_of_parts, remove_temporaries, set_aside_files, write_atomic
 
 RECORD, LOG_FILE = STATE_FILES[0], "rounds.jsonl"
 
@@ -74,13 +74,13 @@ class Checkpoint:
             raise UserError(
                 f"{self.folder / LOG_FILE}: was changed while this work wrote it; the same command begins again"
             )
-        content = save_bytes(tensors)
+        content = tensor_parts(tensors)
         state = self.folder / STATE_FILES[1 + self._slot]
         write_atomic(state, content)
         record = {
             "work": self._work,
             "file": state.name,
-            "sha256": hashlib.sha256(content).hexdigest(),
+            "sha256": digest_of_parts(content),
             "step": step,
             "log_bytes": self._logged,
             "log_sha256": self._hash.hexdigest(),
@@ -138,8 +138,3 @@ class Checkpoint:
 
 class _DoesNotMatch(Exception):
     """A file differs from its commit."""
-
-
-def save_bytes(tensors: dict[str, Tensor]) -> bytes:
-    """``tensors`` in safetensors form (contiguous copies on the CPU)."""
-    return safetensors.torch.save({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()})

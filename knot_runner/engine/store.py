@@ -19,10 +19,11 @@ from typing import Any
 from torch import Tensor
 
 from knot_runner import provenance
-from knot_runner.engine.commit import load_bytes, save_bytes
+from knot_runner.engine.commit import load_bytes
+from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.records import clear_states, lock_of_stage, read_sealed, write_sealed
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import locked, set_aside_files, sha256, write_atomic
+from knot_runner.util.files import digest_of_parts, locked, set_aside_files, sha256, write_atomic
 
 INFO, TENSORS = "info.json", "tensors.safetensors"
 #: (path, digest) -> the file's inode, size and times when it was found to have that digest, in this process.
@@ -90,10 +91,10 @@ class Store:
         """Write a finished artefact, with ``more`` files (name -> text), and delete its commits; call under
         :meth:`lock`."""
         folder = self.folder(stage, key)
-        contents = {**{name: text.encode() for name, text in (more or {}).items()}, TENSORS: save_bytes(tensors)}
+        contents = {**{name: [text.encode()] for name, text in (more or {}).items()}, TENSORS: tensor_parts(tensors)}
         for name, content in contents.items():
             write_atomic(folder / name, content)
-        files = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        files = {name: digest_of_parts(content) for name, content in contents.items()}
         about = {**info, **provenance.made_by(self.plugins), "artefact": [stage, key], "files": files}
         made = Artefact(stage, key, folder, write_sealed(folder / INFO, about))
         clear_states(folder)

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.federated.cohort import Engine, Inference
+from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.client_matrix import TestRows, count, matrix_measures
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
@@ -44,7 +44,7 @@ class ClientMatrix:
         arrays = {"examples": self.examples, "correct": self.correct, "loss": self.loss}
         if self.global_correct is not None:
             arrays["global_correct"] = self.global_correct
-        write_atomic(folder / CLIENTS_FILE, save_bytes(arrays))
+        write_atomic(folder / CLIENTS_FILE, tensor_parts(arrays))
 
 
 def check_matrix(population: Population, key: str) -> None:

@@ -16,9 +16,9 @@ from knot_runner.config.settings import CoresetKnnSettings, CoresetSettings
 from knot_runner.data.counts import of_images
 from knot_runner.data.images import ImageTask
 from knot_runner.data.pools import TextPool
-from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
+from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.pipelines.client_examples import dealt, read_examples
 from knot_runner.pipelines.commits import Commits
 from knot_runner.pipelines.context import RunContext, RunInputs
@@ -183,7 +183,7 @@ def keep(context: RunContext, space: Space | TextSpace, points: np.ndarray, more
     tensors = {"codes": torch.from_numpy(points)}
     if isinstance(space, Space):
         tensors["points"] = torch.from_numpy(space.images(points)).flatten(1)
-    write_atomic(context.folder / "coreset.safetensors", save_bytes(tensors | more))
+    write_atomic(context.folder / "coreset.safetensors", tensor_parts(tensors | more))
 
 
 def describe_coresets(context: RunContext, seen: RunInputs, space: Space | TextSpace) -> dict[str, Any]:

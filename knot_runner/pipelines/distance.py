@@ -14,9 +14,9 @@ from torch import Tensor
 
 from knot_runner.config.settings import FedwadSettings
 from knot_runner.data.gaussians import Gaussians, draw_gaussians
-from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.hardware import prepare_cpu_device
 from knot_runner.engine.seeds import keyed
+from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.pipelines.context import Progress, RunContext, RunInputs
 from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between
 from knot_runner.transport.federated.interpolate import wasserstein
@@ -44,7 +44,7 @@ def run_distance(context: RunContext) -> dict[str, Any]:
         context.note(note)
     for row in _course(traced):
         context.log(row)
-    write_atomic(context.folder / "measures.safetensors", save_bytes(_kept(task, traced.measures)))
+    write_atomic(context.folder / "measures.safetensors", tensor_parts(_kept(task, traced.measures)))
     return {
         **context.describe(task.digest, settings.task.source, device),
         "kind": "distance",

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from knot_runner import metrics
 from knot_runner.config.settings import Centralised
-from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Engine, Trained
 from knot_runner.engine.flops import ExampleFlops
+from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods import federated  # noqa: F401  with its methods in the table
 from knot_runner.methods.contract import METHODS, Method, RoundWork
 from knot_runner.methods.federated.costs import round_costs
@@ -242,8 +242,8 @@ def _keep(context: RunContext, setup: Setup, outcome: TrainingResult, engine: En
         found = scores.predict_test(outcome.method, context.hp, outcome.state, setup.population, labels, engine)
     probabilities = torch.softmax(found.logits.double(), 1).float()
     arrays = {"test.probabilities": probabilities, "test.labels": found.labels}
-    write_atomic(context.folder / "predictions.safetensors", save_bytes(arrays))
-    write_atomic(context.folder / "model.safetensors", save_bytes(named(setup.population, outcome.state)))
+    write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
+    write_atomic(context.folder / "model.safetensors", tensor_parts(named(setup.population, outcome.state)))
 
 
 def named(population: Population, state: FederatedState) -> dict[str, Tensor]:

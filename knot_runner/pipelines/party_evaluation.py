@@ -12,11 +12,11 @@ from torch import Tensor
 from knot_runner import metrics
 from knot_runner.config.strict import digest
 from knot_runner.data.tasks import PartyTask
-from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.execute import Executor
 from knot_runner.engine.requests import REQUEST_FORMAT, Ref
 from knot_runner.engine.seeds import keyed
 from knot_runner.engine.store import Store
+from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.federation import Federation
 from knot_runner.models.tokens import Encoded
 from knot_runner.pipelines.context import RunContext
@@ -55,7 +55,7 @@ def evaluate(
         for name, (probabilities, labels) in predictions.items():
             arrays[f"{prefix}{name}.probabilities"] = torch.from_numpy(probabilities)
             arrays[f"{prefix}{name}.labels"] = torch.from_numpy(labels)
-    write_atomic(context.folder / "predictions.safetensors", save_bytes(arrays))
+    write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
     _write_vectors(student, federation, executor, context.folder)
     if not context.settings.on_images and context.settings.task.probe:
         from knot_runner.pipelines.text_probe import write_probe  # tokenizers, which images do without
@@ -109,7 +109,7 @@ def _write_vectors(student: TrainedModel, federation: Federation, executor: Exec
     some = balanced_subset(federation.examples[federation.server, "test"], VECTORS_PER_LABEL, federation.seed, store)
     artefact = executor([student.predict("features", some, "features")])[0]
     arrays = {"vectors": artefact.tensors()["features"], "labels": store.get(*some).tensors()["labels"]}
-    write_atomic(folder / "vectors.safetensors", save_bytes(arrays))
+    write_atomic(folder / "vectors.safetensors", tensor_parts(arrays))
 
 
 def balanced_subset(examples: Ref, per_label: int, seed: int, store: Store) -> Ref:

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
+from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.client_matrix import TestRows, count
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.costs import training_flops
@@ -217,7 +217,7 @@ class _Work:
         if self.kind.finish is not None:
             found, more = self.kind.finish(self.spec, self.federation, state, self._losses)
             arrays |= found
-        write_atomic(self.context.folder / CLIENTS_FILE, save_bytes(arrays | {"valid": valid}))
+        write_atomic(self.context.folder / CLIENTS_FILE, tensor_parts(arrays | {"valid": valid}))
         curve = trade_offs(facts, start, 1 / self.classes)
         facts = {"kind": self.spec.kind, "start": start, "points": facts, "chosen": chosen, **curve, **more}
         matrix = ClientMatrix(self.start.examples, correct[chosen], loss[chosen], self.start.correct.diagonal())

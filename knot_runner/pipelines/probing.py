@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from knot_runner.data.counts import of_all_images
-from knot_runner.engine.commit import save_bytes
 from knot_runner.engine.hardware import prepare_device as prepare_device
+from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.temperature_probe import probe_arrays
 from knot_runner.models.network import Network
 from knot_runner.pipelines.context import RunContext, RunInputs
@@ -30,7 +30,7 @@ def run_probing(context: RunContext) -> dict[str, Any]:
     write_atomic(context.folder / "config.yaml", context.config_yaml)
     data, test = resident(task, task.train), resident(task, task.test)
     arrays = probe_arrays(context.hp, settings, data, test, network, device, context.progress, context.note)
-    write_atomic(context.folder / "probe.safetensors", save_bytes(arrays))
+    write_atomic(context.folder / "probe.safetensors", tensor_parts(arrays))
     for place, temperature in enumerate(context.hp.temperatures):
         context.log({"temperature": temperature} | _means(arrays, place, len(context.hp.temperatures)))
     return {

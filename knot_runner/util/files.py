@@ -56,17 +56,20 @@ def require_writable(folder: Path, key: str) -> None:
         raise kind(f"{key}: {folder}: cannot be written: {problem.strerror or problem}") from None
 
 
-def write_atomic(path: Path, content: bytes | str, durable: bool = True) -> None:
-    """Replace ``path`` by ``content``, wholly or not at all, also across a power loss (if ``durable``).
+def write_atomic(path: Path, content: bytes | str | Sequence[bytes | memoryview], durable: bool = True) -> None:
+    """Replace ``path`` by ``content`` (parts are written one after another), wholly or not at all, also across a power
+    loss (if ``durable``).
 
     Raises :class:`DiskFullError`, :class:`ReadOnlyError` or another :class:`UserError`, naming the file.
     """
     data = content.encode() if isinstance(content, str) else content
+    parts = [data] if isinstance(data, bytes) else data
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            file.write(data)
+            for part in parts:
+                file.write(part)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
@@ -76,7 +79,15 @@ def write_atomic(path: Path, content: bytes | str, durable: bool = True) -> None
     except OSError as problem:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise refused(path, problem, len(data)) from None
+        raise refused(path, problem, sum(map(len, parts))) from None
+
+
+def digest_of_parts(parts: Sequence[bytes | memoryview]) -> str:
+    """Hex digest (sha256) of the file that ``parts`` are written to."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()
 
 
 def write_json(path: Path, value: Any) -> None:
