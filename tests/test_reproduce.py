@@ -168,6 +168,7 @@ def test_claims_without_runs_are_counted_apart(folder, made, capsys):
     (["quik"], "quik: there is no such preset (did you mean 'quick'?)"),
     (["quick", "experiment=slow"], "experiment: reproduce quick names the preset already"),
     (["quick", "training.round=1"], "training.round"), (["quick", "report.seeds=1"], "report.seeds: is planned before"),
+    (["quick", "paths.out=a,b"], "paths.out: one folder is right"), (["a\x1bb"], "a?b: there is no such preset"),
 ])  # fmt: skip
 def test_what_is_refused(words, line, folder, capsys):
     _, err, _ = reproduced(folder, capsys, *words, code=2)

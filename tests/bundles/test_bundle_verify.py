@@ -121,6 +121,8 @@ def test_the_same_machine_gives_the_same_bits(folder, packed, tmp_path, capsys):
     assert (tmp_path / "new" / "/".join(folder.parts[-3:]) / "result.json").exists()
     (line,) = said_by(["verify", packed, f"paths.out={tmp_path / 'new'}"], capsys, 2)
     assert "is not empty, and runs are made anew" in line
+    (line,) = said_by(["verify", packed, f"paths.out={packed}"], capsys, 2)
+    assert line == f"knot-runner: paths.out: {packed}: is not a folder"
 
 
 def test_the_first_rounds_are_those_of_a_shorter_run(packed, capsys, tmp_path):

@@ -15,6 +15,7 @@ from knot_runner.data.preflight import missing_data
 from knot_runner.data.sources import data_sets
 from knot_runner.report.claims.verdicts import Verdict, judge
 from knot_runner.sweeps.state import status
+from knot_runner.util.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,10 @@ def candidate(listed: ListedPreset, typed: Sequence[str], flags: Sequence[str], 
     """
     keys = {word.lstrip("+~").partition("=")[0] for word in typed}
     words = [*flags, *(word for word in listed.words if word.partition("=")[0] not in keys), *typed]
-    return Candidate(listed, preset_of([listed.preset, *words], "reproduce"), words, named)
+    preset = preset_of([listed.preset, *words], "reproduce")
+    if len({job.settings.paths.out for job in preset.jobs}) > 1:
+        raise UserError("paths.out: one folder is right, which all presets and their table are written to")
+    return Candidate(listed, preset, words, named)
 
 
 def order(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from knot_runner.composing.catalog import choices, config_folder
+from knot_runner.composing.override_errors import message_text
 from knot_runner.config.strict import AtMost, build, require
 from knot_runner.util.config_yaml import read_config
 from knot_runner.util.errors import UserError, nearest
@@ -69,6 +70,6 @@ def chosen_presets(names: list[str], config_dir: str | None) -> list[ListedPrese
     known = choices("experiment", config_dir)
     for name in names:
         if name not in known:
-            raise UserError(f"{name}: there is no such preset{nearest(name, known)}")
+            raise UserError(f"{message_text(name)}: there is no such preset{nearest(name, known)}")
     by_name = {one.preset: one for one in listed}
     return [by_name.get(name, ListedPreset(name)) for name in dict.fromkeys(names)]

@@ -40,7 +40,7 @@ def bundle_command(arguments: list[str]) -> int:
         raise UserError("bundle: needs a finished run: its folder, or its run id below paths.out")
     out = Path(keys[-1].partition("=")[2] if keys else "outputs").expanduser()
     to = next((flag.partition("=")[2] for flag in reversed(flags) if flag.startswith("--to=")), None)
-    if to is not None and not to.endswith(ENDINGS):
+    if to is not None and (not to.endswith(ENDINGS) or "\0" in to):
         raise UserError(f"--to: {to or 'is empty'}: a bundle's name ends in {' or '.join(ENDINGS)}")
     return _written(words, out, Path(to).expanduser() if to else None, "--weights" in flags)
 

@@ -72,7 +72,9 @@ def _parsed(arguments: list[str]) -> tuple[float, list[str], list[str], list[str
         elif name == "--config-dir":
             flags.append(argument)
         elif argument.startswith("-"):
-            raise UserError(f"{argument}: there is no such flag of reproduce{nearest(argument, REPRODUCE_FLAGS)}")
+            raise UserError(
+                f"{argument[:80]!r}: there is no such flag of reproduce{nearest(argument, REPRODUCE_FLAGS)}"
+            )
         elif "=" in argument or argument.startswith(("+", "~")):
             words.append(argument)
         else:

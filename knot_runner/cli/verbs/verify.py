@@ -58,8 +58,7 @@ def verify_command(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="knot-runner-") as folder:
         manifest, runs = read_bundle(options.bundle, Path(folder) / "bundle")
         out = options.out or Path(folder) / "runs"
-        if options.out is not None and options.out.exists() and any(options.out.iterdir()):
-            raise UserError(f"paths.out: {options.out}: is not empty, and runs are made anew; another folder is right")
+        _check_new(options.out)
         _say_what_differs(manifest.platform, manifest.libraries)
         _say_how_long(runs)
         answers = [_answered(run, options, out) for run in runs]
@@ -91,6 +90,14 @@ def _options(arguments: list[str]) -> VerifyOptions:
         raise UserError("verify: needs one bundle, as in 'knot-runner verify runs.tar.gz'")
     out = Path(keys["paths.out"]).expanduser() if keys["paths.out"] else None
     return VerifyOptions(Path(words[0]).expanduser(), rounds, network, keys["paths.data"] or None, out)
+
+
+def _check_new(out: Path | None) -> None:
+    """Raises :class:`UserError` for a folder that holds anything: a run that is there would be compared with itself."""
+    if out is not None and out.exists() and not out.is_dir():
+        raise UserError(f"paths.out: {out}: is not a folder")
+    if out is not None and out.exists() and any(out.iterdir()):
+        raise UserError(f"paths.out: {out}: is not empty, and runs are made anew; another folder is right")
 
 
 def _count(value: str) -> int:
