@@ -35,6 +35,7 @@ defaults:
 task: {{limit: 300, shape: [1, 8, 8], source: {source}}}
 partition: {{count: 6, alpha: 5.0}}
 model: {{hidden: [16]}}
+hardware: {{workers: 1}}
 training: {{rounds: {rounds}, epochs: 1, participants: 3, batch: 8, lr: 0.05}}
 sweep:
   method.temperature: 1,0.5
