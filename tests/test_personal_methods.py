@@ -1,4 +1,4 @@
-"""Ditto, APFL and FedALA through the command line: runs, what composes with them, real kills, refusals, the preset."""
+"""Personal methods through the command line: runs, what composes with them, real kills, refusals, the preset."""
 
 import functools
 import json
@@ -46,6 +46,19 @@ def test_a_run_and_the_models_that_it_leaves(tmp_path, method, capsys):
     kept = load_file(folder_of(tmp_path) / "model.safetensors")
     names = {name.rpartition("/")[2] for name in kept if "/" not in name}
     assert {name for name in kept if name.startswith("client/")} == {f"client/{k}/{n}" for k in taken for n in names}
+
+
+def test_fedsoup_mixes_in_the_later_rounds(tmp_path, capsys):
+    own = ["method=fedsoup", "method.fedsoup.start=0.5", "evaluate.matrix=end", "method.temperature=0.5"]
+    assert main([*TAUGHT, *own, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err
+    result, rows, _ = records(tmp_path)
+    assert ["pool_size" in row for row in rows] == [False, True, True]  # round 2 of 3 is beyond a half
+    assert any("partition.valid: " in note and "held out" in note for note in result["notes"])
+    assert {"id_accuracy", "ood_accuracy"} <= set(result["metrics"])
+    kept = load_file(folder_of(tmp_path) / "model.safetensors")
+    taken = {str(client) for row in rows for client in row["participants"]}
+    assert {name.split("/")[1] for name in kept if name.startswith("client/")} == taken
+    assert 0 <= rows[1]["pool_size"] <= 1 and 0 <= rows[2]["pool_size"] <= 2
 
 
 def test_personalisation_begins_with_own_models(tmp_path, capsys):
@@ -102,6 +115,7 @@ BAD = [
     (["method=fedala", "method.fedala.layers=0"], "method.fedala.layers: 0 is not at least 1"),
     (["method=fedala", "method.fedala.share=0"], "method.fedala.share: 0.0 is not in (0, 1]"),
     (["method=fedala", "method.fedala.deployed=both"], "method.fedala.deployed: 'both' is not one of"),
+    (["method=fedsoup", "method.fedsoup.start=1"], "method.fedsoup.start: 1.0 is not in [0, 1)"),
     (["method=fedavg", "+method.ditto={lam: 1.0}"], "method.ditto: is of algorithm=ditto alone"),
     (["method=fedala", "method.algorithm=apfl"], "method.apfl: is not set; apfl needs it"),
 ]

@@ -7,6 +7,7 @@ neighbours, so no model reaches 1.
 
 from __future__ import annotations
 
+import functools
 import gzip
 import importlib.util
 import random
@@ -70,17 +71,29 @@ def label_counts(size: int, shares: list[float]) -> list[int]:
 
 
 def _examples(settings: TaskSettings, name: str, split: str, source: EmbeddedSource, size: int) -> Examples:
-    rng = random.Random(f"{settings.kind}/{name}/{split}/{source.domain}/{source.seed}")
-    labels = [label for label, count in enumerate(label_counts(size, source.shares)) for _ in range(count)]
+    counts = tuple(label_counts(size, source.shares))
+    key = f"{name}/{split}/{source.domain}/{source.seed}"
+    texts, second, labels = _written(settings.kind, key, source.domain, counts, settings.context)
+    return Examples(list(texts), list(second) if second else None, np.array(labels, dtype=np.int64))
+
+
+@functools.lru_cache(maxsize=64)  # the data sets of a task or two: jobs of one process generate them once
+def _written(
+    kind: str, key: str, domain: str, counts: tuple[int, ...], context: int
+) -> tuple[tuple[str, ...], tuple[str, ...] | None, tuple[int, ...]]:
+    """Texts, their second parts, and labels; ``counts`` of each label, sampled by ``key``."""
+    rng = random.Random(f"{kind}/{key}")
+    labels = [label for label, count in enumerate(counts) for _ in range(count)]
     rng.shuffle(labels)
-    if settings.kind == "sentiment":
-        texts, second = [_review(rng, source.domain, label) for label in labels], None
-    elif settings.kind == "emotion":
+    second = None
+    if kind == "sentiment":
+        texts = [_review(rng, domain, label) for label in labels]
+    elif kind == "emotion":
         labels = _sticky(rng, labels)
-        texts, second = _dialogues(rng, source.domain, labels, settings.context), None
+        texts = _dialogues(rng, domain, labels, context)
     else:
-        texts, second = map(list, zip(*(_pair(rng, source.domain, label) for label in labels), strict=True))
-    return Examples(texts, second, np.array(labels, dtype=np.int64))
+        texts, second = zip(*(_pair(rng, domain, label) for label in labels), strict=True)
+    return tuple(texts), second, tuple(labels)
 
 
 def _telling_word(rng: random.Random, own: tuple[str, ...], common: tuple[str, ...]) -> str:
@@ -161,6 +174,7 @@ def read_digits(shape: list[int]) -> Images:
     return Images(np.repeat(grey[:, None], channels, axis=1), labels.astype(np.int64))
 
 
+@functools.lru_cache(maxsize=1)  # reading the text takes half of a tiny run
 def _digits_table() -> np.ndarray:
     """float64 [1797, 65]: 64 grey levels and the digit, as ``sklearn.datasets.load_digits`` reads them.
 
@@ -169,7 +183,9 @@ def _digits_table() -> np.ndarray:
     package = importlib.util.find_spec("sklearn")
     assert package is not None and package.origin is not None  # a dependency
     with gzip.open(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
-        return np.loadtxt(file, delimiter=",")
+        table = np.loadtxt(file, delimiter=",")
+    table.setflags(write=False)
+    return table
 
 
 def scale(images: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -20,7 +20,7 @@ NOT_OF_A_ROUND = ("name", "rounds", "lr", "target", "stop_at_target", "evaluate_
 #: Of a federated method, what does.
 OF_A_ROUND = (
     "algorithm", "aggregation", "batchnorm", "stragglers", "head_epochs", "final_head_epochs", "distil",
-    "ditto", "apfl", "fedala",
+    "ditto", "apfl", "fedala", "fedsoup",
 )  # fmt: skip
 #: How the names of kinds begin: of teachers, of all trainings.
 TEACHER, TRAININGS = "teacher", ("teacher", "distillation")

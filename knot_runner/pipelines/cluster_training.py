@@ -38,7 +38,7 @@ CLUSTERS_STAGE = "clusters"
 #: Bump when a change of code changes what a cluster learns: older artefacts are then not found any more.
 CLUSTERS_FORMAT = 1
 #: Settings of a method that came later: without them it is what it was before, and has that key.
-LATER_SETTINGS = ("distil", "labels", "models", "generator", "ditto", "apfl", "fedala")
+LATER_SETTINGS = ("distil", "labels", "models", "generator", "ditto", "apfl", "fedala", "fedsoup")
 #: Settings of training and method that decide nothing of a cluster's rounds.
 NOT_IN_KEY = ("name", "target", "stop_at_target", "clustering", "personalisation")
 

@@ -58,7 +58,7 @@ from knot_runner.config.settings.partition import (
     PartyShares,
     Shards,
 )
-from knot_runner.config.settings.personal_methods import ApflSettings, DittoSettings, FedalaSettings
+from knot_runner.config.settings.personal_methods import ApflSettings, DittoSettings, FedalaSettings, FedsoupSettings
 from knot_runner.config.settings.personalisation import (
     CossimSettings,
     EvaluateSettings,

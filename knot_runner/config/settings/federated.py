@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from knot_runner.config.settings.latent_generator import LatentGenerator
-from knot_runner.config.settings.personal_methods import PERSONAL_METHODS, ApflSettings, DittoSettings, FedalaSettings
+from knot_runner.config.settings.personal_methods import (
+    PERSONAL_METHODS,
+    ApflSettings,
+    DittoSettings,
+    FedalaSettings,
+    FedsoupSettings,
+)
 from knot_runner.config.settings.server_distillation import LabelDistillation, ServerDistillation
 from knot_runner.config.settings.sizes import (
     FractionOrNone,
@@ -153,12 +159,14 @@ class FederatedSettings:
     #: of methods whose clients keep models of their own: the architectures, dealt to clients in turn by number, as
     #: settings of models (a YAML has the names of conf/model); [] = all have ``model``
     models: list[Any] = field(default_factory=list)
-    #: settings of algorithm=ditto; null with any other. With it, apfl and fedala clients learn models of their own
+    #: settings of algorithm=ditto; null with any other. With it, and those below, clients have models of their own
     ditto: DittoSettings | None = None
     #: settings of algorithm=apfl; null with any other
     apfl: ApflSettings | None = None
     #: settings of algorithm=fedala; null with any other
     fedala: FedalaSettings | None = None
+    #: settings of algorithm=fedsoup; null with any other
+    fedsoup: FedsoupSettings | None = None
     #: what every client makes of its model after the last round, by ``kind``; null = nothing
     personalisation: Any = None
     #: settings of a plug-in's own method

@@ -151,7 +151,7 @@ class HeldOut:
 
     #: share of the examples that no client has; a server distils on them, unlabelled; null = 0.2 where one does
     transfer: Fraction | None = None
-    #: share of each client's examples that choices are made on; null = 0.2 with personalisation
+    #: share of each client's examples that choices are made on; null = 0.2 with personalisation and fedsoup
     valid: Fraction | None = None
     #: share of the clients that take part in no round, and are measured apart
     unseen: Fraction | None = None
@@ -181,7 +181,7 @@ def held_out_shares(config: dict[str, Any]) -> dict[str, Any]:
     shares = {}
     if method.get("distil") is not None:
         shares["transfer"] = PartyShares.transfer
-    if method.get("personalisation") is not None:
+    if method.get("personalisation") is not None or method.get("algorithm") == "fedsoup":
         shares["valid"] = PERSONAL_VALID
     names = [field.name for field in dataclasses.fields(HeldOut)]
     shares |= {key: partition[key] for key in names if partition.get(key) is not None}

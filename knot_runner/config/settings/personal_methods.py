@@ -53,5 +53,14 @@ class FedalaSettings:
     deployed: Literal["trained", "mixed"] = "trained"
 
 
+@dataclass
+class FedsoupSettings:
+    """In the later rounds a client mixes what it has trained with global models that it selects on its held-out
+    examples (Chen et al. 2023)."""
+
+    #: share of the rounds before the first soup
+    start: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
+
+
 #: Keys of ``method`` that are settings of the algorithm of that name, which needs them.
-PERSONAL_METHODS = ("ditto", "apfl", "fedala")
+PERSONAL_METHODS = ("ditto", "apfl", "fedala", "fedsoup")

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from knot_runner.methods.contract import METHODS, Method
-from knot_runner.methods.federated import apfl, averaging, ditto, fedala, fedgen, own_models, personal, scaffold
+from knot_runner.methods.federated import (
+    apfl,
+    averaging,
+    ditto,
+    fedala,
+    fedgen,
+    fedsoup,
+    own_models,
+    personal,
+    scaffold,
+)
 from knot_runner.methods.federated.feddistill import LABEL_MEANS, plan_regularised
 from knot_runner.methods.federated.fedmd import CONSENSUS
 from knot_runner.methods.federated.server_distillation import DISTILLATION
@@ -24,6 +34,7 @@ METHODS.update(
     ditto=Method(ditto.init, ditto.plan, ditto.fold, ditto.deployed, one_model=False),
     apfl=Method(averaging.init, apfl.plan, apfl.fold, apfl.deployed, one_model=False),
     fedala=Method(fedala.init, fedala.plan, fedala.fold, fedala.deployed, one_model=False),
+    fedsoup=Method(fedsoup.init, fedsoup.plan, fedsoup.fold, fedsoup.deployed, one_model=False),
     feddistill=Method(*_by_labels, one_model=False, exchange=LABEL_MEANS, traffic=LABEL_LOGITS),
     fedmd=Method(*_own, one_model=False, exchange=CONSENSUS, traffic=PUBLIC_LOGITS),
     fedgen=Method(fedgen.init, fedgen.plan, fedgen.fold, averaging.deployed, exchange=DISTILLATION),

@@ -1,0 +1,105 @@
+"""FedSoup (Chen et al. 2023): soups during the rounds, of a client's model and of global models that it has selected.
+
+Once the share ``start`` of all rounds is over, a participant that was sent w and has trained theta from it compares two
+soups on its held-out examples (``partition.valid``), n and P being the size and the mean of its pool of global models:
+(theta + n P) / (n + 1), and (theta + n P + w) / (n + 2). Where the second is more accurate it is what the client keeps
+and sends, and w joins the pool; else the first is. As in the authors' code what is averaged are the soups, and running
+statistics stay the client's. Ours: the code selects on the test examples, and a model of the last rounds' pool is not
+trained further after them.
+State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, what the client made last; ``pool/<k>`` [P]
+and ``pool_size/<k>`` (0-dimensional), the mean of the global models in its pool and their number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import FederatedSettings
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
+from knot_runner.engine.training import forward_all
+from knot_runner.methods.federated import averaging
+from knot_runner.methods.federated.own_models import kept_model, kept_models
+from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.util.errors import UserError
+
+#: Held-out examples that are classified at once.
+ROWS = 256
+
+
+def init(hp: FederatedSettings, population: Population) -> FederatedState:
+    """The first global model. Raises :class:`UserError` where a client holds out nothing to select on."""
+    without = [k for k in population.clients if not population.valid or not len(population.valid[k])]
+    if without:
+        raise UserError(
+            f"partition.valid: {population.names[without[0]]} holds out no examples, which its soup is chosen on "
+            f"({len(without)} such clients); 0.2 and partitions of more examples a client are right"
+        )
+    return averaging.init(hp, population)
+
+
+def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+    """Every participant trains the model it was sent; in the later rounds it then chooses its soup."""
+    requests = averaging.plan(hp, state, population, round)
+    if round + 1 <= hp.fedsoup.start * population.training.rounds:
+        return requests
+    return [_with_soup(state, population, request) for request in requests]
+
+
+def fold(
+    hp: FederatedSettings, state: FederatedState, population: Population, round: int,
+    requests: list[LocalTraining], trained: list[Trained],
+) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
+    """FedAvg's fold; clients keep what they sent, and their pools."""
+    after, _ = averaging.fold(hp, state, population, round, requests, trained)
+    after |= kept_models(trained)
+    souped = [result for result in trained if result.kept]
+    if not souped:
+        return after, {}
+    for result in souped:
+        after |= {f"{name}/{result.client}": result.kept[name] for name in ("pool", "pool_size")}
+    return after, {"pool_size": sum(int(result.kept["pool_size"]) for result in souped) / len(souped)}
+
+
+def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
+    """What the client sent last; the global model while it has not trained."""
+    return kept_model(state, client) or averaging.deployed(hp, state, population, client)
+
+
+def _with_soup(state: FederatedState, population: Population, request: LocalTraining) -> LocalTraining:
+    client = request.client
+    tensors = {
+        "valid": population.valid[client],
+        "pool": state.get(f"pool/{client}", torch.zeros_like(request.weights)),
+        "pool_size": state.get(f"pool_size/{client}", torch.tensor(0)),
+    }
+    # two predictions of the held-out examples; an epoch of training is three of its own
+    further = 2 * len(tensors["valid"]) / (3 * len(request.rows))
+    return dataclasses.replace(request, program=LocalProgram(train_and_soup, {}, tensors, further))
+
+
+def train_and_soup(settings: dict[str, Any], work: LocalWork) -> LocalResult:
+    """Train, then keep one of two soups (a local program). Tensors: rows ``valid`` [v], ``pool`` [P], ``pool_size``; it
+    returns the last two."""
+    loss, steps = work.train()
+    trained, buffers = flat.flat_vectors(work.model)
+    pool, size = work.tensors["pool"], int(work.tensors["pool_size"])
+    sent = work.request.weights.to(trained)
+    soup = (trained + size * pool) / (size + 1)
+    larger = (trained + size * pool + sent) / (size + 2)
+    if _correct(work, larger, buffers) > _correct(work, soup, buffers):
+        soup, pool, size = larger, (size * pool + sent) / (size + 1), size + 1
+    flat.load_flat(work.model, work.layout, soup, buffers)
+    return LocalResult(loss, steps, {"pool": pool, "pool_size": torch.tensor(size)})
+
+
+def _correct(work: LocalWork, weights: Tensor, buffers: Tensor) -> int:
+    """How many of the held-out examples the model with ``weights`` classifies correctly."""
+    flat.load_flat(work.model, work.layout, weights, buffers)
+    examples = work.select(work.tensors["valid"])
+    return int((forward_all(work.model, examples, ROWS).argmax(1) == examples.labels).sum())
