@@ -84,6 +84,8 @@ def whole_because(job: ComposedJob) -> str:
     """
     if not isinstance(job.method, FederatedSettings):
         return "has no rounds of its own"
+    if job.method.fedsoup is not None:
+        return "begins to mix models after a share of all rounds (method.fedsoup.start)"
     privacy = job.settings.privacy
     if privacy is not None and privacy.epsilon is not None:
         return "finds its noise for all rounds (privacy.epsilon)"

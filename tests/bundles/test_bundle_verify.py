@@ -6,12 +6,14 @@ import dataclasses
 import hashlib
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from sklearn.metrics import f1_score
 
+import knot_runner
 from knot_runner.bundles import pack
 from knot_runner.bundles.intervals import resampled_intervals
 from knot_runner.bundles.rerun import RerunPlace, job_here, whole_because
@@ -200,6 +202,29 @@ def test_which_runs_are_made_again_whole(folder, tmp_path, capsys):
     assert "privacy.epsilon" in whole_because(job_here(config, RerunPlace(None, tmp_path)))
     config["privacy"] = {**privacy, "noise_multiplier": 1.0, "epsilon": None}
     assert whole_because(job_here(config, RerunPlace(None, tmp_path))) == ""
+
+
+#: Files of methods and pipelines that read how many rounds there are, and only to end with the last one, or to say so.
+ENDS_ALONE = {
+    *("methods/federated/averaging.py", "methods/federated/own_models.py", "methods/federated/personal.py"),
+    *("methods/federated/fleet/asynchronous.py", "methods/personalisation/training.py", "pipelines/client_rounds.py"),
+    "methods/federated/ditto.py",
+}
+#: Those whose first rounds depend on it: ``whole_because`` names the setting.
+DEPENDS = {"methods/federated/fedsoup.py", "pipelines/private_training.py"}
+
+
+def test_whoever_reads_how_many_rounds_there_are_is_known():
+    package = Path(knot_runner.__file__).parent
+    files = [*package.glob("methods/**/*.py"), *package.glob("pipelines/**/*.py")]
+    found = {str(path.relative_to(package)) for path in files if "training.rounds" in path.read_text()}
+    assert found == ENDS_ALONE | DEPENDS
+
+
+def test_fedsoup_is_made_again_whole(tmp_path, capsys):
+    path = bundled(small_run(tmp_path / "out", "method=fedsoup", "training.rounds=2"), tmp_path / "run.tar.gz")
+    lines = said_by(["verify", path, "--rounds=1"], capsys)
+    assert "method.fedsoup.start" in lines[1] and "2 of 2 rows" in lines[2] and lines[0].endswith("the same bits")
 
 
 def test_a_run_without_its_data_is_said(folder, tmp_path, capsys, monkeypatch):

@@ -184,7 +184,7 @@ def _carry_out_one(one: Candidate, end: float, outcomes: Outcomes, out: Path) ->
         outcomes.failed.append(f"{one.name}: {problem}")
         return
     key = one.preset.command
-    outcomes.times[key] = round(outcomes.times.get(key, 0.0) + time.monotonic() - began, 1)
+    outcomes.times[key] = round(outcomes.times.get(key, 0.0) + time.monotonic() - began, 3)
     write_times(out, outcomes.times)
     if code == CUT:
         LOGGER.info("%s: the time is over; the same command goes on with it", one.name)

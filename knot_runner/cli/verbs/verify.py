@@ -22,7 +22,7 @@ knot-runner verify BUNDLE [--rounds=N] [--network] [paths.data=DIR] [paths.out=D
 
   BUNDLE               an archive that 'knot-runner bundle' wrote
   --rounds=N           of federated runs the first N rounds alone, which do not depend on how many there are; a run of
-                       which they do (privacy.epsilon), or that has no rounds, is made again whole, which is said
+                       which they do (privacy.epsilon, fedsoup), or that has none, is made again whole, which is said
   --network            runs may download from the Hugging Face hub what their settings name
   paths.data=DIR       the data (default: the variable KNOT_DATA)
   paths.out=DIR        an empty folder for the runs, which then stay (default: a temporary one, which does not)
