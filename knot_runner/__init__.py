@@ -20,6 +20,7 @@ _PLACES = {
     **dict.fromkeys(("Family", "register"), "knot_runner.config.settings.families"),
     **dict.fromkeys(("LocalProgram", "LocalResult"), "knot_runner.engine.federated.local_program"),
     "Objective": "knot_runner.engine.objectives",
+    **dict.fromkeys(("TRACKERS", "TrackedRun"), "knot_runner.engine.tracker"),
     **dict.fromkeys(("METRICS", "Metric", "TestSet"), "knot_runner.metrics"),
     **dict.fromkeys(("LOSSES", "Loss"), "knot_runner.methods.losses"),
     "WEIGHTINGS": "knot_runner.methods.weighting",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from knot_runner.config.settings.families import Family, register
     from knot_runner.engine.federated.local_program import LocalProgram, LocalResult
     from knot_runner.engine.objectives import Objective
+    from knot_runner.engine.tracker import TRACKERS, TrackedRun
     from knot_runner.methods.contract import METHODS, Method, Traffic
     from knot_runner.methods.distil.term import TERMS, Term
     from knot_runner.methods.losses import LOSSES, Loss
@@ -50,6 +52,7 @@ __all__ = [
     "LOSSES",
     "METRICS",
     "TERMS",
+    "TRACKERS",
     "WEIGHTINGS",
     "Client",
     "Family",
@@ -64,6 +67,7 @@ __all__ = [
     "RunSelection",
     "Term",
     "TestSet",
+    "TrackedRun",
     "Traffic",
     "UserError",
     "__version__",

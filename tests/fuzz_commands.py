@@ -60,7 +60,8 @@ HYDRA = (
 FLAGS = (
     "-m", "--multirun", "--config-dir", "--config-dir=", "--config-dir=/nope", "--config-dir=.", "--config-path=/",
     "--config-name=x", "-cd", "-x", "--", "---", "-", "--stale", "--stale=x", "--stale=keep", "--all", "--seconds=x",
-    "--ü", "--runs", "--no-estimate",
+    "--ü", "--runs", "--no-estimate", "-c", "--cfg=x", "--cfg=job", "-p", "--package=x", "--resolve", "-i", "--info=x",
+    "-sc", "--shell-completion=install=x", "-cn", "--run", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=x",
 )  # fmt: skip
 BASES = (
     [],

@@ -41,7 +41,7 @@ def test_the_version_is_of_what_can_change_numbers(package: Path) -> None:
         "report/statistics.py",
         "cli/main.py",
         "composing/job.py",
-        "engine/tracker.py",
+        "engine/tracker/tracker.py",
         "methods/knot.md",
         "provenance/staleness.py",
     ):

@@ -36,6 +36,9 @@ class FakeRun:
             raise ConnectionError("service is gone")
         self.rows.append(row)
 
+    def define_metric(self, key, step_metric=None):
+        pass
+
     def finish(self, exit_code):
         self.finished.append(exit_code)
 

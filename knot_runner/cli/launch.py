@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import sys
 import traceback
+from functools import partial
 from pathlib import Path
 
-import hydra
 from omegaconf import DictConfig
 from rich.console import Console
 
 from knot_runner import provenance
+from knot_runner.cli.hydra_flags import show_composed, shows
 from knot_runner.cli.progress import Live
-from knot_runner.composing.catalog import config_folder
+from knot_runner.cli.study import asks_for_study, run_study
 from knot_runner.composing.commands import Command, compose_all
 from knot_runner.composing.job import ComposedJob
-from knot_runner.composing.overrides import config_dir_of, split_flags
-from knot_runner.composing.own_yaml import search_path
 from knot_runner.data.preflight import no_data
 from knot_runner.records import lock_of, lock_of_sweep, read_result
 from knot_runner.report.records.run_summary import summary_table
@@ -30,12 +28,10 @@ from knot_runner.sweeps.plan import Plan, new_plan, read_outcomes, write_plan
 from knot_runner.sweeps.state import clear_failure, status
 from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR, sweep_summary
 from knot_runner.sweeps.task import Outcome
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked, require_writable
 from knot_runner.util.messages import LOGGER, messages_to
 
-#: Hydra's flags that show something instead of running.
-HYDRA_ONLY = ("--hydra-help", "--cfg", "--resolve", "--package", "--info")
 #: Exit codes of several presets, the worst last: what failed is more than what was mistyped.
 WORSE = (0, EXIT_USER_ERROR, EXIT_FAILED)
 
@@ -46,9 +42,11 @@ def run_jobs(arguments: list[str]) -> int:
     ``--stale=keep|rerun``: what becomes of finished runs whose code or data have changed since; without it those of
     other code are kept, and those of other data refused.
     """
-    if any(a.startswith(HYDRA_ONLY) for a in arguments):
-        return _shown_by_hydra(arguments)
+    if shows(arguments):
+        return show_composed(arguments)
     stale_runs, arguments = _stale_flag(arguments)
+    if asks_for_study(arguments):
+        return run_study(arguments, partial(_trial, stale_runs))
     jobs, commands = compose_all(arguments)
     _look_for_stale(jobs, stale_runs)
     console = Console(stderr=True)
@@ -56,6 +54,13 @@ def run_jobs(arguments: list[str]) -> int:
     codes = [_carried_out(command, stale_runs, console, alone=len(commands) == 1) for command in commands]
     failed = [exit_code for exit_code in codes if exit_code]
     return max(failed, key=WORSE.index) if failed else 0
+
+
+def _trial(stale_runs: str, command: Command) -> int:
+    """The run of one trial of a study, as a grid of one job."""
+    _look_for_stale(command.jobs, stale_runs)
+    code = provenance.code_version() if stale_runs == "rerun" else None
+    return _sweep(command, code, Console(stderr=True))
 
 
 def _carried_out(command: Command, stale_runs: str, console: Console, alone: bool) -> int:
@@ -73,21 +78,6 @@ def _carried_out(command: Command, stale_runs: str, console: Console, alone: boo
         LOGGER.warning("experiment=%s: %s", command.preset, problem)
         return EXIT_USER_ERROR
     return exit_code
-
-
-def _shown_by_hydra(arguments: list[str]) -> int:
-    """What Hydra's own flags show, of a command line that has been checked as any other."""
-    flags, words = split_flags(arguments)
-    own = [flag for flag in flags if flag.startswith(("--config-dir", "-m", "--multirun"))]
-    jobs, _ = compose_all([*own, *(word for word in words if "=" in word)])
-    for flag in flags:
-        if flag not in own and not flag.startswith(HYDRA_ONLY):
-            raise UserError(f"{flag}: there is no such flag{nearest(flag, HYDRA_ONLY)}")
-    # a flag's value (of --cfg, --package) stays behind it
-    shown = [word for word in arguments if word not in own and (word.startswith("-") or "=" not in word)]
-    sys.argv = [sys.argv[0], *shown, *search_path(config_dir_of(own)), *jobs[0].overrides]
-    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(lambda _: None)()
-    return 0
 
 
 # ---------------------------------------------------------------------------------------------------------- one run

@@ -6,6 +6,8 @@ import importlib
 import os
 import sys
 
+from knot_runner import __version__
+from knot_runner.composing.flags import joined_flags
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
 from knot_runner.util.processes import ended_by_sigterm, on_sigterm
@@ -15,6 +17,7 @@ from knot_runner.util.streams import lasting, print_safely
 VERBS = (
     "bound", "bundle", "check", "claims", "compare", "data", "ls", "plot", "report", "reproduce", "table", "verify",
 )  # fmt: skip
+COMPLETION = "--shell-completion"
 HELP = """\
 knot-runner: experiments in knowledge distillation and federated learning, composed from YAML
 
@@ -92,7 +95,8 @@ def _say_interrupted() -> None:
     os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + INTERRUPTED)
 
 
-def _carry_out(arguments: list[str]) -> int:
+def _carry_out(typed: list[str]) -> int:
+    arguments = joined_flags(typed)
     asked = any(a in ("-h", "--help") for a in arguments) or arguments[:1] == ["help"]
     words = arguments[1:] if arguments[:1] == ["help"] else arguments
     verb = words[0] if words else ""
@@ -100,10 +104,22 @@ def _carry_out(arguments: list[str]) -> int:
     if asked:
         print(getattr(module, f"{verb.upper()}_HELP") if module else HELP)
         return 0
+    if "--version" in arguments:
+        print(f"knot-runner {__version__}")
+        return 0
     if module:
         return getattr(module, f"{verb}_command")(arguments[1:])
     if verb and "=" not in verb and not verb.startswith(("-", "~", "+")):
         raise UserError(f"{verb}: there is no such command{nearest(verb, VERBS)}; --help shows all")
+    if "--hydra-help" in arguments:
+        from knot_runner.cli.hydra_flags import HYDRA_HELP
+
+        print(HYDRA_HELP)
+        return 0
+    if any(argument.startswith(COMPLETION) for argument in arguments):
+        from knot_runner.cli.completion import complete_shell
+
+        return complete_shell([argument.removeprefix(f"{COMPLETION}=") for argument in arguments])
     from knot_runner.cli.launch import run_jobs
 
     return run_jobs(arguments)

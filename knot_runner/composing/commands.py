@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from knot_runner.composing.catalog import GROUPS, config_folder, yaml_files
 from knot_runner.composing.fitting import chosen_to_fit, deals_nothing, node_of
+from knot_runner.composing.flags import usual_overrides
 from knot_runner.composing.hardware import chosen_hardware
 from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, check_hydra, is_hydras
 from knot_runner.composing.interpolations import check_growth, plain_config
@@ -32,9 +33,10 @@ from knot_runner.composing.overrides import (
 )
 from knot_runner.composing.own_yaml import in_a_loop, search_path
 from knot_runner.composing.swept import Base
+from knot_runner.composing.tracked import under_preset
 from knot_runner.config.settings import Misfit
 from knot_runner.util.errors import UserError, nearest
-from knot_runner.util.messages import LOGGER
+from knot_runner.util.messages import LOGGER, messages_to
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def compose_all(arguments: list[str]) -> tuple[list[ComposedJob], list[Command]]
     """
     flags, words = split_flags(arguments)
     config_dir = config_dir_of(flags)
-    overrides, notes = last_counts(parse_overrides(words))
+    overrides, notes = last_counts(parse_overrides(usual_overrides(words)))
     for note in notes:
         LOGGER.warning("%s", note)
     commands = [_command(flags, own, config_dir) for own in _by_preset(overrides, config_dir)]
@@ -99,6 +101,16 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> list[str]:
 def compose_jobs(arguments: list[str], config_dir: str | None) -> list[ComposedJob]:
     """Every job of a (multi)run, composed and checked; nothing heavy is loaded. Raises :class:`UserError`."""
     return _composed(arguments, config_dir)[0]
+
+
+def composed_config(job: ComposedJob, config_dir: str | None) -> tuple[dict[str, Any], list[str]]:
+    """(The config of ``job`` with its interpolations, as plain values, and Hydra's part in it; the overrides, chosen
+    ones among them, that Hydra composes it of.)"""
+    late = {o.get_key_element() for o in parse_overrides(job.overrides) if _sets_a_value(o)}
+    grid = _Grid(config_dir, late, set(), job.overrides)
+    quiet = messages_to(lambda text: None)  # what was chosen has been said when the job was composed
+    with quiet, initialize_config_dir(str(config_folder()), version_base="1.3"):
+        return grid.unresolved(job.overrides)
 
 
 def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[ComposedJob], DictConfig]:
@@ -167,18 +179,37 @@ class _Grid:
         try:
             config = base.with_values([self._override(o) for o in picked if _key(o) in self.late])
         except OmegaConfBaseException as problem:
-            _compose_here(_in_place(fitting, picked), self.config_dir)  # raises Hydra's own error, in one line
-            raise UserError(one_line(str(problem))) from None
-        config = with_models(config, self._model)
+            return self._left_out(self._said(_in_place(fitting, picked), problem), chosen)
+        config = under_preset(with_models(config, self._model), self.words)
         if claims is not None:
             config = {**config, "report": {**config["report"], "claims": claims}}
         try:
             return job_of(config, picked, ", ".join(o for o in picked if _key(o) in self.apart))
         except Misfit as problem:
-            if not chosen:
-                raise
-            self.misfit, self.left_out = str(problem), self.left_out + 1
-            return None
+            return self._left_out(problem, chosen)
+
+    def _said(self, overrides: list[str], problem: OmegaConfBaseException) -> UserError:
+        """Hydra's own error of ``overrides``, which OmegaConf has refused with ``problem``, in one line."""
+        try:
+            _compose_here(overrides, self.config_dir)
+        except UserError as said:
+            return said
+        return UserError(one_line(str(problem)))
+
+    def _left_out(self, problem: UserError, chosen: bool) -> None:
+        """Raises ``problem``, unless the groups of its job were ``chosen`` by a glob: then the job is left out."""
+        if not chosen:
+            raise problem from None
+        self.misfit, self.left_out = str(problem), self.left_out + 1
+
+    def unresolved(self, picked: list[str]) -> tuple[dict[str, Any], list[str]]:
+        """See :func:`composed_config`."""
+        base, claims, fitting = self._base([o for o in picked if _key(o) not in self.late])
+        config = OmegaConf.to_container(base.composed([self._override(o) for o in picked if _key(o) in self.late]))
+        if claims is not None:
+            config["report"]["claims"] = claims
+        hydra = {key: value for key, value in OmegaConf.to_container(self.hydra).items() if not key.endswith("help")}
+        return {"hydra": hydra, **config}, _in_place(fitting, picked)
 
     def _model(self, name: str) -> dict[str, Any]:
         """The settings of the model in ``conf/model/NAME.yaml``."""

@@ -112,8 +112,6 @@ def _checked(override: Override) -> Override:
         raise UserError(f"{line}: a group cannot be put elsewhere; {message_text(key)}=NAME is right")
     if isinstance(value, Glob) and key == LAUNCHER_GROUP:
         raise UserError(f"{line}: a sweep has one launcher; {key}=NAME is right")
-    if isinstance(value, IntervalSweep):
-        raise UserError(f"{line}: nothing draws from an interval; range(0,5) or choice(1,2) would list values")
     if key in (*GROUPS, LAUNCHER_GROUP):
         _check_group(override, line)
     elif isinstance(value, Glob):
@@ -186,6 +184,11 @@ def values_of(override: Override, config_dir: str | None) -> list[str] | None:
     value: Any = override.value()
     if isinstance(value, Glob):
         return _globbed(override, value, choices(override.key_or_group, config_dir))
+    if isinstance(value, IntervalSweep):
+        line = message_text(override.input_line)
+        raise UserError(
+            f"{line}: only hydra/sweeper=optuna draws from an interval; range(0,5) or choice(1,2) would list values"
+        )
     if not override.is_sweep_override():
         return None
     if isinstance(value, RangeSweep):

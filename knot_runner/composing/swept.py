@@ -26,16 +26,21 @@ class Base:
         open_keys = list(_open(self._plain, ()))
         self._open = None if None in open_keys else [".".join(key) for key in open_keys if key]
 
+    def composed(self, overrides: Sequence[Override]) -> DictConfig:
+        """The config with the values of ``overrides``, its interpolations as they are. Raises OmegaConf's own error."""
+        merged = any(isinstance(override.value(), dict) for override in overrides)
+        config = copy.deepcopy(self._config) if merged else self._config
+        for override in overrides:
+            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+        return config
+
     def with_values(self, overrides: Sequence[Override]) -> dict[str, Any]:
         """The config (plain, resolved) with the values of ``overrides``.
 
         Raises OmegaConf's own error where a key is not there or cannot take its value, and :class:`UserError` for an
         interpolation that fails.
         """
-        merged = any(isinstance(override.value(), dict) for override in overrides)
-        config = copy.deepcopy(self._config) if merged else self._config
-        for override in overrides:
-            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+        config = self.composed(overrides)
         if any("$" in override.input_line for override in overrides):  # a swept ${key} is written $\{key\}
             check_growth(config)
         if self._open is None:

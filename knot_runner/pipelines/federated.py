@@ -35,6 +35,7 @@ from knot_runner.pipelines.private_training import epsilon_row, privacy_facts
 from knot_runner.pipelines.round_summary import summarise
 from knot_runner.pipelines.rounds import LogRow, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.setup import Setup, client_counts, make_setup
+from knot_runner.pipelines.validation import measure_valid
 from knot_runner.results.costs import total_costs
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic, write_json
@@ -136,6 +137,9 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
         summary |= _costs(context, setup, method, outcome, summary["rounds_to_target"])
         summary["metrics"] |= _own_models(context, setup, outcome, engine)
         _keep(context, setup, outcome, engine)
+        if context.hp.personalisation is None:  # which chooses by them, and records what it found
+            valid = measure_valid(outcome.method, context.hp, outcome.state, setup, engine)
+            summary |= {} if valid is None else {"valid": valid}
     context.progress("rounds", 1, 1, "done")
     seconds = {"rounds": round(sum(row["seconds"] for row in outcome.rows), 2), **outcome.seconds}
     private = privacy_facts(settings, setup.population, len(outcome.rows), outcome.rows)

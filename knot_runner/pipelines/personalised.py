@@ -72,6 +72,8 @@ def personalise(
     work = _Work(context, setup, engine, before.method, before.state)
     state, rows = run_rounds(work.loop())
     result = work.result(state)
+    for point in result.facts["points"]:
+        context.log({"personalisation": {"epoch": point["epochs"], **scalars(point)}})
     shutil.rmtree(context.folder / PERSONAL_COMMITS, ignore_errors=True)
     facts = {**before.facts, "personalisation": result.facts}
     seconds = before.seconds | {"personalisation": round(sum(row["seconds"] for row in rows), 2)}

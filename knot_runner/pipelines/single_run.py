@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+
+import yaml
 
 from knot_runner import provenance
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.families import family_of, load
 from knot_runner.engine.commit import Checkpoint
-from knot_runner.engine.tracker import Tracker
+from knot_runner.engine.tracker import TrackedRun, Tracker
 from knot_runner.pipelines import needs
 from knot_runner.pipelines.context import RunContext
 from knot_runner.records import RESULT_FILE, lock_of, read_result, write_result
@@ -63,13 +66,29 @@ def _carry_out(context: RunContext) -> dict[str, Any]:
 
     Pipelines give their rows to ``context.log``; what the result says is mirrored here, for all of them.
     """
-    settings = context.settings
-    with Tracker(settings.tracker, settings, context.folder, context.run_id, context.note) as tracker:
+    with Tracker(_tracked(context), context.note) as tracker:
         result = pipeline_function("run", context.hp)(replace(context, log=tracker.log))
         if context.services.beside:  # its seconds are wall time, with waits for the others
             result["beside"] = context.services.beside
         tracker.finish(result)
     return result
+
+
+def _tracked(context: RunContext) -> TrackedRun:
+    """What a tracker is told of the run; JSON has words as keys."""
+    settings = context.settings
+    mirrored = settings.tracker.name != "none"
+    config = json.loads(json.dumps(yaml.safe_load(context.config_yaml), default=str)) if mirrored else {}
+    return TrackedRun(
+        settings.tracker,
+        config,
+        context.folder,
+        context.run_id,
+        settings.task.name,
+        settings.method["name"],
+        settings.seed,
+        context.family,
+    )
 
 
 def pipeline_function(step: str, hp: Any) -> Callable[[RunContext], Any]:

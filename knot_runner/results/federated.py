@@ -88,7 +88,8 @@ class FleetFacts:
 @dataclass(kw_only=True)
 class FederatedResult(RunResult):
     """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met; ``time_to_target``: virtual
-    seconds until then, of a fleet; ``artefact``: of rounds that runs share; ``unseen``: clients beside the others,
+    seconds until then, of a fleet; ``valid``: metrics on the examples that clients hold out;
+    ``artefact``: of rounds that runs share; ``unseen``: clients beside the others,
     which took part in no round."""
 
     metrics: Scores
@@ -108,6 +109,7 @@ class FederatedResult(RunResult):
     models: dict[str, ArchitectureFacts] | None = None
     personalisation: PersonalisationFacts | None = None
     privacy: PrivacyFacts | None = None
+    valid: dict[str, float] | None = None
     artefact: Any = None
     unseen: Number | None = None
     engine: Any = None

@@ -78,6 +78,7 @@ def _added(plugins: list[str]) -> list[tuple[str, str]]:
     from knot_runner.data.images.load import IMAGE_READERS
     from knot_runner.data.images.partition import PARTITIONS
     from knot_runner.data.readers import TEXT_READERS
+    from knot_runner.engine.tracker import TRACKERS
     from knot_runner.methods import federated, knot  # noqa: F401  with their methods in the table
     from knot_runner.methods.contract import METHODS
     from knot_runner.methods.distil import distil  # noqa: F401  likewise
@@ -95,6 +96,7 @@ def _added(plugins: list[str]) -> list[tuple[str, str]]:
         ("report.kind", FIGURES),
         ("partition.kind", PARTITIONS),
         ("method.terms", TERMS),
+        ("tracker.name", TRACKERS),
         *(("local.format", table) for table in (TEXT_READERS, IMAGE_READERS)),
     ]
     before = [set(table) for _, table in tables]

@@ -19,6 +19,7 @@ from knot_runner.config.settings.fedwad import (
 from knot_runner.config.settings.fit import Misfit, fitting_choices
 from knot_runner.config.settings.fleet import FleetSettings
 from knot_runner.config.settings.groups import (
+    TRACKER_EXTRAS,
     HardwareSettings,
     ModelSettings,
     PathSettings,

@@ -152,14 +152,29 @@ class PathSettings:
             require(longest <= LONGEST_NAME, key, f"has a name of {longest} bytes; file systems take {LONGEST_NAME}")
 
 
+#: ``tracker.name`` -> the extra of its package, "" where it needs none; plug-ins add others.
+TRACKER_EXTRAS = {"none": "", "wandb": "", "tensorboard": "tensorboard", "mlflow": "mlflow"}
+
+
 @dataclass
 class TrackerSettings:
-    """Mirror of the local records. ``none`` or ``wandb``; the local records stay the truth."""
+    """Mirror of the local records, which stay the truth: ``none``, ``wandb``, ``tensorboard``, ``mlflow``, or one of a
+    plug-in."""
 
-    name: Literal["none", "wandb"]
-    #: project of Weights & Biases
+    name: str
+    #: project of Weights & Biases, experiment of MLflow
     project: str = "knot_runner"
-    #: offline = a folder that can be sent later
+    #: of Weights & Biases: offline = a folder that can be sent later
     mode: Literal["offline", "online"] = "offline"
-    #: group of Weights & Biases; null = task/method
+    #: what runs stand together under; null = the preset, or task/method
     group: str | None = None
+    #: words beside task and method that runs are found by
+    tags: list[str] = field(default_factory=list)
+    #: where MLflow keeps runs, a server or a folder; null = the variable MLFLOW_TRACKING_URI, or MLflow's own choice
+    uri: str | None = None
+    #: of a tracker of one's own
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        named = "@" in (self.uri or "")
+        require(not named, "uri", "holds a user's name, which records would keep; MLFLOW_TRACKING_URI is right for it")

@@ -19,6 +19,7 @@ from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSetti
 from knot_runner.config.settings.fit import UNTRAINED_TASKS, check_fit, require_group
 from knot_runner.config.settings.fleet import FleetSettings, check_fleet, fleet_group
 from knot_runner.config.settings.groups import (
+    TRACKER_EXTRAS,
     HardwareSettings,
     ModelSettings,
     PathSettings,
@@ -107,6 +108,9 @@ def build_run(config: dict[str, Any]) -> tuple[Settings, Any]:
             raise UserError(f"{group}.name: {name!r} is not a plain name of letters, digits, . + - _")
     settings = build(Settings, {**config, "fleet": fleet_group(config), **_parts(config, task_kind)}, "")
     method = build(kind, settings.method, "method")
+    tracker = settings.tracker.name
+    if tracker not in TRACKER_EXTRAS and not _load_plugins(config):
+        raise UserError(f"tracker.name: no tracker {tracker!r}{nearest(tracker, TRACKER_EXTRAS)}")
     check_fleet(settings.fleet, method)
     plugins = OfPlugins(partial(_load_plugins, config), partial(_check_target, config))
     if isinstance(method, KnotSettings | MutualSettings):

@@ -1,0 +1,199 @@
+"""``hydra/sweeper=optuna``: a study, whose trials are ordinary runs of values that Optuna's sampler draws.
+
+The sampler is seeded and is told of the runs' validation metric alone, so the same command asks for the same trials
+again and finds the runs that are finished. Runs are chosen by examples that clients hold out (``partition.valid``);
+test metrics are shown of the chosen run, and choose nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
+
+from knot_runner.composing.commands import Command, compose_all, expand_preset
+from knot_runner.composing.flags import usual_overrides
+from knot_runner.composing.job import ComposedJob
+from knot_runner.composing.override_errors import message_text
+from knot_runner.composing.overrides import (
+    MAX_JOBS,
+    config_dir_of,
+    last_counts,
+    parse_overrides,
+    split_flags,
+    values_of,
+)
+from knot_runner.config.settings import FederatedSettings
+from knot_runner.metrics import METRICS
+from knot_runner.records import read_result
+from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR
+from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.messages import LOGGER, messages_to
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+SWEEPER = "hydra/sweeper=optuna"
+TRIALS, SEED = "hydra.sweeper.n_trials", "hydra.sweeper.sampler.seed"
+#: What ``report.objective`` begins with, and what it is where a preset says nothing.
+VALID, OBJECTIVE = "valid.", "valid.accuracy"
+
+
+@dataclass(frozen=True)
+class Study:
+    """``words``: flags and overrides that all trials have; ``space``: overrides that list or bound what is drawn."""
+
+    words: list[str]
+    space: list[Override]
+    trials: int
+    seed: int
+    config_dir: str | None
+
+
+def asks_for_study(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks for a study."""
+    return SWEEPER in arguments
+
+
+def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
+    """All trials one after another, each carried out by ``sweep`` like a grid of one job; the exit code. Raises
+    :class:`UserError`, before any trial where what is asked for cannot be had."""
+    study = _read(arguments)
+    if importlib.util.find_spec("optuna") is None:
+        raise UserError(f"{SWEEPER}: its package is not installed; pip install 'knot_runner[optuna]' adds it")
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    space = {one.key_or_group: _distribution(one, study.config_dir) for one in study.space}
+    metric = _objective(_job(study, {key: _example(one) for key, one in space.items()})[0])
+    direction = "maximize" if METRICS[metric].better == "higher" else "minimize"
+    drawn = optuna.create_study(direction=direction, sampler=optuna.samplers.TPESampler(seed=study.seed))
+    best, worst = None, 0
+    for number in range(study.trials):
+        trial = drawn.ask(space)
+        with messages_to(lambda text: None):  # what was chosen has been said of the first
+            job, command = _job(study, trial.params)
+        _objective(job)
+        code = sweep(command)
+        if code == EXIT_USER_ERROR:
+            return code
+        value = valid_metric(read_result(job.folder) or {}, metric)
+        worst = max(worst, EXIT_FAILED if value is None else 0)
+        drawn.tell(trial, value, state=optuna.trial.TrialState.FAIL if value is None else None)
+        said = "no value" if value is None else f"{value:.4f}"
+        LOGGER.info("trial %d of %d: %s: %s%s %s", number + 1, study.trials, _shown(trial.params), VALID, metric, said)
+        if value is not None and drawn.best_trial.number == trial.number:
+            best = job, trial.params, value
+    if best is None:
+        raise UserError(f"{SWEEPER}: no trial has a value of {VALID}{metric}; the lines above say why")
+    _print_best(study, metric, *best)
+    return worst
+
+
+def _read(arguments: Sequence[str]) -> Study:
+    """What a command line asks for. Raises :class:`UserError`."""
+    flags, words = split_flags(arguments)
+    config_dir = config_dir_of(flags)
+    own = {key: word.partition("=")[2] for word in words for key in (TRIALS, SEED) if word.startswith(f"{key}=")}
+    rest = [word for word in usual_overrides(words) if word != SWEEPER and word.partition("=")[0] not in own]
+    overrides, notes = last_counts(parse_overrides(expand_preset(rest, config_dir)))
+    for note in notes:
+        LOGGER.warning("%s", note)
+    space = [one for one in overrides if one.is_sweep_override()]
+    for one in space:
+        if one.key_or_group in ("seed", "experiment", "task"):
+            raise UserError(f"{one.key_or_group}: is not searched; one value is right, and one study for each")
+    if not space:
+        raise UserError(f"{SWEEPER}: nothing is searched; 'training.lr=tag(log,interval(0.001,1))' or a list of values")
+    fixed = [one.input_line for one in overrides if not one.is_sweep_override()]
+    kept = [flag for flag in flags if flag not in ("-m", "--multirun")]
+    trials, seed = _whole(own, TRIALS, 20, 1), _whole(own, SEED, 0, 0)
+    return Study([*kept, *fixed], space, trials, seed, config_dir)
+
+
+def _whole(given: dict[str, str], key: str, otherwise: int, least: int) -> int:
+    text = given.get(key, str(otherwise))
+    if not text.isdecimal() or not least <= int(text) <= MAX_JOBS:
+        raise UserError(f"{key}: {message_text(text)!r} is not a whole number from {least} to {MAX_JOBS:,}")
+    return int(text)
+
+
+def _distribution(override: Override, config_dir: str | None) -> BaseDistribution:
+    """As Hydra's own sweepers have it: intervals are uniform, or logarithmic with ``tag(log, ...)``; ranges have steps,
+    and lists are of categories."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    value: Any = override.value()
+    if isinstance(value, IntervalSweep):
+        kind = IntDistribution if isinstance(value.start, int) else FloatDistribution
+        log = "log" in value.tags
+        if not value.start < value.end or (log and value.start <= 0):
+            bounds = "bounds above 0 that rise" if log else "bounds that rise"
+            raise UserError(f"{message_text(override.input_line)}: an interval needs {bounds}, as in interval(0.001,1)")
+        return kind(value.start, value.end, log=log)
+    names = values_of(override, config_dir) or []
+    if isinstance(value, RangeSweep) and all(isinstance(one, int) for one in (value.start, value.step)):
+        low, high = sorted((int(names[0]), int(names[-1])))
+        return IntDistribution(low, high, step=abs(int(value.step)))
+    return CategoricalDistribution(names)
+
+
+def _example(distribution: BaseDistribution) -> Any:
+    """A value of it: what can be checked before any trial is checked of one of it."""
+    return distribution.low if hasattr(distribution, "low") else distribution.choices[0]
+
+
+def _job(study: Study, params: dict[str, Any]) -> tuple[ComposedJob, Command]:
+    """The run of one trial. Raises :class:`UserError`."""
+    jobs, commands = compose_all([*study.words, *_words(params)])
+    command = Command(None, commands[0].arguments, jobs, commands[0].hydra, True)
+    return jobs[0], command
+
+
+def _words(params: dict[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in params.items()]
+
+
+def _objective(job: ComposedJob) -> str:
+    """The validation metric of the study. Raises :class:`UserError` where the run records none."""
+    name = str((job.settings.report or {}).get("objective", OBJECTIVE))
+    metric = name.removeprefix(VALID)
+    if not name.startswith(VALID) or metric not in METRICS:
+        names = [f"{VALID}{one}" for one in METRICS]
+        raise UserError(f"report.objective: {message_text(name)!r} is no validation metric{nearest(name, names)}")
+    if not isinstance(job.method, FederatedSettings):
+        raise UserError(
+            f"{SWEEPER}: method={job.method.name} records no validation metric; a grid, and compare --best=MEASURE "
+            "--over=KEYS --select=half, choose without one"
+        )
+    if job.settings.held_out is None or job.settings.held_out.valid is None:
+        raise UserError(f"{SWEEPER}: chooses by examples that clients hold out; partition.valid=0.2 holds some out")
+    if job.method.personalisation is not None and metric != "accuracy":
+        raise UserError(f"report.objective: of personalised models {OBJECTIVE} alone is recorded")
+    return metric
+
+
+def valid_metric(result: dict[str, Any], metric: str) -> float | None:
+    """A finished run's ``metric`` on the held-out examples; None where it diverged, or did not finish."""
+    if result.get("status") != "done":
+        return None
+    if "personalisation" in result:
+        own = result["personalisation"]
+        return own["points"][own["chosen"]].get("valid_accuracy")
+    return (result.get("valid") or {}).get(metric)
+
+
+def _shown(params: dict[str, Any]) -> str:
+    return " ".join(_words(params))
+
+
+def _print_best(study: Study, metric: str, job: ComposedJob, params: dict[str, Any], value: float) -> None:
+    tests = (read_result(job.folder) or {}).get("metrics", {}).get(metric, {})
+    print(f"best of {study.trials} trials: {_shown(params)}")
+    print(f"{VALID}{metric} {value:.4f}" + (f"; on the test examples {tests['ALL']:.4f}" if "ALL" in tests else ""))
+    print(shlex.join(["knot-runner", *study.words, *_words(params)]))
+    print(job.folder)

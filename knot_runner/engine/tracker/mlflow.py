@@ -1,0 +1,72 @@
+"""``tracker=mlflow``: one run of MLflow per run id, so that a resumed run continues it, in the project's experiment."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import Any
+
+from knot_runner.engine.tracker.mirror import FINISH_SECONDS, TrackedRun, flat, points
+
+#: The tag that a resumed run is found by.
+RUN_ID = "knot_runner.run_id"
+#: Parameters of one request, and characters of one, that every version of a server takes.
+BATCH, LONGEST = 100, 500
+_UNUSUAL = re.compile(r"[^\w./ -]")
+
+
+def begin_mlflow(run: TrackedRun) -> MlflowMirror:
+    """Raises whatever MLflow's client does."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(FINISH_SECONDS))
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    from mlflow import MlflowClient
+    from mlflow.entities import Param
+
+    client = MlflowClient(tracking_uri=run.spec.uri)
+    found = client.get_experiment_by_name(run.spec.project)
+    experiment = found.experiment_id if found else client.create_experiment(run.spec.project)
+    earlier = client.search_runs([experiment], f"tags.`{RUN_ID}` = '{run.run_id}'", max_results=1)
+    if earlier:
+        own = earlier[0].info.run_id
+        client.update_run(own, status="RUNNING")
+        return MlflowMirror(client, own)
+    facts = {"group": run.group, "job_type": run.family, "task": run.task, "method": run.method}
+    tags = {RUN_ID: run.run_id, **facts, **{f"tag.{tag}": "true" for tag in run.spec.tags}}
+    own = client.create_run(experiment, run_name=run.name, tags=tags).info.run_id
+    params = [Param(_key(key), str(value)[:LONGEST]) for key, value in flat(run.config, ".").items()]
+    for at in range(0, len(params), BATCH):
+        client.log_batch(own, params=params[at : at + BATCH])
+    return MlflowMirror(client, own)
+
+
+class MlflowMirror:
+    """See :class:`~knot_runner.engine.tracker.mirror.Mirror`. What is no number is left out."""
+
+    def __init__(self, client: Any, run_id: str) -> None:
+        self._client, self._id, self._rows = client, run_id, 0
+
+    def log(self, row: dict[str, Any], steps: dict[str, str]) -> None:
+        self._send(points(row, steps, self._rows))
+        self._rows += 1
+
+    def summarise(self, values: dict[str, Any]) -> None:
+        self._send((f"final/{key}", value, step) for key, value, step in points(values, {}, 0))
+        if "status" in values:
+            self._client.set_tag(self._id, "status", values["status"])
+
+    def close(self, failed: bool) -> None:
+        self._client.set_terminated(self._id, "FAILED" if failed else "FINISHED")
+
+    def _send(self, found: Any) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [Metric(_key(key), value, now, step) for key, value, step in found]
+        if metrics:
+            self._client.log_batch(self._id, metrics=metrics)
+
+
+def _key(name: str) -> str:
+    """``name`` of the characters that MLflow takes."""
+    return _UNUSUAL.sub("_", name)

@@ -1,0 +1,216 @@
+"""``hydra/sweeper=optuna``: trials are ordinary runs, chosen by examples that clients hold out. Optuna is a fake."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shlex
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from knot_runner.cli import study
+from knot_runner.cli.main import main
+from knot_runner.composing.commands import compose_all
+from knot_runner.engine.examples import normalised
+from knot_runner.models.network import build_network
+from knot_runner.pipelines.setup import make_setup
+from knot_runner.sweeps.job import run_context
+from knot_runner.util.errors import UserError
+from tests.tiny import TINY_IMAGES, replaced
+
+OPTUNA = "hydra/sweeper=optuna"
+SEARCHED = ("training.batch=8", "training.lr=0.01")
+SMALL = [one for one in TINY_IMAGES if one not in SEARCHED]
+RUN = [*replaced(SMALL, "training.rounds=1", "training.epochs=1"), "method=fedavg", "partition.valid=0.2"]
+SPACE = ["training.batch=4,8", "training.lr=tag(log,interval(0.01,1))"]
+
+
+class FakeStudy:
+    """Draws the ends of every range in turn; as ``optuna.study.Study``."""
+
+    made: list = []
+
+    def __init__(self, direction, sampler):
+        self.direction, self.seed, self.trials = direction, sampler, []
+        FakeStudy.made.append(self)
+
+    def ask(self, space):
+        number = len(self.trials)
+        ends = {key: one.choices if hasattr(one, "choices") else [one.low, one.high] for key, one in space.items()}
+        params = {key: values[number % len(values)] for key, values in ends.items()}
+        self.trials.append(SimpleNamespace(number=number, params=params, value=None))
+        return self.trials[-1]
+
+    def tell(self, trial, value, state=None):
+        assert (value is None) == (state == "FAIL")
+        trial.value = value
+
+    @property
+    def best_trial(self):
+        sign = 1 if self.direction == "maximize" else -1
+        return max((one for one in self.trials if one.value is not None), key=lambda one: sign * one.value)
+
+
+def _range(kind):
+    return lambda low, high, log=False, step=None: SimpleNamespace(low=low, high=high, log=log, step=step, kind=kind)
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    found = {name: ModuleType(name) for name in ("optuna", "optuna.distributions")}
+    whole, kinds = found["optuna"], found["optuna.distributions"]
+    whole.logging = SimpleNamespace(set_verbosity=lambda level: None, ERROR=40)
+    whole.samplers = SimpleNamespace(TPESampler=lambda seed: seed)
+    whole.trial = SimpleNamespace(TrialState=SimpleNamespace(FAIL="FAIL"))
+    whole.create_study = FakeStudy
+    kinds.FloatDistribution, kinds.IntDistribution = _range("float"), _range("int")
+    kinds.CategoricalDistribution = lambda choices: SimpleNamespace(choices=choices)
+    for name, module in found.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(study.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(FakeStudy, "made", [])
+
+
+def results(out):
+    return {path.parent: json.loads(path.read_text()) for path in Path(out).glob("*/*/*/result.json")}
+
+
+# ------------------------------------------------------------------------------------------------------ a study, whole
+
+
+def test_a_study_runs_its_trials_once_and_chooses_by_what_is_held_out(tmp_path, fake, capsys):
+    words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler.seed=5", f"paths.out={tmp_path}"]
+    assert main(words) == 0
+    said = capsys.readouterr()
+    found = results(tmp_path)
+    assert len(found) == 2 and FakeStudy.made[0].seed == 5 and FakeStudy.made[0].direction == "maximize"
+    shown = said.out.splitlines()
+    best = Path(shown[-1])
+    assert found[best]["valid"]["accuracy"] == max(one["valid"]["accuracy"] for one in found.values())
+    assert shown[0].startswith("best of 2 trials: training.batch=")
+    measures = found[best]["valid"]["accuracy"], found[best]["metrics"]["accuracy"]["ALL"]
+    assert shown[1] == "valid.accuracy {:.4f}; on the test examples {:.4f}".format(*measures)
+    assert said.err.count("trial ") == 2 and said.err.count("hardware: CPU") <= 1
+    again = shlex.split(shown[2])
+    assert again[0] == "knot-runner" and compose_all(again[1:])[0][0].folder == best
+    before = {folder: (folder / "result.json").stat().st_mtime_ns for folder in found}
+    assert main([*words, "report={objective: valid.loss}"]) == 0  # report is in no run id
+    assert {folder: (folder / "result.json").stat().st_mtime_ns for folder in results(tmp_path)} == before
+    lowest = min(found, key=lambda folder: found[folder]["valid"]["loss"])
+    assert capsys.readouterr().out.splitlines()[-1] == str(lowest) and FakeStudy.made[1].direction == "minimize"
+
+
+def test_what_is_recorded_is_of_the_held_out_examples(tmp_path):
+    """The final weights, loaded into a plain network, are asked about each client's held-out rows."""
+    words = [*RUN, f"paths.out={tmp_path}"]
+    assert main(words) == 0
+    ((folder, result),) = results(tmp_path).items()
+    (job,), _ = compose_all(words)
+    setup = make_setup(run_context(job, lambda *_: None, lambda _: None))
+    rows = torch.cat(setup.population.valid)
+    assert 0 < len(rows) < sum(map(len, setup.population.train)) and not set(rows.tolist()) & set(
+        torch.cat(setup.population.train).tolist()
+    )
+    network = build_network(setup.network).eval()
+    network.load_state_dict(load_file(folder / "model.safetensors"))
+    with torch.no_grad():
+        logits = network(normalised(setup.data, rows, torch.float32))
+    labels = setup.data.labels[rows]
+    assert result["valid"]["accuracy"] == pytest.approx(float((logits.argmax(1) == labels).double().mean()))
+    assert result["valid"]["loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), rel=1e-5)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="needs optuna")
+def test_optuna_itself_draws_the_same_trials_again(tmp_path, capsys):
+    words = [*RUN, *SPACE, OPTUNA, "hydra.sweeper.n_trials=2", f"paths.out={tmp_path}"]
+    shown = []
+    for _ in range(2):
+        assert main(words) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] and len(results(tmp_path)) == 2
+
+
+# ------------------------------------------------------------------------------------------------- what is asked for
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        ("training.lr=interval(0.1,1)", {"low": 0.1, "high": 1.0, "log": False, "kind": "float"}),
+        ("training.lr=tag(log,interval(0.1,1))", {"low": 0.1, "high": 1.0, "log": True}),
+        ("training.epochs=int(interval(1,9))", {"low": 1, "high": 9, "log": False, "kind": "int"}),
+        ("training.epochs=range(1,10,3)", {"low": 1, "high": 7, "step": 3, "kind": "int"}),
+        ("training.lr=range(0.1,0.3,0.1)", {"choices": ["0.1", "0.2"]}),
+        ("training.lr=choice(1,0.5)", {"choices": ["1", "0.5"]}),
+        ("method=glob(fedprox*)", {"choices": ["fedprox"]}),
+    ],
+)
+def test_a_space_is_drawn_as_in_hydra(space, expected, fake):
+    (one,) = study.parse_overrides([space])
+    found = vars(study._distribution(one, None))
+    assert {key: found[key] for key in expected} == expected and type(found.get("low")) is type(expected.get("low"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "nothing is searched; 'training.lr=tag(log,interval(0.001,1))' or a list of values"),
+        (["seed=0,1"], "seed: is not searched; one value is right, and one study for each"),
+        (["hydra.sweeper.n_trials=0", *SPACE], "hydra.sweeper.n_trials: '0' is not a whole number from 1 to 10,000"),
+        (["hydra.sweeper.direction=minimize", *SPACE], "hydra.sweeper.direction: is not honoured"),
+        (["training.lr=interval(1,0.5)"], "an interval needs bounds that rise, as in interval(0.001,1)"),
+        (["training.lr=tag(log,interval(0,1))"], "an interval needs bounds above 0 that rise"),
+        ([*SPACE, "partition.valid=null"], "clients hold out; partition.valid=0.2 holds some out"),
+        (
+            [*SPACE, "report={objective: accuracy}"],
+            "report.objective: 'accuracy' is no validation metric (did you mean",
+        ),
+        ([*SPACE, "report={objective: valid.acuracy}"], "(did you mean 'valid.accuracy'?)"),
+        ([*SPACE, "method=finetune", "report={objective: valid.loss}"], "of personalised models valid.accuracy alone"),
+    ],
+)
+def test_a_study_that_cannot_be_is_one_line(words, said, fake, tmp_path, capsys):
+    given = [one for one in RUN if one.partition("=")[0] not in {word.partition("=")[0] for word in words}]
+    assert main([*given, f"paths.out={tmp_path}", OPTUNA, *words]) == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+    assert not results(tmp_path)
+
+
+def test_a_method_without_a_validation_metric_is_refused(fake, capsys):
+    assert main(["task=mnist", "method=kd", "training.distil.lr=0.1,0.2", OPTUNA]) == 2
+    said = "method=kd records no validation metric; a grid, and compare --best=MEASURE"
+    assert said in capsys.readouterr().err
+    begun = []
+    with pytest.raises(UserError, match="method=sinkhorn_e records no valid"):  # one that a later trial draws, too
+        words = ["task=femnist", "partition=dirichlet", "partition.valid=0.2", "method=fedavg,sinkhorn_e", OPTUNA]
+        study.run_study(words, begun.append)
+    assert [command.jobs[0].method.name for command in begun] == ["fedavg"]
+
+
+def test_optuna_is_an_extra_and_intervals_are_its_own(monkeypatch, capsys):
+    monkeypatch.setattr(study.importlib.util, "find_spec", lambda name: None)
+    assert main([*RUN, *SPACE, OPTUNA]) == 2
+    said = "hydra/sweeper=optuna: its package is not installed; pip install 'knot_runner[optuna]' adds it"
+    assert capsys.readouterr().err == f"knot-runner: {said}\n"
+    with pytest.raises(UserError, match="only hydra/sweeper=optuna draws from an interval"):
+        compose_all(["training.local.lr=interval(0,1)"])
+
+
+def test_a_trial_that_diverges_or_is_not_done_has_no_value():
+    assert study.valid_metric({"status": "diverged", "valid": {"loss": 1.0}}, "loss") is None
+    assert study.valid_metric({"status": "done", "valid": {"loss": 1.0}}, "loss") == 1.0
+    assert study.valid_metric({"status": "done"}, "loss") is None and study.valid_metric({}, "loss") is None
+    points = [{"valid_accuracy": 0.1}, {"valid_accuracy": 0.7}]
+    own = {"status": "done", "personalisation": {"points": points, "chosen": 1}}
+    assert study.valid_metric(own, "accuracy") == 0.7
+
+
+def test_a_study_whose_trials_diverge_says_so(tmp_path, fake, capsys):
+    words = [*RUN, "training.lr=1e30,1e31", OPTUNA, "hydra.sweeper.n_trials=1", f"paths.out={tmp_path}"]
+    assert main(words) == 2
+    assert "no trial has a value of valid.accuracy; the lines above say why" in capsys.readouterr().err
