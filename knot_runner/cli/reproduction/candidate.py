@@ -11,6 +11,7 @@ from pathlib import Path
 from knot_runner.cli.reproduction.listed import ListedPreset
 from knot_runner.cli.show import references
 from knot_runner.cli.verbs.preset import Preset, preset_of
+from knot_runner.config.strict import digest
 from knot_runner.data.preflight import missing_data
 from knot_runner.data.sources import data_sets
 from knot_runner.report.claims.verdicts import Verdict, judge
@@ -31,6 +32,11 @@ class Candidate:
     def name(self) -> str:
         """The preset's."""
         return self.listed.preset
+
+    @functools.cached_property
+    def key(self) -> str:
+        """Its name and a digest of its runs: whatever else the command line says, the same runs have the same one."""
+        return f"{self.name} {digest(sorted(folder.name for folder in self.folders), 12)}"
 
     @functools.cached_property
     def folders(self) -> dict[Path, int]:

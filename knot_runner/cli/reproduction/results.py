@@ -121,7 +121,7 @@ def write_results(out: Path, rows: Sequence[PresetRow], lines: Sequence[str]) ->
 
 
 def read_times(out: Path) -> dict[str, float]:
-    """Command of a preset -> seconds that it took, over all calls; {} where there is no record, or a damaged one."""
+    """Key of a preset and its runs -> seconds that they took, over all calls; {} without a record, or a damaged one."""
     times = (read_sealed(out / TIMES_FILE) or {}).get("seconds")
     return dict(times) if isinstance(times, dict) else {}
 

@@ -33,7 +33,7 @@ DEFAULT_HOURS, MAX_HOURS = 2.0, 10_000.0
 
 @dataclass
 class Outcomes:
-    """What happened, as lines: ``failed`` presets, and those ``skipped``; ``times``: seconds by command."""
+    """What happened, as lines: ``failed`` presets, and those ``skipped``; ``times``: seconds by a candidate's key."""
 
     times: dict[str, float]
     failed: list[str] = field(default_factory=list)
@@ -183,8 +183,7 @@ def _carry_out_one(one: Candidate, end: float, outcomes: Outcomes, out: Path) ->
     except UserError as problem:
         outcomes.failed.append(f"{one.name}: {problem}")
         return
-    key = one.preset.command
-    outcomes.times[key] = round(outcomes.times.get(key, 0.0) + time.monotonic() - began, 3)
+    outcomes.times[one.key] = round(outcomes.times.get(one.key, 0.0) + time.monotonic() - began, 3)
     write_times(out, outcomes.times)
     if code == CUT:
         LOGGER.info("%s: the time is over; the same command goes on with it", one.name)
@@ -198,7 +197,7 @@ def _show(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> None:
     from knot_runner.report.render.terminal import output
     from knot_runner.util.files import require_writable
 
-    rows = [preset_row(one, outcomes.times.get(one.preset.command, 0.0)) for one in candidates]
+    rows = [preset_row(one, outcomes.times.get(one.key, 0.0)) for one in candidates]
     found = [row for row in rows if row is not None]
     if found:
         output().print()
@@ -210,7 +209,7 @@ def _show(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> None:
     begun = [
         f"{one.name}: begun, none of its {len(one.folders)} runs is finished"
         for one, row in zip(candidates, rows, strict=True)
-        if row is None and one.preset.command in outcomes.times
+        if row is None and one.key in outcomes.times
     ]
     require_writable(out, "paths.out")
     print(write_results(out, found, [*begun, *outcomes.skipped, *outcomes.failed]))
