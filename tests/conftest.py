@@ -109,7 +109,7 @@ def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Hydra takes a tenth of a second for each of the thousands of configs that tests compose; here each file of
     ``conf/`` is parsed once, and each choice of files composed once, by one worker of pytest-xdist for all. Where a
     test brings a folder of its own, nothing that was composed is kept."""
-    from knot_runner.composing import commands
+    from knot_runner.composing import hydra_compose
 
     class ReadOnce(OmegaConf):
         @staticmethod
@@ -125,7 +125,7 @@ def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     root = tmp_path_factory.getbasetemp()
     shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     kept: dict[tuple[str, ...], bytes] = {}  # unpickling takes a fifth of the time of copy.deepcopy
-    real = commands._compose_here
+    real = hydra_compose.hydra_config
 
     def once(overrides: list[str], config_dir: str | None) -> DictConfig:
         if config_dir is not None:
@@ -141,7 +141,7 @@ def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         return pickle.loads(kept[key])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "_compose_here", once)
+        patch.setattr(hydra_compose, "hydra_config", once)
         patch.setitem(SourcesRegistry.instance().resolve("file").load_config.__globals__, "OmegaConf", ReadOnce)
         yield
 

@@ -121,3 +121,10 @@ class File:
     def truncate(self, size):
         self._disk.call("truncate", self._own)
         return self._real.truncate(size)
+
+
+class ReadOnly(Disk):
+    """Every call that changes a file is refused, also of root."""
+
+    def call(self, name, path, half=None):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), self.root + path)

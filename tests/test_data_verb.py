@@ -1,7 +1,6 @@
 """``knot-runner data``: the table, one data set in full, and downloads, from a file server of this test."""
 
 import hashlib
-import os
 import random
 from types import SimpleNamespace
 
@@ -14,6 +13,7 @@ from knot_runner.composing.catalog import choices, config_folder
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.data.sources import data_sets
 from knot_runner.util.errors import UserError
+from tests.disk import ReadOnly
 from tests.file_server import serving
 
 FILES = {name: random.Random(name).randbytes(70_000) for name in ("a.gz", "b.gz")}
@@ -123,14 +123,9 @@ def test_what_is_not_downloaded_says_how(root, capsys):
 
 
 def test_a_folder_that_may_only_be_read(root, own, capsys):
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere")
     root.mkdir()
-    root.chmod(0o555)
-    try:
+    with ReadOnly(root):
         _, err = said(capsys, "toys", own, f"paths.data={root}", "--fetch", code=2)
-    finally:
-        root.chmod(0o755)
     assert err.startswith(f"knot-runner: paths.data: {root}: cannot be written") and err.count("\n") == 1
 
 

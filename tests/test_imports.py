@@ -12,7 +12,7 @@ FLOORS = [
     {"engine"},
     {"methods", "report"},
     {"pipelines"},
-    {"estimate", "sweeps"},
+    {"bundles", "estimate", "sweeps"},
     {"cli", "__main__"},
 ]
 

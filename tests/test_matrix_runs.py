@@ -174,6 +174,12 @@ def test_too_many_clients_for_one_record(tmp_path, monkeypatch, capsys):
     assert "partition.clients: 12 are too many for method=dataset_distance; 11" in capsys.readouterr().err
 
 
+def test_one_client_has_nothing_to_be_compared_with(tmp_path, capsys):
+    words = [word for word in CLIENTS if not word.startswith("partition")]
+    assert main([*words, "partition=centralised", f"paths.out={tmp_path}"]) == 2
+    assert "partition: client 0 alone has nothing to be compared with; 2 or more" in capsys.readouterr().err
+
+
 def test_methods_and_tasks_that_do_not_fit(capsys):
     assert main(["check", "task=image_sets", "method=fedavg"]) == 2
     assert "method=dataset_distance would fit" in capsys.readouterr().err

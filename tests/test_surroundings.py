@@ -15,7 +15,7 @@ import pytest
 from knot_runner.cli.main import main
 from knot_runner.util import streams
 from knot_runner.util.processes import ended_by_sigterm, on_sigterm
-from tests.disk import Disk
+from tests.disk import ReadOnly
 from tests.tiny import TINY_IMAGES, replaced
 
 RUN = replaced(TINY_IMAGES, "hardware.engine=loop", "training.rounds=1", "training.epochs=1")
@@ -26,13 +26,6 @@ def complaints(capsys):
     said = capsys.readouterr().err
     assert "Traceback" not in said
     return [line for line in said.splitlines() if line.startswith("knot-runner: ")]
-
-
-class ReadOnly(Disk):
-    """Every call that changes a file is refused."""
-
-    def call(self, name, path, half=None):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), self.root + path)
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ TINY_IMAGES = [
 
 #: The smallest federated run of a text model: five data sets are five clients.
 TINY_TEXTS = [
-    "task=erc", "training=texts", "partition=natural", "task.limit=60", "model.hidden=16", "model.layers=1",
-    "model.intermediate=32", "model.vocab_size=600", "training.rounds=2", "hardware.workers=1",
+    "task=erc", "task.context=0", "training=texts", "partition=natural", "task.limit=60", "model.hidden=16",
+    "model.layers=1", "model.intermediate=32", "model.vocab_size=600", "training.rounds=2", "hardware.workers=1",
 ]  # fmt: skip
 
 #: The smallest distillation of images: real digits, three clients, a server and a transfer set.

@@ -30,7 +30,7 @@ SHOWN_FLAGS = (
     "--version",
 )  # fmt: skip
 #: Verbs whose first word is a preset.
-OF_PRESETS = ("claims", "plot", "report", "table")
+OF_PRESETS = ("claims", "plot", "report", "reproduce", "table")
 #: With this, zsh reads bash's script.
 FOR_ZSH = "autoload -Uz bashcompinit && bashcompinit"
 #: What a shell takes as it is: bash expands the words that it is offered, values of a config among them.

@@ -14,7 +14,9 @@ from knot_runner.util.processes import ended_by_sigterm, on_sigterm
 from knot_runner.util.streams import lasting, print_safely
 
 #: Each has a module in ``verbs/`` with ``<verb>_command`` and ``<VERB>_HELP``.
-VERBS = ("bound", "check", "claims", "compare", "data", "ls", "plot", "report", "table")
+VERBS = (
+    "bound", "bundle", "check", "claims", "compare", "data", "ls", "plot", "report", "reproduce", "table", "verify",
+)  # fmt: skip
 COMPLETION = "--shell-completion"
 HELP = """\
 knot-runner: experiments in knowledge distillation and federated learning, composed from YAML
@@ -36,6 +38,9 @@ knot-runner: experiments in knowledge distillation and federated learning, compo
   knot-runner report PRESET [overrides]   all of it on one HTML page
   knot-runner bound  RUN...               the generalisation bound of finished KNOT runs (Theorem 5.2)
   knot-runner compare [filters]           any runs, by any setting; exports CSV, Parquet, LaTeX, Markdown
+  knot-runner reproduce [--hours=2]       presets one after another, most claims per hour first; their table
+  knot-runner bundle RUN...               finished runs in one archive, for others to verify
+  knot-runner verify BUNDLE               a bundle's runs made again here, and how alike they come out
   knot-runner plot   partition task=femnist partition=dirichlet     who has which classes
 
 Overrides are Hydra's (key=value, +key=value); --config-dir=DIR adds a folder of YAML of your own.

@@ -86,6 +86,9 @@ def run_matrix(context: RunContext) -> dict[str, Any]:
 def inspect_matrix(context: RunContext) -> RunInputs:
     """What the run reads, and notes on it. Raises :class:`UserError`."""
     task, partition = clients_data(context)
+    if len(partition.names) < 2:
+        key = "partition" if context.settings.partition is not None else "task"
+        raise UserError(f"{key}: {partition.names[0]} alone has nothing to be compared with; 2 or more are needed")
     if len(partition.names) > MAX_LABELS:
         raise UserError(
             f"partition.clients: {len(partition.names)} are too many for method=dataset_distance; {MAX_LABELS}"

@@ -17,7 +17,7 @@ PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 #: run id, so conf/ (which a wheel carries inside the package) does not count either.
 NOT_COUNTED = {
     *("__init__", "__main__", "cli", "composing", "conf", "report", "provenance"),
-    *("sweeps", "estimate", "engine/tracker"),
+    *("sweeps", "estimate", "bundles", "engine/tracker"),
     *("data/fetch", "data/preflight", "data/sources"),  # what comes before any run
 }
 UNKNOWN = "made before code versions were recorded"

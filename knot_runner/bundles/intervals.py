@@ -1,0 +1,49 @@
+"""The 95% interval of a recorded run's macro F1 and semantic distance over its test examples, from its predictions.
+
+They are resampled as claims resample them (``report/claims/items.py``); accuracy has Wilson's interval, which needs no
+predictions.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from knot_runner.bundles.compare import judged_names
+from knot_runner.report.claims.items import Want, replicates
+from knot_runner.report.run_folders import PREDICTIONS, Job, Run
+
+#: Metrics that resampled examples give anew.
+RESAMPLED_METRICS = ("f1", "sd")
+#: More classes than any task has would need memory without end.
+MAX_CLASSES = 1000
+#: Metric, data set -> the least and largest value.
+Intervals = dict[tuple[str, str], tuple[float, float]]
+
+
+def resampled_intervals(folder: Path, result: dict[str, Any]) -> Intervals:
+    """The interval of each metric over all data sets, around the recorded value: as wide as the middle 95% of
+    resamples, shifted by the little that their mean is off. {} where the run in ``folder`` has no predictions."""
+    scores, labels = result.get("metrics"), result.get("labels")
+    if result["status"] != "done" or not isinstance(scores, dict) or not isinstance(labels, dict):
+        return {}
+    if not (folder / PREDICTIONS).exists() or len(labels["names"]) > MAX_CLASSES:
+        return {}
+    run = Run(Job(folder.name, folder, result["task"], result["method"], result["seed"]), "done", result=result)
+    wanted = [
+        Want(folder.name, "after", metric, name)
+        for metric in RESAMPLED_METRICS
+        for name in judged_names(scores.get(metric, {}))
+    ]
+    try:
+        found, _ = replicates(wanted, {folder.name: run}, "")
+    except (AssertionError, KeyError):  # a data set without predictions or coordinates of its own
+        return {}
+    return {(want.measure, want.on): _around(scores[want.measure][want.on], values) for want, values in found.items()}
+
+
+def _around(value: float, replicated: np.ndarray) -> tuple[float, float]:
+    low, high = np.quantile(replicated, [0.025, 0.975]) - replicated.mean()
+    return float(value + low), float(value + high)

@@ -1,0 +1,131 @@
+"""Finished runs into one archive. The same runs give the same bytes: names in order, no times, no owners."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from knot_runner import provenance
+from knot_runner.bundles.manifest import FORMAT, MANIFEST, MAX_FILE, Manifest, PackedFile, PackedRun
+from knot_runner.bundles.ustar import archive_bytes
+from knot_runner.records import CONFIG_FILE, RESULT_FILE, is_sealed, read_record, read_result
+from knot_runner.util.errors import UserError
+from knot_runner.util.files import write_atomic
+from knot_runner.util.memory import size_text
+
+#: Log of rounds, epochs or stages.
+ROUNDS_FILE = "rounds.jsonl"
+#: What a comparison reads, whatever its size.
+NEEDED = (CONFIG_FILE, RESULT_FILE, ROUNDS_FILE)
+#: Bytes; a larger sealed file (weights, as a rule) is left out unless it is asked for.
+LEFT_OUT_ABOVE = 4_000_000
+#: Files and bytes of one bundle.
+MAX_FILES, MAX_BYTES = 900, 300_000_000
+
+
+@dataclass(frozen=True)
+class RunContents:
+    """A run's part of the table of contents, and the bytes of its files by their names in the archive."""
+
+    run: PackedRun
+    seed: int
+    contents: dict[str, bytes]
+
+
+def finished_runs(folder: Path) -> list[Path]:
+    """``folder`` if it is a run's, else the folders of all finished runs up to three levels below it, sorted."""
+    if (folder / RESULT_FILE).is_file():
+        return [folder]
+    found = [path.parent for depth in ("*", "*/*", "*/*/*") for path in folder.glob(f"{depth}/{RESULT_FILE}")]
+    return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+
+
+def packed_run(folder: Path, weights: bool = False) -> RunContents:
+    """The finished run in ``folder``; ``weights``: also its large files.
+
+    Raises :class:`UserError` naming the file that is absent, damaged or too large.
+    """
+    result = read_result(folder)
+    if result is None:
+        raise UserError(f"{folder}: is no finished run: it has no result.json, or one that is damaged")
+    if not is_sealed(result):
+        raise UserError(f"{folder}: its files are not sealed (an earlier version made it); --stale=rerun makes it anew")
+    files, contents, left_out = [], {}, []
+    run_folder = "/".join((result["task"], result["method"], folder.name))
+    for name in sorted({CONFIG_FILE, *result["digest"]}):
+        size = (folder / name).stat().st_size if (folder / name).is_file() else 0
+        if size > LEFT_OUT_ABOVE and name not in NEEDED and not weights:
+            left_out.append(name)
+            continue
+        if size > MAX_FILE:
+            raise UserError(
+                f"{folder / name}: has {size_text(size)}; a bundle's files have {size_text(MAX_FILE)} at most"
+            )
+        content = (folder / name).read_bytes() if name == RESULT_FILE else read_record(folder, result, name)
+        files.append(PackedFile(name, len(content), hashlib.sha256(content).hexdigest()))
+        contents[name] = content
+    run = PackedRun(run_folder, files, left_out)
+    return RunContents(run, result["seed"], {run.member(name): content for name, content in contents.items()})
+
+
+def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
+    """Write ``runs`` as one archive at ``path``, wholly or not at all. Raises :class:`UserError`."""
+    versions = provenance.code_version(), this_platform(), installed_libraries()
+    manifest = Manifest(FORMAT, *versions, [one.run for one in runs])
+    members = {MANIFEST: manifest.text().encode()}
+    for one in runs:
+        members |= one.contents
+    if problem := too_much(len(members), sum(map(len, members.values()))):
+        raise UserError(f"{path}: {problem}; fewer runs a bundle would fit")
+    try:
+        content = archive_bytes(members)
+    except ValueError as problem:
+        raise UserError(f"{path}: names of task and method are too long for an archive ({problem})") from None
+    write_atomic(path, content)
+
+
+def too_much(files: int, size: int) -> str:
+    """Why so many ``files`` of ``size`` bytes in all are no bundle; "" where they are one."""
+    if files <= MAX_FILES and size <= MAX_BYTES:
+        return ""
+    return f"{files} files of {size_text(size)} in all; at most {MAX_FILES} and {size_text(MAX_BYTES)} are a bundle"
+
+
+def contents_lines(runs: Sequence[RunContents]) -> list[str]:
+    """What a bundle holds, for a person."""
+    lines = []
+    for one in runs:
+        size = size_text(sum(map(len, one.contents.values())))
+        lines.append(f"{one.run.folder}, seed {one.seed}: {len(one.contents)} files, {size}")
+    left_out = sorted({name for one in runs for name in one.run.left_out})
+    if left_out:
+        lines.append(
+            f"left out, as larger than {size_text(LEFT_OUT_ABOVE)}: {', '.join(left_out)}; verify compares their "
+            "digests, and --weights packs them"
+        )
+    return lines
+
+
+def this_platform() -> str:
+    return f"Python {platform.python_version()}, {platform.system()}, {platform.machine()}"
+
+
+def installed_libraries() -> dict[str, str]:
+    """Versions of what the package requires, as far as it is installed; builds (``+cpu``) included."""
+    try:
+        required = metadata.requires("knot_runner") or []
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        required = []
+    names = sorted({re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required if "extra ==" not in line})
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,126 @@
+"""A bundled run made again here: its settings, but for where it runs and what a stranger must not choose.
+
+A config of somebody else's may name code (``plugins``), files anywhere, a download of any size and an account: plug-ins
+and files outside ``paths.data`` are refused, the hub is asked where that is allowed, and a tracker never.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from knot_runner.bundles.pack import ROUNDS_FILE
+from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.strict import without
+from knot_runner.data.preflight import no_data
+from knot_runner.pipelines.context import Note, Progress
+from knot_runner.pipelines.single_run import complete_run
+from knot_runner.sweeps.job import run_context
+from knot_runner.util.errors import UserError
+
+#: Word by which a setting asks for the Hugging Face hub.
+HUB = "hub"
+#: Keys whose value may be :data:`HUB`.
+HUB_KEYS = ("source", "weights", "vocab", "encoder")
+
+
+@dataclass(frozen=True)
+class RerunPlace:
+    """Where runs are made again: ``data`` (``paths.data``, None: none) and the folder ``out``; ``network``: whether the
+    hub may be asked; ``cuda``: whether there is such a device."""
+
+    data: str | None
+    out: Path
+    network: bool = False
+    cuda: bool = False
+
+
+@dataclass(frozen=True)
+class MadeAgain:
+    """A finished run: its ``result`` and the rows of its log."""
+
+    result: dict[str, Any]
+    rows: list[dict[str, Any]]
+
+
+def job_here(config: dict[str, Any], place: RerunPlace, rounds: int | None = None) -> ComposedJob:
+    """The job of a bundled run's ``config``, with the paths of ``place``, and of its rounds the first ``rounds``.
+
+    Raises :class:`UserError` naming the key that a bundle must not set, or that cannot be meant.
+    """
+    if config.get("plugins"):
+        raise UserError("plugins: names code that is not in the bundle, and verify runs nobody's; [] is right")
+    for key, value in _leaves(without(config, "paths")):
+        if _leads_out(value):
+            raise UserError(f"{key}: {value!r:.80} lies outside paths.data; verify reads files below it alone")
+        if value == HUB and key.rpartition(".")[2] in HUB_KEYS and not place.network:
+            raise UserError(f"{key}: asks for a download from the Hugging Face hub; --network allows it")
+    hardware = config.get("hardware")
+    if not isinstance(hardware, dict):
+        raise UserError("hardware: is not set")
+    own = {
+        **without(config, "sweep", "report"),
+        "paths": {"data": place.data, "out": str(place.out)},
+        "tracker": {"name": "none"},
+        "hardware": {**hardware, **_device(hardware, place), "devices": []},
+    }
+    if rounds is not None:
+        own["training"] = {**own["training"], "rounds": rounds}
+    job = job_of(own)
+    if problem := no_data([(job.title, job.settings)]):
+        raise UserError(problem)
+    return job
+
+
+def whole_because(job: ComposedJob) -> str:
+    """Why the first rounds of a run depend on how many there are, so that it is made again whole; "" where they do not.
+
+    A temperature schedule has rounds of its own, and what clients make of their models comes after the last round.
+    """
+    if not isinstance(job.method, FederatedSettings):
+        return "has no rounds of its own"
+    if job.method.fedsoup is not None:
+        return "begins to mix models after a share of all rounds (method.fedsoup.start)"
+    privacy = job.settings.privacy
+    if privacy is not None and privacy.epsilon is not None:
+        return "finds its noise for all rounds (privacy.epsilon)"
+    return ""
+
+
+def made_again(job: ComposedJob, progress: Progress, note: Note) -> MadeAgain:
+    """Carry out ``job`` in this process. Raises :class:`UserError`."""
+    result = complete_run(run_context(job, progress, note))
+    log = job.folder / ROUNDS_FILE
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    return MadeAgain(result, [json.loads(line) for line in lines])
+
+
+def _device(hardware: dict[str, Any], place: RerunPlace) -> dict[str, Any]:
+    """The device that was used where there is one here, else the CPU; no more processes than cores."""
+    asked, workers = str(hardware.get("device")), hardware.get("workers")
+    here = asked if asked.startswith("cuda") and place.cuda else "cpu"
+    cores = os.cpu_count() or 1
+    return {"device": here, "workers": min(workers, cores) if isinstance(workers, int) else 1}
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """(Dotted key, value) of all that is no mapping or list; a config is nested 40 deep at most."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if parts is None:
+        yield key, value
+        return
+    for name, part in parts:
+        yield from _leaves(part, f"{key}.{name}" if key else str(name))
+
+
+def _leads_out(value: Any) -> bool:
+    """Whether a setting is a path that is absolute, or goes up."""
+    if not isinstance(value, str) or "/" not in value:
+        return False
+    path = PurePosixPath(value)
+    return (path.is_absolute() and len(path.parts) > 1) or ".." in path.parts or value.startswith("~")

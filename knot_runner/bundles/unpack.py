@@ -1,0 +1,130 @@
+"""A bundle read as what it may be: hostile. Members must be those that its table of contents lists, in its order; they
+are compared with their digests and written below a temporary folder, by names that cannot lead out of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from knot_runner.bundles.manifest import (
+    MANIFEST,
+    MAX_MANIFEST,
+    Manifest,
+    PackedRun,
+    read_manifest,
+    strict_json,
+)
+from knot_runner.bundles.pack import ROUNDS_FILE, too_much
+from knot_runner.bundles.ustar import Members, open_members
+from knot_runner.config.settings.families import family_of_result
+from knot_runner.records import CONFIG_FILE, RESULT_FILE, is_sealed, read_result, recorded_config
+from knot_runner.results import kind_problem
+from knot_runner.util.errors import UserError
+
+
+@dataclass(frozen=True)
+class BundledRun:
+    """A run as it was packed: ``folder`` (``<task>/<method>/<run id>``), composed ``config``, ``result``, and where its
+    ``log`` lies now (``rounds.jsonl``)."""
+
+    folder: str
+    config: dict[str, Any]
+    result: dict[str, Any]
+    log: Path
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the log, [] without one. Raises :class:`UserError` where it is none."""
+        if not self.log.exists():
+            return []
+        where = f"run {self.folder}: {ROUNDS_FILE}"
+        try:
+            rows = [strict_json(line) for line in self.log.read_bytes().splitlines()]
+        except ValueError as problem:
+            raise UserError(f"{where} cannot be read ({problem})") from None
+        if not all(isinstance(row, dict) for row in rows):
+            raise UserError(f"{where} has a line that is no row")
+        return rows
+
+
+def read_bundle(path: Path, temporary: Path) -> tuple[Manifest, list[BundledRun]]:
+    """The table of contents of the archive at ``path``, and its runs, whose files are written below ``temporary``.
+
+    Raises :class:`UserError` with one line that names the archive, whatever it holds: it is damaged, no bundle, too
+    large, or says of a file or run what is not so.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: is not there" if not path.exists() else f"{path}: is not a file")
+    try:
+        with open_members(path) as members:
+            manifest = _table_of_contents(path, members)
+            for run in manifest.runs:
+                _unpack(path, run, members, temporary / run.folder)
+            if members.header() is not None:
+                raise ValueError(f"it holds more files than its {MANIFEST} lists")
+    except ValueError as problem:
+        raise UserError(f"{path}: is damaged, or no bundle of runs: {problem}") from None
+    return manifest, [_bundled(path, run, temporary / run.folder) for run in manifest.runs]
+
+
+def _table_of_contents(path: Path, members: Members) -> Manifest:
+    """The first member. Raises ValueError where it is another, :class:`UserError` where it lists what no bundle has."""
+    header = members.header()
+    if header is None or header[0] != MANIFEST or header[1] > MAX_MANIFEST:
+        raise ValueError(f"it does not begin with {MANIFEST} ('knot-runner bundle RUN...' writes one)")
+    manifest = read_manifest(members.content(header[1]), str(path))
+    sizes = [file.size for run in manifest.runs for file in run.files]
+    if problem := too_much(len(sizes), sum(sizes)):
+        raise UserError(f"{path}: {problem}")
+    return manifest
+
+
+def _unpack(path: Path, run: PackedRun, members: Members, folder: Path) -> None:
+    """Write the files of one run into ``folder``, as far as they are what the table of contents says."""
+    folder.mkdir(parents=True)
+    for file in run.files:
+        if members.header() != (run.member(file.name), file.size):
+            raise ValueError(f"{run.folder}/{file.name} is not where {MANIFEST} has it, or of another size")
+        content = members.content(file.size)
+        if hashlib.sha256(content).hexdigest() != file.sha256:
+            raise UserError(f"{path}: run {run.folder}: {file.name} is not as its digest says")
+        (folder / file.name).write_bytes(content)
+
+
+def _bundled(path: Path, run: PackedRun, folder: Path) -> BundledRun:
+    """One run, its files compared with the seals of its result."""
+    where = f"{path}: run {run.folder}"
+    result = read_result(folder)
+    if result is None or not is_sealed(result):
+        raise UserError(f"{where}: {RESULT_FILE} is absent, damaged or of another run")
+    _check_result(where, run, result)
+    try:
+        config = recorded_config(folder)
+    except UserError:
+        raise UserError(f"{where}: {CONFIG_FILE} is no composed config of a run") from None
+    return BundledRun(run.folder, config, result, folder / ROUNDS_FILE)
+
+
+def _check_result(where: str, run: PackedRun, result: dict[str, Any]) -> None:
+    """Raises :class:`UserError` unless the result is of this run, can be believed, and seals the files beside it."""
+    named = "/".join(str(result.get(key)) for key in ("task", "method", "run_id"))
+    if named != run.folder:
+        raise UserError(f"{where}: {RESULT_FILE} is of another run ({named!r:.100})")
+    if family_of_result(result) is None:
+        raise UserError(f"{where}: {RESULT_FILE} is of a kind of run that this version does not know")
+    if result.get("status") not in ("done", "diverged"):
+        raise UserError(f"{where}: {RESULT_FILE} has no status done or diverged")
+    if problem := _impossible(result):
+        raise UserError(f"{where}: {RESULT_FILE} cannot be believed ({problem:.200})")
+    for file in run.files:
+        if file.name != RESULT_FILE and result["digest"].get(file.name) != file.sha256:
+            raise UserError(f"{where}: {file.name} does not match its digest in {RESULT_FILE}")
+
+
+def _impossible(result: dict[str, Any]) -> str:
+    """What is wrong with the numbers of a result; "" for nothing."""
+    try:
+        return kind_problem(result)
+    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # of kinds that no run writes
+        return "values of other kinds"

@@ -1,0 +1,75 @@
+"""``conf/reproduce.yaml``: presets whose time has been measured, and the words that their commands have besides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from knot_runner.composing.catalog import choices, config_folder
+from knot_runner.composing.override_errors import message_text
+from knot_runner.config.strict import AtMost, build, require
+from knot_runner.util.config_yaml import read_config
+from knot_runner.util.errors import UserError, nearest
+
+LIST_FILE = "reproduce.yaml"
+
+
+@dataclass(frozen=True)
+class ListedPreset:
+    """A preset and the ``words`` that its command has besides; so many ``runs`` took ``minutes``, None where nobody has
+    measured."""
+
+    preset: str
+    words: list[str] = field(default_factory=list)
+    runs: Annotated[int, AtMost(10**6)] = 1
+    minutes: Annotated[float, AtMost(10**6)] | None = None
+
+    def __post_init__(self) -> None:
+        require(self.runs >= 1, "runs", f"{self.runs} is not at least 1")
+        require(self.minutes is None or self.minutes > 0, "minutes", f"{self.minutes} is not above 0")
+        right = all("=" in word and not word.startswith("-") for word in self.words)
+        require(right, "words", f"{self.words} are not all key=value")
+
+
+@dataclass(frozen=True)
+class PresetList:
+    """The file, whole."""
+
+    presets: list[ListedPreset]
+
+
+def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
+    """The presets of ``reproduce.yaml``, that of ``config_dir`` if it has one.
+
+    Raises :class:`UserError` naming the file and the key that is wrong.
+    """
+    own = Path(config_dir) / LIST_FILE if config_dir else None
+    path = own if own is not None and own.exists() else config_folder() / LIST_FILE
+    try:
+        listed = build(PresetList, read_config(path), "").presets
+    except (ValueError, OSError) as problem:
+        raise UserError(f"{path}: cannot be read: {problem}") from None
+    except UserError as problem:
+        raise UserError(f"{path}: {problem}") from None
+    known = choices("experiment", config_dir)
+    for one in listed:
+        if one.preset not in known:
+            raise UserError(f"{path}: there is no preset {one.preset!r}{nearest(one.preset, known)}")
+    return listed
+
+
+def chosen_presets(names: list[str], config_dir: str | None) -> list[ListedPreset]:
+    """The presets ``names``, as they are listed or with no measured time; all that are listed where none is named.
+
+    Raises :class:`UserError` for a name that no preset has.
+    """
+    listed = listed_presets(config_dir)
+    if not names:
+        return listed
+    known = choices("experiment", config_dir)
+    for name in names:
+        if name not in known:
+            raise UserError(f"{message_text(name)}: there is no such preset{nearest(name, known)}")
+    by_name = {one.preset: one for one in listed}
+    return [by_name.get(name, ListedPreset(name)) for name in dict.fromkeys(names)]

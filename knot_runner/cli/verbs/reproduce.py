@@ -1,0 +1,215 @@
+"""``knot-runner reproduce``: the presets that decide most claims in the time there is, one after another."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.messages import LOGGER
+
+if TYPE_CHECKING:
+    from knot_runner.cli.reproduction.candidate import Candidate
+
+REPRODUCE_HELP = """\
+knot-runner reproduce [--hours=2] [PRESET ...] [overrides]: presets one after another, and a table of their claims
+
+  --hours=2            for how long; the same command goes on with what is cut (0 shows the table of what is there)
+  PRESET ...           these alone, also such that nobody has timed, and begun also where they do not fit the time
+  --config-dir=DIR     YAML of your own; its reproduce.yaml stands in place of ours
+  overrides            of every preset: paths.data=DIR, paths.out=DIR, seed=0,1,2, hardware=cpu, ...
+
+Without names: the presets of conf/reproduce.yaml, whose minutes on two CPU cores were measured. Next is always the one
+with the most claims per minute that is left of it; one without its data, or longer than the time that is left, is left
+out, which is said. The table is <paths.out>/reproduced.md: data, seeds, claims that hold, fail or are undecided, time.
+Exit code 1 where a preset failed.
+
+  knot-runner reproduce --hours=2 paths.data=DIR hardware=cpu"""
+REPRODUCE_FLAGS = ("--hours=2", "--config-dir=DIR")
+DEFAULT_HOURS, MAX_HOURS = 2.0, 10_000.0
+
+
+@dataclass
+class Outcomes:
+    """What happened, as lines: ``failed`` presets, and those ``skipped``; ``times``: seconds by a candidate's key."""
+
+    times: dict[str, float]
+    failed: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+def reproduce_command(arguments: list[str]) -> int:
+    """Run what fits, print the table and write it. Raises :class:`UserError`."""
+    from knot_runner.cli.reproduction.listed import chosen_presets
+    from knot_runner.composing.overrides import config_dir_of
+
+    began = time.monotonic()
+    hours, flags, names, words = _parsed(arguments)
+    listed = chosen_presets(names, config_dir_of(flags))
+    candidates, failed = _candidates(listed, words, flags, bool(names))
+    if not candidates:
+        raise UserError(f"reproduce: {failed[0] if failed else 'no preset is listed'}")
+    from knot_runner.cli.reproduction.results import read_times
+
+    out = candidates[0].preset.out
+    outcomes = Outcomes(read_times(out), failed)
+    if hours:
+        _print_plan(candidates, hours)
+        _carry_out(candidates, began + 3600 * hours, outcomes, out)
+    _show(candidates, outcomes, out)
+    return 1 if outcomes.failed else 0
+
+
+def _parsed(arguments: list[str]) -> tuple[float, list[str], list[str], list[str]]:
+    """(Hours, flags for composing, names of presets, overrides.) Raises :class:`UserError`."""
+    hours, flags, names, words = DEFAULT_HOURS, [], [], []
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if name == "--hours":
+            hours = _hours(value)
+        elif name == "--config-dir":
+            flags.append(argument)
+        elif argument.startswith("-"):
+            raise UserError(
+                f"{argument[:80]!r}: there is no such flag of reproduce{nearest(argument, REPRODUCE_FLAGS)}"
+            )
+        elif "=" in argument or argument.startswith(("+", "~")):
+            words.append(argument)
+        else:
+            names.append(argument)
+    return hours, flags, names, words
+
+
+def _hours(value: str) -> float:
+    try:
+        hours = float(value)
+    except ValueError:
+        hours = -1.0
+    if not 0 <= hours <= MAX_HOURS:
+        raise UserError(f"--hours: {value[:40]!r} is not a number of hours from 0 to {MAX_HOURS:g}; 2 is the default")
+    return hours
+
+
+def _candidates(listed: list, words: list[str], flags: list[str], named: bool) -> tuple[list[Candidate], list[str]]:
+    """The presets composed, and a line for each that cannot be, or whose claims cannot be judged."""
+    from rich.console import Console
+
+    from knot_runner.cli.reproduction.candidate import candidate
+    from knot_runner.util.messages import messages_to
+
+    found, failed = [], []
+    with Console(stderr=True).status("composing presets"), messages_to(lambda _: None):
+        for one in listed:
+            try:
+                made = candidate(one, words, flags, named)
+                if made.claims or named:
+                    found.append(made)
+            except UserError as problem:
+                failed.append(f"{one.preset}: {problem}")
+    return found, failed
+
+
+# ------------------------------------------------------------------------------------------------------------- the plan
+
+
+def _print_plan(candidates: list[Candidate], hours: float) -> None:
+    """What there is to do, in the order in which it would be done."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from knot_runner.cli.reproduction.candidate import order
+    from knot_runner.report.render.terminal import output
+    from knot_runner.report.render.text import plain
+
+    grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="")
+    for head in ("preset", "claims", "runs to do", "minutes, about", "data"):
+        grid.add_column(head, justify="left" if head in ("preset", "data") else "right", overflow="fold")
+    for one in order(candidates):
+        minutes = one.minutes_left()
+        shown = "not measured" if minutes is None else f"{minutes:.1f}" if 0 < minutes < 10 else f"{minutes:.0f}"
+        data = "absent" if one.missing else "there"
+        grid.add_row(*(Text(plain(cell)) for cell in (one.name, str(one.claims), str(one.left()), shown, data)))
+    console = output()
+    console.print(grid)
+    console.print(Text(f"for {hours:g} hours; minutes as measured on two CPU cores"), soft_wrap=True)
+
+
+def _carry_out(candidates: list[Candidate], end: float, outcomes: Outcomes, out: Path) -> None:
+    """One preset after another until ``end`` (of the monotonic clock); what it took and became is in ``outcomes``."""
+    from knot_runner.cli.reproduction.candidate import order
+
+    waiting = []
+    for one in order(candidates):
+        if one.left() and one.missing:
+            outcomes.skipped.append(f"{one.name}: skipped, {one.missing}")
+            LOGGER.info("%s", outcomes.skipped[-1])
+        elif one.left():
+            waiting.append(one)
+    while waiting:
+        waiting = order(waiting)  # what one preset has run, another may have, too
+        fitting = [one for one in waiting if _fits(one, end)]
+        if not fitting:
+            break
+        waiting.remove(fitting[0])
+        _carry_out_one(fitting[0], end, outcomes, out)
+    for one in waiting:
+        if one.left():
+            outcomes.skipped.append(f"{one.name}: skipped, {_too_long(one, end)}")
+            LOGGER.info("%s", outcomes.skipped[-1])
+
+
+def _fits(one: Candidate, end: float) -> bool:
+    """Whether the runs that are left fit the time that is; a preset that was named is begun in any case."""
+    minutes, left = one.minutes_left(), (end - time.monotonic()) / 60
+    return left > 0 and (one.named or (minutes is not None and minutes <= left))
+
+
+def _too_long(one: Candidate, end: float) -> str:
+    minutes, left = one.minutes_left(), max((end - time.monotonic()) / 60, 0.0)
+    takes = "its time is not measured" if minutes is None else f"about {minutes:.3g} minutes"
+    return f"{takes}, and {left:.3g} are left"
+
+
+def _carry_out_one(one: Candidate, end: float, outcomes: Outcomes, out: Path) -> None:
+    from knot_runner.cli.reproduction.child import CUT, run_preset
+    from knot_runner.cli.reproduction.results import write_times
+
+    LOGGER.info("%s: %d runs", one.name, one.left())
+    began = time.monotonic()
+    try:
+        code = run_preset(one, end - began)
+    except UserError as problem:
+        outcomes.failed.append(f"{one.name}: {problem}")
+        return
+    outcomes.times[one.key] = round(outcomes.times.get(one.key, 0.0) + time.monotonic() - began, 3)
+    write_times(out, outcomes.times)
+    if code == CUT:
+        LOGGER.info("%s: the time is over; the same command goes on with it", one.name)
+    elif code:
+        outcomes.failed.append(f"{one.name}: failed with exit code {code}, and {one.left()} runs left")
+
+
+def _show(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> None:
+    """Print the table of what is there, and write it."""
+    from knot_runner.cli.reproduction.results import partial_lines, preset_row, results_table, write_results
+    from knot_runner.report.render.terminal import output
+    from knot_runner.util.files import require_writable
+
+    rows = [preset_row(one, outcomes.times.get(one.key, 0.0)) for one in candidates]
+    found = [row for row in rows if row is not None]
+    if found:
+        output().print()
+        output().print(results_table(found))
+    for line in partial_lines(found):
+        LOGGER.info("%s", line)
+    for line in outcomes.failed:
+        LOGGER.error("%s", line)
+    begun = [
+        f"{one.name}: begun, none of its {len(one.folders)} runs is finished"
+        for one, row in zip(candidates, rows, strict=True)
+        if row is None and one.key in outcomes.times
+    ]
+    require_writable(out, "paths.out")
+    print(write_results(out, found, [*begun, *outcomes.skipped, *outcomes.failed]))

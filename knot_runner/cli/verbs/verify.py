@@ -1,0 +1,219 @@
+"""``knot-runner verify BUNDLE``: the runs of a bundle made again here, and how alike they come out."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.messages import LOGGER
+
+if TYPE_CHECKING:
+    from knot_runner.bundles.compare import Comparison
+    from knot_runner.bundles.rerun import RerunPlace
+    from knot_runner.bundles.unpack import BundledRun
+
+VERIFY_HELP = """\
+knot-runner verify BUNDLE [--rounds=N] [--network] [paths.data=DIR] [paths.out=DIR]: make a bundle's runs again here
+
+  BUNDLE               an archive that 'knot-runner bundle' wrote
+  --rounds=N           of federated runs the first N rounds alone, which do not depend on how many there are; a run of
+                       which they do (privacy.epsilon, fedsoup), or that has none, is made again whole, which is said
+  --network            runs may download from the Hugging Face hub what their settings name
+  paths.data=DIR       the data (default: the variable KNOT_DATA)
+  paths.out=DIR        an empty folder for the runs, which then stay (default: a temporary one, which does not)
+
+Of each run one answer, the strictest that is true: the same bits (round log, result, weights and predictions); within
+rounding (whole numbers are equal, others differ by at most 0.001 of their size, or 0.0001); within the interval
+(accuracy lies in the 95% interval of the recorded one over all test examples, Wilson's, and so do F1 and SD, by
+resamples of the recorded predictions); not the same. Data or code that differ are said. Exit code 0: all runs were made
+again and none is "not the same"; 1: one is; 2: one could not be made.
+Nothing in a bundle is executed: runs with plug-ins are refused.
+
+  knot-runner verify femnist.tar.gz --rounds=5 paths.data=DIR"""
+VERIFY_FLAGS = ("--rounds=N", "--network")
+VERIFY_KEYS = ("paths.data", "paths.out")
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """``rounds``: the first so many, None for all; ``out``: None for a temporary folder."""
+
+    bundle: Path
+    rounds: int | None
+    network: bool
+    data: str | None
+    out: Path | None
+
+
+def verify_command(arguments: list[str]) -> int:
+    """Make the runs again and print an answer for each. Raises :class:`UserError`, as for a damaged bundle."""
+    options = _options(arguments)
+    from knot_runner.bundles.unpack import read_bundle
+
+    with tempfile.TemporaryDirectory(prefix="knot-runner-") as folder:
+        manifest, runs = read_bundle(options.bundle, Path(folder) / "bundle")
+        out = options.out or Path(folder) / "runs"
+        _check_new(options.out)
+        _say_what_differs(manifest.platform, manifest.libraries)
+        _say_how_long(runs)
+        answers = [_answered(run, options, out) for run in runs]
+    counts = Counter(answers)
+    print(f"{len(runs)} run{'s' * (len(runs) != 1)}: {', '.join(f'{n} {name}' for name, n in counts.items())}")
+    return 1 if counts["not the same"] else 2 if counts[NOT_MADE] else 0
+
+
+#: The answer for a run that was refused, or failed here.
+NOT_MADE = "not made again"
+
+
+def _options(arguments: list[str]) -> VerifyOptions:
+    words = [word for word in arguments if not word.startswith("-") and "=" not in word]
+    rounds, network, keys = None, False, {"paths.data": os.environ.get("KNOT_DATA") or "", "paths.out": ""}
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if argument in words:
+            continue
+        if name == "--rounds":
+            rounds = _count(value)
+        elif argument == "--network":
+            network = True
+        elif name in VERIFY_KEYS and value:
+            keys[name] = value
+        else:
+            raise UserError(f"{argument}: verify takes no such word{nearest(argument, [*VERIFY_FLAGS, *VERIFY_KEYS])}")
+    if len(words) != 1:
+        raise UserError("verify: needs one bundle, as in 'knot-runner verify runs.tar.gz'")
+    out = Path(keys["paths.out"]).expanduser() if keys["paths.out"] else None
+    return VerifyOptions(Path(words[0]).expanduser(), rounds, network, keys["paths.data"] or None, out)
+
+
+def _check_new(out: Path | None) -> None:
+    """Raises :class:`UserError` for a folder that holds anything: a run that is there would be compared with itself."""
+    if out is not None and out.exists() and not out.is_dir():
+        raise UserError(f"paths.out: {out}: is not a folder")
+    if out is not None and out.exists() and any(out.iterdir()):
+        raise UserError(f"paths.out: {out}: is not empty, and runs are made anew; another folder is right")
+
+
+def _count(value: str) -> int:
+    if not value.isdecimal() or not value.isascii() or not 1 <= len(value) <= 6 or int(value) < 1:
+        raise UserError(f"--rounds: {value[:40]!r} is not a number of rounds from 1 to 999999")
+    return int(value)
+
+
+def _say_what_differs(platform: str, libraries: dict[str, str]) -> None:
+    """Of the machine that packed the bundle: Python, machine and versions that are others here."""
+    from knot_runner.bundles.pack import installed_libraries, this_platform
+    from knot_runner.report.render.text import plain
+
+    here = installed_libraries()
+    unlike = [f"{name} {version} (here {here.get(name, 'absent')})" for name, version in libraries.items()
+              if here.get(name) != version]  # fmt: skip
+    if platform != this_platform():
+        unlike.insert(0, f"{platform} (here {this_platform()})")
+    if unlike:
+        LOGGER.info("%s", plain(f"packed with {', '.join(unlike)}")[:500])
+
+
+def _say_how_long(runs: list[BundledRun]) -> None:
+    """What the runs took when they were made, as far as they say so."""
+    from knot_runner.report.records.schema import is_number
+    from knot_runner.report.render.text import duration
+
+    tables = [run.result.get("seconds") for run in runs]
+    seconds = [table["total"] for table in tables if isinstance(table, dict) and is_number(table.get("total"), 1e9)]
+    if seconds:
+        LOGGER.info("%d run%s took %s on record", len(seconds), "s" * (len(seconds) != 1), duration(sum(seconds)))
+
+
+def _answered(run: BundledRun, options: VerifyOptions, out: Path) -> str:
+    """The answer for one run, printed with what it rests on."""
+    from knot_runner.bundles.rerun import RerunPlace
+    from knot_runner.report.render.text import plain
+
+    cuda = str(run.result.get("device", "")).startswith("cuda") and _has_cuda()
+    try:
+        answer, lines = _compared(run, options, RerunPlace(options.data, out, options.network, cuda))
+    except UserError as problem:
+        answer, lines = NOT_MADE, [str(problem)]
+    except Exception as problem:  # a config may be anything, and the other runs go on
+        answer, lines = NOT_MADE, [f"{type(problem).__name__}: {problem}"]
+    print(plain(f"{run.folder}, seed {run.result['seed']}: {answer}"))
+    for line in lines:
+        print(f"  {plain(line)[:LONGEST_QUOTE]}")
+    return answer
+
+
+#: Letters of a line that quotes a bundle.
+LONGEST_QUOTE = 400
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _compared(run: BundledRun, options: VerifyOptions, place: RerunPlace) -> tuple[str, list[str]]:
+    """The answer, and lines on what it rests on. Raises :class:`UserError` where the run cannot be made here."""
+    from rich.console import Console
+
+    from knot_runner.bundles.compare import compare_rounds, compare_whole
+    from knot_runner.bundles.intervals import resampled_intervals
+    from knot_runner.bundles.rerun import job_here, made_again, whole_because
+    from knot_runner.cli.progress import Live
+    from knot_runner.util.messages import messages_to
+
+    rows, lines = run.rows(), []
+    job, cut = job_here(run.config, place), None
+    if options.rounds is not None and (why := whole_because(job)):
+        lines.append(f"is made again whole: it {why}")
+    elif options.rounds is not None and options.rounds < len(rows):
+        cut = options.rounds
+        job = job_here(run.config, place, cut)
+    with Live(Console(stderr=True)) as live, messages_to(live.say):
+        made = made_again(job, live.watch, lambda _: None)
+    if cut is None:
+        found = compare_whole(run.result, rows, made.result, made.rows)
+        if found.likeness not in ("the same bits", "within rounding"):
+            resampled = resampled_intervals(run.log.parent, run.result)
+            found = compare_whole(run.result, rows, made.result, made.rows, resampled)
+    else:
+        found = compare_rounds(run.result, rows[:cut], made.rows[:cut])
+    return found.likeness, [*lines, *_rests_on(found, len(rows), cut), *_differences(run, made.result, job.run_id, cut)]
+
+
+def _rests_on(found: Comparison, rounds: int, cut: int | None) -> list[str]:
+    """What was compared, what differs, and accuracies beside their intervals."""
+    log = f"{found.rounds} of {rounds} rows of the log" if rounds else "no log"
+    whole = f", {found.numbers} values of the result, {found.files} files by their bytes" if cut is None else ""
+    return [f"compared: {log}{whole}", *found.differences, *found.intervals]
+
+
+def _differences(run: BundledRun, now: dict, run_id: str, cut: int | None) -> list[str]:
+    """Data, code and settings that are not those of the record."""
+    from knot_runner.provenance import code_changes
+
+    lines = [f"made by other code: {change}" for change in code_changes(run.result)]
+    if run.result.get("data") != now.get("data"):
+        lines.insert(0, f"made from other data: {_data_text(run.result, now)}")
+    if run.result.get("device") != now.get("device"):
+        lines.append(f"made on {run.result.get('device')}, now on {now.get('device')}")
+    if cut is None and run_id != run.result["run_id"]:
+        lines.append(f"these settings are run {run_id} in this version, which has settings that the record lacks")
+    return lines
+
+
+def _data_text(was: dict, now: dict) -> str:
+    """The files whose digests differ, by name; or the digests of all that was read."""
+    old, new = ({str(file.get("path")): file.get("sha256") for file in result.get("files") or []
+                 if isinstance(file, dict)} for result in (was, now))  # fmt: skip
+    unlike = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
+    if unlike:
+        return f"{', '.join(unlike[:4])}{' and more' * (len(unlike) > 4)} differ"
+    return f"digest {str(was.get('data'))[:12]} on record, {str(now.get('data'))[:12]} now"

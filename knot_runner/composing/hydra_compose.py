@@ -1,0 +1,35 @@
+"""One choice of files, composed by Hydra: the config with Hydra's part in it."""
+
+from __future__ import annotations
+
+from hydra import compose
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from knot_runner.composing.hydra_keys import check_hydra
+from knot_runner.composing.interpolations import check_growth
+from knot_runner.composing.override_errors import bad_override, missing_config
+from knot_runner.composing.own_yaml import in_a_loop, search_path
+from knot_runner.util.errors import UserError
+
+
+def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
+    """Inside an ``initialize_config_dir``: the config with Hydra's part, which has nothing in it that we do not honour.
+
+    Every failure is one line that names the key.
+    """
+    search = search_path(config_dir)
+    try:
+        config = compose("config", overrides=[*search, *overrides], return_hydra_config=True)
+    except MissingConfigException as problem:
+        raise UserError(missing_config(str(problem), config_dir)) from None
+    except (HydraException, OmegaConfBaseException) as problem:
+        raise UserError(bad_override(str(problem), overrides, search)) from None
+    except RecursionError:
+        where = in_a_loop(config_dir)
+        raise UserError(f"{where}: its defaults lead back to it" if where else "a value nested too deep") from None
+    check_hydra(config.hydra)
+    if config_dir or any("$" in override for override in overrides):
+        check_growth(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
+    return config

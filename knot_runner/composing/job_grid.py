@@ -1,0 +1,145 @@
+"""The jobs of one grid: Hydra composes once per choice of groups, swept values are put in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from knot_runner.composing import hydra_compose
+from knot_runner.composing.catalog import yaml_files
+from knot_runner.composing.fitting import chosen_to_fit, deals_nothing, node_of
+from knot_runner.composing.hardware import chosen_hardware
+from knot_runner.composing.interpolations import plain_config
+from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.composing.named_models import with_models
+from knot_runner.composing.override_errors import one_line
+from knot_runner.composing.overrides import parse_overrides
+from knot_runner.composing.swept import Base
+from knot_runner.composing.tracked import under_preset
+from knot_runner.config.settings import Misfit
+from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.messages import LOGGER
+
+
+class JobGrid:
+    """Composes the jobs of one grid, within ``initialize_config_dir``.
+
+    ``late``: keys that choose no group, set once Hydra has composed; ``apart``: those of a job's label; ``words``: all
+    overrides, as they were typed. ``left_out``: how many jobs were, ``misfit``: why the last one was.
+    """
+
+    def __init__(self, config_dir: str | None, late: set[str], apart: set[str], words: list[str]) -> None:
+        self.config_dir, self.late, self.apart, self.words = config_dir, late, apart, words
+        self.hydra = DictConfig({})
+        self.misfit, self.left_out = "", 0
+        self._composed: dict[tuple[str, ...], tuple[Base, Any, list[str]]] = {}
+        self._parsed: dict[str, Override] = {}
+        self._noted: set[str] = set()
+        self._models: dict[str, dict[str, Any]] = {}
+
+    def job(self, picked: list[str], chosen: bool) -> ComposedJob | None:
+        """One job; with ``chosen`` (names were found by a glob), None where its groups do not fit together."""
+        early = tuple(o for o in picked if _key(o) not in self.late)
+        if early not in self._composed:
+            self._composed[early] = self._base(list(early))
+        base, claims, fitting = self._composed[early]
+        try:
+            config = base.with_values([self._override(o) for o in picked if _key(o) in self.late])
+        except OmegaConfBaseException as problem:
+            return self._left_out(self._said(_in_place(fitting, picked), problem), chosen)
+        config = under_preset(with_models(config, self._model), self.words)
+        if claims is not None:
+            config = {**config, "report": {**config["report"], "claims": claims}}
+        try:
+            return job_of(config, picked, ", ".join(o for o in picked if _key(o) in self.apart))
+        except Misfit as problem:
+            return self._left_out(problem, chosen)
+
+    def _said(self, overrides: list[str], problem: OmegaConfBaseException) -> UserError:
+        """Hydra's own error of ``overrides``, which OmegaConf has refused with ``problem``, in one line."""
+        try:
+            hydra_compose.hydra_config(overrides, self.config_dir)
+        except UserError as said:
+            return said
+        return UserError(one_line(str(problem)))
+
+    def _left_out(self, problem: UserError, chosen: bool) -> None:
+        """Raises ``problem``, unless the groups of its job were ``chosen`` by a glob: then the job is left out."""
+        if not chosen:
+            raise problem from None
+        self.misfit, self.left_out = str(problem), self.left_out + 1
+
+    def unresolved(self, picked: list[str]) -> tuple[dict[str, Any], list[str]]:
+        """See :func:`~knot_runner.composing.commands.composed_config`."""
+        base, claims, fitting = self._base([o for o in picked if _key(o) not in self.late])
+        config = OmegaConf.to_container(base.composed([self._override(o) for o in picked if _key(o) in self.late]))
+        if claims is not None:
+            config["report"]["claims"] = claims
+        hydra = {key: value for key, value in OmegaConf.to_container(self.hydra).items() if not key.endswith("help")}
+        return {"hydra": hydra, **config}, _in_place(fitting, picked)
+
+    def _model(self, name: str) -> dict[str, Any]:
+        """The settings of the model in ``conf/model/NAME.yaml``."""
+        if name not in self._models:
+            names = [path.stem for path in yaml_files("model", self.config_dir)]
+            if name not in names:
+                raise UserError(f"there is no model {name!r}{nearest(name, names)}")
+            composed = hydra_compose.hydra_config([f"model={name}"], self.config_dir)
+            self._models[name] = plain_config(OmegaConf.masked_copy(composed, ["model"]))["model"]
+        return self._models[name]
+
+    def _override(self, text: str) -> Override:
+        if text not in self._parsed:
+            (self._parsed[text],) = parse_overrides([text])
+        return self._parsed[text]
+
+    def _base(self, early: list[str]) -> tuple[Base, Any, list[str]]:
+        """(What Hydra composed, its claims, the choices that were added to fit.)"""
+        config = hydra_compose.hydra_config(early, self.config_dir)
+        typed = {_key(override).lstrip("+~") for override in early} | self.late
+        fitting, note = chosen_to_fit(config, typed)
+        if fitting:
+            config = hydra_compose.hydra_config([*fitting, *early], self.config_dir)
+            self._note(note)
+        hardware, note = chosen_hardware(config, self.words)
+        if hardware:
+            fitting = [*fitting, *hardware]
+            config = hydra_compose.hydra_config(_in_place(fitting, early), self.config_dir)
+        if note:
+            self._note(note)
+        with open_dict(config):
+            self.hydra = config.pop("hydra")
+            if deals_nothing(config) and not any(key.partition(".")[0] == "partition" for key in typed):
+                config.pop("partition", None)  # the task's own choice, for methods that have clients
+        config, claims = _apart_from_claims(config)
+        return Base(config), claims, fitting
+
+    def _note(self, text: str) -> None:
+        """Log ``text``, once."""
+        if text not in self._noted:
+            self._noted.add(text)
+            LOGGER.info("%s", text)
+
+
+def _in_place(choices: list[str], typed: list[str]) -> list[str]:
+    """``choices``, and the ``typed`` overrides of other keys: of ``hardware=auto`` something is chosen in its place."""
+    keys = {_key(choice) for choice in choices}
+    return [*choices, *(override for override in typed if _key(override) not in keys)]
+
+
+def _apart_from_claims(config: DictConfig) -> tuple[DictConfig, Any]:
+    """``config`` without its claims, and these: long, the same for all jobs, and slow to resolve hundreds of times."""
+    report = node_of(config, "report")
+    claims = node_of(report, "claims") if OmegaConf.is_dict(report) else None
+    if not OmegaConf.is_config(claims):
+        return config, None
+    with open_dict(report):
+        del report["claims"]
+    return config, OmegaConf.to_container(claims)
+
+
+def _key(override: str) -> str:
+    return override.split("=", 1)[0]

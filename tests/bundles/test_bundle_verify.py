@@ -1,0 +1,251 @@
+"""``knot-runner bundle`` and ``knot-runner verify`` on a small federated run: what is packed, and each answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from sklearn.metrics import f1_score
+
+import knot_runner
+from knot_runner.bundles import pack
+from knot_runner.bundles.intervals import resampled_intervals
+from knot_runner.bundles.rerun import RerunPlace, job_here, whole_because
+from knot_runner.cli.main import main
+from knot_runner.cli.verbs import bundle, verify
+from knot_runner.config.settings import GaussiansSettings
+from knot_runner.records import read_result, recorded_config
+from tests.bundled import bundled, members_of, small_run, tampered
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run of three rounds, measured after the third alone."""
+    return small_run(tmp_path_factory.mktemp("run"), "training.evaluate_every=3")
+
+
+@pytest.fixture(scope="module")
+def packed(folder, tmp_path_factory):
+    return bundled(folder, tmp_path_factory.mktemp("packed") / "run.tar.gz")
+
+
+def said_by(words, capsys, code=0):
+    capsys.readouterr()
+    assert main([str(word) for word in words]) == code
+    said = capsys.readouterr()
+    return said.out.splitlines() if code != 2 or said.out else said.err.splitlines()
+
+
+# ------------------------------------------------------------------------------------------------------------- bundle
+
+
+def test_a_bundle_holds_the_sealed_files_and_its_bytes_repeat(folder, packed, tmp_path, capsys):
+    members = members_of(packed)
+    table = json.loads(members["bundle.json"])
+    (run,) = table["runs"]
+    result = json.loads((folder / "result.json").read_text())
+    assert run["folder"] == "/".join(folder.parts[-3:]) and run["left_out"] == []
+    assert [file["name"] for file in run["files"]] == sorted(result["digest"])
+    for file in run["files"]:
+        content = (folder / file["name"]).read_bytes()
+        assert members[f"runs/{run['folder']}/{file['name']}"] == content
+        assert (file["size"], file["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
+    assert list(members) == ["bundle.json", *(f"runs/{run['folder']}/{file['name']}" for file in run["files"])]
+    assert table["code"] == result["code"] and table["libraries"]["torch"] and "Python 3" in table["platform"]
+    lines = said_by(["bundle", folder.name, f"paths.out={folder.parents[2]}"], capsys)
+    again = folder.parents[2] / "bundles" / f"{folder.name}.tar.gz"
+    assert lines[-1] == str(again) and lines[0].startswith(f"{run['folder']}, seed 0: 6 files, ")
+    assert again.read_bytes() == packed.read_bytes()
+    everything = tmp_path / "all.tgz"
+    said_by(["bundle", folder.parents[2], folder, f"--to={everything}"], capsys)  # a folder above it, and once more
+    assert everything.read_bytes() == packed.read_bytes()
+
+
+def test_large_files_are_left_out_and_compared_all_the_same(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(pack, "LEFT_OUT_ABOVE", 1600)  # rounds.jsonl and config.yaml are larger, too
+    to = tmp_path / "small.tar.gz"
+    lines = said_by(["bundle", folder, f"--to={to}"], capsys)
+    assert "left out, as larger than 1.6 KB: model.safetensors, predictions.safetensors" in lines[1]
+    assert not any(name.endswith(".safetensors") for name in members_of(to))
+    lines = said_by(["verify", to], capsys)
+    assert lines[0].endswith("the same bits") and "3 files by their bytes" in lines[1]
+    said_by(["bundle", folder, f"--to={to}", "--weights"], capsys)
+    assert any(name.endswith("model.safetensors") for name in members_of(to))
+
+
+def test_what_cannot_be_bundled(folder, tmp_path, capsys, monkeypatch):
+    out = f"paths.out={tmp_path}"
+    for words, line in {
+        ("nowhere", out): "nowhere: is no folder of a run, nor the id of one below",
+        (): "bundle: needs a finished run",
+        (str(tmp_path),): "holds no finished run",
+        (str(folder), "--two=x"): "--two=x: there is no such flag of bundle",
+        (str(folder), "paths.data=x"): "paths.data=x: bundle takes runs, paths.out=DIR",
+        (str(folder), "--to=x.zip"): "--to: x.zip: a bundle's name ends in .tar.gz or .tgz",
+        (str(folder), "--to="): "--to: is empty",
+    }.items():
+        (said,) = said_by(["bundle", *words], capsys, 2)
+        assert line in said
+    (tmp_path / "result.json").write_text("{}")
+    (said,) = said_by(["bundle", tmp_path], capsys, 2)
+    assert "is no finished run: it has no result.json, or one that is damaged" in said
+    monkeypatch.setattr(pack, "MAX_FILES", 3)
+    (said,) = said_by(["bundle", folder, f"--to={tmp_path}/x.tar.gz"], capsys, 2)
+    assert "7 files of" in said and "fewer runs a bundle would fit" in said and not (tmp_path / "x.tar.gz").exists()
+    monkeypatch.setattr(pack, "MAX_FILE", 100)
+    (said,) = said_by(["bundle", folder], capsys, 2)
+    assert "a bundle's files have 100 bytes at most" in said
+
+
+def test_help_has_every_flag():
+    assert all(f"  {flag}" in bundle.BUNDLE_HELP for flag in bundle.BUNDLE_FLAGS)
+    assert all(f"  {flag}" in verify.VERIFY_HELP for flag in (*verify.VERIFY_FLAGS, "paths.data=DIR", "paths.out=DIR"))
+
+
+# ------------------------------------------------------------------------------------------------------------- verify
+
+
+def test_the_same_machine_gives_the_same_bits(folder, packed, tmp_path, capsys):
+    capsys.readouterr()
+    assert main(["verify", str(packed), f"paths.out={tmp_path / 'new'}"]) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert re.fullmatch(r"1 run took \d+\.\d s on record\n", said.err)
+    assert lines[0] == f"{'/'.join(folder.parts[-3:])}, seed 0: the same bits"
+    assert lines[1].startswith("  compared: 3 of 3 rows of the log, ") and lines[-1] == "1 run: 1 the same bits"
+    assert len(lines) == 3  # neither code nor data differ
+    assert (tmp_path / "new" / "/".join(folder.parts[-3:]) / "result.json").exists()
+    (line,) = said_by(["verify", packed, f"paths.out={tmp_path / 'new'}"], capsys, 2)
+    assert "is not empty, and runs are made anew" in line
+    (line,) = said_by(["verify", packed, f"paths.out={packed}"], capsys, 2)
+    assert line == f"knot-runner: paths.out: {packed}: is not a folder"
+
+
+def test_the_first_rounds_are_those_of_a_shorter_run(packed, capsys, tmp_path):
+    lines = said_by(["verify", packed, "--rounds=2", f"paths.out={tmp_path}"], capsys)
+    assert lines[0].endswith("the same bits") and lines[1] == "  compared: 2 of 3 rows of the log"
+    (made,) = tmp_path.glob("*/*/*/rounds.jsonl")
+    assert len(made.read_text().splitlines()) == 2
+    assert "3 of 3 rows" in said_by(["verify", packed, "--rounds=3"], capsys)[1]
+
+
+@pytest.mark.parametrize(
+    "step, answer, code",
+    [(1e-12, "within rounding", 0), (0.03, "within the interval", 0), (-0.6, "not the same", 1)],
+)
+def test_a_record_that_says_otherwise(step, answer, code, folder, tmp_path, capsys):
+    def change(result, rows):
+        score = result["metrics"]["accuracy"]
+        score["ALL"] = score["ALL"] + step if score["ALL"] + step >= 0 else score["ALL"] - step
+
+    lines = said_by(["verify", tampered(folder, tmp_path, change)], capsys, code)
+    assert lines[0].endswith(answer) and lines[-1] == f"1 run: 1 {answer}"
+    assert any(line.startswith("  metrics.accuracy.ALL: ") for line in lines)
+    shown = [line.split(":")[0] for line in lines if "95% interval" in line]
+    assert shown == ([] if answer == "within rounding" else ["  accuracy ALL", "  f1 ALL"])
+
+
+def test_f1_has_the_interval_of_the_recorded_predictions(folder, tmp_path, capsys):
+    result = read_result(folder)
+    stored = load_file(folder / "predictions.safetensors")
+    (name,) = [key.removesuffix(".labels") for key in stored if key.endswith(".labels")]
+    said, truth = stored[f"{name}.probabilities"].argmax(1), stored[f"{name}.labels"]
+    rng = np.random.default_rng(5)
+    draws = rng.integers(0, len(truth), (3000, len(truth)))
+    scores = np.array([f1_score(truth[rows], said[rows], average="macro") for rows in draws[:400]])
+    found = resampled_intervals(folder, result)
+    assert set(found) == {("f1", "ALL")}  # digits have no coordinates, so no semantic distance
+    low, high = found["f1", "ALL"]
+    value = result["metrics"]["f1"]["ALL"]
+    theirs = np.quantile(scores, [0.025, 0.975]) - scores.mean() + value
+    assert low < value < high and (low, high) == pytest.approx(theirs, abs=0.05)
+
+    def change(result, rows):
+        result["metrics"]["f1"]["ALL"] = value + 1.05 * (value - low)  # so that now is below the interval
+
+    lines = said_by(["verify", tampered(folder, tmp_path, change)], capsys, 1)
+    assert lines[0].endswith("not the same") and any(line.startswith("  f1 ALL: ") for line in lines)
+    (folder / "predictions.safetensors").rename(tmp_path / "aside")
+    try:
+        assert resampled_intervals(folder, result) == {}
+    finally:
+        (tmp_path / "aside").rename(folder / "predictions.safetensors")
+
+
+def test_other_data_code_and_device_are_said(folder, tmp_path, capsys):
+    def change(result, rows):
+        result["data"], result["code"], result["device"] = "0" * 64, "0.1.0+abc", "cuda"
+        result["files"] = [{"path": "a/train.json", "size": 1, "mtime_ns": 1, "sha256": "0" * 64}]
+        rows[0]["participants"] = [0]
+
+    lines = said_by(["verify", tampered(folder, tmp_path, change), "--rounds=1"], capsys, 1)
+    assert lines[0].endswith("not the same")  # round 1 was not measured, so it has no interval
+    assert "  made from other data: a/train.json differ" in lines
+    assert any(line.startswith("  made by other code: code 0.1.0+abc, now ") for line in lines)
+    assert "  made on cuda, now on cpu" in lines
+
+
+def test_which_runs_are_made_again_whole(folder, tmp_path, capsys):
+    config = recorded_config(folder)
+    job = job_here(config, RerunPlace(None, tmp_path), rounds=2)
+    assert job.settings.training.rounds == 2 and whole_because(job) == ""
+    other = dataclasses.replace(job, method=object.__new__(GaussiansSettings))
+    assert whole_because(other) == "has no rounds of its own"
+    privacy = {"name": "user_level", "clip_norm": 1.0, "noise_multiplier": None, "epsilon": 3.0}
+    config = {**config, "privacy": privacy, "method": {**config["method"], "aggregation": "uniform"}}
+    assert "privacy.epsilon" in whole_because(job_here(config, RerunPlace(None, tmp_path)))
+    config["privacy"] = {**privacy, "noise_multiplier": 1.0, "epsilon": None}
+    assert whole_because(job_here(config, RerunPlace(None, tmp_path))) == ""
+
+
+#: Files of methods and pipelines that read how many rounds there are, and only to end with the last one, or to say so.
+ENDS_ALONE = {
+    *("methods/federated/averaging.py", "methods/federated/own_models.py", "methods/federated/personal.py"),
+    *("methods/federated/fleet/asynchronous.py", "methods/personalisation/training.py", "pipelines/client_rounds.py"),
+    "methods/federated/ditto.py",
+}
+#: Those whose first rounds depend on it: ``whole_because`` names the setting.
+DEPENDS = {"methods/federated/fedsoup.py", "pipelines/private_training.py"}
+
+
+def test_whoever_reads_how_many_rounds_there_are_is_known():
+    package = Path(knot_runner.__file__).parent
+    files = [*package.glob("methods/**/*.py"), *package.glob("pipelines/**/*.py")]
+    found = {str(path.relative_to(package)) for path in files if "training.rounds" in path.read_text()}
+    assert found == ENDS_ALONE | DEPENDS
+
+
+def test_fedsoup_is_made_again_whole(tmp_path, capsys):
+    path = bundled(small_run(tmp_path / "out", "method=fedsoup", "training.rounds=2"), tmp_path / "run.tar.gz")
+    lines = said_by(["verify", path, "--rounds=1"], capsys)
+    assert "method.fedsoup.start" in lines[1] and "2 of 2 rows" in lines[2] and lines[0].endswith("the same bits")
+
+
+def test_a_run_without_its_data_is_said(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("KNOT_DATA", raising=False)
+    config = (folder / "config.yaml").read_text()
+    try:
+        (folder / "config.yaml").write_text(config.replace("source: embedded", "source: local"))
+        path = tampered(folder, tmp_path, lambda *_: None)
+    finally:
+        (folder / "config.yaml").write_text(config)
+    lines = said_by(["verify", path], capsys, 2)
+    assert lines[0].endswith("not made again") and "'knot-runner data femnist' shows what is needed" in lines[1]
+    assert lines[-1] == "1 run: 1 not made again"
+
+
+@pytest.mark.parametrize("words, line", [
+    ([], "verify: needs one bundle"), (["a", "b"], "verify: needs one bundle"), (["a", "--rounds=0"], "--rounds: '0'"),
+    (["a", "--rounds=two"], "--rounds: 'two' is not a number"), (["a", "--round=2"], "did you mean '--rounds=N'?"),
+    (["a", "--rounds=9999999"], "from 1 to 999999"), (["a", "paths.out="], "paths.out=: verify takes no such word"),
+    (["a", "seed=1"], "seed=1: verify takes no such word"),
+])  # fmt: skip
+def test_words_that_verify_does_not_take(words, line, capsys):
+    (said,) = said_by(["verify", *words], capsys, 2)
+    assert line in said

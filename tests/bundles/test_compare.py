@@ -1,0 +1,174 @@
+"""How alike two runs are: each of the four answers, and what does not count."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+from scipy.stats import binomtest
+
+from knot_runner.bundles.compare import compare_rounds, compare_whole, wilson
+
+RESULT = {
+    "metrics": {"accuracy": {"ALL": 0.8}, "loss": {"ALL": 1.25}},
+    "datasets": {"train": 500, "test": 100},
+    "clients": 6,
+    "bytes": 10**6,
+    "best": {"accuracy": 0.8, "round": 2},
+    "seconds": {"total": 3.0},
+    "code": "a",
+    "digest": {"model.safetensors": "x", "config.yaml": "c", "result.json": "r", "rounds.jsonl": "l"},
+}
+ROWS = [{"round": r, "participants": [r, 3], "accuracy": 0.5 + 0.1 * r, "loss": 2.0, "seconds": r} for r in range(3)]
+
+
+def changed(**values):
+    """The result with dotted keys changed; ``digest`` of the weights."""
+    made = copy.deepcopy(RESULT)
+    for key, value in values.items():
+        *above, last = key.split("__")
+        place = made
+        for name in above:
+            place = place[name]
+        place[last] = value
+    return made
+
+
+def answer(now, rows=ROWS, was=RESULT):
+    return compare_whole(was, ROWS, now, rows).likeness
+
+
+@pytest.mark.parametrize("share, count", [(0.0, 7), (1.0, 7), (0.5, 10), (0.91, 100), (0.333, 3), (0.01, 10_000)])
+def test_wilson_is_scipys(share, count):
+    hits = round(share * count)
+    theirs = binomtest(hits, count).proportion_ci(0.95, method="wilson")
+    assert wilson(hits / count, count) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+
+
+def test_equal_numbers_and_bytes_are_the_same_bits():
+    now = changed(seconds={"total": 9.0}, code="b", notes=["other"], later_version=3)
+    rows = [row | {"seconds": 9.0} for row in ROWS]
+    found = compare_whole(RESULT, ROWS, now, rows)
+    assert (found.likeness, found.differences, found.rounds, found.files) == ("the same bits", [], 3, 1)
+    assert found.numbers == 8
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"metrics__loss__ALL": 1.25 * (1 + 0.9e-3)},
+        {"metrics__accuracy__ALL": 0.80009},
+        {"metrics__loss__ALL": math.nextafter(1.25, 2)},
+        {"digest__model.safetensors": "y"},
+        {"clients": 6.0},
+    ],
+)
+def test_what_rounding_does(values):
+    assert answer(changed(**values)) == "within rounding"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"metrics__loss__ALL": 1.25 * (1 + 1.1e-3)},
+        {"clients": 7},
+        {"clients": 6.0004, "metrics__accuracy__ALL": 0.81},
+        {"best__round": 3},
+        {"best": None},
+        {"metrics__loss": {}},
+        {"clients": True},
+        {"bytes": 10**6 + 1},
+    ],
+)
+def test_what_rounding_does_not_but_the_accuracy_is_within_its_interval(values):
+    assert answer(changed(**values)) == "within the interval"
+
+
+def test_the_interval_is_of_the_recorded_accuracy():
+    low, high = wilson(0.8, 100)
+    assert answer(changed(metrics__accuracy__ALL=low + 1e-6)) == "within the interval"
+    assert answer(changed(metrics__accuracy__ALL=high + 1e-6)) == "not the same"
+    found = compare_whole(RESULT, ROWS, changed(metrics__accuracy__ALL=0.5), ROWS)
+    assert found.likeness == "not the same"
+    assert found.intervals == [f"accuracy ALL: 0.5000 now; 0.8000 on record, 95% interval [{low:.4f}, {high:.4f}]"]
+    assert found.differences == ["metrics.accuracy.ALL: 0.8 on record, 0.5 now"]
+
+
+@pytest.mark.parametrize(
+    "value, answer", [(0.3, "within the interval"), (0.29, "not the same"), (0.51, "not the same")]
+)
+def test_other_metrics_have_the_intervals_that_are_given(value, answer):
+    was = changed(metrics={"f1": {"ALL": 0.4}, "accuracy": {"ALL": 0.8}})
+    now = changed(metrics={"f1": {"ALL": value}, "accuracy": {"ALL": 0.81}})
+    given = {("f1", "ALL"): (0.3, 0.5), ("sd", "ALL"): (1.0, 2.0)}
+    found = compare_whole(was, ROWS, now, ROWS, given)
+    assert found.likeness == ("within the interval" if value == 0.3 else "not the same") and len(found.intervals) == 2
+    assert found.intervals[1] == f"f1 ALL: {value:.4f} now; 0.4000 on record, 95% interval [0.3000, 0.5000]"
+
+
+def test_without_test_examples_there_is_no_interval():
+    was = {**RESULT, "datasets": {}}
+    assert answer(changed(metrics__loss__ALL=2.0, datasets={}), was=was) == "not the same"
+    diverged = {**RESULT, "metrics": [], "datasets": {"test": "many"}}
+    assert answer(changed(clients=7), was=diverged) == "not the same"
+
+
+def test_every_data_set_has_its_own_interval():
+    sizes = {"a": {"role": "local", "test": 40}, "b": {"role": "local", "test": 60.0}}
+    was = changed(datasets=sizes, metrics={"accuracy": {"a": 0.5, "b": 0.5}})
+    now = changed(datasets=sizes, metrics={"accuracy": {"a": 0.6, "b": 0.6}})
+    assert compare_whole(was, [], now, []).likeness == "within the interval"
+    now["metrics"]["accuracy"]["a"] = 0.7
+    assert compare_whole(was, [], now, []).likeness == "not the same"
+
+
+def test_of_several_data_sets_all_together_decide():
+    sizes = {"a": {"role": "local", "test": 40}, "b": {"role": "local", "test": 60.0}}
+    was = changed(datasets=sizes, metrics={"accuracy": {"a": 0.5, "b": 0.5, "ALL": 0.5}})
+    now = changed(datasets=sizes, metrics={"accuracy": {"a": 0.9, "b": 0.3, "ALL": 0.595}})
+    assert compare_whole(was, [], now, []).likeness == "within the interval"
+    now["metrics"]["accuracy"] |= {"a": 0.5, "ALL": 0.601}  # of 100
+    assert compare_whole(was, [], now, []).likeness == "not the same"
+
+
+def test_rows_count_and_so_does_their_number():
+    other = copy.deepcopy(ROWS)
+    other[1]["loss"] = 2.001
+    assert answer(RESULT, other) == "within rounding"
+    other[1]["participants"] = [3, 1]
+    found = compare_whole(RESULT, ROWS, RESULT, other)
+    assert found.likeness == "within the interval"
+    assert found.differences[0] == "rounds[1].participants[0]: 1 on record, 3 now"
+    assert answer(RESULT, ROWS[:2]) == "within the interval" and answer(RESULT, [*ROWS, ROWS[0]]) != "the same bits"
+
+
+def test_the_largest_differences_are_shown_first_and_the_others_counted():
+    now = changed(metrics__loss__ALL=1.26, metrics__accuracy__ALL=0.4, clients=7, best="x", task={})
+    found = compare_whole({**RESULT, "task": "a" * 100}, ROWS, now, ROWS)
+    assert [line.partition(":")[0] for line in found.differences] == [
+        "best",
+        "task",
+        "metrics.accuracy.ALL",
+        "and 2 more values",
+    ]
+    assert "a" * 80 + "..." in found.differences[1]
+
+
+def test_the_first_rounds_alone():
+    cut = copy.deepcopy(ROWS[:2])
+    cut[-1] |= {"f1": 0.3, "seconds": 8.0}  # measured after the last round
+    found = compare_rounds(RESULT, ROWS[:2], cut)
+    assert (found.likeness, found.rounds, found.numbers, found.files) == ("the same bits", 2, 0, 0)
+    cut[-1]["accuracy"] = 0.65
+    found = compare_rounds(RESULT, ROWS[:2], cut)
+    assert found.likeness == "within the interval" and "accuracy of round 2: 0.6500 now" in found.intervals[0]
+    cut[-1]["accuracy"] = 0.9
+    assert compare_rounds(RESULT, ROWS[:2], cut).likeness == "not the same"
+
+
+def test_a_record_nested_without_end_is_no_recursion():
+    deep = []
+    for _ in range(3000):
+        deep = [deep]
+    assert answer(changed(extra=deep), was={**RESULT, "extra": deep}) == "the same bits"
