@@ -42,8 +42,8 @@ GUIDES = sorted(
     for folder in ("knot_runner", "conf", "scripts", "tests")
     for path in (ROOT / folder).rglob("*.md")
 ) + ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-#: A run, or a verb and a preset.
-COMMAND = r"^    (knot-runner (?:-m |check )?(?:experiment|task)=.*[^\\]|knot-runner (?:claims|report|table) [a-z].*=.*[^\\])$"
+RUN, SHOWN = r"(?:-m |check )?(?:experiment|task)=.*[^\\]", r"(?:claims|report|table) [a-z].*=.*[^\\]"
+COMMAND = rf"^    (knot-runner (?:{RUN}|{SHOWN}))$"
 MEASURED = [line for guide in GUIDES for line in re.findall(COMMAND, (ROOT / guide).read_text(), re.M)]
 
 
