@@ -1,10 +1,13 @@
 """When pipelines commit, and from what they go on."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from knot_runner.engine.commit import Commit
 from knot_runner.pipelines.commits import COMMIT_SHARE, Commits, stands
+from knot_runner.pipelines.distillation import _all_there
 
 
 def saved(folder, data, steps):
@@ -98,3 +101,10 @@ def test_only_stale_rerun_leaves_what_other_code_committed(monkeypatch, changes,
     assert stands(Commit(2, values={"data": "x"}), code, heard.append) is goes_on
     assert heard == said
     assert stands(Commit(-1), code, heard.append)  # there is none
+
+
+def test_a_state_is_used_while_all_artefacts_that_it_names_are_there():
+    """A folder of artefacts that was deleted between two commands is made again."""
+    store = SimpleNamespace(find=lambda stage, key: "found" if (stage, key) == ("local", "there") else None)
+    assert _all_there({"A": "local/there", "step": 3}, store) and _all_there({}, store)
+    assert not _all_there({"A": "local/there", "B": "local/gone"}, store)

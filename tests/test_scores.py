@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from knot_runner.engine.objectives import Objective
+from knot_runner.methods.federated import METHODS
 from knot_runner.pipelines import scores
 
 
@@ -39,3 +40,11 @@ def test_what_participants_say_of_their_training():
         "temperature": 0.75,
         "steps": 7,
     }
+
+
+def test_clients_with_running_statistics_of_their_own_are_measured_one_by_one():
+    of = {batchnorm: SimpleNamespace(batchnorm=batchnorm) for batchnorm in ("averaged", "frozen", "local")}
+    assert scores.one_model(METHODS["fedavg"], of["averaged"]) and scores.one_model(METHODS["fedavg"], of["frozen"])
+    assert not scores.one_model(METHODS["fedavg"], of["local"]) and not scores.one_model(
+        METHODS["ditto"], of["averaged"]
+    )

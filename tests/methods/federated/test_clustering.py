@@ -142,6 +142,19 @@ def test_distances_that_are_none():
         clustering.cluster(np.array([[0, np.nan], [np.nan, 0]]), spec(clusters=2), 0)
 
 
+@pytest.mark.parametrize("seed", [7, 2**32 + 5])
+def test_k_means_begins_where_the_seed_says(monkeypatch, seed):
+    given = []
+
+    def recorded(*arguments, **named):
+        given.append(named["random_state"])
+        return SpectralClustering(*arguments, **named)
+
+    monkeypatch.setattr(clustering, "SpectralClustering", recorded)
+    clustering._spectral(np.kron(np.eye(2), np.ones((3, 3))), 2, seed)
+    assert given == [seed % 2**32]
+
+
 def test_as_many_clusters_as_clients():
     matrix, _ = blocks([2, 3], 0)
     assert clustering.cluster(matrix, spec(clusters=5), 0).labels == [0, 1, 2, 3, 4]
