@@ -67,7 +67,8 @@ def printed_resolution() -> Iterator[int]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """pytest-xdist gives each of two workers one half to begin with. What starts processes and waits for them comes
+    """pytest-xdist gives each of two workers one half to begin with (of three a third, which steal from each other
+    soon). What starts processes and waits for them comes
     first in either, so that in the end only short tests are left to be shared out."""
     sweeps = [item for item in items if item.path.parent.name == "sweep" or item.path.stem in LONG_BESIDE_SWEEPS]
     others = [item for item in items if item.path.stem in LONG]

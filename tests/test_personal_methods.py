@@ -13,6 +13,8 @@ from tests.test_federated import folder_of, records
 from tests.tiny import TINY_IMAGES, replaced
 
 METHODS = ["ditto", "apfl", "fedala"]
+#: Settings of methods in a YAML of one's own.
+OWN = {"apfl": "apfl: {alpha: 0.5}", "fedsoup": "fedsoup: {start: 0.0}"}
 #: Of the tiny perceptron: weights and biases, and operations of a forward pass.
 NUMBERS, F = 64 * 16 + 16 + 16 * 10 + 10, 2 * (64 * 16 + 16 * 10)
 #: Own models that differ from the global one by more than rounding.
@@ -78,10 +80,10 @@ def test_personalisation_begins_with_own_models(tmp_path, capsys):
         assert after["personalisation"]["start"][measure] == alone["metrics"][measure]["ALL"]
 
 
-@pytest.mark.parametrize("method", ["apfl"])
+@pytest.mark.parametrize("method", ["apfl", "fedsoup"])
 def test_clusters_of_clients(tmp_path, method, capsys):
     (tmp_path / "conf" / "method").mkdir(parents=True)
-    chain = f"defaults: [/base/clustered@_here_, _self_]\nname: c\nalgorithm: {method}\napfl: {{alpha: 0.5}}\n"
+    chain = f"defaults: [/base/clustered@_here_, _self_]\nname: c\nalgorithm: {method}\n{OWN[method]}\n"
     (tmp_path / "conf" / "method" / "c.yaml").write_text(chain)
     small = ["method.clustering.clusters=2", "method.clustering.otdd.fedwad.iterations=2", f"paths.out={tmp_path}"]
     assert main([f"--config-dir={tmp_path / 'conf'}", *TAUGHT, "method=c", *small]) == 0, capsys.readouterr().err
@@ -89,11 +91,11 @@ def test_clusters_of_clients(tmp_path, method, capsys):
     assert result["clusters"]["count"] == 2 and len(rows) == 3
 
 
-@pytest.mark.parametrize("method", ["fedala"])
+@pytest.mark.parametrize("method", ["fedala", "fedsoup"])
 def test_kill_9_and_the_same_command_again(tmp_path, method):
-    """fedala: own models, and the weights of their mixes, from round to round."""
+    """Own models from round to round; fedala: the weights of their mixes, fedsoup: pools and their sizes."""
     longer = replaced(TAUGHT, "training.rounds=14", "hardware.workers=1")
-    words = [*longer, f"method={method}"]
+    words = [*longer, f"method={method}", *(["method.fedsoup.start=0"] if method == "fedsoup" else [])]
     assert main([*words, f"paths.out={tmp_path / 'alone'}"]) == 0
     until = functools.partial(reached, tmp_path / "killed", 3)
     killed = Forked(*words, f"paths.out={tmp_path / 'killed'}", until=until)

@@ -4,8 +4,8 @@ Once the share ``start`` of all rounds is over, a participant that was sent w an
 soups on its held-out examples (``partition.valid``), n and P being the size and the mean of its pool of global models:
 (theta + n P) / (n + 1), and (theta + n P + w) / (n + 2). Where the second is more accurate it is what the client keeps
 and sends, and w joins the pool; else the first is. As in the authors' code what is averaged are the soups, and running
-statistics stay the client's. Ours: the code selects on the test examples, and a model of the last rounds' pool is not
-trained further after them.
+statistics stay the client's. Ours: selection on held-out examples, where the code selects on the test examples; and no
+fine-tuning after the last round.
 State, beyond FedAvg's: ``client/<k>/weights`` and ``client/<k>/buffers``, what the client made last; ``pool/<k>`` [P]
 and ``pool_size/<k>`` (0-dimensional), the mean of the global models in its pool and their number.
 """
