@@ -30,7 +30,7 @@ from tests.methods.federated.conftest import make_world, settings
 WORLD = make_world([5])
 LABELS = np.repeat(np.arange(4), 25)
 OWNED = images(LABELS, users=np.tile(np.arange(10), 10))
-POPULATION = WORLD.population
+POPULATION = WORLD.federation
 SLOW = settings(stragglers=Stragglers(share=0.4, temperature=0.5, epochs=1))
 RECIPE = Recipe(phases=(Phase(2),), batch=4, drop_last=True, lr=0.1)
 

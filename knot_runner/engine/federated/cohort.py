@@ -21,6 +21,14 @@ def silent(text: str) -> None:
 
 
 @dataclass(frozen=True)
+class ClientModel:
+    """Flat weights [P] and buffers [Q] (running statistics; empty without BatchNorm)."""
+
+    weights: Tensor
+    buffers: Tensor
+
+
+@dataclass(frozen=True)
 class Phase:
     """A number of epochs over the client's rows that train all parameters, the head alone, or all but the head."""
 
