@@ -15,7 +15,7 @@ from knot_runner.data.images.load import load_images
 from knot_runner.data.load import load_task
 from knot_runner.data.teaching import teaching_parties
 from knot_runner.methods.distil.distil import plan
-from knot_runner.methods.federation import Party
+from knot_runner.methods.party import Party
 from knot_runner.util.errors import UserError
 from tests.run_folders import run
 from tests.tiny import TINY, TINY_TAUGHT, replaced

@@ -17,7 +17,7 @@ from knot_runner.data.gaussians import draw_gaussians
 from knot_runner.data.images.partition import make_partition
 from knot_runner.data.splits import cut_splits, hold_out, limit
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.local import epochs
 from knot_runner.engine.seeds import generator, keyed, seeded
 from knot_runner.methods.federated.chilling import stragglers
@@ -41,7 +41,7 @@ def seeded_as(seed: int) -> Any:
 
 def local(seed: int, round: int = 1, client: int = 2) -> list[Any]:
     request = LocalTraining(
-        client=client, seed=seed, round=round, weights=torch.zeros(1), buffers=torch.zeros(0),
+        client=client, seed=seed, round=round, start=ClientModel(torch.zeros(1), torch.zeros(0)),
         rows=torch.arange(40), test_rows=torch.arange(4), recipe=RECIPE,
     )  # fmt: skip
     passes = list(epochs(request, "crop_flip"))

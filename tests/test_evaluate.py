@@ -14,7 +14,8 @@ from sklearn.metrics import accuracy_score, f1_score
 from knot_runner.config.settings import Labels, ModelSettings
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
-from knot_runner.methods.federation import Federation, Party
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import learn_vocabulary, make_tokenizer
 from knot_runner.pipelines import party_evaluation as evaluation

@@ -74,7 +74,7 @@ def test_fd_is_cross_entropy_and_the_others_mean_logits_of_the_label(form):
         means = means_by_hand(played, before, request.client)
         labels = played.data.labels[request.rows]
         told = torch.stack([means[int(label)] for label in labels])
-        weights = request.weights.clone().requires_grad_()
+        weights = request.start.weights.clone().requires_grad_()
         draws = generator(3, "local", 1, request.client)
         for _ in range(2):
             for at in torch.randperm(len(labels), generator=draws).split(4):
@@ -118,7 +118,7 @@ def test_fedmd_fits_each_client_to_the_mean_of_all_logits():
     q = torch.softmax(torch.stack([played.logits(one.weights, TRANSFER) for one in trained]).mean(0), -1)
     for request, result in zip(requests, trained, strict=True):
         earlier = played.states[0].get(f"client/{request.client}/weights", played.federation.model.weights)
-        assert torch.equal(request.weights, earlier)
+        assert torch.equal(request.start.weights, earlier)
         weights = result.weights.clone().requires_grad_()
         draws = generator(3, "local", 1, request.client)
         for _ in range(2):

@@ -18,7 +18,8 @@ from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.per_network import PerNetwork
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federation import Architecture, with_server
+from knot_runner.methods.federation import with_server
+from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.client_rounds import run_exchange
@@ -76,8 +77,8 @@ def test_clients_of_two_architectures_fit_the_mean_of_all_logits():
     q = torch.softmax(torch.stack([logits_by_hand(t.weights, t.client, public) for t in trained]).mean(0), -1)
     for request, result in zip(requests, trained, strict=True):
         client = request.client
-        assert request.network == client % 2 and len(request.weights) == (15 if client % 2 == 0 else 43)
-        assert torch.equal(request.weights, method.deployed(hp, states[0], federation, client).weights)
+        assert request.network == client % 2 and len(request.start.weights) == (15 if client % 2 == 0 else 43)
+        assert torch.equal(request.start.weights, method.deployed(hp, states[0], federation, client).weights)
         weights, draws = result.weights.clone().requires_grad_(), generator(3, "local", 1, client)
         for _ in range(2):
             for at in torch.randperm(32, generator=draws).split(5):

@@ -50,7 +50,7 @@ def recount(setup, model):
     for k in clients:
         for j in clients:
             rows = tests[j] if j == k else tests[j][~torch.isin(tests[j], tests[k])]
-            (logits,) = engine.logits([Inference(model(k), torch.empty(0), rows)])
+            (logits,) = engine.logits([Inference(ClientModel(model(k), torch.empty(0)), rows)])
             table[k, j] = int((logits.argmax(1) == setup.test.labels[rows]).sum())
     return table
 

@@ -17,67 +17,18 @@ from torch import Tensor
 from knot_runner.config.settings import FederatedTraining, Labels, TrainingSettings
 from knot_runner.config.strict import digest
 from knot_runner.engine.examples import Augment
-from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Recipe
 from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.objectives import Objective
-from knot_runner.engine.requests import Ref, StoredPart, Train
+from knot_runner.engine.requests import StoredPart, Train
 from knot_runner.engine.seeds import generator
-from knot_runner.models.network import Network
-from knot_runner.transport import support
+from knot_runner.methods.party import Architecture, Party, PartyExamples, label_points
 
 if TYPE_CHECKING:
     from knot_runner.methods.federated.user_privacy import UserPrivacy  # whose package is of methods that read this
 
 #: Named tensors, all that a checkpoint has to hold: ``weights`` [P], ``buffers`` [Q], and what a method adds.
 FederatedState = dict[str, Tensor]
-#: Where a party's examples are: their rows [n] among those that an engine holds (methods that train in rounds), or in
-#: the store (methods that train in stages).
-PartyExamples = Tensor | Ref
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """Where the parameters of a network lie, and the model that its clients begin with."""
-
-    network: Network
-    layout: FlatLayout
-    start: ClientModel
-
-
-@dataclass(frozen=True, eq=False)
-class Party:
-    """A client, or what a server has: ``examples`` by split, of which it trains on ``size``, and its network.
-
-    ``trained``: its weights, where they are in the store from the beginning; ``originals``: by split, the examples as
-    the other clients read them, where its own are a view of them.
-    """
-
-    name: str
-    examples: dict[str, PartyExamples]
-    network: Network
-    size: int = 0
-    trained: Ref | None = None
-    originals: dict[str, Ref] = field(default_factory=dict)
-
-    @staticmethod
-    def of_rows(name: str, network: Network, **rows: Tensor) -> Party:
-        """The party with ``rows`` [n] of each split."""
-        return Party(name, rows, network, len(rows["train"]))
-
-    @property
-    def train(self) -> PartyExamples:
-        """The examples that it trains on."""
-        return self.examples["train"]
-
-    @property
-    def valid(self) -> PartyExamples:
-        """Those that it holds out from training; no rows where it holds out none."""
-        return self.examples.get("valid", torch.arange(0))
-
-    @property
-    def test(self) -> PartyExamples:
-        """Those that its model is measured on."""
-        return self.examples["test"]
 
 
 @dataclass(frozen=True)
@@ -187,6 +138,29 @@ class Federation:
             server = dataclasses.replace(server, examples={"test": tests})
         return dataclasses.replace(self, members=tuple(sorted(members)), training=training, server=server, unseen=())
 
+    def local_training(
+        self, client: int, round: int, start: ClientModel, recipe: Recipe, objective: Objective, measured: bool = True
+    ) -> LocalTraining:
+        """The client's training on its own examples from ``start``; ``measured``: on its test examples, too."""
+        own = self.clients[client]
+        return LocalTraining(
+            client=client,
+            round=round,
+            seed=self.seed,
+            start=start,
+            rows=own.train,
+            test_rows=own.test if measured else own.test[:0],
+            recipe=recipe,
+            objective=objective,
+            network=self.network_number(client),
+        )
+
+    def inference(
+        self, client: int, model: ClientModel, rows: Tensor, split: Literal["test", "train"] = "test"
+    ) -> Inference:
+        """What the client's ``model`` says of ``rows`` of all test examples, or of all training examples."""
+        return Inference(model, rows, split, network=self.network_number(client))
+
     @property
     def participants(self) -> int:
         """Clients a round, m = max(C K, 1) (McMahan et al. 2017, Algorithm 1)."""
@@ -233,11 +207,6 @@ class Federation:
             weights=self.weights,
             augment=self.augment,
         )
-
-
-def label_points(labels: Labels) -> list[list[float]]:
-    """Where ``labels`` lie for the transport cost [C][d]: their ``support`` of the coordinates (knot.md 1.3)."""
-    return support(torch.tensor(labels.coordinates, dtype=torch.float64), labels.support).tolist()
 
 
 def with_server(federation: Federation, tests: Tensor, transfer: Tensor, random: Tensor) -> Federation:

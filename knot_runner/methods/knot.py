@@ -14,8 +14,9 @@ from knot_runner.engine.objectives import Objective
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import METHODS, Method
-from knot_runner.methods.federation import Federation, Party
+from knot_runner.methods.federation import Federation
 from knot_runner.methods.losses import check_distillation, distillation
+from knot_runner.methods.party import Party
 from knot_runner.methods.weighting import needs_bias, probability_bias
 
 KnotState = dict[str, Any]

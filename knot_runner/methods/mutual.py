@@ -15,10 +15,11 @@ from knot_runner.engine.requests import StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.distil.requests import PickStudent
-from knot_runner.methods.federation import Federation, Party
+from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import plan_teachers
 from knot_runner.methods.losses import check_distillation
 from knot_runner.methods.parties import TrainParties
+from knot_runner.methods.party import Party
 from knot_runner.util.errors import UserError
 
 MutualState = dict[str, Any]

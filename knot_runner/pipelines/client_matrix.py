@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.engine.federated.cohort import ClientModel, Engine, Inference
+from knot_runner.engine.federated.cohort import ClientModel, Engine
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.client_matrix import TestRows, count, matrix_measures
 from knot_runner.methods.contract import Method
@@ -64,7 +64,7 @@ def logits_of(
     values = len(tests.rows) * classes + federation.layout.size
     waiting = iter(models)
     while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
-        asked = [Inference(m.weights, m.buffers, tests.rows, network=federation.network_number(c)) for c, m in part]
+        asked = [federation.inference(client, model, tests.rows) for client, model in part]
         for (client, _), logits in zip(part, engine.logits(asked), strict=True):
             yield client, logits
 

@@ -13,7 +13,8 @@ from knot_runner.data.images.views import task_in_view, viewed_images
 from knot_runner.data.tasks import Images, PartyTask
 from knot_runner.engine.requests import REQUEST_FORMAT, Ref
 from knot_runner.engine.store import Store
-from knot_runner.methods.federation import Federation, Party
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
 from knot_runner.pipelines.party_federation import party_federation
 from knot_runner.pipelines.random_images import random_images

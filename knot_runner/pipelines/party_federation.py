@@ -7,7 +7,8 @@ from typing import Any
 from knot_runner.config.settings import Settings
 from knot_runner.data.tasks import PartyTask
 from knot_runner.engine.requests import Ref
-from knot_runner.methods.federation import Federation, Party
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
 from knot_runner.pipelines.stage_limits import limit_notes, used_count
 

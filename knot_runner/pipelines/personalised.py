@@ -20,7 +20,7 @@ from torch import Tensor
 
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import ClientModel, Engine, Inference, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Trained
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.client_matrix import TestRows, count
 from knot_runner.methods.contract import Method
@@ -170,8 +170,7 @@ class _Work:
         asked = [(c, m) for c, m in models if len(self.federation.clients[c].valid)]
         requests = []
         for client, model in asked:
-            rows, network = federation.clients[client].valid, federation.network_number(client)
-            requests.append(Inference(model.weights, model.buffers, rows, "train", network=network))
+            requests.append(federation.inference(client, model, federation.clients[client].valid, "train"))
         for (client, _), logits in zip(asked, self.engine.logits(requests), strict=True):
             right = logits.argmax(1) == self.setup.data.labels[self.federation.clients[client].valid]
             state["record/valid"][number, client] = int(right.sum())

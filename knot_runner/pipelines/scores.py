@@ -46,16 +46,14 @@ def predict_test(
     own, seen = [federation.clients[client].test for client in clients], len(federation)
     if one_model(method, hp):
         model = method.deployed(hp, state, federation, 0)
-        logits = engine.logits([Inference(model.weights, model.buffers, torch.arange(len(labels)))])[0]
+        logits = engine.logits([Inference(model, torch.arange(len(labels)))])[0]
         right = logits.argmax(1) == labels
         hits = [right[rows] for rows in own]
         if federation.unseen:
             logits, labels = logits[torch.cat(own[:seen])], labels[torch.cat(own[:seen])]
     else:
         models = [method.deployed(hp, state, federation, client) for client in clients]
-        networks = [federation.network_number(client) for client in clients]
-        asked = zip(models, own, networks, strict=True)
-        parts = engine.logits([Inference(m.weights, m.buffers, rows, network=number) for m, rows, number in asked])
+        parts = engine.logits([federation.inference(*asked) for asked in zip(clients, models, own, strict=True)])
         hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, own, strict=True)]
         logits, labels = torch.cat(parts[:seen]), labels[torch.cat(own[:seen])]
     accuracies = [float(hit.double().mean()) if len(hit) else None for hit in hits]

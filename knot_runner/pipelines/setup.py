@@ -28,7 +28,8 @@ from knot_runner.engine.federated.choose import DTYPES
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.flops import ExampleFlops, example_flops
 from knot_runner.engine.seeds import seeded
-from knot_runner.methods.federation import Architecture, Federation, Party, with_server
+from knot_runner.methods.federation import Federation, with_server
+from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.custom import check_custom_model
 from knot_runner.models.network import Network, build_network
 from knot_runner.pipelines.architectures import dealt_networks, dealt_notes

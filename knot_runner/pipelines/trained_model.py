@@ -10,7 +10,8 @@ import torch
 
 from knot_runner.engine.requests import Predict, Ref, ref_of
 from knot_runner.engine.store import Artefact
-from knot_runner.methods.federation import Federation, Party
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
 
 

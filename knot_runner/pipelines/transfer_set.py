@@ -15,8 +15,8 @@ from knot_runner.data.images.parties import transfer_rows
 from knot_runner.data.pools import TextPool
 from knot_runner.data.tasks import UNLABELLED
 from knot_runner.engine.examples import ClientData, ImageData, TextData
-from knot_runner.methods.federation import label_points
 from knot_runner.methods.losses import check_distillation
+from knot_runner.methods.party import label_points
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.models.tokens import Encoded
 from knot_runner.pipelines.context import RunContext

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from knot_runner import metrics
-from knot_runner.engine.federated.cohort import Engine, Inference
+from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federation import FederatedState
 from knot_runner.pipelines.setup import Setup
@@ -26,9 +26,7 @@ def measure_valid(
     requests = []
     for client in asked:
         model, rows = method.deployed(hp, state, federation, client), federation.clients[client].valid
-        requests.append(
-            Inference(model.weights, model.buffers, rows, "train", network=federation.network_number(client))
-        )
+        requests.append(federation.inference(client, model, rows, "train"))
     logits = torch.cat(engine.logits(requests)).double().cpu().numpy()
     labels = setup.data.labels[torch.cat([federation.clients[client].valid for client in asked])].cpu().numpy()
     if not np.isfinite(logits).all():

@@ -7,7 +7,7 @@ import torch
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel
-from knot_runner.methods.federation import Party
+from knot_runner.methods.party import Party
 from knot_runner.methods.personalisation.contract import PersonalFederation
 from tests.methods.federated.conftest import make_world, settings, with_network, with_rows
 

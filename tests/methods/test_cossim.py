@@ -80,11 +80,11 @@ def test_rounds_by_hand(form):
             models = [sum(matrix[k][i] * models[i] for i in range(5)) for k in range(5)]
             for client in range(5):
                 assert torch.allclose(measured[2 * round - 1][client].weights, models[client], atol=1e-12)
-        requests = KIND.method.plan(hp, {}, federation, 0)
-        requests = [
-            dataclasses.replace(asked, round=federation.training.rounds + 1 + round, weights=start)
-            for asked, start in zip(requests, models, strict=True)
-        ]
+        requests = []
+        for asked, weights in zip(KIND.method.plan(hp, {}, federation, 0), models, strict=True):
+            start = dataclasses.replace(asked.start, weights=weights)
+            later = federation.training.rounds + 1 + round
+            requests.append(dataclasses.replace(asked, round=later, start=start))
         models = [one.weights for one in engine.train(requests)]
         for client in range(5):
             assert torch.allclose(measured[2 * round][client].weights, models[client], atol=1e-12)

@@ -12,8 +12,9 @@ from knot_runner.engine.objectives import cross_entropy
 from knot_runner.engine.requests import Predict, Train
 from knot_runner.engine.store import Store
 from knot_runner.methods import knot
-from knot_runner.methods.federation import Federation, Party
+from knot_runner.methods.federation import Federation
 from knot_runner.methods.losses import distillation
+from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 

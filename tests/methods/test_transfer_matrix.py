@@ -229,8 +229,8 @@ class Regression:
         weights = self.optima[asked.client]
         if asked.recipe.lr == RATE:
             target = self.shares[asked.client] @ self.optima
-            weights = asked.weights - RATE * (self.moment @ (asked.weights - target))
-        return SimpleNamespace(client=asked.client, weights=weights, buffers=asked.buffers, loss=0.0)
+            weights = asked.start.weights - RATE * (self.moment @ (asked.start.weights - target))
+        return SimpleNamespace(client=asked.client, weights=weights, buffers=asked.start.buffers, loss=0.0)
 
 
 def linear_case(seed):

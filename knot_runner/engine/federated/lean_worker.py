@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.engine.federated.cohort import Inference, LocalTraining
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining
 from knot_runner.engine.federated.lean_client import TrainingClient, make_client
 from knot_runner.engine.federated.lean_memory import SharedData, Slots
 from knot_runner.models.network import Network
@@ -37,22 +37,23 @@ class Order:
 
 def pack(request: EngineRequest, model: int, control: int | None, result: int) -> Order:
     """The order for ``request``, whose vectors are in the slots."""
-    sent: dict[str, Any] = {"weights": None, "buffers": None, "rows": request.rows.numpy()}
-    if isinstance(request, LocalTraining):
+    if isinstance(request, Inference):
+        sent: dict[str, Any] = {"model": None}
+    else:
         inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
-        sent |= {"test_rows": request.test_rows.numpy(), "control": None, "inputs": inputs}
+        sent = {"start": None, "test_rows": request.test_rows.numpy(), "control": None, "inputs": inputs}
         if request.program is not None:
             tensors = {name: tensor.numpy() for name, tensor in request.program.tensors.items()}
             sent["program"] = replace(request.program, tensors=tensors)
-    return Order(replace(request, **sent), model, control, result)
+    return Order(replace(request, **sent, rows=request.rows.numpy()), model, control, result)
 
 
 def unpack(order: Order, slots: Slots) -> EngineRequest:
     """The request of an order, with its vectors in shared memory."""
     request, rows = order.request, torch.from_numpy(order.request.rows)
-    weights, buffers = slots.model(order.model, request.network)
+    model = ClientModel(*slots.model(order.model, request.network))
     if isinstance(request, Inference):
-        return replace(request, weights=weights, buffers=buffers, rows=rows)
+        return replace(request, model=model, rows=rows)
     control = None if order.control is None else slots.model(order.control, request.network)[0]
     tests = torch.from_numpy(request.test_rows)
     inputs = {name: torch.from_numpy(array) for name, array in request.inputs.items()}
@@ -60,8 +61,8 @@ def unpack(order: Order, slots: Slots) -> EngineRequest:
     if program is not None:
         tensors = {name: torch.from_numpy(array) for name, array in program.tensors.items()}
         program = replace(program, tensors=tensors)
-    vectors = {"weights": weights, "buffers": buffers, "control": control}
-    return replace(request, **vectors, rows=rows, test_rows=tests, inputs=inputs, program=program)
+    own = {"rows": rows, "test_rows": tests, "inputs": inputs}
+    return replace(request, start=model, control=control, program=program, **own)
 
 
 def prepare_client(

@@ -53,7 +53,7 @@ def deployed(hp: FederatedSettings, state: FederatedState, federation: Federatio
 
 
 def _with_own(hp: FederatedSettings, state: FederatedState, request: LocalTraining) -> LocalTraining:
-    own = kept_model(state, request.client) or ClientModel(request.weights, request.buffers)
+    own = kept_model(state, request.client) or request.start
     alpha = state.get(f"alpha/{request.client}", torch.tensor(hp.apfl.alpha, dtype=torch.float64))
     tensors = {"weights": own.weights, "buffers": own.buffers, "alpha": alpha}
     epochs = sum(phase.epochs for phase in request.recipe.phases)

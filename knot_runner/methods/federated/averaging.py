@@ -54,15 +54,5 @@ def request(
 ) -> LocalTraining:
     """One client's work of a round, from the model it would use."""
     model = deployed(hp, state, federation, client)
-    return LocalTraining(
-        client=client,
-        round=round,
-        seed=federation.seed,
-        weights=model.weights,
-        buffers=model.buffers,
-        rows=federation.clients[client].train,
-        test_rows=federation.clients[client].test,
-        recipe=recipe(hp, federation, round, client),
-        objective=objective(hp, federation, round, client),
-        network=federation.network_number(client),
-    )
+    trains = recipe(hp, federation, round, client)
+    return federation.local_training(client, round, model, trains, objective(hp, federation, round, client))

@@ -67,8 +67,8 @@ def _own_request(
     recipe = dataclasses.replace(sent.recipe, phases=phases, lr=rate, proximal=hp.ditto.lam)
     if model is None:
         return dataclasses.replace(sent, recipe=recipe)
-    control = hp.ditto.lam * (model.weights - sent.weights) if hp.ditto.lam else None
-    return dataclasses.replace(sent, weights=model.weights, buffers=model.buffers, recipe=recipe, control=control)
+    control = hp.ditto.lam * (model.weights - sent.start.weights) if hp.ditto.lam else None
+    return dataclasses.replace(sent, start=model, recipe=recipe, control=control)
 
 
 def _rate(hp: FederatedSettings, federation: Federation, round: int, client: int) -> float:

@@ -101,7 +101,7 @@ def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     request, start = work.request, settings["start"]
     own, sent = work.tensors["weights"], flat.flat_vectors(work.model)[0]
     mix, passes = _learn_mix(settings, work, own, sent)
-    buffers = request.buffers.to(sent.device)  # those of the passes are forgotten
+    buffers = request.start.buffers.to(sent.device)  # those of the passes are forgotten
     flat.load_flat(work.model, work.layout, _mixed(start, own, sent, mix), buffers)
     loss, steps = work.train()
     return LocalResult(loss, steps, {"mix": mix, "passes": torch.tensor(passes)})
@@ -118,7 +118,7 @@ def _learn_mix(settings: dict[str, Any], work: LocalWork, own: Tensor, sent: Ten
     work.train_mode(model)
     last = [p for p, field in zip(model.parameters(), work.layout.parameters, strict=True) if field.start >= start]
     apart, losses = (sent - own)[start:], []
-    buffers = request.buffers.to(sent.device)
+    buffers = request.start.buffers.to(sent.device)
     while len(losses) < settings["max_epochs"] and not _settled(losses, settings["window"], settings["threshold"]):
         total = 0.0
         for positions, inputs in examples.in_turn(request.recipe.batch):

@@ -38,7 +38,7 @@ def plan_regularised(
         (logits, known), labels, spec = means, federation.train_labels[request.rows], hp.labels
         own = {"weight": spec.weight, "form": spec.form, "label_temperature": spec.temperature}
         objective = Objective(label_distillation, {**request.objective.settings, **own})
-        inputs = {"label_logits": logits[labels].to(request.weights.dtype), "known": known[labels]}
+        inputs = {"label_logits": logits[labels].to(request.start.weights.dtype), "known": known[labels]}
         found.append(dataclasses.replace(request, objective=objective, inputs=inputs))
     return found
 
@@ -79,11 +79,10 @@ def ask_own_examples(
     hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
 ) -> list[Inference]:
     """Each participant's trained model about its own training examples."""
-    asked = []
-    for result in trained:
-        rows, network = federation.clients[result.client].train, federation.network_number(result.client)
-        asked.append(Inference(result.weights, result.buffers, rows, "train", network=network))
-    return asked
+    return [
+        federation.inference(result.client, result.model, federation.clients[result.client].train, "train")
+        for result in trained
+    ]
 
 
 def teach_nobody(*_: Any) -> list[LocalTraining]:

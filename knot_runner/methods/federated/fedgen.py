@@ -86,7 +86,7 @@ def _on_features(
     hp: FederatedSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
 ) -> LocalTraining:
     """``request`` with the features that its client trains on in the round, one of each kind for every example."""
-    spec, dtype, count = hp.generator, request.weights.dtype, len(request.rows)
+    spec, dtype, count = hp.generator, request.start.weights.dtype, len(request.rows)
     labels, classes = federation.train_labels[request.rows], len(state[LABELS])
     draws = generator(federation.seed, "features", request.round, request.client)
     drawn = latent_generator.drawn_labels(state[LABELS], count, draws)

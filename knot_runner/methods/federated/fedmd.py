@@ -10,7 +10,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings
-from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Exchange
 from knot_runner.methods.federated.own_models import kept_models
 from knot_runner.methods.federated.server_distillation import ask_clients, distillation_request, distilled_row
@@ -24,7 +24,7 @@ def teach_clients(
     """Each participant goes on from what it has trained, on what all of them say."""
     return [
         distillation_request(
-            hp, federation, round, trained, logits, result.client, ClientModel(result.weights, result.buffers),
+            hp, federation, round, trained, logits, result.client, result.model,
             federation.clients[result.client].test,
         )
         for result in trained

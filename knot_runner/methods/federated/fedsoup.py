@@ -76,7 +76,7 @@ def _with_soup(state: FederatedState, federation: Federation, request: LocalTrai
     client = request.client
     tensors = {
         "valid": federation.clients[client].valid,
-        "pool": state.get(f"pool/{client}", torch.zeros_like(request.weights)),
+        "pool": state.get(f"pool/{client}", torch.zeros_like(request.start.weights)),
         "pool_size": state.get(f"pool_size/{client}", torch.tensor(0)),
     }
     # two predictions of the held-out examples; an epoch of training is three of its own
@@ -90,7 +90,7 @@ def train_and_soup(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     loss, steps = work.train()
     trained, buffers = flat.flat_vectors(work.model)
     pool, size = work.tensors["pool"], int(work.tensors["pool_size"])
-    sent = work.request.weights.to(trained)
+    sent = work.request.start.weights.to(trained)
     soup = (trained + size * pool) / (size + 1)
     larger = (trained + size * pool + sent) / (size + 2)
     if _correct(work, larger, buffers) > _correct(work, soup, buffers):

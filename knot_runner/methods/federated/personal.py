@@ -87,4 +87,4 @@ def _request(
         if hp.algorithm == "fedrep":
             phases = (Phase(hp.head_epochs, "head"), Phase(max(epochs - hp.head_epochs, 1), "body"))
     recipe = dataclasses.replace(whole.recipe, phases=phases)
-    return dataclasses.replace(whole, weights=model.weights, buffers=model.buffers, recipe=recipe)
+    return dataclasses.replace(whole, start=model, recipe=recipe)

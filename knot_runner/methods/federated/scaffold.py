@@ -49,7 +49,8 @@ def fold(
     server = _control(state, "control")
     total = torch.zeros(server.shape, dtype=torch.float64)
     for request, result in zip(requests, trained, strict=True):
-        change = (request.weights - result.weights).double() / (result.steps * request.recipe.lr) - server.double()
+        moved = (request.start.weights - result.weights).double()
+        change = moved / (result.steps * request.recipe.lr) - server.double()
         own = _control(state, f"control/{request.client}")
         after[f"control/{request.client}"] = (own.double() + change).to(own.dtype)
         total += change

@@ -37,11 +37,7 @@ def ask_clients(
     asked = [_examples(spec, federation, round).unique()]
     if needs_bias(spec.weighting):
         asked.append(federation.random)
-    return [
-        Inference(result.weights, result.buffers, rows, "train", network=federation.network_number(result.client))
-        for rows in asked
-        for result in trained
-    ]
+    return [federation.inference(result.client, result.model, rows, "train") for rows in asked for result in trained]
 
 
 def teach_server(
@@ -86,8 +82,7 @@ def distillation_request(
         client=student,
         round=round,
         seed=federation.seed,
-        weights=model.weights,
-        buffers=model.buffers,
+        start=model,
         rows=rows[places],
         test_rows=tested if federation.training.measures(round) else tested[:0],
         recipe=_recipe(hp, spec),

@@ -78,7 +78,7 @@ def _statistics(hp: FederatedSettings, federation: Federation) -> int:
 
 def _bytes(requests: list[LocalTraining], numbers: int) -> int:
     """Of so many ``numbers`` for each of the ``requests``."""
-    return sum(numbers * request.weights.element_size() for request in requests)
+    return sum(numbers * request.start.weights.element_size() for request in requests)
 
 
 WHOLE_MODELS = Traffic("the model both ways", whole_models)

@@ -88,7 +88,7 @@ def _fold(
     hp: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
-    weights, buffers = stacked_models([ClientModel(one.weights, one.buffers) for one in trained])
+    weights, buffers = stacked_models([one.model for one in trained])
     kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
     found = kept | {"theta/weights": weights, "theta/buffers": buffers}
     return found, {"train_loss": sum(one.loss for one in trained) / len(trained)}

@@ -32,20 +32,9 @@ def personal_training(
     federation: PersonalFederation, client: int, step: int, start: ClientModel, recipe: Recipe
 ) -> LocalTraining:
     """One client's training from ``start``; its draws are those of ``step``, apart from those of the rounds."""
-    federation = federation
     round = federation.training.rounds + 1 + step
-    return LocalTraining(
-        client=client,
-        round=round,
-        seed=federation.seed,
-        weights=start.weights,
-        buffers=start.buffers,
-        rows=federation.clients[client].train,
-        test_rows=federation.clients[client].test[:0],
-        recipe=recipe,
-        objective=chilling.objective(federation.hp, federation, federation.training.rounds, client),
-        network=federation.network_number(client),
-    )
+    objective = chilling.objective(federation.hp, federation, federation.training.rounds, client)
+    return federation.local_training(client, round, start, recipe, objective, measured=False)
 
 
 def start_requests(hp: Any, federation: PersonalFederation) -> list[LocalTraining]:

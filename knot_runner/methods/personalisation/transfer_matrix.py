@@ -152,7 +152,7 @@ def _fold(
 def _trained_models(
     hp: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, trained: list[Trained]
 ) -> tuple[FederatedState, dict[str, float]]:
-    weights, buffers = stacked_models([ClientModel(one.weights, one.buffers) for one in trained])
+    weights, buffers = stacked_models([one.model for one in trained])
     start = start_matrix(hp, len(trained))
     scale = largest_eigenvalue(_updates(federation, weights))
     found = {
@@ -180,7 +180,7 @@ def matrix_gradient(
 ) -> Tensor:
     """dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>, float64 [K, K], from gradient requests and what came of them; rows
     of clients without any are 0."""
-    gradients = [(asked.weights.double() - one.weights.double()) / asked.recipe.lr for asked, one in found]
+    gradients = [(asked.start.weights.double() - one.weights.double()) / asked.recipe.lr for asked, one in found]
     products = _updates(federation, state["theta/weights"]).products(gradients)
     gradient = torch.zeros_like(state["lambda"])
     gradient[torch.tensor([asked.client for asked, _ in found])] = products

@@ -13,7 +13,8 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.federated.fleet import devices
-from knot_runner.methods.federation import Architecture, Federation, Party
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
 
 SIZES = (8, 12, 16, 20, 24)

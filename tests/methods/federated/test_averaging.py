@@ -116,12 +116,12 @@ def test_fedprox_by_hand(linear):
     (request,), (result,), _, _ = one_round(small, settings("fedprox", mu=0.7))
     x = small.engine.data.pixels[request.rows].flatten(1)
     y = torch.nn.functional.one_hot(small.engine.data.labels[request.rows], 3).double()
-    now = request.weights.clone()
+    now = request.start.weights.clone()
     for _ in range(3):
         weight, bias = now[:12].view(3, 4), now[12:]
         slope = (torch.softmax(x @ weight.T + bias, 1) - y) / len(x)
         gradient = torch.cat([(slope.T @ x).flatten(), slope.sum(0)])
-        now = now - 0.1 * (gradient + 0.7 * (now - request.weights))
+        now = now - 0.1 * (gradient + 0.7 * (now - request.start.weights))
     torch.testing.assert_close(result.weights, now, rtol=1e-12, atol=1e-14)
 
 

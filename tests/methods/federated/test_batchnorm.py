@@ -33,7 +33,7 @@ def test_where_the_statistics_go(normed, how):
         requests = method.plan(hp, state, federation, round)
         for request in requests:
             own = state.get(f"buffers/{request.client}")
-            assert torch.equal(request.buffers, state["buffers"] if own is None else own)
+            assert torch.equal(request.start.buffers, state["buffers"] if own is None else own)
         trained = normed.engine.train(requests)
         before, (state, _) = state, method.fold(hp, state, federation, round, requests, trained)
     mean = sum(len(r.rows) * t.buffers for r, t in zip(requests, trained, strict=True))

@@ -82,7 +82,7 @@ def test_chilling_is_exactly_the_gradient_of_the_tempered_loss(linear):
         result = small.engine.train([request])[0]
         x = small.engine.data.pixels[request.rows].flatten(1)
         y = torch.nn.functional.one_hot(small.engine.data.labels[request.rows], 3).double()
-        weight, bias = request.weights[:12].view(3, 4), request.weights[12:]
+        weight, bias = request.start.weights[:12].view(3, 4), request.start.weights[12:]
         slope = (torch.softmax((x @ weight.T + bias) / heat, 1) - y) / heat / len(x)
         expected = torch.cat([(weight - 0.1 * slope.T @ x).flatten(), bias - 0.1 * slope.sum(0)])
         torch.testing.assert_close(result.weights, expected, rtol=1e-12, atol=1e-14)

@@ -86,7 +86,7 @@ def test_the_first_layers_are_the_global_models(deep):
         assert not torch.equal(found[25:], state["weights"][25:])
         assert len(state[f"mix/{client}"]) == 18
     for request in seen[1][0]:
-        sent, own = request.weights, request.program.tensors["weights"]
+        sent, own = request.start.weights, request.program.tensors["weights"]
         still = dataclasses.replace(request.recipe, lr=0.0)
         (result,) = everybody.engine.train([dataclasses.replace(request, recipe=still)])
         assert torch.equal(result.weights[:25], sent[:25]) and not torch.equal(own[:25], sent[:25])
@@ -113,7 +113,7 @@ def test_a_share_of_the_examples_drawn_anew_in_every_round(linear):
             count = round_half(0.3 * len(request.rows))
             chosen = torch.randperm(len(request.rows), generator=generator(3, "fedala", round, request.client))[:count]
             x, y = examples(world, request)
-            v, w = request.program.tensors["weights"], request.weights
+            v, w = request.program.tensors["weights"], request.start.weights
             mix = last.get(request.client, torch.ones_like(v))
             step = gradient(v + (w - v) * mix, x[chosen], y[chosen])
             last[request.client] = (mix - 5.0 * step * (w - v)).clamp(0, 1)

@@ -15,7 +15,7 @@ from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.methods.federated.fleet import devices, on_fleet
 from knot_runner.methods.federated.fleet.synchronous import sends_models
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
-from knot_runner.methods.federation import Party
+from knot_runner.methods.party import Party
 from knot_runner.pipelines.cluster_rows import on_clock
 from knot_runner.pipelines.rounds import RoundLoop, run_rounds
 from knot_runner.util.errors import UserError

@@ -57,7 +57,7 @@ def test_a_buffer_of_two_by_hand(paced):
     assert played.column("clock") == pytest.approx([2.5, 4.0, 5.0, 7.5], rel=1e-12)
     assert played.column("staleness") == [0.0, 0.5, 0.5, 0.0]
     (requests, trained), before = played.seen[1], played.states[0]["weights"]
-    changes = [result.weights - request.weights for request, result in zip(requests, trained, strict=True)]
+    changes = [result.weights - request.start.weights for request, result in zip(requests, trained, strict=True)]
     wanted = before + (8 * changes[0] + 16 * changes[1] / 2) / 24
     assert torch.allclose(played.states[1]["weights"], wanted, atol=1e-14)
 
@@ -124,7 +124,7 @@ def test_heads_stay_as_their_clients_trained_them(paced):
     (request,), (stale,) = played.seen[2]
     state, before = played.states[2], played.states[1]
     assert torch.equal(state["head/1"], stale.weights[head])
-    body = before["weights"] + 3**-0.5 * (stale.weights - request.weights)
+    body = before["weights"] + 3**-0.5 * (stale.weights - request.start.weights)
     assert torch.allclose(state["weights"][~head], body[~head], atol=1e-14)
 
 

@@ -44,8 +44,8 @@ def test_a_client_goes_on_from_its_own_head_and_the_shared_body(deep, algorithm)
     newest, own = {}, 0
     for state, requests, trained in seen:
         for request in requests:
-            assert torch.equal(request.weights[~head], state["weights"][~head])
-            assert torch.equal(request.weights[head], newest.get(request.client, state["weights"][head]))
+            assert torch.equal(request.start.weights[~head], state["weights"][~head])
+            assert torch.equal(request.start.weights[head], newest.get(request.client, state["weights"][head]))
             own += request.client in newest
         newest |= {result.client: result.weights[head] for result in trained}
     assert own > 3  # of 12 requests: clients that had a head of their own, which is not the averaged one
@@ -83,7 +83,7 @@ def test_the_last_round_trains_all_heads_alone(deep):
     assert [r.client for r in requests] == [0, 1, 2, 3, 4]
     assert torch.equal(state["weights"], before["weights"])
     for request, result in zip(requests, trained, strict=True):
-        assert torch.equal(result.weights[~head], request.weights[~head])
-        assert not torch.equal(result.weights[head], request.weights[head])
+        assert torch.equal(result.weights[~head], request.start.weights[~head])
+        assert not torch.equal(result.weights[head], request.start.weights[head])
         assert torch.equal(state[f"head/{result.client}"], result.weights[head])
     assert METHODS["fedper"].plan(hp, state, federation, 5) == []

@@ -159,8 +159,9 @@ def _moved(
     def move(now: Tensor, begun: Tensor, came: Tensor) -> Tensor:
         return (now.double() + discount * (came.double() - begun.double())).to(came.dtype)
 
-    weights = move(state["weights"], request.weights, result.weights)
-    buffers = result.buffers if hp.batchnorm == "local" else move(state["buffers"], request.buffers, result.buffers)
+    start = request.start
+    weights = move(state["weights"], start.weights, result.weights)
+    buffers = result.buffers if hp.batchnorm == "local" else move(state["buffers"], start.buffers, result.buffers)
     if hp.algorithm in ("fedrep", "fedper"):
         head = federation.layout.mask("head")
         weights[head] = result.weights[head]

@@ -74,8 +74,8 @@ def work_times(
         recipe, examples = request.recipe, len(request.rows)
         if recipe.drop_last:
             examples = recipe.batch * batch_count(examples, recipe.batch, True)
-        numbers = request.weights.numel() + request.buffers.numel()
-        numbers += request.weights.numel() if request.control is not None else 0
+        numbers = request.start.weights.numel() + request.start.buffers.numel()
+        numbers += request.start.weights.numel() if request.control is not None else 0
         epochs = sum(phase.epochs for phase in recipe.phases)
         epoch = examples * float(compute[request.client])
         found.append(WorkTime(epochs, epoch, numbers * float(sending[request.client]) if sends_models else 0.0))
