@@ -259,3 +259,16 @@ def test_what_changes_numbers_changes_the_run_id_and_nothing_else_does(name: str
         if counts == any(fnmatch(key, pattern) for pattern in [*NEVER, *later, *geometry, *unused]):
             wrong.append(f"{key} {'changes' if counts else 'does not change'} the run id")
     assert not wrong
+
+
+def test_a_rate_that_is_written_as_a_whole_number_names_the_run_of_the_same_rate() -> None:
+    for words, spelt in (
+        (["task=femnist", "method=fedavg"], ["training.lr=1", "training.lr=1.0"]),
+        (["task=sa", "method=entropy_a"], ["training.distil.lr=1", "training.distil.lr=1.0"]),
+    ):
+        jobs = [compose_jobs([*words, one], None)[0] for one in spelt]
+        assert jobs[0].run_id == jobs[1].run_id and jobs[0].config_yaml == jobs[1].config_yaml
+    one_client, all_clients = (
+        compose_jobs(["task=femnist", "method=fedavg", f"training.participants={count}"], None)[0] for count in (1, 1.0)
+    )
+    assert one_client.run_id != all_clients.run_id  # a number of clients, and a share of them

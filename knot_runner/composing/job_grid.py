@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -20,6 +21,7 @@ from knot_runner.composing.overrides import parse_overrides
 from knot_runner.composing.swept import Base
 from knot_runner.composing.tracked import under_preset
 from knot_runner.config.settings import Misfit
+from knot_runner.config.strict import as_built
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import LOGGER
 
@@ -54,9 +56,12 @@ class JobGrid:
         if claims is not None:
             config = {**config, "report": {**config["report"], "claims": claims}}
         try:
-            return job_of(config, picked, ", ".join(o for o in picked if _key(o) in self.apart))
+            job = job_of(config, picked, ", ".join(o for o in picked if _key(o) in self.apart))
         except Misfit as problem:
             return self._left_out(problem, chosen)
+        # other groups keep their spelling, since the ids of presets hang on it (method.temperature=4,2,1)
+        training = as_built(config.get("training"), job.settings.training)
+        return dataclasses.replace(job, config={**config, "training": training} if training else config)
 
     def _said(self, overrides: list[str], problem: OmegaConfBaseException) -> UserError:
         """Hydra's own error of ``overrides``, which OmegaConf has refused with ``problem``, in one line."""

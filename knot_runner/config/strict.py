@@ -82,6 +82,14 @@ def build(cls: type, values: Any, where: str) -> Any:
         raise UserError(f"{_join(where, rule.key)}: {rule.text}") from None
 
 
+def as_built(values: Any, built: Any) -> Any:
+    """``values``, from which the dataclass ``built`` was made, with its floats where they were written as whole numbers
+    or as words: ``1`` is then ``1.0``, also to a digest."""
+    if dataclasses.is_dataclass(built) and isinstance(values, dict):
+        return {key: as_built(value, getattr(built, key)) for key, value in values.items()}
+    return built if isinstance(built, float) else values
+
+
 def _join(where: str, key: Any) -> str:
     return f"{where}.{key}" if where else str(key)
 

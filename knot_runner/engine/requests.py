@@ -1,4 +1,9 @@
-"""Requests of a method to the engine (train, predict): plain data that can be hashed, pickled and compared."""
+"""Requests of a method that trains in stages (train, predict): plain data that can be hashed, pickled and compared.
+
+They name what is in the store, so that runs share results by content; clients that train in rounds ask by
+:mod:`knot_runner.engine.federated.cohort`, whose requests carry tensors: a round's weights are read once and not kept.
+``network``, ``start``, ``objective`` and ``seed`` mean the same in both.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from torch import Tensor
 
 from knot_runner.config.settings import ModelSettings, StageSettings
 from knot_runner.config.settings.networks import ImageModel
-from knot_runner.config.settings.run_id import used_of_stage
+from knot_runner.config.settings.training_run_id import used_of_stage
 from knot_runner.config.strict import digest, without
 from knot_runner.engine.examples import Augment
 from knot_runner.engine.objectives import Objective

@@ -1,4 +1,4 @@
-"""What a method is: pure functions between rounds of requests; and the one table of all methods."""
+"""What a method is: pure functions between rounds of requests, over a federation; and the one table of all methods."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.settings.run_id import used_of_training, used_stragglers
 from knot_runner.config.settings.server_distillation import used_of_server
+from knot_runner.config.settings.training_run_id import used_of_training, used_stragglers
 from knot_runner.config.strict import digest
 from knot_runner.data.images import ImageTask
 from knot_runner.engine.commit import LOG_FILE

@@ -9,28 +9,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from knot_runner import metrics
 from knot_runner.config.settings import Centralised
 from knot_runner.engine.diverged import DivergedError
-from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import Engine, Trained
 from knot_runner.engine.flops import ExampleFlops
-from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods import federated  # noqa: F401  with its methods in the table
 from knot_runner.methods.contract import METHODS, Method, RoundWork
 from knot_runner.methods.federated.costs import round_costs
 from knot_runner.methods.federated.fleet import on_fleet
 from knot_runner.methods.federated.traffic import NOTHING_SENT, WHOLE_MODELS
-from knot_runner.methods.federation import FederatedState, Federation
+from knot_runner.methods.federation import FederatedState
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.architectures import architecture_facts
 from knot_runner.pipelines.client_matrix import ClientMatrix, check_matrix, deployed_matrix
 from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext, RunInputs
 from knot_runner.pipelines.fleet_facts import fleet_notes
+from knot_runner.pipelines.kept_models import keep_models
 from knot_runner.pipelines.private_training import epsilon_row, privacy_facts
 from knot_runner.pipelines.round_summary import summarise
 from knot_runner.pipelines.rounds import LogRow, TrainingResult, run_rounds, scalars
@@ -137,7 +133,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
         summary = summarise(outcome.rows, settings.training.target) | architecture_facts(setup, outcome.rows)
         summary |= _costs(context, setup, method, outcome, summary["rounds_to_target"])
         summary["metrics"] |= _own_models(context, setup, outcome, engine)
-        _keep(context, setup, outcome, engine)
+        keep_models(context, setup, outcome, engine)
         if context.hp.personalisation is None:  # which chooses by them, and records what it found
             valid = measure_valid(outcome.method, context.hp, outcome.state, setup, engine)
             summary |= {} if valid is None else {"valid": valid}
@@ -237,31 +233,3 @@ def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, An
         "model": ", ".join(network.spec.name for network in setup.networks),
         "parameters": max(own.size for own in layouts),
     }
-
-
-def _keep(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> None:
-    """The last predictions on all test images, and the final state, into the run's folder."""
-    found = outcome.found
-    if found is None:
-        labels = setup.test.labels
-        found = scores.predict_test(outcome.method, context.hp, outcome.state, setup.federation, labels, engine)
-    probabilities = torch.softmax(found.logits.double(), 1).float()
-    arrays = {"test.probabilities": probabilities, "test.labels": found.labels}
-    write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
-    write_atomic(context.folder / "model.safetensors", tensor_parts(named(setup.federation, outcome.state)))
-
-
-def named(federation: Federation, state: FederatedState) -> dict[str, Tensor]:
-    """Each global model by parameter names, with what clients keep of their own; ``cluster/<c>/`` before each of
-    several."""
-    tensors: dict[str, Tensor] = {}
-    for key, value in state.items():
-        prefix, slash, name = key.rpartition("/")
-        if name in ("weights", "buffers"):
-            *_, owner, number = ["", "", *prefix.split("/")]
-            layout = federation.layout_of(int(number)) if owner == "client" else federation.layout
-            own = flat.views(value, layout.parameters if name == "weights" else layout.buffers)
-            tensors |= {f"{prefix}{slash}{parameter}": tensor for parameter, tensor in own.items()}
-        elif prefix.split("/")[-1] in ("head", "buffers"):
-            tensors[key] = value
-    return tensors

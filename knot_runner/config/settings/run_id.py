@@ -10,27 +10,14 @@ from knot_runner.config.settings.distil_run_id import used_of_pool
 from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares
 from knot_runner.config.settings.server_distillation import used_of_server
+from knot_runner.config.settings.training_run_id import used_of_stage, used_of_training, used_stragglers
 from knot_runner.config.strict import digest, without
 
 #: Groups and keys that do not change the numbers, so they are left out of the run id.
 NOT_IN_RUN_ID = ("hardware", "tracker", "paths", "sweep", "report", "fail_fast")
 #: Keys of ``hardware`` that do, in federated runs: engines agree up to rounding only.
 HARDWARE_IN_RUN_ID = ("engine", "precision")
-#: Keys of rounds, and of stages, that came later: at these values a run is what it was before, and has
-#: that name.
-TRAINING_DEFAULTS = {"optimiser": "sgd"}
-STAGE_DEFAULTS = {
-    "select": "best",
-    "max_length": None,
-    "limit": None,
-    "optimiser": "adamw",
-    "momentum": 0.0,
-    "milestones": [],
-    "decay": 0.1,
-}
-#: Of clients that are slow, likewise.
-STRAGGLER_DEFAULTS = {"by": "seed"}
-#: The same of a distillation's method.
+#: Keys of a distillation's method that came later: at these values a run is what it was before, and has that name.
 DISTILLATION_DEFAULTS = {"bound": False}
 
 
@@ -115,17 +102,6 @@ def _used_partition(counted: dict[str, Any]) -> dict[str, Any]:
     """The partition, where there is one, without the shares of a distillation's other parties."""
     partition = counted.get("partition")
     return {"partition": without(partition, *SHARE_KEYS)} if partition else {}
-
-
-def used_of_training(training: dict[str, Any]) -> dict[str, Any]:
-    """What counts of rounds of training: all but what is at its default of ``TRAINING_DEFAULTS``."""
-    return without(training, *(key for key, default in TRAINING_DEFAULTS.items() if training.get(key) == default))
-
-
-def used_stragglers(stragglers: dict[str, Any]) -> dict[str, Any]:
-    """What counts of slow clients: all but what is at its default of ``STRAGGLER_DEFAULTS``."""
-    at_default = (key for key, default in STRAGGLER_DEFAULTS.items() if stragglers.get(key) == default)
-    return without(stragglers, *at_default)
 
 
 def _used_distances(method: dict[str, Any], reads: str) -> dict[str, Any]:
@@ -239,13 +215,6 @@ def _used_clients(data: dict[str, Any], source: str, by: str | None) -> dict[str
     clients = {name: column for name, column in own["columns"]["clients"].items() if name == by}
     columns = {**without(own["columns"], "clients"), **({"clients": clients} if clients else {})}
     return {**data, source: {**own, "columns": columns}}
-
-
-def used_of_stage(stage: dict[str, Any]) -> dict[str, Any]:
-    """What counts of one training stage: all but what is at its default of ``STAGE_DEFAULTS``. Without milestones the
-    rate does not decay."""
-    stage = stage if stage.get("milestones") else without(stage, "decay")
-    return without(stage, *(key for key, default in STAGE_DEFAULTS.items() if stage.get(key, default) == default))
 
 
 #: Kind of task -> (config, what counts of it) -> what is in use of that.

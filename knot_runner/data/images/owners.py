@@ -148,3 +148,7 @@ def _select(settings: Natural, whole: Partition, many: str, rng: np.random.Gener
         kept = np.sort(rng.choice(kept, settings.clients, replace=False))
     names, train, test = ([part[k] for k in kept] for part in (whole.names, whole.train, whole.test))
     return Partition(names, train, test, notes)
+
+
+def client_names(clients: int) -> list[str]:
+    return [f"client {k}" for k in range(clients)]

@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 
 from knot_runner.config.settings import Centralised, Dirichlet, DirichletClients, Iid, Manual, Natural, Pairs, Shards
+from knot_runner.data.images.manual import manual
 from knot_runner.data.images.owners import (
     NOBODY,
     apportion,
     assign_images,
     class_counts,
+    client_names,
     client_rows,
     follow_training,
     natural,
 )
-from knot_runner.data.tasks import Images, ImageTask, Partition
+from knot_runner.data.tasks import ImageTask, Partition
 from knot_runner.util.errors import UserError, nearest
 
 #: ``partition.kind`` -> what would help where a client is left without images
@@ -28,8 +30,6 @@ REMEDIES = {
 }
 #: of dirichlet: the least share of a class that must be left after the floor
 MIN_SHARED = 0.1
-#: of manual: test images per training image, Fashion-MNIST's 10,000 / 60,000
-TEST_SHARE = 1 / 6
 
 
 def make_partition(settings: Any, task: ImageTask, seed: int) -> Partition:
@@ -68,11 +68,7 @@ def partition_by_owner(task: ImageTask, owner: np.ndarray, clients: int, rng: np
     """The partition in which client ``owner[i]`` has training image i; test images follow the clients' classes."""
     counts = class_counts(task.train.labels, owner, clients, len(task.classes))
     test = follow_training(counts, task.test.labels, rng)
-    return Partition(_names(clients), client_rows(owner, clients), client_rows(test, clients), _untrained(task))
-
-
-def _names(clients: int) -> list[str]:
-    return [f"client {k}" for k in range(clients)]
+    return Partition(client_names(clients), client_rows(owner, clients), client_rows(test, clients), _untrained(task))
 
 
 def _untrained(task: ImageTask) -> list[str]:
@@ -189,56 +185,12 @@ def _pairs(settings: Pairs, task: ImageTask, rng: np.random.Generator) -> Partit
     left = [int((owner == NOBODY).sum()) for owner in owners]
     notes = [f"partition.groups: {left[0]} training and {left[1]} test examples of classes in no group are left out"]
     train, test = (client_rows(owner, settings.clients) for owner in owners)
-    return Partition(_names(settings.clients), train, test, notes if any(left) else [], groups.tolist())
+    return Partition(client_names(settings.clients), train, test, notes if any(left) else [], groups.tolist())
 
 
 def _natural(settings: Natural, task: ImageTask, rng: np.random.Generator) -> Partition:
     instead = Dirichlet("dirichlet", settings.count, settings.alpha, 0)
     return natural(settings, task, lambda: _dirichlet(instead, task, rng), rng)
-
-
-def _manual(settings: Manual, task: ImageTask, rng: np.random.Generator) -> Partition:
-    """Ditto's ``create_dataset.py`` for Fashion-MNIST (soup.md 3.1), with every number a setting; images may be at
-    several clients.
-
-    Client u has the classes (u + j) mod C of the C with training images, j = 0..classes_per_client-1, and
-    n_u ~ lognormal(mu, sigma) + offset images, rescaled so that all n_u sum to the training images. Of a class it has
-    int(share * n_u) + 1 training and int(share * n_u / 6) + 1 test images, shares ~ lognormal(1, 1) normalised.
-    """
-    present, clients, size = np.unique(task.train.labels), settings.clients, len(task.train)
-    if settings.classes_per_client > len(present):
-        raise UserError(
-            f"partition.classes_per_client: {settings.classes_per_client} is more than the {len(present)} classes "
-            f"with training examples in {task.name}"
-        )
-    sizes = rng.lognormal(settings.mu, settings.sigma, clients) + settings.offset
-    sizes *= size / sizes.sum()
-    shares = rng.lognormal(1, 1, (clients, settings.classes_per_client))
-    wanted = sizes[:, None] * shares / shares.sum(1, keepdims=True)
-    labels = present[(np.arange(clients)[:, None] + np.arange(settings.classes_per_client)) % len(present)]
-    train = _take_in_turn(task.train, labels, wanted.astype(np.int64) + 1, rng)
-    test = _take_in_turn(task.test, labels, (wanted * TEST_SHARE).astype(np.int64) + 1, rng)
-    uses = np.bincount(np.concatenate(train), minlength=size)
-    several, none = int((uses > 1).sum()), int((uses == 0).sum())
-    note = f"partition: of {size} training examples {several} are at two clients or more and {none} at none"
-    return Partition(_names(clients), train, test, [note] if several + none else [])
-
-
-def _take_in_turn(images: Images, labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Rows of each client: ``counts`` [clients, k] images of its ``labels`` [clients, k], the next ones of each class.
-
-    Classes are shuffled; one with too few left begins again. No client has an image twice, as its labels differ.
-    """
-    pools = {label: rng.permutation(np.flatnonzero(images.labels == label)) for label in np.unique(labels)}
-    start, rows = dict.fromkeys(pools, 0), []
-    for client_labels, client_counts in zip(labels, counts, strict=True):
-        parts = []
-        for label, count in zip(client_labels, client_counts, strict=True):
-            first = start[label] if start[label] + count <= len(pools[label]) else 0
-            parts.append(pools[label][first : first + count])
-            start[label] = first + count
-        rows.append(np.sort(np.concatenate(parts)))
-    return rows
 
 
 #: ``partition.kind`` -> (settings, task, random numbers) -> partition. Plug-ins may add theirs, and their settings to
@@ -250,6 +202,6 @@ PARTITIONS: dict[str, Callable[[Any, ImageTask, np.random.Generator], Partition]
     "dirichlet_clients": _dirichlet_clients,
     "shards": _shards,
     "pairs": _pairs,
-    "manual": _manual,
+    "manual": manual,
     "centralised": _centralised,
 }

@@ -1,4 +1,8 @@
-"""The engines' interface: requests (a client's local training, inference) and results. Plain data."""
+"""The engines' interface: requests (a client's local training, inference) and results. Plain data.
+
+Beside :mod:`knot_runner.engine.requests`, whose words they share, since these carry their tensors to the engine: a
+round asks for thousands, each is answered once, and none is stored.
+"""
 
 from __future__ import annotations
 

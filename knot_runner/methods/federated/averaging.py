@@ -24,7 +24,10 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
     """Every participant trains from the model it has been sent."""
     if round >= federation.training.rounds:
         return []
-    return [request(hp, state, federation, round, client) for client in federation.drawn(round)]
+    return [
+        request(hp, federation, round, client, deployed(hp, state, federation, client))
+        for client in federation.drawn(round)
+    ]
 
 
 def fold(
@@ -50,9 +53,8 @@ def deployed(hp: FederatedSettings, state: FederatedState, federation: Federatio
 
 
 def request(
-    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, client: int
+    hp: FederatedSettings, federation: Federation, round: int, client: int, start: ClientModel
 ) -> LocalTraining:
-    """One client's work of a round, from the model it would use."""
-    model = deployed(hp, state, federation, client)
-    trains = recipe(hp, federation, round, client)
-    return federation.local_training(client, round, model, trains, objective(hp, federation, round, client))
+    """One client's work of a round, from ``start``, the model it would use."""
+    trains, minimises = recipe(hp, federation, round, client), objective(hp, federation, round, client)
+    return federation.local_training(client, round, start, trains, minimises)

@@ -21,12 +21,10 @@ def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, r
     """Every participant goes on with its own model."""
     if round >= federation.training.rounds:
         return []
-    found = []
-    for client in federation.drawn(round):
-        model = deployed(hp, state, federation, client)
-        own = {"weights": model.weights, "buffers": model.buffers}
-        found.append(averaging.request(hp, own, federation, round, client))
-    return found
+    return [
+        averaging.request(hp, federation, round, client, deployed(hp, state, federation, client))
+        for client in federation.drawn(round)
+    ]
 
 
 def fold(

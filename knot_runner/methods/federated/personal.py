@@ -79,12 +79,10 @@ def _request(
     client: int,
     phases: tuple[Phase, ...] | None,
 ) -> LocalTraining:
-    whole = averaging.request(hp, state, federation, round, client)
-    model = deployed(hp, state, federation, client)
+    whole = averaging.request(hp, federation, round, client, deployed(hp, state, federation, client))
     if phases is None:
         epochs = sum(phase.epochs for phase in whole.recipe.phases)
         phases = whole.recipe.phases
         if hp.algorithm == "fedrep":
             phases = (Phase(hp.head_epochs, "head"), Phase(max(epochs - hp.head_epochs, 1), "body"))
-    recipe = dataclasses.replace(whole.recipe, phases=phases)
-    return dataclasses.replace(whole, start=model, recipe=recipe)
+    return dataclasses.replace(whole, recipe=dataclasses.replace(whole.recipe, phases=phases))
