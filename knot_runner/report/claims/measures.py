@@ -12,7 +12,7 @@ from knot_runner.report.claims.pairs import ModelSide, unread
 from knot_runner.report.claims.spec import BEFORE, TARGET_MEASURES, Claim, config_leaves
 from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
-from knot_runner.report.tables.chilling import MEGABYTE, WARM, LearningCurve, check_target, learning_curve
+from knot_runner.report.tables.federated.chilling import MEGABYTE, WARM, LearningCurve, check_target, learning_curve
 from knot_runner.util.errors import UserError, nearest
 
 

@@ -21,9 +21,9 @@ from knot_runner.report.render.table_model import (
 from knot_runner.report.run_folders import UNUSED, Job, Run, load_runs, nothing_there
 from knot_runner.report.statistics import mean_interval
 from knot_runner.report.tables.aggregate import aggregate
-from knot_runner.report.tables.baselines import BASELINES_LINE, baseline_rows
-from knot_runner.report.tables.chilling import CHILLING_COLUMNS
-from knot_runner.report.tables.clustered import ACCURACY_WEIGHTINGS, clustered
+from knot_runner.report.tables.federated.chilling import CHILLING_COLUMNS
+from knot_runner.report.tables.federated.clustered import ACCURACY_WEIGHTINGS, clustered
+from knot_runner.report.tables.federated.temperatures import temperatures_table, trace
 from knot_runner.report.tables.footnotes import (
     absences,
     cited,
@@ -34,10 +34,15 @@ from knot_runner.report.tables.footnotes import (
     protocol,
     sources,
 )
-from knot_runner.report.tables.gains import gain_groups, gain_lines, with_gains
 from knot_runner.report.tables.made_with import made_with
-from knot_runner.report.tables.personal import PERSONAL_METRICS, TRADE_OFF_GROUPS, TRADE_OFF_LINE, with_trade_offs
-from knot_runner.report.tables.temperatures import temperatures_table, trace
+from knot_runner.report.tables.methods.baselines import BASELINES_LINE, baseline_rows
+from knot_runner.report.tables.methods.gains import gain_groups, gain_lines, with_gains
+from knot_runner.report.tables.methods.personal import (
+    PERSONAL_METRICS,
+    TRADE_OFF_GROUPS,
+    TRADE_OFF_LINE,
+    with_trade_offs,
+)
 from knot_runner.util.errors import UserError, nearest
 
 #: Kind of table -> kind of the printed table that can stand beside it.

@@ -12,7 +12,7 @@ from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell,
 from knot_runner.report.row_keys import RowSetting, ordered, preset_cases, row_heads, runs_by_case
 from knot_runner.report.run_folders import Run
 from knot_runner.report.tables.aggregate import aggregate
-from knot_runner.report.tables.chilling import (
+from knot_runner.report.tables.federated.chilling import (
     CHILLING_COLUMNS,
     OF_TARGET,
     WITH,
@@ -23,8 +23,7 @@ from knot_runner.report.tables.chilling import (
     short_of_goal,
     with_learning_curves,
 )
-from knot_runner.report.tables.footnotes import cited, comparable
-from knot_runner.report.tables.paper_comparison import (
+from knot_runner.report.tables.federated.paper_comparison import (
     Slips,
     controlled,
     errata_lines,
@@ -38,6 +37,7 @@ from knot_runner.report.tables.paper_comparison import (
     shown_round,
     unreached,
 )
+from knot_runner.report.tables.footnotes import cited, comparable
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report.figures import style
-from knot_runner.report.matrix_runs import agreements, by_setting, matrix_of, only_matrices, pairs_of
+from knot_runner.report.figures.distances.matrix_runs import agreements, by_setting, matrix_of, only_matrices, pairs_of
 from knot_runner.report.records.distance import kinds_of_pairs
 from knot_runner.report.render.text import plain
 from knot_runner.report.row_keys import lookup
