@@ -10,9 +10,10 @@ import time
 
 import pytest
 
-from knot_runner.cli.verbs.check import check_command, is_locked, parse_check, state_of
+from knot_runner.cli.verbs.check import check_command, parse_check
 from knot_runner.composing.commands import compose_all
 from knot_runner.records import write_result, write_sealed
+from knot_runner.sweeps.standing import is_locked, state_of
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked
 from tests.test_estimate_recorded import federated

@@ -7,10 +7,11 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from knot_runner.composing.defaults_loops import in_a_loop
 from knot_runner.composing.hydra_keys import check_hydra
 from knot_runner.composing.interpolations import check_growth
 from knot_runner.composing.override_errors import bad_override, missing_config
-from knot_runner.composing.own_yaml import in_a_loop, search_path
+from knot_runner.composing.own_yaml import search_path
 from knot_runner.util.errors import UserError
 
 

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.text import Text
 
 from knot_runner.cli.main import main
-from knot_runner.report.figures import style
+from knot_runner.report.figures import output
 from knot_runner.report.figures.output import FigureOutput, current_output, figure_output, fitted_panels
 from knot_runner.report.figures.registry import FIGURES
 
@@ -27,8 +27,8 @@ def jobs(factory: Any) -> list[Any]:
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every figure that is saved."""
     kept: list[Any] = []
-    real = style.image_bytes
-    monkeypatch.setattr(style, "image_bytes", lambda figure, form: kept.append(figure) or real(figure, form))
+    real = output.image_bytes
+    monkeypatch.setattr(output, "image_bytes", lambda figure, form: kept.append(figure) or real(figure, form))
     return kept
 
 
