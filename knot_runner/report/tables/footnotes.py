@@ -92,7 +92,9 @@ def kept_epochs(result: dict[str, Any]) -> list[tuple[str, str]]:
 def embedded(runs: Iterable[Run]) -> str:
     """What the runs with task.source=embedded among ``runs`` read; "" without any."""
     kinds = [(run.job.config.get("task") or {}).get("kind") for run in runs if run.result.get("source") == "embedded"]
-    return (SHARE_DIGITS if kinds[0] in OF_IMAGES else GENERATED) if kinds else ""
+    if not kinds:
+        return ""
+    return SHARE_DIGITS if kinds[0] in OF_IMAGES else GENERATED
 
 
 def comparable(runs: Iterable[Run]) -> bool:
