@@ -23,11 +23,11 @@ def aggregate(
     ``paper``'s number; without a gap to it where the two are not ``comparable``; ``top``: the most that a share can be,
     1 or 100."""
     values = [value for value in ours if value is not None]
-    planned = members["seed"].nunique()
-    diverged = members.loc[members["status"] == "diverged", "seed"].nunique()
+    planned = len(set(members["seed"]))
+    diverged = len({run.job.seed for run in members["run"] if run.status == "diverged"})
     if not values:
         return TableCell(planned=planned, diverged=diverged, paper=paper)
     mean, half = mean_interval(values)
     gap = mean - paper if paper is not None and comparable else None
-    ids = members.loc[members["status"].isin(["done", "diverged"]), "run_id"].unique()
-    return TableCell(mean, half, len(values), planned, diverged, paper, gap, top=top, runs=tuple(ids))
+    ids = tuple(dict.fromkeys(run.job.run_id for run in members["run"] if run.result))
+    return TableCell(mean, half, len(values), planned, diverged, paper, gap, top=top, runs=ids)
