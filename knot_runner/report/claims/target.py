@@ -10,8 +10,13 @@ from knot_runner.report.claims.pairs import unread
 from knot_runner.report.claims.spec import config_leaves
 from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
-from knot_runner.report.tables.federated.chilling import MEGABYTE, WARM, LearningCurve, check_target, learning_curve
-from knot_runner.util.errors import UserError
+from knot_runner.report.tables.federated.chilling import (
+    MEGABYTE,
+    WARM,
+    LearningCurve,
+    check_target,
+    with_learning_curves,
+)
 
 
 @dataclass(frozen=True)
@@ -27,10 +32,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class TargetRounds:
-    """What a target took. ``courses``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4, which is in
+    """What a target took. ``curves``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4, which is in
     ``warm`` by the settings of the run; ``problems``: of damaged records, by run id."""
 
-    courses: Mapping[str, LearningCurve]
+    curves: Mapping[str, LearningCurve]
     target: float | str
     warm: Mapping[Any, float]
     problems: Mapping[str, str]
@@ -42,7 +47,7 @@ class TargetRounds:
         goal = self.warm.get(_other_settings(run)) if isinstance(self.target, str) else self.target
         if goal is None:
             return Reading(None, "no target, its T=4 run is not there", lost=True)
-        own = self.courses.get(run.job.run_id)
+        own = self.curves.get(run.job.run_id)
         if measure == "time":
             if own is None:
                 return Reading(None, "diverged, so that there is no clock")
@@ -71,19 +76,16 @@ def _megabytes(own: LearningCurve | None, first: int | None) -> Reading:
 def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> TargetRounds:
     """Of the federated ones among ``runs``. Raises :class:`UserError` for a ``report.target`` that cannot be."""
     target = check_target(options.get("target", "best_of_T4"))
-    courses, warm, problems = {}, {}, {}
-    for run in runs:
-        if run.status != "done" or run.result.get("kind") != "federated":
-            continue
-        try:
-            own = courses[run.job.run_id] = learning_curve(run, "final", command)
-        except UserError as problem:
-            problems[run.job.run_id] = str(problem)
-            continue
+    federated = [run for run in runs if run.status == "done" and run.result.get("kind") == "federated"]
+    read, curves = with_learning_curves(federated, "final", command)
+    warm, problems = {}, {}
+    for run in read:
         config = run.job.config
-        if lookup(config, "method.temperature") == WARM and not lookup(config, "method.lr_control"):
-            warm[_other_settings(run)] = own.best
-    return TargetRounds(courses, target, warm, problems)
+        if run.status != "done":
+            problems[run.job.run_id] = run.problem
+        elif lookup(config, "method.temperature") == WARM and not lookup(config, "method.lr_control"):
+            warm[_other_settings(run)] = curves[run.job.run_id].best
+    return TargetRounds(curves, target, warm, problems)
 
 
 def _other_settings(run: Run) -> Any:

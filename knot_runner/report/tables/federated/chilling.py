@@ -60,7 +60,7 @@ class LearningCurve:
 
 
 def learning_curve(run: Run, select: Select, command: str = "") -> LearningCurve:
-    """The course of a finished run; ``select``: show the last round, or the (first) one of best accuracy.
+    """How a finished run went; ``select``: show the last round, or the (first) one of best accuracy.
 
     Raises :class:`UserError` naming ``rounds.jsonl`` when it is absent or damaged.
     """
@@ -74,16 +74,16 @@ def learning_curve(run: Run, select: Select, command: str = "") -> LearningCurve
 def with_learning_curves(
     runs: Sequence[Run], select: Select, command: str
 ) -> tuple[list[Run], dict[str, LearningCurve]]:
-    """``runs``, those with a damaged ``rounds.jsonl`` as corrupt, and the courses of the finished ones by run id."""
-    made, courses = [], {}
+    """``runs``, those with a damaged ``rounds.jsonl`` as corrupt, and the curves of the finished ones by run id."""
+    made, curves = [], {}
     for run in runs:
         if run.status == "done":
             try:
-                courses[run.job.run_id] = learning_curve(run, select, command)
+                curves[run.job.run_id] = learning_curve(run, select, command)
             except UserError as problem:
                 run = Run(run.job, "corrupt", str(problem))
         made.append(run)
-    return made, courses
+    return made, curves
 
 
 def chilling_frame(

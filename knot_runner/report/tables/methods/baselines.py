@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from knot_runner.metrics import METRICS
+from knot_runner.metrics import METRICS, top_of
 from knot_runner.report.render.table_model import ColumnGroup, TableRow
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import run_rows
@@ -29,11 +28,10 @@ def baseline_rows(there: Sequence[Run], groups: Sequence[ColumnGroup], labelled:
     for name, value in BASELINES.items() if len(members) else ():
         cells = {}
         for group in groups:
-            top = METRICS[group.key].top if math.isfinite(METRICS[group.key].top) else None
             made = []
             for column in group.columns:
                 ours = [value(run.result, group.key, column) for run in members["run"]]
-                made.append(aggregate(ours, members, top=top))
+                made.append(aggregate(ours, members, top=top_of(group.key)))
             cells[group.key] = tuple(made)
         heads = (name, "") if labelled else (name,)
         rows.append(TableRow(heads, heads, cells))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.metrics import METRICS
+from knot_runner.metrics import METRICS, top_of
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
 from knot_runner.report.run_folders import Run
@@ -88,12 +87,11 @@ def methods_by_data(asked: TableRequest, columns: tuple[str, ...]) -> MethodsTab
     for (method, label), own in found.groupby(["method", "label"], sort=False):
         cells: dict[str, tuple[TableCell, ...]] = {}
         for metric in asked.metrics:
-            top = METRICS[metric].top if math.isfinite(METRICS[metric].top) else None
             made = []
             for column in columns:
                 theirs = paper_tables.printed_value(table, metric, method, column) if table else None
                 ours = [run.metric(metric, column) for run in own["run"]]
-                made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top))
+                made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
             cells[metric] = tuple(made)
         keys, heads = (method, label), (display(method), label)
         rows.append(TableRow(keys, heads, cells) if labelled else TableRow(keys[:1], heads[:1], cells))
