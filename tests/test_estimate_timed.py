@@ -60,12 +60,14 @@ def jobs_of(*overrides):
     return jobs
 
 
+@pytest.mark.thorough
 def test_a_real_run_is_timed_and_leaves_nothing(tmp_path):
     (job,) = jobs_of(f"paths.out={tmp_path / 'out'}", "training.rounds=1000", "tracker=wandb")
     cost = time_piece(job, "runs", 0.0, 60)
     assert cost.unit > 0 and cost.disk > 0 and not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 def test_distances_of_a_clustered_run(tmp_path):
     clustered = ["task=mnist_fedwad", "method=clustered_fedavg", "partition.clients=20", "task.limit=400"]
     jobs, _ = compose_all([*clustered, "hardware.workers=1", f"paths.out={tmp_path / 'out'}"])

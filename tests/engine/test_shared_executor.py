@@ -107,6 +107,7 @@ def pids(pool):
     return [worker._process.pid for shared in pool._pools.values() for worker in shared._workers]
 
 
+@pytest.mark.thorough
 def test_jobs_that_share_teachers_train_each_once_with_the_numbers_of_each_alone(pool, store, plugin, tmp_path):
     """Three jobs at once: the same teachers, two of them the same student, predictions by all."""
     objective = marked(plugin, tmp_path)
