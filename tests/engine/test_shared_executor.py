@@ -151,6 +151,8 @@ def _equal(artefact, expected):
 
 
 def test_what_goes_wrong_reaches_its_own_job_alone(pool, store, plugin, tmp_path):
+    with pool.executor(store, ONE, None, [plugin], nothing) as executor:
+        executor([training("before")])
     before = pids(pool)
     whats = {"bug": ValueError, "odd": RuntimeError, "diverge": DivergedError, "leave": SystemExit, None: type(None)}
     found = {}
