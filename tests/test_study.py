@@ -72,7 +72,7 @@ def fake(monkeypatch):
     kinds.CategoricalDistribution = lambda choices: SimpleNamespace(choices=choices)
     for name, module in found.items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(study.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
     monkeypatch.setattr(FakeStudy, "made", [])
 
 
@@ -193,7 +193,7 @@ def test_a_method_without_a_validation_metric_is_refused(fake, capsys):
 
 
 def test_optuna_is_an_extra_and_intervals_are_its_own(monkeypatch, capsys):
-    monkeypatch.setattr(study.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main([*RUN, *SPACE, OPTUNA]) == 2
     said = "hydra/sweeper=optuna: its package is not installed; pip install 'knot_runner[optuna]' adds it"
     assert capsys.readouterr().err == f"knot-runner: {said}\n"

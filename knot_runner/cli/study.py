@@ -7,7 +7,6 @@ test metrics are shown of the chosen run, and choose nothing.
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from knot_runner.metrics import METRICS
 from knot_runner.records import read_result
 from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR
 from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.extras import require_extra
 from knot_runner.util.messages import LOGGER, messages_to
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
     """All trials one after another, each carried out by ``sweep`` like a grid of one job; the exit code. Raises
     :class:`UserError`, before any trial where what is asked for cannot be had."""
     study = _read(arguments)
-    if importlib.util.find_spec("optuna") is None:
-        raise UserError(f"{SWEEPER}: its package is not installed; pip install 'knot_runner[optuna]' adds it")
+    require_extra(SWEEPER, "optuna")
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
