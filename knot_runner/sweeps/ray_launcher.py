@@ -50,7 +50,7 @@ class RayLauncher(Launcher):
         jobs = [job_of(plan.config(name)) for (name,) in job_overrides]
         if any(job.settings.hardware.engine == "ray" for job in jobs):
             raise UserError(
-                f"{_KEY} and hardware.engine=ray: one of them is right; jobs would keep the cores of actors"
+                f"{_KEY} and hardware.engine=ray: one is right; jobs would keep the cores of actors"
             )
         ray = connected(_KEY, self.address)
         for resource, wanted in (("CPU", self.kept["num_cpus"]), ("GPU", self.kept["num_gpus"])):

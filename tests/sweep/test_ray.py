@@ -95,7 +95,7 @@ def test_a_cluster_that_is_not_there_is_one_line(tmp_path, monkeypatch):
 def test_jobs_and_actors_do_not_wait_for_each_others_cores(tmp_path, monkeypatch):
     ray = faked(monkeypatch)
     code, said = sweep(tmp_path, *GRID, RAY, "hardware.engine=ray")
-    assert code == 2 and "hydra/launcher=ray and hardware.engine=ray: one of them is right" in said and not ray.calls
+    assert code == 2 and "hydra/launcher=ray and hardware.engine=ray: one is right" in said and not ray.calls
 
 
 def test_ray_is_an_extra(monkeypatch):
