@@ -49,9 +49,7 @@ class RayLauncher(Launcher):
         plan = read_plan(Path(self.config.plan))
         jobs = [job_of(plan.config(name)) for (name,) in job_overrides]
         if any(job.settings.hardware.engine == "ray" for job in jobs):
-            raise UserError(
-                f"{_KEY} and hardware.engine=ray: one is right; jobs would keep the cores of actors"
-            )
+            raise UserError(f"{_KEY} and hardware.engine=ray: one is right; jobs would keep the cores of actors")
         ray = connected(_KEY, self.address)
         for resource, wanted in (("CPU", self.kept["num_cpus"]), ("GPU", self.kept["num_gpus"])):
             there = ray.cluster_resources().get(resource, 0)
