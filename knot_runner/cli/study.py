@@ -16,6 +16,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
 from knot_runner.composing.commands import Command, compose_all, expand_preset
 from knot_runner.composing.flags import usual_overrides
+from knot_runner.composing.hydra_keys import BATCH, LAUNCHER, LAUNCHER_GROUP
 from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.override_errors import message_text
 from knot_runner.composing.overrides import (
@@ -102,6 +103,9 @@ def _read(arguments: Sequence[str]) -> Study:
     overrides, notes = last_counts(parse_overrides(expand_preset(rest, config_dir)))
     for note in notes:
         LOGGER.warning("%s", note)
+    launched = [one.key_or_group for one in overrides if one.key_or_group.startswith((LAUNCHER_GROUP, LAUNCHER, BATCH))]
+    if launched and f"{LAUNCHER_GROUP}=basic" not in rest:
+        raise UserError(f"{launched[0]}: trials of a study run one after another, as basic has it; without it is right")
     space = [one for one in overrides if one.is_sweep_override()]
     for one in space:
         if one.key_or_group in ("seed", "experiment", "task"):

@@ -31,7 +31,7 @@ def launched(ray, out, *overrides, fail_fast=False, **kept):
 
 def test_a_sweep_is_that_of_the_basic_launcher(tmp_path, monkeypatch, capfd):
     """Bit for bit, and what is done is found again, by either."""
-    ray = faked(monkeypatch)
+    ray = faked(monkeypatch, resources={"CPU": 1.0})
     assert sweep(tmp_path / "basic", *GRID)[0] == 0
     code, said = sweep(tmp_path / "ray", *GRID, RAY, "hydra.launcher.num_gpus=0.5", "hydra.launcher.address=head:6379")
     assert code == 0 and "2 done, 0 failed" in said, said

@@ -124,7 +124,7 @@ def test_what_an_actors_code_raises_is_raised_here(monkeypatch):
 
 def test_an_engine_that_is_closed_meanwhile_is_no_failure(monkeypatch):
     """As that of a fused sweep which ends: waiting runs get Ended."""
-    ray = faked(monkeypatch, lost=[2])
+    ray = faked(monkeypatch, lost=[2, 3])
     engine = made()
     wait = ray.wait
     monkeypatch.setattr(ray, "wait", lambda *some, **more: engine.close() or wait(*some, **more))
