@@ -1,6 +1,7 @@
 """``hydra/launcher=ray``: the jobs of a sweep as tasks of Ray; here a fake of its transport, or Ray itself."""
 
 import importlib.util
+import json
 import logging
 from pathlib import Path
 
@@ -37,6 +38,9 @@ def test_a_sweep_is_that_of_the_basic_launcher(tmp_path, monkeypatch, capfd):
     assert code == 0 and "2 done, 0 failed" in said, said
     assert "jobs want 0.5 GPU each and the cluster has 0; they wait" in said and "CPU each" not in said
     assert results(tmp_path / "ray") == results(tmp_path / "basic")
+    (told,) = (tmp_path / "ray").glob(".sweeps/*/outcomes.json")
+    names = [job.run_id for job in composed(tmp_path / "ray", *GRID)]
+    assert [one["run_id"] for one in json.loads(told.read_text())] == names  # though the last one ended first
     assert ray.calls == ["run_on_worker"] * 2 and [one["address"] for one in ray.inits] == ["head:6379"]
     assert ray.options == [{"max_retries": 0, "num_cpus": 1, "num_gpus": 0.5}]
     code, said = sweep(tmp_path / "ray", *GRID)

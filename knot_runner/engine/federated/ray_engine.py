@@ -58,7 +58,7 @@ class RayEngine:
         for one in self._actors:
             self._idle.put(one)
         self._lock, self._lost, self._closed = threading.Lock(), "", False
-        say(f"engine ray: {count} actors of {threads} cores")
+        say(f"ray: clients are dealt to {count} actors")
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`."""
@@ -164,8 +164,8 @@ def _number(ray: Any, workers: int, threads: int) -> int:
     count = workers or cores // threads
     if not 1 <= count <= cores // threads:
         raise UserError(
-            f"hardware.workers: {count or 1} actors of {threads} cores are more than Ray's cluster has, "
-            f"{cores}; 0 = as many as it has room for"
+            f"hardware.workers: Ray's cluster has {cores} cores, too few for {count or 1} actors with "
+            f"hardware.threads={threads}; 0 = as many as it has room for"
         )
     return count
 

@@ -66,7 +66,7 @@ def test_actors_have_the_bits_of_lean(monkeypatch):
     engine = made(said=said)
     agree(engine, made("lean", 1))
     assert all(map(torch.equal, start, [one.weights for one in requests()]))
-    assert ray.options == [{"num_cpus": 1, "max_restarts": 0}] and said == ["engine ray: 2 actors of 1 cores"]
+    assert ray.options == [{"num_cpus": 1, "max_restarts": 0}] and said == ["ray: clients are dealt to 2 actors"]
     assert ray.calls.count("EngineActor") == 2 and ray.calls.count("run") == 6 + 3
     engine.close()
     engine.close()
@@ -135,8 +135,8 @@ def test_an_engine_that_is_closed_meanwhile_is_no_failure(monkeypatch):
 @pytest.mark.parametrize(
     ("workers", "cores", "said"),
     [
-        (3, 2.0, "hardware.workers: 3 actors of 1 cores are more than Ray's cluster has, 2; 0 = as many as"),
-        (0, 0.0, "hardware.workers: 1 actors of 1 cores are more than Ray's cluster has, 0"),
+        (3, 2.0, "hardware.workers: Ray's cluster has 2 cores, too few for 3 actors with hardware.threads=1; 0 = as"),
+        (0, 0.0, "hardware.workers: Ray's cluster has 0 cores, too few for 1 actors"),
     ],
 )
 def test_more_actors_than_the_cluster_has_room_for_are_refused(workers, cores, said, monkeypatch):
