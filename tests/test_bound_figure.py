@@ -29,6 +29,7 @@ def grid(tmp_path_factory):
     return jobs
 
 
+@pytest.mark.thorough
 def test_the_figure_and_its_numbers(grid, tmp_path):
     lines = FIGURES["bound"](references(grid), tmp_path / "bound.png")
     results = {(job.settings.training.distil.limit, job.settings.seed): read_result(job.folder) for job in grid}

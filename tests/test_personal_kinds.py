@@ -183,6 +183,7 @@ def test_without_them_runs_have_the_names_that_they_had():
     assert other.run_id != job.run_id
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("small", [COSSIM, SMALL], ids=["cossim", "transfer_matrix"])
 def test_kill_9_and_the_same_command_again(small, tmp_path):
     length = "rounds=40" if small is COSSIM else "steps=200"

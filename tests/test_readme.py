@@ -119,6 +119,7 @@ def test_commands_compose_and_name_what_there_is(line, tmp_path, capsys):
     assert main(["check", "--no-estimate", *arguments]) == 0, capsys.readouterr()
 
 
+@pytest.mark.thorough
 def test_the_commands_on_sweeps_run_one_after_another(tmp_path):
     """Here without launchers of others, which tests/sweep runs: with these very overrides."""
     for line in SWEEPS:
@@ -161,6 +162,7 @@ def test_a_benchmark_runs(bench, capsys, monkeypatch):
     assert all(row.endswith("32 of 32, 32 agree") for row in rows)
 
 
+@pytest.mark.thorough
 def test_the_python_examples_run(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runs, distance = blocks("knot_runner/README.md", "python")

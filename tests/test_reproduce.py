@@ -95,6 +95,7 @@ def reproduced(folder, capsys, *words, code=0):
     return said.out.splitlines(), said.err.splitlines(), table.read_text().splitlines() if table.exists() else []
 
 
+@pytest.mark.thorough
 def test_what_fits_is_run_and_the_rest_is_said(folder, made, capsys):
     out, err, table = reproduced(folder, capsys, "--hours=0.5")
     assert [line.split()[0] for line in out[:4]] == ["preset", "away", "quick", "slow"]
@@ -121,6 +122,7 @@ def test_what_fits_is_run_and_the_rest_is_said(folder, made, capsys):
     assert again[:3] == table[:3]  # whatever the command, the runs are the same, and so is their time
 
 
+@pytest.mark.thorough
 def test_a_preset_that_is_named_is_begun_and_goes_on_another_time(folder, made, capsys):
     made.most = 3  # two seeds of T=1, one of T=0.5
     out, err, table = reproduced(folder, capsys, "slow", "--hours=0.1", "training.rounds=1")
@@ -137,6 +139,7 @@ def test_a_preset_that_is_named_is_begun_and_goes_on_another_time(folder, made, 
     assert not err and out[1].split()[:4] == ["preset,", "data", "seeds", "hold"] and len(made.begun) == 2
 
 
+@pytest.mark.thorough
 def test_a_failure_is_a_line_and_the_others_go_on(folder, made, capsys, monkeypatch):
     made.code = 1
     (folder / "conf" / "experiment" / "away.yaml").write_text("sweep: {nonsense: 1}\n")
@@ -249,6 +252,7 @@ def test_most_claims_per_minute_come_first():
     assert not reproduce._fits(done, end - 601) and not reproduce._fits(made_of(1, 0.0, True), end - 601)
 
 
+@pytest.mark.thorough
 def test_minutes_are_those_of_the_runs_that_are_left_and_typed_words_replace_listed_ones(folder):
     flags = [f"--config-dir={folder / 'conf'}"]
     listed = {one.preset: one for one in listed_presets(str(folder / "conf"))}

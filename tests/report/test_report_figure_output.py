@@ -32,6 +32,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return kept
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["expected_label", "confidence", "bias"])
 def test_at_a_single_column_nothing_is_cut_off(jobs: Any, figures: Any, tmp_path: Path, name: str) -> None:
     note = "a long note " * 20
@@ -58,6 +59,7 @@ def test_at_a_single_column_nothing_is_cut_off(jobs: Any, figures: Any, tmp_path
     assert all(axes.get_legend() is None or axes.get_legend()._bbox_to_anchor is None for axes in figure.axes)
 
 
+@pytest.mark.thorough
 def test_vector_files_hold_text_as_text_and_no_date(jobs: Any, tmp_path: Path) -> None:
     FIGURES["probe"](jobs, tmp_path / "plain.png")
     with figure_output(FigureOutput(("svg", "pdf", "png"))):

@@ -87,6 +87,7 @@ def test_several_tasks_are_refused(factory: Any, tmp_path: Path) -> None:
         FIGURES["bias"]([factory.made(), factory.made(task="sa")], tmp_path / "figure.png")
 
 
+@pytest.mark.thorough
 def test_the_same_runs_give_the_same_image(jobs: Any, tmp_path: Path) -> None:
     made = jobs("sa")
     for name in ("expected_label", "tsne"):
