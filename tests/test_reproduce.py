@@ -184,6 +184,7 @@ def test_a_command_that_is_ended_leaves_its_table(folder, made, capsys, monkeypa
     assert len(json.loads((folder / "out" / "reproduced.json").read_text())["seconds"]) == 1
 
 
+@pytest.mark.thorough
 def test_a_preset_in_a_process_of_its_own(folder, capsys):
     """One run, all the way: the command, its process, what it prints, the table."""
     one = ["seed=0", "method.temperature=1", "hydra/launcher=basic"]

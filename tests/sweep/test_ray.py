@@ -132,6 +132,7 @@ def test_whole_and_part_gpus_are_right(monkeypatch):
 
 
 @needs_ray
+@pytest.mark.thorough
 def test_two_workers_of_ray_itself(tmp_path):
     """A job that is killed ends no other; the same command goes on; results are those of the basic launcher."""
     grid = faulty("none", "kill", "none")

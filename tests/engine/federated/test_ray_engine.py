@@ -211,6 +211,7 @@ def cluster(monkeypatch):
 
 
 @needs_ray
+@pytest.mark.thorough
 def test_two_actors_of_ray_itself(cluster):
     before = signal.getsignal(signal.SIGTERM)
     engine = made(workers=2)
