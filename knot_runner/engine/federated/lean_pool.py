@@ -194,7 +194,8 @@ class LeanPool:
 
     def _order(self, task: PoolTask, result: int) -> Order:
         request, control = task.request, None
-        model = self._allocator.acquire(request.weights, request.buffers, task.call, request.network)
+        whole = request.model if isinstance(request, Inference) else request.start
+        model = self._allocator.acquire(whole.weights, whole.buffers, task.call, request.network)
         if isinstance(request, LocalTraining) and request.control is not None:
             try:
                 control = self._allocator.acquire(request.control, None, task.call, request.network)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.engine.federated.cohort import Inference, LocalTraining
+from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.dealing import EngineRequest
 from knot_runner.engine.federated.lean_client import TrainingClient, make_client
 from knot_runner.engine.federated.lean_memory import SharedData, Slots
@@ -42,38 +42,39 @@ def pack(request: EngineRequest, model: int, control: int | None, result: int) -
 
 
 def packed(request: EngineRequest) -> EngineRequest:
-    """The request without its vectors (weights, buffers, control), with arrays in the place of other tensors: a tensor
-    would be pickled with all of the memory that it is a view of."""
-    sent: dict[str, Any] = {"weights": None, "buffers": None, "rows": request.rows.numpy()}
-    if isinstance(request, LocalTraining):
+    """The request without its vectors (the model's, control), with arrays in the place of other tensors: a tensor would
+    be pickled with all of the memory that it is a view of."""
+    if isinstance(request, Inference):
+        sent: dict[str, Any] = {"model": None}
+    else:
         inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
-        sent |= {"test_rows": request.test_rows.numpy(), "control": None, "inputs": inputs}
+        sent = {"start": None, "test_rows": request.test_rows.numpy(), "control": None, "inputs": inputs}
         if request.program is not None:
             tensors = {name: tensor.numpy() for name, tensor in request.program.tensors.items()}
             sent["program"] = replace(request.program, tensors=tensors)
-    return replace(request, **sent)
+    return replace(request, **sent, rows=request.rows.numpy())
 
 
 def unpack(order: Order, slots: Slots) -> EngineRequest:
     """The request of an order, with its vectors in shared memory."""
     network = order.request.network
     control = None if order.control is None else slots.model(order.control, network)[0]
-    return unpacked(order.request, *slots.model(order.model, network), control)
+    return unpacked(order.request, ClientModel(*slots.model(order.model, network)), control)
 
 
-def unpacked(request: EngineRequest, weights: Tensor, buffers: Tensor, control: Tensor | None) -> EngineRequest:
+def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None) -> EngineRequest:
     """The request that was :func:`packed`, with these vectors."""
     rows = torch.from_numpy(request.rows)
     if isinstance(request, Inference):
-        return replace(request, weights=weights, buffers=buffers, rows=rows)
+        return replace(request, model=model, rows=rows)
     tests = torch.from_numpy(request.test_rows)
     inputs = {name: torch.from_numpy(array) for name, array in request.inputs.items()}
     program = request.program
     if program is not None:
         tensors = {name: torch.from_numpy(array) for name, array in program.tensors.items()}
         program = replace(program, tensors=tensors)
-    vectors = {"weights": weights, "buffers": buffers, "control": control}
-    return replace(request, **vectors, rows=rows, test_rows=tests, inputs=inputs, program=program)
+    own = {"rows": rows, "test_rows": tests, "inputs": inputs}
+    return replace(request, start=model, control=control, program=program, **own)
 
 
 def prepare_client(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from knot_runner.config.plugins import load_plugins
 from knot_runner.engine.examples import ClientData
-from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.dealing import EngineRequest, Result, infer_in_pieces, train_longest_first
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.lean_worker import packed, unpacked
@@ -105,7 +105,8 @@ class RayEngine:
 
     def _send(self, actor: Any, request: EngineRequest, places: dict[tuple[Any, ...], Any]) -> Any:
         """What ``actor`` makes of the request. ``places``: vectors that requests of this call share are sent once."""
-        vectors = [request.weights, request.buffers, getattr(request, "control", None)]
+        model = request.model if isinstance(request, Inference) else request.start
+        vectors = [model.weights, model.buffers, getattr(request, "control", None)]
         sent = [None if vector is None else self._placed(vector, places) for vector in vectors]
         return actor.run.remote(packed(request), *sent)
 
@@ -149,8 +150,8 @@ class EngineActor:
         self, request: EngineRequest, weights: np.ndarray, buffers: np.ndarray, control: np.ndarray | None
     ) -> Trained | np.ndarray:
         """What the request comes to, with arrays in the place of tensors."""
-        vectors = _tensor(weights), _tensor(buffers), None if control is None else _tensor(control)
-        request = unpacked(request, *vectors)
+        model = ClientModel(_tensor(weights), _tensor(buffers))
+        request = unpacked(request, model, None if control is None else _tensor(control))
         if isinstance(request, Inference):
             return self._engine.logits([request])[0].numpy()
         (trained,) = self._engine.train([request])

@@ -13,7 +13,7 @@ from knot_runner.cli.main import main
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inference
 from knot_runner.engine.federated.ray_engine import RayEngine
 from knot_runner.engine.federated.shared import EnginePool
 from knot_runner.util.errors import UserError
@@ -47,9 +47,9 @@ def requests():
 
 
 def asked():
-    weights, buffers = flat.initial(NETWORKS[1], 3)
+    model = ClientModel(*flat.initial(NETWORKS[1], 3))
     rows = torch.arange(INFERENCE_ROWS + 9) % 80
-    return [Inference(weights, buffers, rows, "train", network=1), Inference(weights, buffers, rows[:7], network=1)]
+    return [Inference(model, rows, "train", network=1), Inference(model, rows[:7], network=1)]
 
 
 def agree(ray, lean):
@@ -62,10 +62,10 @@ def agree(ray, lean):
 
 
 def test_actors_have_the_bits_of_lean(monkeypatch):
-    ray, said, start = faked(monkeypatch), [], [one.weights.clone() for one in requests()]
+    ray, said, start = faked(monkeypatch), [], [one.start.weights.clone() for one in requests()]
     engine = made(said=said)
     agree(engine, made("lean", 1))
-    assert all(map(torch.equal, start, [one.weights for one in requests()]))
+    assert all(map(torch.equal, start, [one.start.weights for one in requests()]))
     assert ray.options == [{"num_cpus": 1, "max_restarts": 0}] and said == ["ray: clients are dealt to 2 actors"]
     assert ray.calls.count("EngineActor") == 2 and ray.calls.count("run") == 6 + 3
     engine.close()
