@@ -111,6 +111,7 @@ def test_one_cluster_of_all_is_the_method_without_clusters(tmp_path):
     assert result["metrics"]["client_accuracy"]["clusters"] == pytest.approx(rows[-1]["accuracy"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_in_clusters_chilled_too(out, method):
     folder = run(out, *of(method), "method.temperature=0.5", "training.rounds=2", "training.evaluate_every=2")
@@ -124,6 +125,7 @@ def test_every_method_runs_in_clusters_chilled_too(out, method):
         assert {int(name.rpartition("/")[2]) for name in heads} == set(range(10))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task", ["cifar10_fedwad", "fashionmnist_fedwad"])
 def test_other_images_have_a_look_on_embedded_digits(out, task):
     small = ["task.limit=200", "partition.clients=10", "training.rounds=1", "training.epochs=1", "hardware.workers=1"]
@@ -274,6 +276,7 @@ def federation(sizes: list[int]) -> Federation:
     return Federation(clients, Labels(["a", "b"], [[0.0], [1.0]], "semantic"), training, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_planted_groups_of_real_digits_are_recovered_and_help(tmp_path, data_root):
     """MNIST, 20 clients, two classes each: five clusters as planted; after two rounds they know their classes."""

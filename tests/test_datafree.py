@@ -233,6 +233,7 @@ def test_check_times_images_by_the_step(tmp_path):
     assert piece.kind == "images by generator of small, batch 10"
 
 
+@pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path):
     command = ["method=data_free_generator", *TINY_FREE, "method.synthesis.steps=250"]
     command = replaced(TINY_DISTIL, *replaced(command[:-1], command[-1]))

@@ -132,6 +132,7 @@ def test_teachers_are_trained_once_for_all_methods(tmp_path):
     assert len(list((tmp_path / "artefacts" / "local").glob("*/tensors.safetensors"))) == 3  # teacher, teacher 1 and 2
 
 
+@pytest.mark.thorough
 def test_launchers_and_workers_leave_equal_bits(tmp_path):
     grid = small("method=kd,dml", "seed=0,1")
     assert main([*grid, f"paths.out={tmp_path / 'one'}"]) == 0
@@ -145,6 +146,7 @@ def test_launchers_and_workers_leave_equal_bits(tmp_path):
     assert len(read) == 1  # whatever the seed deals to whom
 
 
+@pytest.mark.thorough
 def test_texts(tmp_path):
     result = result_of(run(tmp_path, *replaced(SMALL_TEXTS, "method=rkd", "method.labelled=0.5")))
     assert set(result["baselines"]) == {"teacher"} and set(result["terms"]) == {"ce", "rkd"}

@@ -81,6 +81,7 @@ def test_texts_are_distilled_on_the_transfer_set_of_their_task(tmp_path):
 # ------------------------------------------------------------------------------------------------------- whole runs
 
 
+@pytest.mark.thorough
 def test_engines_agree_and_seeds_decide(tmp_path, capsys):
     exact = [*TINY_FEDDF, "hardware.precision=float64"]
     lean = run(tmp_path / "lean", *exact, "hardware.engine=lean")
@@ -101,6 +102,7 @@ def test_engines_agree_and_seeds_decide(tmp_path, capsys):
     assert run(tmp_path / "again", *exact, "hardware.engine=lean", "seed=1")[1] != rows
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "course", [["schedule=cosine"], ["valid=0.3", "check=2", "patience=4"]], ids=["cosine", "valid"]
 )
@@ -128,6 +130,7 @@ def test_a_constant_rate_to_the_end_is_the_run_that_it_was():
     assert other.run_id == job.run_id  # nothing is checked
 
 
+@pytest.mark.thorough
 def test_clusters_distil_each_on_their_own_clients(tmp_path):
     """One cluster of all is the run without clusters; with two, each has a server of its own."""
     spec = [f"method.distil.{name}" for name in ("batch=16", "lr=0.01")]
@@ -145,6 +148,7 @@ def test_clusters_distil_each_on_their_own_clients(tmp_path):
     assert rows[2]["distil_after"] == pytest.approx(rows[2]["accuracy"])
 
 
+@pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path):
     longer = replaced(TINY_IMAGES, "training.rounds=40", "method=feddf", "method.distil.weighting=E", "training.lr=0.1")
     alone = run(tmp_path / "alone", *longer)
@@ -215,6 +219,7 @@ def test_a_row_that_cannot_be_is_found(broken):
         assert not is_round(plain | {name: value for name, value in GOOD.items() if name != key}, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("preset", ["feddf_femnist", "feddf_cifar10"])
 def test_presets_on_tiny_runs(preset, tmp_path, capsys):
     """Table and claims; the clients of all methods are the same."""

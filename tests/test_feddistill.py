@@ -141,6 +141,7 @@ RUNS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", RUNS)
 def test_engines_agree(name, tmp_path):
     words = [*RUNS[name], "hardware.precision=float64"]
@@ -153,6 +154,7 @@ def test_engines_agree(name, tmp_path):
         assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
 
 
+@pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path):
     """What clients have sent is in the state."""
     longer = replaced(RUNS["feddistill"], "training.rounds=40")
@@ -164,6 +166,7 @@ def test_kill_9_and_the_same_command_again(tmp_path):
     assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", RUNS)
 def test_texts(name, tmp_path):
     _, rows, _ = run(tmp_path, *TINY_TEXTS, f"method={name}")

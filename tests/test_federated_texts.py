@@ -171,6 +171,7 @@ def test_every_method_runs_and_its_measures_are_those_of_its_predictions(tmp_pat
     ]
 
 
+@pytest.mark.thorough
 def test_partitions_of_images_deal_texts_too(tmp_path, capsys):
     for partition in ("iid", "dirichlet", "shards", "centralised"):
         extra = {"dirichlet": ["partition.clients=4", "partition.floor=0", "partition.alpha=5"], "centralised": []}
@@ -183,6 +184,7 @@ def test_partitions_of_images_deal_texts_too(tmp_path, capsys):
     assert {sum(map(sum, one["train"])) for one in counts} == {300}
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path, capsys, monkeypatch):
     run = [*TINY_TEXTS, "method=fedper", "training.rounds=3"]
     run = [word for word in run if word != "training.rounds=2"]

@@ -209,6 +209,7 @@ def test_engines_agree(tmp_path):
     assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
 
 
+@pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path):
     longer = replaced(FEDGEN, "training.rounds=9", "training.epochs=1")
     alone = run(tmp_path / "alone", *longer)

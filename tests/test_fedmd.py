@@ -136,6 +136,7 @@ THREE = (
 FEDMD = replaced(TINY_IMAGES, "method=fedmd", THREE, "method.distil.batch=16", "training.lr=0.1")
 
 
+@pytest.mark.thorough
 def test_engines_agree_and_what_the_records_hold(tmp_path, capsys):
     words = [*FEDMD, "hardware.precision=float64"]
     result, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
@@ -160,6 +161,7 @@ def test_engines_agree_and_what_the_records_hold(tmp_path, capsys):
         assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
 
 
+@pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path):
     longer = replaced(FEDMD, "training.rounds=12", "method.distil.epochs=1")
     alone = run(tmp_path / "alone", *longer)

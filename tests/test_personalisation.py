@@ -180,6 +180,7 @@ def test_unseen_clients_are_measured_apart(tmp_path):
     assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(float(diagonal[seen].sum() / sizes[seen].sum()))
 
 
+@pytest.mark.thorough
 def test_kill_9_between_saves_and_the_same_command_again(tmp_path):
     longer = ["method=soup", "method.personalisation.epochs=60", "method.personalisation.saves=60", "training.lr=0.1"]
     arguments = [*replaced(TINY_IMAGES, *longer), ALPHAS.replace("[0,", "[0.1,0.2,0,"), "method.personalisation.at=all"]
@@ -208,6 +209,7 @@ def test_soup_after_any_method(tmp_path, method):
     assert record["correct"].shape == (3, 6, 6) and len(result["personalisation"]["points"]) == 3
 
 
+@pytest.mark.thorough
 def test_soup_of_texts(tmp_path):
     spec = ["method=soup", "method.personalisation.epochs=1", "method.personalisation.saves=1", ALPHAS]
     assert main([*TINY_TEXTS, *spec, f"paths.out={tmp_path}"]) == 0

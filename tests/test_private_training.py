@@ -87,6 +87,7 @@ def test_engines_agree_and_rounds_may_be_empty(method, tmp_path):
         assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
 
 
+@pytest.mark.thorough
 @accounted
 def test_kill_9_and_the_same_command_again(tmp_path):
     """Noise and draws are of seed and round, and empty rounds are rounds."""

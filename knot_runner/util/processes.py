@@ -1,16 +1,14 @@
-"""Processes: they die with their parent, end cleanly on SIGTERM, and share memory."""
+"""Processes: they die with their parent, and end cleanly on SIGTERM."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import mmap
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,9 +19,6 @@ from multiprocessing.process import BaseProcess
 from typing import IO, Any
 
 from knot_runner.util.streams import is_open
-
-#: Arrays in shared memory begin at multiples of so many bytes, as torch's and numpy's own do.
-ALIGNED = 64
 
 
 def begin_child(environment: dict[str, str] | None = None, cleanup: Callable[[], object] = lambda: None) -> None:
@@ -227,43 +222,3 @@ def warnings_apart(action: str, category: type[Warning] = Warning) -> Iterator[l
     with _WARNINGS, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter(action, category)
         yield caught
-
-
-class Memory:
-    """``size`` bytes shared with every process that is started with this object among its arguments.
-
-    Anonymous: no name to clean up, no limit of /dev/shm, gone with its last process. ``map`` is the bytes.
-    """
-
-    def __init__(self, size: int, descriptor: int | None = None) -> None:
-        self.size = size
-        self._descriptor = _new_file(size) if descriptor is None else descriptor
-        self.map = mmap.mmap(self._descriptor, size)
-
-    def close(self) -> None:
-        """Close the file descriptor; views of the bytes stay valid."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def __reduce__(self) -> tuple[Callable[..., Memory], tuple[Any, ...]]:
-        return _attached, (self.size, reduction.DupFd(self._descriptor))
-
-
-def aligned(size: int) -> int:
-    """``size`` bytes rounded up to whole units of alignment."""
-    return -(-size // ALIGNED) * ALIGNED
-
-
-def _new_file(size: int) -> int:
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("knot-runner")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, size)
-    return descriptor
-
-
-def _attached(size: int, duplicate: Any) -> Memory:
-    return Memory(size, duplicate.detach())

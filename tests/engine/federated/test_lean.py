@@ -215,6 +215,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.thorough
 def test_workers_die_with_a_killed_parent(tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(textwrap.dedent(SCRIPT))
@@ -225,6 +226,7 @@ def test_workers_die_with_a_killed_parent(tmp_path):
     assert len(pids) == 2 and gone(pids)
 
 
+@pytest.mark.thorough
 def test_a_worker_imports_little():
     heavy = "{'transformers', 'datasets', 'hydra', 'omegaconf', 'matplotlib', 'sklearn', 'rich', 'wandb', 'PIL'}"
     code = f"import sys, knot_runner.engine.federated.lean_worker; print(sorted({heavy} & set(sys.modules)))"

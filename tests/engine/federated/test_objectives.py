@@ -51,6 +51,7 @@ def test_any_objective_trains_as_in_the_loop(engine, model, recipe):
     same(engine_of(engine, network).train(requests), engine_of("loop", network).train(requests))
 
 
+@pytest.mark.thorough
 def test_worker_processes_and_narrow_stacks_change_nothing():
     network = MODELS["mlp"]
     requests, wanted = list(asked(network, "momentum", OWN)), None

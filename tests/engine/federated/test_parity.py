@@ -70,6 +70,7 @@ def test_same_weights_as_the_loop_in_float64(engine, model, recipe):
             assert getattr(found, name) == getattr(wanted, name), name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("model", "recipe"),
     [*((model, "everything") for model in FAMILIES), ("wrn_batch", "frozen"), ("vgg_batch", "frozen")],

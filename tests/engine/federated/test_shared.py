@@ -150,6 +150,7 @@ def test_a_worker_that_dies_is_followed_by_another_and_a_deadly_request_by_an_er
     assert len(keeper.train(list(requests(PLANS[0], 0, flat.initial(MODEL, 0)[0])))) == len(SIZES)
 
 
+@pytest.mark.thorough
 def test_a_worker_killed_at_work_changes_no_bit(pool):
     pool, said, keeper = pool
     said.clear()
