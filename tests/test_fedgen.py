@@ -122,7 +122,7 @@ def test_a_client_minimises_its_own_loss_and_those_on_features(chilled):
     """From the second round on; the first is FedAvg's."""
     played = Rounds(3, temperature=chilled)
     plain = METHODS["fedavg"].plan(settings("fedavg", temperature=chilled), played.start, played.federation, 0)
-    assert all(torch.equal(a.weights, b.weights) and a.objective == b.objective and not a.inputs
+    assert all(torch.equal(a.start.weights, b.start.weights) and a.objective == b.objective and not a.inputs
                for a, b in zip(played.seen[0][0], plain, strict=True))  # fmt: skip
     state, counts = played.states[1], played.states[1]["generator/labels"]
     for request, result in zip(*played.seen[2], strict=True):

@@ -32,7 +32,7 @@ def broken(settings, work):
 def requests(name="mlp"):
     network = MODELS[name]
     made = cohort(network, RECIPES["plain"], torch.float64)
-    to = torch.linspace(-1, 1, len(made[0].weights), dtype=torch.float64)
+    to = torch.linspace(-1, 1, len(made[0].start.weights), dtype=torch.float64)
     program = LocalProgram(pulled, {"share": 0.25}, {"to": to})
     return network, [replace(one, program=program) if place != 2 else one for place, one in enumerate(made)], to
 

@@ -41,10 +41,10 @@ def test_steps_by_hand(paced):
     start = played.federation.model.weights
     weights = [state["weights"] for state in played.states]
     ((first,), (came,)), ((second,), _), ((slow,), (stale,)), ((last,), (late,)) = played.seen
-    assert torch.equal(first.weights, start) and torch.equal(weights[0], came.weights)
-    assert torch.equal(second.weights, weights[0]) and torch.equal(slow.weights, start)
+    assert torch.equal(first.start.weights, start) and torch.equal(weights[0], came.weights)
+    assert torch.equal(second.start.weights, weights[0]) and torch.equal(slow.start.weights, start)
     assert torch.allclose(weights[2], weights[1] + (1 + 2) ** -0.5 * (stale.weights - start), atol=1e-14)
-    assert torch.equal(last.weights, weights[1])  # client 0 began at 2 s, before client 1's update
+    assert torch.equal(last.start.weights, weights[1])  # client 0 began at 2 s, before client 1's update
     assert torch.allclose(weights[3], weights[2] + (1 + 1) ** -0.5 * (late.weights - weights[1]), atol=1e-14)
     assert [request.round for (request,), _ in played.seen] == [0, 1, 0, 2]
 
