@@ -1,7 +1,6 @@
 """The transfer matrix: gradients against autograd, starts exactly, and lambda where theory knows it."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from knot_runner.config.settings import TransferMatrixSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.engine.federated.cohort import ClientModel, Trained
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.personalisation import PERSONALISATIONS, combine, group_signs, transfer_matrix
@@ -230,7 +229,7 @@ class Regression:
         if asked.recipe.lr == RATE:
             target = self.shares[asked.client] @ self.optima
             weights = asked.start.weights - RATE * (self.moment @ (asked.start.weights - target))
-        return SimpleNamespace(client=asked.client, weights=weights, buffers=asked.start.buffers, loss=0.0)
+        return Trained(asked.client, weights, asked.start.buffers, 0, 0.0, 0, 0, finite=True)
 
 
 def linear_case(seed):

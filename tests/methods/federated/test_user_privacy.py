@@ -137,10 +137,10 @@ def test_noise_goes_through_the_server_optimiser(linear):
     world = private(linear, spec)
     adam = dataclasses.replace(SERVER, optimiser="adam", lr=0.1)
     state, _, (requests,) = played(world, rounds=1, server=adam)
-    mean, _ = private_mean(spec, 3, 0, requests[0].weights, world.engine.train(requests))
-    delta = mean - requests[0].weights
+    mean, _ = private_mean(spec, 3, 0, requests[0].start.weights, world.engine.train(requests))
+    delta = mean - requests[0].start.weights
     step = 0.1 * (1 - 0.9) * delta / ((1 - 0.99) * delta**2 + 0).sqrt().add(1e-3)
-    assert torch.allclose(state["weights"], requests[0].weights + step, rtol=0, atol=1e-12)
+    assert torch.allclose(state["weights"], requests[0].start.weights + step, rtol=0, atol=1e-12)
 
 
 def test_a_round_of_fedper_without_participants_adds_noise(deep):
