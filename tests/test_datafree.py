@@ -54,7 +54,7 @@ def asked(request, tmp_path_factory):
     out = tmp_path_factory.mktemp(request.param)
     job, store, federation = distil_federation(out / "real", f"method=data_free_{request.param}", *TINY_FREE)
     torch.manual_seed(0)
-    model = build_network(federation.networks["teacher"])
+    model = build_network(federation.clients[0].network)
     store.put("local", "made", model.state_dict(), {})
     state = {"weights/teacher": "local/made"}
     bare = Store(out / "bare")

@@ -11,11 +11,11 @@ from safetensors.torch import load_file
 from knot_runner import metrics
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings import Labels
 from knot_runner.data.images.load import load_images
 from knot_runner.data.load import load_task
 from knot_runner.data.teaching import teaching_parties
 from knot_runner.methods.distil.distil import plan
+from knot_runner.methods.party import Party
 from knot_runner.util.errors import UserError
 from tests.run_folders import run
 from tests.tiny import TINY, TINY_TAUGHT, replaced
@@ -116,8 +116,8 @@ def test_each_generation_learns_from_the_one_before(tmp_path):
     ]  # fmt: skip
     (job,) = compose_jobs(small("method=born_again", "method.schedule.generations=3"), None)
     federation = SimpleNamespace(
-        server="student", networks={"student": None}, labels=Labels(["a", "b"], [[0.0], [1.0]], "semantic"),
-        part=lambda *_: None, training=job.settings.training, seed=0, augment="none", weights="scratch", originals={},
+        server=Party("student", dict.fromkeys(("train", "valid")), None), label_points=[[0.0], [1.0]],
+        training=job.settings.training, seed=0, augment="none", weights="scratch",
     )  # fmt: skip
     state = {f"weights/generation {number}": f"distil/g{number}" for number in (1, 2, 3)}
     for round, wanted in ((1, "g1"), (2, "g2"), (3, "g3")):

@@ -192,11 +192,11 @@ def test_a_diverged_run_is_recorded_and_stops_no_sweep(tmp_path, capsys):
 
 @pytest.mark.parametrize(("loss", "finite"), [(1.0, False), (float("nan"), True), (float("inf"), True)])
 def test_a_loss_or_weights_that_are_not_finite_name_round_and_client(loss, finite):
-    nothing, population = torch.empty(0), SimpleNamespace(names=["a", "b"])
+    nothing, federation = torch.empty(0), SimpleNamespace(clients=[SimpleNamespace(name=name) for name in "ab"])
     good = Trained(0, nothing, nothing, 1, 1.0, 0, 0, finite=True)
-    check_outcomes(3, [good, good], population)
+    check_outcomes(3, [good, good], federation)
     with pytest.raises(DivergedError, match=r"^diverged in round 3 at b: its weights are not finite; ") as caught:
-        check_outcomes(3, [good, replace(good, client=1, loss=loss, finite=finite)], population)
+        check_outcomes(3, [good, replace(good, client=1, loss=loss, finite=finite)], federation)
     assert caught.value.where == {"round": 3, "client": "b"}
 
 

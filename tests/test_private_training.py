@@ -126,7 +126,7 @@ def test_noise_that_is_found_for_an_epsilon(tmp_path):
     asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.participants=6"]
     setup = setup_of(tmp_path, replaced(PRIVATE, *asked))
     found = noise_for(mechanism(0.0, 6, 6), 3, 5.0, 0.2)
-    assert setup.population.privacy.noise_multiplier == found
+    assert setup.federation.privacy.noise_multiplier == found
     (said,) = [note for note in setup.notes if note.startswith("privacy: ")]
     assert f"(epsilon, delta) = (5, 0.2) at user level after 3 rounds, noise multiplier {found:g}" in said
     assert "privacy.delta: 0.2 is more than 1 / 6 clients; less is usual" in setup.notes

@@ -110,7 +110,8 @@ def test_plot_writes_what_its_flags_ask_for(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("flag", "said"),
     [
-        ("--formats=pgn", "--formats=pgn: 'pgn' is not one of png, pdf, svg (did you mean 'png'?)"),
+        ("--formats=pgn", "--formats=pgn: there is no 'pgn' (did you mean 'png'?)"),
+        ("--formats=gif", "--formats=gif: there is no 'gif' (there is: pdf, png, svg)"),
         ("--formats=,", "--formats=,: needs one or more of png, pdf, svg, as in --formats=pdf,svg"),
         ("--formats", "--formats: needs a value, --formats=pdf,svg"),
         ("--width=wide", "--width=wide: is single, double or millimetres, as in --width=85"),

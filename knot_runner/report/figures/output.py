@@ -79,7 +79,7 @@ def parse_formats(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
     for name in names:
         if name not in FORMATS:
-            raise UserError(f"--formats={text}: {name!r} is not one of {', '.join(FORMATS)}{nearest(name, FORMATS)}")
+            raise UserError(f"--formats={text}: there is no {name!r}{nearest(name, FORMATS)}")
     if not names:
         raise UserError(f"--formats={text}: needs one or more of {', '.join(FORMATS)}, as in --formats=pdf,svg")
     return names

@@ -124,7 +124,7 @@ def _uplift(
     place: GridColumn,
     weighting: str,
 ) -> TableCell:
-    """Mean and population standard deviation over rows of what clustering gains on vanilla; absent unless all rows
+    """Mean and federation standard deviation over rows of what clustering gains on vanilla; absent unless all rows
     ``needed`` are there, since a mean over other rows is another number."""
     if place == place.vanilla:
         return TableCell()
