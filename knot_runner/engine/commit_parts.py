@@ -71,14 +71,12 @@ class StateParts:
         """What of the state ``tensors`` the next commit has to write itself; and what has just gone into a part, as its
         mapped content, by name. Writes at most one part, which no commit names yet."""
         self._forget_changed(tensors)
-        given_up = [file for file, part in self._parts.items() if part.half_dead]
         settled = {name: tensors[name] for name, seen in self._last.items() if seen.is_now(tensors.get(name))}
-        settled |= {name: tensors[name] for file in given_up for name in self._parts[file].held}
+        given_up = [part for part in self._parts.values() if part.half_dead]
+        settled |= {name: tensors[name] for part in given_up for name in part.held}
         moved: dict[str, Tensor] = {}
         if sum(tensor.nbytes for tensor in settled.values()) >= PART_BYTES:
-            for file in given_up:
-                del self._parts[file]
-            moved = self._write(settled)
+            moved = self._write(settled)  # what lies in a part that is given up is another object from now on
         kept = {name for part in self._parts.values() for name in part.held}
         rest = {name: tensor for name, tensor in tensors.items() if name not in kept}
         self._last = {name: _Seen.of(tensor) for name, tensor in rest.items()}
