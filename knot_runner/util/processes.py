@@ -18,7 +18,10 @@ from multiprocessing import forkserver, reduction
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
 
 from knot_runner.util.streams import is_open
 
@@ -232,13 +235,14 @@ def warnings_apart(action: str, category: type[Warning] = Warning) -> Iterator[l
 class Memory:
     """``size`` bytes shared with every process that is started with this object among its arguments.
 
-    Anonymous: no name to clean up, no limit of /dev/shm, gone with its last process. ``map`` is the bytes.
+    Anonymous: no name to clean up, no limit of /dev/shm, gone with its last process. ``map`` is the bytes. ``private``:
+    what is written to them stays in the process that writes, as to the bytes of a file (:func:`map_file`).
     """
 
-    def __init__(self, size: int, descriptor: int | None = None) -> None:
-        self.size = size
+    def __init__(self, size: int, descriptor: int | None = None, private: bool = False) -> None:
+        self.size, self._private = size, private
         self._descriptor = _new_file(size) if descriptor is None else descriptor
-        self.map = mmap.mmap(self._descriptor, size)
+        self.map = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE)
 
     def close(self) -> None:
         """Close the file descriptor; views of the bytes stay valid."""
@@ -247,7 +251,30 @@ class Memory:
             self._descriptor = -1
 
     def __reduce__(self) -> tuple[Callable[..., Memory], tuple[Any, ...]]:
-        return _attached, (self.size, reduction.DupFd(self._descriptor))
+        return _attached, (self.size, reduction.DupFd(self._descriptor), self._private)
+
+
+#: Address of the first byte -> files that this process has mapped, for as long as it lives: what is theirs is not
+#: copied for its worker processes.
+_FILES: dict[int, Memory] = {}
+
+
+def map_file(path: Path) -> Memory:
+    """The bytes of the file ``path`` as it is now, mapped: pages are read when they are used, and are no memory of this
+    process. Raises OSError."""
+    with path.open("rb") as file:
+        memory = Memory(os.fstat(file.fileno()).st_size, os.dup(file.fileno()), private=True)
+    _FILES[np.frombuffer(memory.map, np.uint8).ctypes.data] = memory
+    return memory
+
+
+def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
+    """The mapped file on whose bytes ``array`` lies contiguous, and from which byte on; None of other arrays."""
+    at = array.ctypes.data
+    for start, memory in list(_FILES.items()):
+        if start <= at and at + array.nbytes <= start + memory.size and array.flags.c_contiguous:
+            return memory, at - start
+    return None
 
 
 def aligned(size: int) -> int:
@@ -265,5 +292,5 @@ def _new_file(size: int) -> int:
     return descriptor
 
 
-def _attached(size: int, duplicate: Any) -> Memory:
-    return Memory(size, duplicate.detach())
+def _attached(size: int, duplicate: Any, private: bool) -> Memory:
+    return Memory(size, duplicate.detach(), private)
