@@ -44,11 +44,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Measured:
-    """Seconds until the first round begins, wall and CPU; ms a step and seconds of every later round; the least and
-    the largest MB of a commit's own state; peak MB of memory and of pages of files."""
+    """Seconds until the first round begins, wall and CPU; seconds and steps of every later round; CPU ms a step of them
+    all; the least and the largest MB of a commit's own state; peak MB of memory and of pages of files."""
 
     first: float
     first_cpu: float
+    cpu_step: float = 0.0
     step: list[float] = field(default_factory=list)
     rounds: list[float] = field(default_factory=list)
     commits: list[float] = field(default_factory=list)
@@ -62,19 +63,17 @@ def main(options: argparse.Namespace) -> None:
         images = write_leaf(options.folder / str(clients), clients)
         print(f"{clients} writers, {images:,} images: {time.monotonic() - began:.0f} s to write", flush=True)
     print(f"{options.rounds} rounds of {options.participants} clients, one local epoch, {options.cores} workers")
-    print(
-        f"  {'':<24} {'to first round s (CPU)':>24} {'s/round':>8} {'ms/step':>9} {'MB':>7} {'files':>7} {'commit':>9}"
-    )
+    words = "s/round", "ms/step (CPU)", "MB", "files", "commit"
+    print(f"  {'':<24} {'to first round s (CPU)':>24} {{:>8}} {{:>15}} {{:>7}} {{:>5}} {{:>12}}".format(*words))
     for method in options.methods:
         found: dict[int, list[Measured]] = {FEW: [], options.clients: []}
         for _ in range(options.repeats):
             for clients, runs in found.items():
                 runs.append(_measure(method, clients, options))
                 _print(method, clients, runs)
-        few, many = (statistics.median([v for run in runs for v in run.step]) for runs in found.values())
-        print(
-            f"  {method}: a step among {options.clients} clients takes {many / few:.2f} of one among {FEW}", flush=True
-        )
+        few, many = (statistics.median([run.cpu_step for run in runs]) for runs in found.values())
+        ratio = f"takes {many / few:.2f} of one among {FEW}, by CPU time"
+        print(f"  {method}: a step among {options.clients} clients {ratio}", flush=True)
 
 
 def _measure(method: str, clients: int, options: argparse.Namespace) -> Measured:
@@ -92,15 +91,14 @@ def _measure(method: str, clients: int, options: argparse.Namespace) -> Measured
     began = time.monotonic()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     measured = Measured(0.0, 0.0)
-    seen = set()
+    seen, busy = set(), {0: 0.0}
     while child.poll() is None:
         anonymous, pages = process_tree.memory(child.pid)
         measured.memory, measured.pages = max(measured.memory, anonymous), max(measured.pages, pages)
-        if not measured.first and (logs := list(out.glob("*/*/*/rounds.jsonl"))):
-            rows = logs[0].read_text().splitlines()
-            if rows:
-                measured.first = time.monotonic() - began - json.loads(rows[0])["seconds"]
-                measured.first_cpu = process_tree.cpu_seconds(child.pid)
+        rows = [row for log in out.glob("*/*/*/rounds.jsonl") for row in log.read_text().splitlines()]
+        if rows and not measured.first:
+            measured.first = time.monotonic() - began - json.loads(rows[0])["seconds"]
+        busy.setdefault(len(rows), process_tree.cpu_seconds(child.pid))
         for path in out.glob("*/*/*/commit.json"):
             seen.add(_committed(path))
         time.sleep(0.1)
@@ -110,6 +108,10 @@ def _measure(method: str, clients: int, options: argparse.Namespace) -> Measured
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     measured.rounds = [row["seconds"] for row in rows[1:-1]]  # the last one is evaluated
     measured.step = [1000 * row["seconds"] / row["steps"] for row in rows[1:-1]]
+    known = [number for number in sorted(busy) if 0 < number < len(rows)]
+    steps = sum(row["steps"] for row in rows[known[0] : known[-1]])
+    measured.cpu_step = 1000 * (busy[known[-1]] - busy[known[0]]) / steps
+    measured.first_cpu = busy[known[0]] - measured.cpu_step * sum(row["steps"] for row in rows[: known[0]]) / 1000
     measured.commits = sorted(seen - {0.0})
     return measured
 
@@ -123,13 +125,13 @@ def _committed(record: Path) -> float:
 
 
 def _print(method: str, clients: int, runs: list[Measured]) -> None:
-    first, cpu, memory, pages = (
-        statistics.median([getattr(run, key) for run in runs]) for key in ("first", "first_cpu", "memory", "pages")
-    )
+    names = ("first", "first_cpu", "cpu_step", "memory", "pages")
+    first, cpu, cpu_step, memory, pages = (statistics.median([getattr(run, name) for run in runs]) for name in names)
     rounds, step = ([v for run in runs for v in getattr(run, key)] for key in ("rounds", "step"))
     commits = [v for run in runs for v in run.commits] or [0.0]
+    spread = f"{min(commits):.1f}-{max(commits):.1f}"
     print(
         f"  {method + f', {clients} clients':<24} {first:14.1f} ({cpu:7.1f}) {statistics.median(rounds):8.2f} "
-        f"{statistics.median(step):9.3f} {memory:7.0f} {pages:9.0f} {min(commits):5.1f}-{max(commits):.1f}",
+        f"{statistics.median(step):7.2f} ({cpu_step:5.2f}) {memory:7.0f} {pages:5.0f} {spread:>12}",
         flush=True,
     )
