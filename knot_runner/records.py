@@ -172,5 +172,5 @@ def clear_states(folder: Path) -> None:
 def _digests(folder: Path) -> dict[str, str]:
     """Name -> sha256 (hex) of every file that is part of the run's result."""
     files = (path for path in folder.glob("[!.]*") if path.is_file() and path.suffix != ".tmp")
-    parts = {path.name for path in folder.glob(PART_FILES)}
-    return {path.name: sha256(path) for path in sorted(files) if path.name not in NOT_SEALED | parts}
+    files = (path for path in files if not path.match(PART_FILES))
+    return {path.name: sha256(path) for path in sorted(files) if path.name not in NOT_SEALED}

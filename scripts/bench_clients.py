@@ -28,6 +28,8 @@ from leaf_files import write_leaf
 
 PARTICIPANTS = 50
 FEW = 60
+#: Seconds between looks at the memory, which the kernel counts page by page: often would take a core's time.
+LOOK_EVERY = 2.0
 METHODS = {"fedavg": [], "scaffold": ["training.momentum=0"], "fedper": [], "fedrep": ["training.epochs=2"]}
 
 
@@ -91,10 +93,12 @@ def _measure(method: str, clients: int, options: argparse.Namespace) -> Measured
     began = time.monotonic()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     measured = Measured(0.0, 0.0)
-    seen, busy = set(), {0: 0.0}
+    seen, busy, looked = set(), {0: 0.0}, 0.0
     while child.poll() is None:
-        anonymous, pages = process_tree.memory(child.pid)
-        measured.memory, measured.pages = max(measured.memory, anonymous), max(measured.pages, pages)
+        if time.monotonic() > looked + LOOK_EVERY:
+            anonymous, pages = process_tree.memory(child.pid)
+            measured.memory, measured.pages = max(measured.memory, anonymous), max(measured.pages, pages)
+            looked = time.monotonic()
         rows = [row for log in out.glob("*/*/*/rounds.jsonl") for row in log.read_text().splitlines()]
         if rows and not measured.first:
             measured.first = time.monotonic() - began - json.loads(rows[0])["seconds"]
