@@ -146,6 +146,17 @@ class SharedArrays:
             if place is None:
                 copy[...] = array
 
+    def expect(self, place: int, rows: np.ndarray) -> None:
+        """Have the system read ahead ``rows`` [n] of the array at ``place``, if it lies on a mapped file and the rows
+        near each other; at once, and without waiting."""
+        memory, at, shape, dtype = self._places[place]
+        if memory is self.memory or not len(rows):
+            return
+        first, last = int(rows.min()), int(rows.max()) + 1
+        if last - first <= 2 * len(rows):
+            size = int(np.prod(shape[1:])) * dtype.itemsize
+            memory.read_ahead(at + first * size, (last - first) * size)
+
     def arrays(self) -> list[np.ndarray]:
         """Views of the arrays, in the order given."""
         return [np.ndarray(shape, dtype, memory.map, at) for memory, at, shape, dtype in self._places]

@@ -53,6 +53,9 @@ class Lean:
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
         """See :class:`Engine`. The longest training begins first, so that the last to end is a short one."""
+        if self._data is not None:
+            for request in cohort:
+                self._data.expect(request.rows)
         longest = sorted(range(len(cohort)), key=lambda i: -local.steps(cohort[i].recipe, len(cohort[i].rows)))
         found = self._run([cohort[i] for i in longest])
         return [result for _, result in sorted(zip(longest, found, strict=True), key=lambda pair: pair[0])]
