@@ -75,5 +75,5 @@ def spelled_bytes() -> dict[bytes, int]:
         texts = [repr(value), repr(float(single)), str(single)]
         texts += [f"{value:.{places}f}" for places in range(4, 18)]
         texts += [repr(round(value, places)) for places in range(4, 18)]
-        table |= {text.encode(): byte for text in texts if "e" not in text and abs(float(text) - value) <= ROUNDED}
+        table |= {text.encode(): byte for text in texts}
     return table

@@ -51,6 +51,17 @@ def test_every_spelling_is_the_byte(tmp_path, monkeypatch, spelling):
     assert found["a"][0].dtype == np.uint8
 
 
+def test_other_values_of_one_writer_leave_the_table_to_the_others(tmp_path, monkeypatch):
+    found, used = both(written(tmp_path / "x.json", {"a": ([row(0)], [1]), "b": ([[0.1234] * 300], [2])}), monkeypatch)
+    assert used and found["a"][0].dtype == np.uint8 and found["b"][0].dtype == np.float32
+
+
+def test_a_file_without_spaces_is_parsed_to_the_same_bytes(tmp_path, monkeypatch):
+    path = written(tmp_path / "x.json", {"a": ([row(0)], [1])}, lambda c: json.dumps(c, separators=(",", ":")))
+    found, used = both(path, monkeypatch)
+    assert not used and found["a"][0][0].tolist() == [j % 256 for j in range(300)]
+
+
 def test_whole_numbers_are_bytes_too(tmp_path, monkeypatch):
     found, used = both(written(tmp_path / "x.json", {"a": ([[0, 1] * 150], [1])}), monkeypatch)
     assert used and found["a"][0][0, :4].tolist() == [0, 255, 0, 255]
