@@ -26,7 +26,10 @@ _PLACES = {
     "WEIGHTINGS": "knot_runner.methods.weighting",
     **dict.fromkeys(("METHODS", "Method", "Traffic"), "knot_runner.methods.contract"),
     **dict.fromkeys(("TERMS", "Term"), "knot_runner.methods.distil.term"),
+    **dict.fromkeys(("CLAIM_MEASURES", "ClaimMeasure"), "knot_runner.report.claims.measures"),
     "FIGURES": "knot_runner.report.figures.registry",
+    "TABLE_KINDS": "knot_runner.report.tables.build",
+    **dict.fromkeys(("TableKind", "TableRequest"), "knot_runner.report.tables.kind"),
     **dict.fromkeys(("Client", "Measure", "distance_between"), "knot_runner.transport.federated"),
     "UserError": "knot_runner.util.errors",
 }
@@ -42,18 +45,24 @@ if TYPE_CHECKING:
     from knot_runner.methods.losses import LOSSES, Loss
     from knot_runner.methods.weighting import WEIGHTINGS
     from knot_runner.metrics import METRICS, Metric, TestSet
+    from knot_runner.report.claims.measures import CLAIM_MEASURES, ClaimMeasure
     from knot_runner.report.figures.registry import FIGURES
+    from knot_runner.report.tables.build import TABLE_KINDS
+    from knot_runner.report.tables.kind import TableKind, TableRequest
     from knot_runner.transport.federated import Client, Measure, distance_between
     from knot_runner.util.errors import UserError
 
 __all__ = [
     "METHODS",
+    "CLAIM_MEASURES",
     "FIGURES",
     "LOSSES",
     "METRICS",
+    "TABLE_KINDS",
     "TERMS",
     "TRACKERS",
     "WEIGHTINGS",
+    "ClaimMeasure",
     "Client",
     "Family",
     "Method",
@@ -65,6 +74,8 @@ __all__ = [
     "Metric",
     "Objective",
     "RunSelection",
+    "TableKind",
+    "TableRequest",
     "Term",
     "TestSet",
     "TrackedRun",

@@ -39,7 +39,7 @@ from workloads import BATCH, LR, WORKLOADS, Workload
 
 from knot_runner.engine.examples import ClientData, ImageData, TextData, normalised
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import Engine, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.models.network import build_network
@@ -194,21 +194,20 @@ def _optimiser(workload: Workload, model: nn.Module) -> torch.optim.Optimizer:
 
 def _engine(engine: Engine, workload: Workload) -> tuple[Round, Callable[[], None]]:
     """Federated averaging on one of our engines."""
-    weights, buffers = flat.initial(workload.network, 0)
+    start = ClientModel(*flat.initial(workload.network, 0))
     recipe = Recipe((Phase(workload.epochs),), BATCH, False, LR, workload.momentum, optimiser=workload.optimiser)
     rows, nothing = workload.rows(), torch.empty(0, dtype=torch.int64)
 
     def play(number: int) -> Tensor:
         cohort = [
-            LocalTraining(client, number, 0, weights, buffers, rows[client], nothing, recipe)
-            for client in workload.cohort(number)
+            LocalTraining(client, number, 0, start, rows[client], nothing, recipe) for client in workload.cohort(number)
         ]
         total = sum(len(request.rows) for request in cohort)
         trained = engine.train(cohort)
-        weights.zero_()
+        start.weights.zero_()
         for request, client in zip(cohort, trained, strict=True):
-            weights.add_(client.weights, alpha=len(request.rows) / total)
-        return weights
+            start.weights.add_(client.weights, alpha=len(request.rows) / total)
+        return start.weights
 
     return play, engine.close
 

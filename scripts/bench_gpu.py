@@ -32,7 +32,7 @@ from knot_runner.config.settings import HardwareSettings
 from knot_runner.config.settings.transport import FedwadSettings, OtddSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
-from knot_runner.engine.federated.cohort import Engine, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.shared import EnginePool
 from knot_runner.engine.hardware import choose_device, prepare_device
 
@@ -133,12 +133,11 @@ def _hardware(device: torch.device, engine: str, precision: str = "float32") -> 
 
 def _requests(workload: Workload, number: int, seed: int = 0) -> list[LocalTraining]:
     """The clients of round ``number``, from the first weights: a round's work is the same from any."""
-    weights, buffers = flat.initial(workload.network, seed)
+    start = ClientModel(*flat.initial(workload.network, seed))
     recipe = Recipe((Phase(workload.epochs),), 16, False, LR, workload.momentum)
     rows, nothing = workload.rows(), torch.empty(0, dtype=torch.int64)
     return [
-        LocalTraining(client, number, seed, weights, buffers, rows[client], nothing, recipe)
-        for client in workload.cohort(number)
+        LocalTraining(client, number, seed, start, rows[client], nothing, recipe) for client in workload.cohort(number)
     ]
 
 

@@ -18,7 +18,7 @@ from knot_runner.config.settings import CnnSettings, HardwareSettings, MlpSettin
 from knot_runner.config.settings.networks import ConvSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat, stacked
-from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.shared import EnginePool
 from knot_runner.engine.federated.stacked import Stacked
@@ -205,7 +205,7 @@ def _near(device: torch.device, band: float, **precision: object) -> str:
 
 
 def _moved_apart(found: Trained, wanted: Trained, request: LocalTraining) -> float:
-    moved = (wanted.weights - request.weights).norm()
+    moved = (wanted.weights - request.start.weights).norm()
     return float((found.weights - wanted.weights).norm() / moved)
 
 
@@ -227,13 +227,13 @@ def _cohort(
 ) -> list[LocalTraining]:
     """Clients of :data:`SIZES` images from one start."""
     draws = torch.Generator().manual_seed(seed)
-    weights, buffers = (vector.to(dtype) for vector in flat.initial(network, seed))
+    weights, buffers = flat.initial(network, seed)
+    start = ClientModel(weights.to(dtype), buffers.to(dtype))
     objective = Objective(cross_entropy, dataclasses.asdict(CrossEntropy(temperature=temperature)))
     rows = [torch.randperm(IMAGES, generator=draws)[:size] for size in SIZES]
     tests = torch.empty(0, dtype=torch.int64)
     return [
-        LocalTraining(client, 1, seed, weights, buffers, own, tests, recipe, None, objective)
-        for client, own in enumerate(rows)
+        LocalTraining(client, 1, seed, start, own, tests, recipe, None, objective) for client, own in enumerate(rows)
     ]
 
 

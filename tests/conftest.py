@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import hashlib
@@ -9,17 +10,15 @@ import os
 import pickle
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
-from hydra._internal.sources_registry import SourcesRegistry
-from hydra.core.plugins import Plugins
+from hydra._internal.config_repository import CachingConfigRepository
+from hydra.plugins.config_source import ConfigResult
 from hypothesis import HealthCheck, settings
-from omegaconf import DictConfig, OmegaConf
-
-from knot_runner.composing.catalog import config_folder
+from omegaconf import DictConfig
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a look-up would retry for half a minute where there is no network
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -64,6 +63,13 @@ def printed_resolution() -> Iterator[int]:
         for module in (figure_style, page_figures):
             patch.setattr(module, "DPI", printed // 4)
         yield printed
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where nobody says what to run, tests that are marked as thorough are left out (``pytest tests`` runs all)."""
+    named = config.args_source is config.ArgsSource.ARGS or config.option.keyword or config.option.markexpr
+    if not named:
+        config.option.markexpr = "not thorough"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -112,39 +118,48 @@ def composed_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     test brings a folder of its own, nothing that was composed is kept."""
     from knot_runner.composing import hydra_compose
 
-    class ReadOnce(OmegaConf):
-        @staticmethod
-        def load(file):
-            return pickle.loads(parsed(file.name)) if file.name.startswith(folder) else OmegaConf.load(file)
-
-    @functools.cache
-    def parsed(name: str) -> bytes:
-        return pickle.dumps(OmegaConf.load(name))
-
-    folder = f"{config_folder()}/"
-    Plugins.instance()  # it imports the sources of configs anew
     root = tmp_path_factory.getbasetemp()
     shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     kept: dict[tuple[str, ...], bytes] = {}  # unpickling takes a fifth of the time of copy.deepcopy
-    real = hydra_compose.hydra_config
 
-    def once(overrides: list[str], config_dir: str | None) -> DictConfig:
+    def once(real: Callable[..., DictConfig], what: list[str] | str, config_dir: str | None) -> DictConfig:
         if config_dir is not None:
-            return real(overrides, config_dir)
-        key = tuple(overrides)
+            return real(what, config_dir)
+        key = (real.__name__, *what)
         if key not in kept:
             path = shared / f"composed-{hashlib.sha256(repr(key).encode()).hexdigest()}"
             if not path.exists():
                 own = path.with_suffix(f".{os.getpid()}")
-                own.write_bytes(pickle.dumps(real(overrides, None)))
+                with files_parsed_once():
+                    own.write_bytes(pickle.dumps(real(what, None)))
                 own.replace(path)  # another worker reads all of it or nothing
             kept[key] = path.read_bytes()
         return pickle.loads(kept[key])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hydra_compose, "hydra_config", once)
-        patch.setitem(SourcesRegistry.instance().resolve("file").load_config.__globals__, "OmegaConf", ReadOnce)
+        for real in (hydra_compose.hydra_config, hydra_compose.choice_config):
+            patch.setattr(hydra_compose, real.__name__, functools.partial(once, real))
         yield
+
+
+@contextlib.contextmanager
+def files_parsed_once() -> Iterator[None]:
+    """Inside the block, Hydra reads each file of ``conf/``, and of its own, once for all that it composes."""
+
+    def load(self: CachingConfigRepository, config_path: str) -> ConfigResult | None:
+        if config_path not in self.cache:
+            if config_path not in PARSED:
+                PARSED[config_path] = pickle.dumps(self.delegate.load_config(config_path))
+            self.cache[config_path] = pickle.loads(PARSED[config_path])
+        return self.cache[config_path]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CachingConfigRepository, "load_config", load)
+        yield
+
+
+#: What Hydra has read, by the name of the file in its search path.
+PARSED: dict[str, bytes] = {}
 
 
 @pytest.fixture

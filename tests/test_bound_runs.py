@@ -41,6 +41,7 @@ def refusal(words, capsys):
 # ----------------------------------------------------------------------------------------------------------- the record
 
 
+@pytest.mark.thorough
 def test_a_run_asked_for_its_bound_has_it_and_is_otherwise_its_twin(images, capsys):
     asked, plain = images
     one, other = read_result(asked), read_result(plain)
@@ -120,6 +121,7 @@ def _mlp(weights, x):
     return torch.softmax(hidden @ weights["head.weight"].T + weights["head.bias"], 1)
 
 
+@pytest.mark.thorough
 def test_what_was_trained_otherwise_is_said_in_a_line_each(texts, capsys, monkeypatch):
     assert main(["bound", texts.name, f"paths.out={texts.parents[2]}"]) == 0
     said = capsys.readouterr().out.splitlines()

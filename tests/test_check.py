@@ -10,9 +10,10 @@ import time
 
 import pytest
 
-from knot_runner.cli.verbs.check import check_command, is_locked, parse_check, state_of
+from knot_runner.cli.verbs.check import check_command, parse_check
 from knot_runner.composing.commands import compose_all
 from knot_runner.records import write_result, write_sealed
+from knot_runner.sweeps.standing import is_locked, state_of
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked
 from tests.test_estimate_recorded import federated
@@ -79,6 +80,7 @@ def test_the_list_says_what_is_left(tmp_path, capsys):
     assert "1 data set: read once by the fused launcher, 2 times by others" in out
 
 
+@pytest.mark.thorough
 def test_many_jobs_are_grouped_unless_all_are_asked_for(tmp_path, capsys):
     grid = [*TINY_IMAGES, f"paths.out={tmp_path}", "seed=range(40)", "method=fedavg,fedprox", "--no-estimate"]
     (stopped, *_) = compose(tmp_path, "seed=7", "method=fedprox")
@@ -91,6 +93,7 @@ def test_many_jobs_are_grouped_unless_all_are_asked_for(tmp_path, capsys):
     assert len(capsys.readouterr().out.splitlines()) > 80
 
 
+@pytest.mark.thorough
 def test_it_fits_80_columns(tmp_path, capsys):
     jobs = compose(tmp_path, "seed=0,1", "method=fedavg_chill", "method.temperature=0.5,0.25")
     federated(jobs[0], 5.0, 3.0)
@@ -134,6 +137,7 @@ def test_nothing_is_left_to_estimate_when_all_is_done(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == "1 job, 1 done, 0 to do"
 
 
+@pytest.mark.thorough
 def test_it_does_not_import_torch(tmp_path):
     jobs = compose(tmp_path, "seed=0,1")
     federated(jobs[0], 5.0, 3.0)

@@ -130,6 +130,7 @@ THERE = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 @pytest.mark.parametrize("task", ["sa", "erc", "nli"])
 def test_a_tiny_run_on_real_files(task, data_root, tmp_path):
@@ -141,6 +142,7 @@ def test_a_tiny_run_on_real_files(task, data_root, tmp_path):
     assert result["rows"] and result["rows"].get("meld/train_sent_emo.csv", 9989) == 9989
 
 
+@pytest.mark.thorough
 def test_the_same_command_gives_the_same_numbers_in_another_folder(tmp_path):
     first, folder = run(tmp_path / "a")
     second, other = run(tmp_path / "b", "hardware.workers=2")
@@ -150,6 +152,7 @@ def test_the_same_command_gives_the_same_numbers_in_another_folder(tmp_path):
         assert (folder / name).read_bytes() == (other / name).read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_finished_run_is_shown_again_not_run_again(tmp_path):
     _, folder = run(tmp_path)
     before = (folder / "result.json").stat().st_mtime_ns
@@ -157,6 +160,7 @@ def test_a_finished_run_is_shown_again_not_run_again(tmp_path):
     assert (folder / "result.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.thorough
 def test_the_methods_of_a_table_share_teachers_and_soft_labels(tmp_path):
     run(tmp_path)
     count = {stage: len(list((tmp_path / "artefacts" / stage).iterdir())) for stage in ("local", "pretrain")}
@@ -165,6 +169,7 @@ def test_the_methods_of_a_table_share_teachers_and_soft_labels(tmp_path):
     assert len(list((tmp_path / "artefacts" / "distil").iterdir())) == 2
 
 
+@pytest.mark.thorough
 def test_a_sweep_goes_on_past_a_failing_job_and_says_so(tmp_path, capsys):
     arguments = [*TINY, f"paths.out={tmp_path}", "method=entropy_a", "method.weighting=A,Z", "-m"]
     assert main(arguments) == 2
@@ -200,11 +205,13 @@ def test_hydras_own_flags_show_and_run_nothing(tmp_path, capsys):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.thorough
 def test_an_unlike_federation_distils(tmp_path):
     result, _ = run(tmp_path, "+model.per_party.Cell={hidden:32,layers:2}", "+model.per_party.Toys.head=plain")
     assert result["status"] == "done"
 
 
+@pytest.mark.thorough
 def test_a_loss_a_label_space_and_a_data_set_from_outside_the_package(tmp_path, capsys):
     """One YAML with a data set and a label space of its own, one function: no change to the package."""
     outside = tmp_path / "mine"
@@ -276,6 +283,7 @@ LOSSES["squared"] = Loss(Squared, squared)
 '''
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", ["--help", "ls"])
 def test_output_that_nobody_reads_on_is_no_error(verb, tmp_path):
     """As in ``knot-runner ls | head -1``, with a reader that is gone before anything is written."""

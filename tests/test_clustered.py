@@ -13,10 +13,10 @@ from safetensors.numpy import load_file
 from sklearn.metrics import accuracy_score, adjusted_rand_score, f1_score, log_loss
 
 from knot_runner.cli.main import main
-from knot_runner.config.settings import FederatedTraining
-from knot_runner.engine.federated.flat import FlatLayout
+from knot_runner.config.settings import FederatedTraining, Labels
 from knot_runner.engine.federated.lean import Lean
-from knot_runner.methods.federated.population import ClientModel, Population
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import Party
 from knot_runner.pipelines import cluster_rows, scores
 from knot_runner.pipelines.scores import NO_WORK
 from knot_runner.report.records.run_summary import cluster_lines
@@ -111,6 +111,7 @@ def test_one_cluster_of_all_is_the_method_without_clusters(tmp_path):
     assert result["metrics"]["client_accuracy"]["clusters"] == pytest.approx(rows[-1]["accuracy"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_in_clusters_chilled_too(out, method):
     folder = run(out, *of(method), "method.temperature=0.5", "training.rounds=2", "training.evaluate_every=2")
@@ -124,6 +125,7 @@ def test_every_method_runs_in_clusters_chilled_too(out, method):
         assert {int(name.rpartition("/")[2]) for name in heads} == set(range(10))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task", ["cifar10_fedwad", "fashionmnist_fedwad"])
 def test_other_images_have_a_look_on_embedded_digits(out, task):
     small = ["task.limit=200", "partition.clients=10", "training.rounds=1", "training.epochs=1", "hardware.workers=1"]
@@ -234,7 +236,7 @@ def test_merged_measures_are_those_of_all_images_at_once(coordinates):
     """Two clusters, one client without test images, one class in one cluster alone: against ``scores.score``."""
     rng = np.random.default_rng(4)
     sizes, members = [7, 0, 12, 5, 9], [[0, 3], [1, 2, 4]]
-    everyone = population(sizes)
+    everyone = federation(sizes)
     logits = torch.from_numpy(rng.normal(size=(sum(sizes), 3)))
     labels = torch.from_numpy(np.concatenate([rng.integers(0, 2, 7), rng.integers(0, 3, 26)]))
     right = (logits.argmax(1) == labels).double().split(sizes)
@@ -256,7 +258,7 @@ def test_merged_measures_are_those_of_all_images_at_once(coordinates):
 
 
 def test_a_cluster_without_test_images_counts_for_nothing():
-    everyone = population([4, 0])
+    everyone = federation([4, 0])
     found = scores.TestPredictions(torch.eye(4, 3), torch.tensor([0, 1, 2, 0]), [1.0, None])
     clusters = [everyone.cluster([client]) for client in (0, 1)]
     logs = [
@@ -266,16 +268,15 @@ def test_a_cluster_without_test_images_counts_for_nothing():
     assert row["accuracy"] == 1.0 and row["clients"] == [1.0, None] and row["client_accuracy"]["clusters"] == 1.0
 
 
-def population(sizes: list[int]) -> Population:
+def federation(sizes: list[int]) -> Federation:
     """Clients with so many test images, and nothing to train."""
     tests = list(torch.arange(sum(sizes)).split(sizes))
-    nothing = ClientModel(torch.zeros(0), torch.zeros(0))
     training = FederatedTraining("t", 1, 1, 1, 4, 0.1, 0.0, 0.0, True, False, "allow", None, False, 1)
-    return Population(
-        [f"c{k}" for k in range(len(sizes))], tests, tests, FlatLayout((), (), "head."), nothing, training, "none", 0
-    )
+    clients = tuple(Party.of_rows(f"c{k}", None, train=rows, test=rows) for k, rows in enumerate(tests))
+    return Federation(clients, Labels(["a", "b"], [[0.0], [1.0]], "semantic"), training, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_planted_groups_of_real_digits_are_recovered_and_help(tmp_path, data_root):
     """MNIST, 20 clients, two classes each: five clusters as planted; after two rounds they know their classes."""

@@ -17,7 +17,7 @@ def test_a_sample_composes_or_is_refused_in_one_line(part, tmp_path):
     assert codes.count(0) >= 2
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_sample_runs_as_the_loop_does(part, tmp_path):
     ran = 0
     for at, words in enumerate(compositions.compositions(400, 12 + part)):

@@ -108,6 +108,7 @@ def test_labels_are_those_of_the_clients_nearest_sample():
     assert found.tolist() == labels[10:30][near.kneighbors(queries)[1][:, 0]].tolist()
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_of_many_coresets_ends_as_an_undisturbed_one(tmp_path, monkeypatch):
     made(tmp_path / "alone", KNN)
     real, calls = coreset_knn.own_coreset, []
@@ -127,6 +128,7 @@ def test_an_interrupted_run_of_many_coresets_ends_as_an_undisturbed_one(tmp_path
     assert lasting(tmp_path / "cut") == lasting(tmp_path / "alone")
 
 
+@pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path):
     longer = [*CORESET, "method.epochs=400", "method.distance=exact"]
     made(tmp_path / "alone", longer)
@@ -183,6 +185,7 @@ def test_the_preset_of_coresets(tmp_path, capsys):
     assert {row["coreset"] for row in rows} == {"exact", "FedWaD, S=5"} and len(rows) == 2 * 12
 
 
+@pytest.mark.thorough
 def test_the_preset_of_nearest_neighbours_beside_personal_models(tmp_path, capsys):
     small = [
         "method=coreset_knn_2,fedper_final", "partition.clients=3,4", "task.limit=200", "task.shape=[1,8,8]",

@@ -109,8 +109,9 @@ def test_texts_are_as_long_as_the_clients_texts_are_on_average():
     offsets = torch.tensor([0, 4, 9, 20, 100])  # the last is nobody's
     texts = TextData(Encoded(torch.zeros(100, dtype=torch.int32), offsets, torch.zeros(4)), torch.zeros(4))
     train = [torch.tensor([0]), torch.tensor([2, 1]), torch.tensor([3])]
-    population = SimpleNamespace(train=train, clients=(0, 1))  # the last takes part in no round
-    own = Setup(None, None, population, None, texts, None)
+    clients = [SimpleNamespace(train=rows) for rows in train]
+    federation = SimpleNamespace(clients=clients, numbers=(0, 1))  # the last takes part in no round
+    own = Setup(None, None, federation, texts, None)
     assert own.example_tokens == 7  # 20 / 3, rounded up
 
 

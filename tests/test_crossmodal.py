@@ -92,7 +92,7 @@ def planned(request, tmp_path_factory):
     """(View, job, store, federation, the student's request) of a tiny cross-modal distillation with a teacher."""
     out = tmp_path_factory.mktemp("view")
     job, store, federation = distil_federation(out, "method=cross_modal", f"method.view={request.param}")
-    network, teacher = federation.networks["teacher"], ("local", "made")
+    network, teacher = federation.clients[0].network, ("local", "made")
     torch.manual_seed(0)
     store.put(*teacher, build_network(network).state_dict(), {})
     state = {"weights/teacher": "/".join(teacher)}
@@ -107,14 +107,14 @@ def images_of(store, ref):
 
 def test_the_student_has_the_views_shape_in_all_parts_and_the_teacher_the_images(planned):
     view, _, store, federation, asked = planned
-    assert list(asked.network.inputs) == VIEWS[view] and federation.networks["teacher"].inputs == (3, 8, 8)
+    assert list(asked.network.inputs) == VIEWS[view] and federation.clients[0].network.inputs == (3, 8, 8)
     for split in ("train", "valid", "test"):
-        pixels, _ = images_of(store, federation.examples["student", split])
+        pixels, _ = images_of(store, federation.server.examples[split])
         assert list(pixels.shape[1:]) == VIEWS[view]
     train, _ = images_of(store, asked.train.examples)
     assert abs(float(train.mean())) < 1e-3 and abs(float(train.std()) - 1) < 1e-2
-    assert images_of(store, federation.originals["test"])[0].shape[1:] == (3, 8, 8)
-    assert images_of(store, federation.examples["teacher", "train"])[0].shape[1:] == (3, 8, 8)
+    assert images_of(store, federation.server.originals["test"])[0].shape[1:] == (3, 8, 8)
+    assert images_of(store, federation.clients[0].train)[0].shape[1:] == (3, 8, 8)
 
 
 @pytest.mark.parametrize("most_bytes", [frozen.MOST_BYTES, 0])
@@ -122,14 +122,14 @@ def test_what_the_teacher_says_of_an_image_goes_with_the_same_image_in_the_view(
     view, _, store, federation, asked = planned
     monkeypatch.setattr(frozen, "MOST_BYTES", most_bytes)
     students = Students(asked, Place(store, torch.device("cpu"), None), lambda *_: None)
-    originals, labels = images_of(store, federation.originals["train"])
-    raw = store.get(*federation.originals["train"]).tensors()["pixels"].numpy()
+    originals, labels = images_of(store, federation.server.originals["train"])
+    raw = store.get(*federation.server.originals["train"]).tensors()["pixels"].numpy()
     shown = viewed_images(Images(raw, labels.numpy()), view).pixels
     assert (store.get(*asked.train.examples).tensors()["pixels"].numpy() == shown).all()
-    model = build_network(federation.networks["teacher"]).eval()
+    model = build_network(federation.clients[0].network).eval()
     model.load_state_dict(store.get("local", "made").tensors())
     tap = "block2"  # the middle one of cnn_32
-    said, taps = read_taps(model, federation.networks["teacher"], [tap])(x=originals)
+    said, taps = read_taps(model, federation.clients[0].network, [tap])(x=originals)
     positions = torch.randperm(len(originals), generator=torch.Generator().manual_seed(1))[:20]
     (found,) = students.frozen(positions, {"x": students.train.images[positions]})
     torch.testing.assert_close(found.logits, said[positions], rtol=1e-5, atol=1e-6)
@@ -142,7 +142,7 @@ def test_a_student_alone_begins_and_is_fed_as_the_one_that_is_taught(planned, tm
     job, other, federation = distil_federation(tmp_path, "method=cross_modal_alone", f"method.view={view}")
     (alone,) = distil.plan(job.method, {}, federation, 0)
     assert (alone.train, alone.valid, alone.originals) == (taught.train, taught.valid, None)
-    assert federation.originals  # named, as there, though nobody reads them
+    assert federation.server.originals  # named, as there, though nobody reads them
     cpu = torch.device("cpu")
     ours = Students(alone, Place(other, cpu, None), lambda *_: None)
     theirs = Students(taught, Place(store, cpu, None), lambda *_: None)
@@ -160,7 +160,7 @@ def test_originals_are_in_the_key_and_without_a_view_there_are_none(planned, tmp
     assert request_key(asked) != request_key(dataclasses.replace(asked, originals=None))
     job, _, federation = distil_federation(tmp_path, "method=kd")
     (plain,) = distil.plan(job.method, {"weights/teacher": "local/made"}, federation, 1)
-    assert plain.originals is None and federation.originals == {}
+    assert plain.originals is None and federation.server.originals == {}
 
 
 def test_networks_that_teach_each_other_all_see_the_view(tmp_path):
@@ -168,7 +168,7 @@ def test_networks_that_teach_each_other_all_see_the_view(tmp_path):
     state = {"weights/generation 1": "distil/made"}
     (second,) = distil.plan(job.method, state, federation, 1)
     ((network, _),) = second.teachers
-    assert federation.originals and second.originals is None and network.inputs == (1, 8, 8)
+    assert federation.server.originals and second.originals is None and network.inputs == (1, 8, 8)
 
 
 def test_without_a_view_a_run_has_the_name_it_had(tmp_path):

@@ -54,7 +54,7 @@ def asked(request, tmp_path_factory):
     out = tmp_path_factory.mktemp(request.param)
     job, store, federation = distil_federation(out / "real", f"method=data_free_{request.param}", *TINY_FREE)
     torch.manual_seed(0)
-    model = build_network(federation.networks["teacher"])
+    model = build_network(federation.clients[0].network)
     store.put("local", "made", model.state_dict(), {})
     state = {"weights/teacher": "local/made"}
     bare = Store(out / "bare")
@@ -233,6 +233,7 @@ def test_check_times_images_by_the_step(tmp_path):
     assert piece.kind == "images by generator of small, batch 10"
 
 
+@pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path):
     command = ["method=data_free_generator", *TINY_FREE, "method.synthesis.steps=250"]
     command = replaced(TINY_DISTIL, *replaced(command[:-1], command[-1]))

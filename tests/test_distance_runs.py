@@ -141,6 +141,7 @@ def test_out_of_the_box(tmp_path, capsys):
     assert max(map(len, shown.splitlines()[:-1])) <= 80
 
 
+@pytest.mark.thorough
 def test_the_toy_and_its_gaps(tmp_path, capsys):
     few = [f"paths.out={tmp_path}", "seed=0", "method.fedwad.support=2,10"]
     assert main(["experiment=fedwad_toy", *few]) == 0
@@ -156,6 +157,7 @@ def test_the_toy_and_its_gaps(tmp_path, capsys):
     assert capsys.readouterr().out == shown.out  # a preset that has run shows its figure
 
 
+@pytest.mark.thorough
 def test_the_running_times(tmp_path, capsys):
     few = [f"paths.out={tmp_path}", "task.samples=12,30", "method.fedwad.support=4", "task.dimension=2", "seed=0"]
     assert main(["experiment=fedwad_runtime", *few]) == 0

@@ -11,11 +11,11 @@ from safetensors.torch import load_file
 from knot_runner import metrics
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
-from knot_runner.config.settings import Labels
 from knot_runner.data.images.load import load_images
 from knot_runner.data.load import load_task
 from knot_runner.data.teaching import teaching_parties
 from knot_runner.methods.distil.distil import plan
+from knot_runner.methods.party import Party
 from knot_runner.util.errors import UserError
 from tests.run_folders import run
 from tests.tiny import TINY, TINY_TAUGHT, replaced
@@ -116,8 +116,8 @@ def test_each_generation_learns_from_the_one_before(tmp_path):
     ]  # fmt: skip
     (job,) = compose_jobs(small("method=born_again", "method.schedule.generations=3"), None)
     federation = SimpleNamespace(
-        server="student", networks={"student": None}, labels=Labels(["a", "b"], [[0.0], [1.0]], "semantic"),
-        part=lambda *_: None, training=job.settings.training, seed=0, augment="none", weights="scratch", originals={},
+        server=Party("student", dict.fromkeys(("train", "valid")), None), label_points=[[0.0], [1.0]],
+        training=job.settings.training, seed=0, augment="none", weights="scratch",
     )  # fmt: skip
     state = {f"weights/generation {number}": f"distil/g{number}" for number in (1, 2, 3)}
     for round, wanted in ((1, "g1"), (2, "g2"), (3, "g3")):
@@ -132,6 +132,7 @@ def test_teachers_are_trained_once_for_all_methods(tmp_path):
     assert len(list((tmp_path / "artefacts" / "local").glob("*/tensors.safetensors"))) == 3  # teacher, teacher 1 and 2
 
 
+@pytest.mark.thorough
 def test_launchers_and_workers_leave_equal_bits(tmp_path):
     grid = small("method=kd,dml", "seed=0,1")
     assert main([*grid, f"paths.out={tmp_path / 'one'}"]) == 0
@@ -145,6 +146,7 @@ def test_launchers_and_workers_leave_equal_bits(tmp_path):
     assert len(read) == 1  # whatever the seed deals to whom
 
 
+@pytest.mark.thorough
 def test_texts(tmp_path):
     result = result_of(run(tmp_path, *replaced(SMALL_TEXTS, "method=rkd", "method.labelled=0.5")))
     assert set(result["baselines"]) == {"teacher"} and set(result["terms"]) == {"ce", "rkd"}

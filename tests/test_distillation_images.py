@@ -64,6 +64,7 @@ def test_the_result_speaks_of_parties(tmp_path):
     assert not (folder / "probe.json").exists()
 
 
+@pytest.mark.thorough
 def test_the_same_command_again_and_in_two_processes_gives_the_same_bits(tmp_path):
     _, one = run(tmp_path / "one")
     _, two = run(tmp_path / "two", "hardware.workers=2")

@@ -43,6 +43,7 @@ def result_of(folder):
     return json.loads((folder / "result.json").read_text())
 
 
+@pytest.mark.thorough
 def test_every_party_is_measured_on_its_own_tests_before_and_after(texts):
     result, made = result_of(texts), load_file(texts / "predictions.safetensors")
     parties = result["parties"]
@@ -58,6 +59,7 @@ def test_every_party_is_measured_on_its_own_tests_before_and_after(texts):
     assert any((made[f"{party}.probabilities"] != made[f"before/{party}.probabilities"]).any() for party in parties)
 
 
+@pytest.mark.thorough
 def test_the_parties_are_those_of_knot_and_trained_once(out, texts):
     there = set((out / "artefacts" / "local").iterdir())
     other = result_of(run(out, *BIASED, "method=entropy_a"))
@@ -65,6 +67,7 @@ def test_the_parties_are_those_of_knot_and_trained_once(out, texts):
     assert other["baselines"] == result_of(texts)["baselines"] and "parties" not in other
 
 
+@pytest.mark.thorough
 def test_the_global_model_may_stand_apart(out, texts, capsys):
     apart, whole = result_of(run(out, *TEXTS, "method=dml_parties", "method.global_model=false")), result_of(texts)
     assert "each party's own model on its own test set, alone -> after mutual learning" in capsys.readouterr().out
@@ -75,11 +78,13 @@ def test_the_global_model_may_stand_apart(out, texts, capsys):
     assert whole["metrics"]["sd"]["DyDa2"] != whole["before"]["sd"]["DyDa2"]
 
 
+@pytest.mark.thorough
 def test_the_control_hears_nobody(out, texts):
     alone = result_of(run(out, *TEXTS, "method=parties_alone"))
     assert alone["before"] == result_of(texts)["before"] and alone["metrics"] != result_of(texts)["metrics"]
 
 
+@pytest.mark.thorough
 def test_images(tmp_path):
     result = result_of(run(tmp_path, *IMAGES, *TRANSPORT))
     assert result["parties"][-1] == "server" and len(result["parties"]) == 4

@@ -17,7 +17,7 @@ from knot_runner.data.gaussians import draw_gaussians
 from knot_runner.data.images.partition import make_partition
 from knot_runner.data.splits import cut_splits, hold_out, limit
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.local import epochs
 from knot_runner.engine.seeds import generator, keyed, seeded
 from knot_runner.methods.federated.chilling import stragglers
@@ -30,7 +30,7 @@ from tests.methods.federated.conftest import make_world, settings
 WORLD = make_world([5])
 LABELS = np.repeat(np.arange(4), 25)
 OWNED = images(LABELS, users=np.tile(np.arange(10), 10))
-POPULATION = WORLD.population
+POPULATION = WORLD.federation
 SLOW = settings(stragglers=Stragglers(share=0.4, temperature=0.5, epochs=1))
 RECIPE = Recipe(phases=(Phase(2),), batch=4, drop_last=True, lr=0.1)
 
@@ -41,7 +41,7 @@ def seeded_as(seed: int) -> Any:
 
 def local(seed: int, round: int = 1, client: int = 2) -> list[Any]:
     request = LocalTraining(
-        client=client, seed=seed, round=round, weights=torch.zeros(1), buffers=torch.zeros(0),
+        client=client, seed=seed, round=round, start=ClientModel(torch.zeros(1), torch.zeros(0)),
         rows=torch.arange(40), test_rows=torch.arange(4), recipe=RECIPE,
     )  # fmt: skip
     passes = list(epochs(request, "crop_flip"))

@@ -86,6 +86,7 @@ def test_training_is_shared_and_leaves_torchs_own_randomness_alone(tmp_path):
     assert len(second.said) == 2 and len(list((tmp_path / "artefacts" / "encoder").glob("*/info.json"))) == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("changes", [{}, {"kind": "conv", "sizes": [16]}])
 def test_training_makes_the_images_come_back_better(tmp_path, changes):
     task = task_of(images(40, 0), images(3, 1))

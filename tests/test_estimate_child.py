@@ -47,6 +47,7 @@ def test_memory_is_that_of_all_its_processes_and_nothing_stays():
     assert sample(child).memory == 0  # ended, too
 
 
+@pytest.mark.thorough
 def test_time_that_is_up_ends_it():
     seen = watch(busy_work, (1, 60), 1.5, lambda seen: False)
     assert not seen.ended and seen.problem is None and seen.broken is None

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from knot_runner.composing.commands import compose_all
 from knot_runner.estimate.lines import at_once, disk_space, in_turn, peak_memory, shared_lines, size, to_do
-from knot_runner.estimate.pieces import Cost, Load, Piece
+from knot_runner.estimate.pieces import PERSONAL_MODELS, SHARED_ROUNDS, Cost, Load, Piece
+from knot_runner.estimate.whole import plain_loads, with_what_is_there
 from knot_runner.report.render.text import duration
+from tests.tiny import TINY_IMAGES
 
 COSTS = {
     "teacher": Cost(0.0, 10.0, memory=300, disk=7),
@@ -50,6 +53,21 @@ def test_what_is_shared_or_there_is_done_once():
 def test_pieces_without_a_cost_are_known_to_be_missing():
     assert not Load((Piece("runs", "new", "n", "unheard of"),)).known(COSTS)
     assert Load((Piece("runs", "new", "n", "unheard of", there=True), Piece("data sets", "d", "d", None))).known(COSTS)
+
+
+def test_variants_of_personalisation_share_their_rounds():
+    """Two rates x three methods: two trainings of all clients for the four that go on, and one each for FedAvg."""
+    jobs, _ = compose_all([*TINY_IMAGES, "method=finetune,soup,fedavg", "partition.valid=0.2", "training.lr=0.1,0.2"])
+    loads = plain_loads(jobs)
+    left = [[piece.stage for piece in load.pieces] for load in to_do(loads)]
+    assert [load.pieces[-1].stage for load in loads].count(PERSONAL_MODELS) == 4
+    assert sum(SHARED_ROUNDS in stages for stages in left) == 2 and sum("runs" in stages for stages in left) == 2
+    assert "2 trainings of all clients in all, 4 if no job shared" in shared_lines(loads)
+    costs = {piece.kind: Cost(0.0, 3.0) for load in loads for piece in load.pieces if piece.kind}
+    rounds = jobs[0].settings.training.rounds
+    assert in_turn(loads, costs) == pytest.approx(4 * 3.0 * rounds + 4 * 3.0)
+    there = with_what_is_there(loads[1:], loads[:1])  # the other variant of a finished one's rate has its rounds
+    assert sum(piece.there for load in there for piece in load.pieces) == 1
 
 
 PIECES = st.builds(

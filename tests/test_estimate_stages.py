@@ -52,6 +52,7 @@ def told_by(jobs, folder, known=(), seconds=60.0):
     return [what[1] for what in told if what[0] == "pieces"], {what[1]: what[2] for what in told if what[0] == "cost"}
 
 
+@pytest.mark.thorough
 def test_what_a_run_has_left_is_there_and_the_rest_is_to_do(ran, tmp_path):
     before = files_of(ran)
     asked = text_jobs(ran, "method=entropy_e,sinkhorn_e,entropy_a", "seed=0,1")
@@ -70,6 +71,7 @@ def test_what_a_run_has_left_is_there_and_the_rest_is_to_do(ran, tmp_path):
     assert files_of(ran) == before
 
 
+@pytest.mark.thorough
 def test_a_vocabulary_that_is_learnt_once_leaves_the_keys_as_they_are(ran, tmp_path):
     (job,) = text_jobs(ran, "method=entropy_e")
     plain = planner_of(job, tmp_path / "plain", ran).plan(job)[0]
@@ -98,6 +100,7 @@ def test_texts_of_another_length_are_other_stages(tmp_path):
     assert len(keys[0]) == 3 and not keys[0] & keys[1]
 
 
+@pytest.mark.thorough
 def test_every_kind_is_timed(tmp_path):
     asked = text_jobs(tmp_path / "out", "method=entropy_e,sinkhorn_e")
     loads, costs = told_by(asked, tmp_path)
@@ -177,6 +180,7 @@ def test_seconds_of_stages_by_hand():
     assert stage_seconds([*events, *labels[:-1]])["soft_labels Cell"] == (1.5, 0.0)
 
 
+@pytest.mark.thorough
 @given(st.floats(0.001, 3.0), st.integers(1, 60))
 def test_even_work_grows_with_the_texts(tmp_path_factory, each, rows):
     """A second a text wherever it is read: what a short run says is what the whole would take."""

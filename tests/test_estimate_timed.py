@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from knot_runner.composing.commands import compose_all
 from knot_runner.estimate.child import Seen
-from knot_runner.estimate.pieces import DISTANCE_MATRICES
+from knot_runner.estimate.pieces import DISTANCE_MATRICES, PERSONAL_MODELS
 from knot_runner.estimate.timed import cost_of, time_piece
 from tests.tiny import TINY_IMAGES
 
@@ -60,12 +60,33 @@ def jobs_of(*overrides):
     return jobs
 
 
+@pytest.mark.thorough
 def test_a_real_run_is_timed_and_leaves_nothing(tmp_path):
     (job,) = jobs_of(f"paths.out={tmp_path / 'out'}", "training.rounds=1000", "tracker=wandb")
     cost = time_piece(job, "runs", 0.0, 60)
     assert cost.unit > 0 and cost.disk > 0 and not (tmp_path / "out").exists()
 
 
+def test_own_models_without_the_rounds_before_them():
+    """Two rounds until 9 s; then 3 s a step, of five, and of one alone what is left."""
+    rounds = [(2.0, "ready"), (8.0, "step", "rounds", 1, 2), (9.0, "step", "rounds", 2, 2)]
+    steps = [(12.0, "step", "personalisation", 1, 5), (15.0, "step", "personalisation", 2, 5)]
+    cost = cost_of(Seen(0.0, rounds + steps), "personalisation")
+    assert (cost.start, cost.unit) == (0.0, pytest.approx(15.0))
+    alone = Seen(0.0, [*rounds, (12.0, "step", "personalisation", 1, 1), (12.5, "through")], ended=True)
+    assert cost_of(alone, "personalisation").unit == pytest.approx(3.5)
+
+
+@pytest.mark.thorough
+def test_own_models_of_a_real_run(tmp_path):
+    (job,) = jobs_of(
+        "method=finetune", "method.personalisation.epochs=5", "partition.valid=0.2", f"paths.out={tmp_path}"
+    )
+    cost = time_piece(job, PERSONAL_MODELS, 0.0, 60)
+    assert not isinstance(cost, str) and cost.start == 0 and cost.unit > 0 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.thorough
 def test_distances_of_a_clustered_run(tmp_path):
     clustered = ["task=mnist_fedwad", "method=clustered_fedavg", "partition.clients=20", "task.limit=400"]
     jobs, _ = compose_all([*clustered, "hardware.workers=1", f"paths.out={tmp_path / 'out'}"])

@@ -15,6 +15,7 @@ from knot_runner.config.settings import Labels, ModelSettings
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import learn_vocabulary, make_tokenizer
 from knot_runner.pipelines import party_evaluation as evaluation
@@ -57,12 +58,11 @@ def world(tmp_path):
                  "second": torch.full((count,), 3)}  # fmt: skip
         labels = torch.from_numpy(draw.integers(0, 2 if party == "far" else 3, count))  # far has no text of class c
         store.put("tokens", f"{party}-test", {**texts, "labels": labels}, {})
-    federation = Federation(
-        locals=["near", "far"], server="hub", transfer="pool", sizes=SIZES,
-        examples={(name, "test"): ("tokens", f"{name}-test") for name in SIZES},
-        networks={name: Network(SPEC, 400 + at, 3) for at, name in enumerate(SIZES)},
-        labels=LABELS, training=None, seed=7, weights="scratch",
-    )  # fmt: skip
+    near, far, hub = (
+        Party(name, {"test": ("tokens", f"{name}-test")}, Network(SPEC, 400 + at, 3), count)
+        for at, (name, count) in enumerate(SIZES.items())
+    )
+    federation = Federation((near, far), LABELS, training=None, seed=7, server=hub, transfer=hub)
     train = SimpleNamespace(texts=TRAIN, pairs=None)
     task = SimpleNamespace(
         labels=LABELS,
@@ -164,7 +164,7 @@ def test_baselines_are_all_teachers_and_their_mean_on_the_global_test_set(world)
 
 def test_who_is_asked_what(world):
     evaluate(world)
-    networks = world.federation.networks
+    networks = {party.name: party.network for party in world.federation.parties}
     asked = [(one.stage, one.party, one.weights, one.network, one.examples[1]) for one in world.executor.asked[:9]]
     assert asked == [
         *(("predictions", "student", ("distil", "s"), networks["hub"], f"{name}-test") for name in TEACHERS),
@@ -177,7 +177,7 @@ def test_who_is_asked_what(world):
 
 
 def test_a_data_set_without_test_texts_is_left_out(world):
-    del world.task.datasets["far"].splits["test"]
+    del world.federation.clients[1].examples["test"]
     found = evaluate(world)
     assert set(found["metrics"]["f1"]) == {"near", "hub", "ALL"} and list(found["teachers"]) == ["near", "hub"]
 
@@ -196,7 +196,7 @@ def test_vectors_are_the_students_of_the_global_test_texts(world, monkeypatch, m
     monkeypatch.setattr(evaluation, "VECTORS_PER_LABEL", most)
     evaluate(world)
     (asked,) = (one for one in world.executor.asked if one.output == "features")
-    assert (asked.party, asked.weights, asked.network) == ("student", ("distil", "s"), world.federation.networks["hub"])
+    assert (asked.party, asked.weights, asked.network) == ("student", ("distil", "s"), world.federation.server.network)
     kept = load_file(world.folder / "vectors.safetensors")
     np.testing.assert_array_equal(kept["vectors"], world.executor.given(asked).numpy())
     truth = world.executor.place.store.get("tokens", "hub-test").tensors()["labels"].numpy()

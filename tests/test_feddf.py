@@ -11,8 +11,8 @@ from knot_runner.engine.objectives import ObjectiveInputs
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federated import METHODS
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
-from knot_runner.methods.federated.population import ServerExamples
 from knot_runner.methods.federated.server_distillation import drawn_examples
+from knot_runner.methods.federation import with_server
 from knot_runner.methods.losses import distillation
 from knot_runner.pipelines.client_rounds import run_exchange
 from tests.feddf_runs import POINTS, RANDOM, TRANSFER, close, distil
@@ -26,17 +26,16 @@ class OneRound:
 
     def __init__(self, spec, algorithm="fedavg", members=None, round=0, transfer=TRANSFER, **training) -> None:
         self.world = make_world([]).with_training(**training)
-        server = ServerExamples(transfer, RANDOM, torch.arange(0, 40), POINTS)
-        population = dataclasses.replace(self.world.population, server=server)
-        self.population = population if members is None else population.cluster(members)
+        federation = with_server(self.world.federation, torch.arange(0, 40), transfer, RANDOM)
+        self.federation = federation if members is None else federation.cluster(members)
         self.hp, self.round, engine = settings(algorithm, distil=spec), round, self.world.engine
         method = METHODS[algorithm]
-        state = method.init(self.hp, self.population)
-        requests = method.plan(self.hp, state, self.population, round)
+        state = method.init(self.hp, self.federation)
+        requests = method.plan(self.hp, state, self.federation, round)
         self.trained = engine.train(requests)
-        self.averaged, _ = method.fold(self.hp, state, self.population, round, requests, self.trained)
+        self.averaged, _ = method.fold(self.hp, state, self.federation, round, requests, self.trained)
         self.state, self.row = run_exchange(
-            method, self.hp, self.population, engine, round, self.averaged, self.trained
+            method, self.hp, self.federation, engine, round, self.averaged, self.trained
         )
 
     def logits(self, weights, rows):
@@ -72,7 +71,7 @@ def kl(q, logits):
 @pytest.mark.parametrize("ensemble", ["each", "logits"])
 @pytest.mark.parametrize("own", [{}, {"optimiser": "sgd", "momentum": 0.5, "weight_decay": 0.1, "lr": 0.5}])
 def test_one_client_whose_data_are_the_transfer_set_is_plain_distillation(own, ensemble):
-    rows = make_world([]).population.train[2]
+    rows = make_world([]).federation.clients[2].train
     spec = distil(ensemble=ensemble, student_temperature=2.0, teacher_temperature=0.5, **own)
     one = OneRound(spec, members=[2], transfer=rows, participants=1)
     q = torch.softmax(one.clients(rows)[:, 0] / 0.5, -1)
@@ -89,7 +88,7 @@ def bias_of(logits):
 def weights_by_hand(one, weighting, rows):
     """W [n, K] of KNOT, typed out."""
     q = torch.softmax(one.clients(rows), -1)
-    sizes = torch.tensor([len(one.population.train[result.client]) for result in one.trained]).double()
+    sizes = torch.tensor([len(one.federation.clients[result.client].train) for result in one.trained]).double()
     biases = torch.stack([bias_of(own) for own in one.clients(RANDOM).unbind(1)])
     return {
         "A": torch.ones(q.shape[:2]),
@@ -123,7 +122,7 @@ def test_the_clients_are_one_teacher_by_the_mean_of_their_logits(weighting):
 def test_sinkhorn_e_is_knots_student_on_the_same_predictions():
     one = OneRound(distil(loss=SINKHORN, weighting="E"))
     told = one.clients(TRANSFER)
-    sizes = [len(one.population.train[result.client]) for result in one.trained]
+    sizes = [len(one.federation.clients[result.client].train) for result in one.trained]
     knot = {
         "loss": SINKHORN, "weighting": "E", "normalise": False, "student_temperature": 1.0, "teacher_temperature": 1.0,
         "teachers": ["a", "b", "c"], "shares": [size / sum(sizes) for size in sizes], "points": POINTS,
@@ -216,13 +215,13 @@ def test_steps_are_batches_of_one_permutation_of_the_transfer_set_after_another(
     spec = distil(steps=10, batch=5)
     one = OneRound(spec)
     assert one.row["distil_steps"] == 10
-    drawn = drawn_examples(spec, one.population, 0)
+    drawn = drawn_examples(spec, one.federation, 0)
     assert drawn[:32].sort().values.tolist() == TRANSFER.tolist() and len(drawn) == 50
     assert len(drawn[32:].unique()) == 18 and drawn[:18].tolist() != drawn[32:].tolist()
-    assert torch.equal(drawn, drawn_examples(spec, one.population, 0))
-    assert not torch.equal(drawn, drawn_examples(spec, one.population, 1))
+    assert torch.equal(drawn, drawn_examples(spec, one.federation, 0))
+    assert not torch.equal(drawn, drawn_examples(spec, one.federation, 1))
     few = OneRound(distil(steps=2, batch=5, optimiser="sgd"))  # clients are asked about these alone
-    rows = drawn_examples(few.hp.distil, few.population, 0).sort().values
+    rows = drawn_examples(few.hp.distil, few.federation, 0).sort().values
     few.hp = dataclasses.replace(few.hp, distil=dataclasses.replace(few.hp.distil, epochs=1))
     assert len(rows) == 10 and few.row["distil_steps"] == 2
 
@@ -238,13 +237,13 @@ def test_other_methods_with_one_global_model_take_it_too(algorithm):
 def test_clusters_side_by_side_are_each_as_it_is_alone():
     spec, groups = distil(weighting="E"), ([0, 1], [2, 3, 4])
     alone = [OneRound(spec, members=members) for members in groups]
-    population, engine, hp = alone[0].population, alone[0].world.engine, alone[0].hp
-    method = per_cluster(METHODS["fedavg"], [one.population for one in alone])
-    state = method.init(hp, population)
-    requests = method.plan(hp, state, population, 0)
+    federation, engine, hp = alone[0].federation, alone[0].world.engine, alone[0].hp
+    method = per_cluster(METHODS["fedavg"], [one.federation for one in alone])
+    state = method.init(hp, federation)
+    requests = method.plan(hp, state, federation, 0)
     trained = engine.train(requests)
-    state, _ = method.fold(hp, state, population, 0, requests, trained)
-    state, row = run_exchange(method, hp, population, engine, 0, state, trained)
+    state, _ = method.fold(hp, state, federation, 0, requests, trained)
+    state, row = run_exchange(method, hp, federation, engine, 0, state, trained)
     for number, one in enumerate(alone):
         assert torch.equal(cluster_state(state, number)["weights"], one.state["weights"])
     assert row == {"exchanged": [one.row for one in alone]}

@@ -20,21 +20,21 @@ from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 def test_transfer_images_are_at_no_client_and_have_no_labels(tmp_path):
     words = replaced(TINY_IMAGES, "method=feddf_sinkhorn_e", "method.distil.bias.images=30")
     made = setup_of(tmp_path, words)
-    server = made.population.server
-    clients = torch.cat(made.population.train)
-    everything = torch.cat([clients, server.transfer, server.random])
-    assert everything.sort().values.tolist() == list(range(330)) and len(server.transfer) == 60
-    assert set(made.data.labels[server.transfer].tolist()) == {-1} == set(made.data.labels[server.random].tolist())
+    transfer, random = made.federation.transfer.train, made.federation.random
+    clients = torch.cat(made.federation.rows("train"))
+    everything = torch.cat([clients, transfer, random])
+    assert everything.sort().values.tolist() == list(range(330)) and len(transfer) == 60
+    assert set(made.data.labels[transfer].tolist()) == {-1} == set(made.data.labels[random].tolist())
     truth = torch.from_numpy(made.task.train.labels)
     assert torch.equal(made.data.labels[clients], truth[clients])
     assert torch.equal(made.data.pixels[:300], torch.from_numpy(made.task.train.pixels))
-    shares = torch.bincount(truth[server.transfer], minlength=10) / torch.bincount(truth, minlength=10)
+    shares = torch.bincount(truth[transfer], minlength=10) / torch.bincount(truth, minlength=10)
     assert (shares - 0.2).abs().max() < 0.03  # stratified
-    assert server.test.tolist() == list(range(len(made.test.labels))) and made.held_out == 60
+    assert made.federation.server.test.tolist() == list(range(len(made.test.labels))) and made.held_out == 60
     again, other = setup_of(tmp_path, words), setup_of(tmp_path, [*words, "seed=1"])
-    assert torch.equal(again.population.server.transfer, server.transfer)
+    assert torch.equal(again.federation.transfer.train, transfer)
     assert torch.equal(again.data.pixels, made.data.pixels)
-    assert not torch.equal(other.population.server.transfer, server.transfer)
+    assert not torch.equal(other.federation.transfer.train, transfer)
     assert not torch.equal(other.data.pixels[300:], made.data.pixels[300:])
     assert any("60 of 300 training examples are at no client, unlabelled" in note for note in made.notes)
 
@@ -56,31 +56,32 @@ def test_without_a_server_that_distils_the_clients_are_the_same(tmp_path):
     feddf, fedavg = (
         setup_of(tmp_path, [*TINY_IMAGES, f"method={name}", "partition.transfer=0.3"]) for name in ("feddf", "fedavg")
     )
-    assert [a.tolist() for a in feddf.population.train] == [b.tolist() for b in fedavg.population.train]
-    assert fedavg.population.server is None and fedavg.held_out == feddf.held_out == 90
+    assert [a.tolist() for a in feddf.federation.rows("train")] == [b.tolist() for b in fedavg.federation.rows("train")]
+    assert fedavg.federation.server is None and fedavg.held_out == feddf.held_out == 90
     plain = setup_of(tmp_path, TINY_IMAGES)
-    assert sum(map(len, plain.population.train)) == 300 and plain.held_out == 0
+    assert sum(map(len, plain.federation.rows("train"))) == 300 and plain.held_out == 0
 
 
 def test_texts_are_distilled_on_the_transfer_set_of_their_task(tmp_path):
     small = ["method=feddf_sinkhorn_e", "method.distil.bias.texts=7", "method.distil.bias.tokens=9"]
     made = setup_of(tmp_path, [*TINY_TEXTS, *small])
-    server, texts = made.population.server, made.data.texts
+    federation, texts = made.federation, made.data.texts
     (own,) = (data for data in made.task.whole.datasets.values() if data.role == "transfer")
     count = len(made.task.train)
-    assert sum(map(len, made.population.train)) == count and made.held_out == 0
-    assert server.transfer.tolist() == list(range(count, count + len(own.splits["train"])))
-    assert server.random.tolist() == list(range(len(texts) - 7, len(texts)))
+    assert sum(map(len, made.federation.rows("train"))) == count and made.held_out == 0
+    assert federation.transfer.train.tolist() == list(range(count, count + len(own.splits["train"])))
+    assert federation.random.tolist() == list(range(len(texts) - 7, len(texts)))
     assert set(made.data.labels[count:].tolist()) == {-1} and -1 not in made.data.labels[:count]
     alone = setup_of(tmp_path, [*TINY_TEXTS, "method=fedavg"]).data.texts
     batch, before = texts.batch(torch.arange(count)), alone.batch(torch.arange(count))
     assert all(torch.equal(batch[name], before[name]) for name in batch)
-    assert int(texts.lengths[server.random].min()) > 2 and len(texts.ids) == int(texts.offsets[-1])
+    assert int(texts.lengths[federation.random].min()) > 2 and len(texts.ids) == int(texts.offsets[-1])
 
 
 # ------------------------------------------------------------------------------------------------------- whole runs
 
 
+@pytest.mark.thorough
 def test_engines_agree_and_seeds_decide(tmp_path, capsys):
     exact = [*TINY_FEDDF, "hardware.precision=float64"]
     lean = run(tmp_path / "lean", *exact, "hardware.engine=lean")
@@ -101,6 +102,7 @@ def test_engines_agree_and_seeds_decide(tmp_path, capsys):
     assert run(tmp_path / "again", *exact, "hardware.engine=lean", "seed=1")[1] != rows
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "course", [["schedule=cosine"], ["valid=0.3", "check=2", "patience=4"]], ids=["cosine", "valid"]
 )
@@ -128,6 +130,7 @@ def test_a_constant_rate_to_the_end_is_the_run_that_it_was():
     assert other.run_id == job.run_id  # nothing is checked
 
 
+@pytest.mark.thorough
 def test_clusters_distil_each_on_their_own_clients(tmp_path):
     """One cluster of all is the run without clusters; with two, each has a server of its own."""
     spec = [f"method.distil.{name}" for name in ("batch=16", "lr=0.01")]
@@ -145,6 +148,7 @@ def test_clusters_distil_each_on_their_own_clients(tmp_path):
     assert rows[2]["distil_after"] == pytest.approx(rows[2]["accuracy"])
 
 
+@pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path):
     longer = replaced(TINY_IMAGES, "training.rounds=40", "method=feddf", "method.distil.weighting=E", "training.lr=0.1")
     alone = run(tmp_path / "alone", *longer)
@@ -215,6 +219,7 @@ def test_a_row_that_cannot_be_is_found(broken):
         assert not is_round(plain | {name: value for name, value in GOOD.items() if name != key}, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("preset", ["feddf_femnist", "feddf_cifar10"])
 def test_presets_on_tiny_runs(preset, tmp_path, capsys):
     """Table and claims; the clients of all methods are the same."""

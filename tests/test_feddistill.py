@@ -1,6 +1,5 @@
 """FD and FedMD: clients keep their models and exchange logits, against what is typed out by hand."""
 
-import dataclasses
 import functools
 import json
 import signal
@@ -14,10 +13,10 @@ from knot_runner.config.settings import LabelDistillation
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federated import METHODS
 from knot_runner.methods.federated.feddistill import others_means
-from knot_runner.methods.federated.population import ServerExamples
+from knot_runner.methods.federation import with_server
 from knot_runner.pipelines.client_rounds import run_exchange
 from knot_runner.report.records.schema import is_round
-from tests.feddf_runs import POINTS, TRANSFER, close, distil, records, run
+from tests.feddf_runs import TRANSFER, close, distil, records, run
 from tests.forked import Forked, reached
 from tests.methods.federated.conftest import CLASSES, make_world, settings
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
@@ -29,16 +28,15 @@ class Played:
     def __init__(self, algorithm, rounds, members=None, **changes) -> None:
         self.world = make_world([])
         self.data = self.world.engine.data
-        server = ServerExamples(TRANSFER, TRANSFER[:0], torch.arange(0), POINTS)
-        population = dataclasses.replace(self.world.population, server=server, labels=self.data.labels)
-        self.population = population if members is None else population.cluster(members)
+        federation = with_server(self.world.federation, torch.arange(0), TRANSFER, TRANSFER[:0])
+        self.federation = federation if members is None else federation.cluster(members)
         self.hp, self.method = settings(algorithm, **changes), METHODS[algorithm]
-        state, self.states, self.seen, self.rows = self.method.init(self.hp, self.population), [], [], []
+        state, self.states, self.seen, self.rows = self.method.init(self.hp, self.federation), [], [], []
         for round in range(rounds):
-            requests = self.method.plan(self.hp, state, self.population, round)
+            requests = self.method.plan(self.hp, state, self.federation, round)
             trained = self.world.engine.train(requests)
-            state, _ = self.method.fold(self.hp, state, self.population, round, requests, trained)
-            state, row = run_exchange(self.method, self.hp, self.population, self.world.engine, round, state, trained)
+            state, _ = self.method.fold(self.hp, state, self.federation, round, requests, trained)
+            state, row = run_exchange(self.method, self.hp, self.federation, self.world.engine, round, state, trained)
             self.states.append(state)
             self.seen.append((requests, trained))
             self.rows.append(row)
@@ -58,7 +56,7 @@ def means_by_hand(played, state, client):
     for label in range(CLASSES):
         sent = []
         for other in range(5):
-            rows = played.population.train[other]
+            rows = played.federation.clients[other].train
             own = rows[played.data.labels[rows] == label]
             if other != client and f"client/{other}/weights" in state and len(own):
                 sent.append(played.logits(state[f"client/{other}/weights"], own).mean(0))
@@ -76,7 +74,7 @@ def test_fd_is_cross_entropy_and_the_others_mean_logits_of_the_label(form):
         means = means_by_hand(played, before, request.client)
         labels = played.data.labels[request.rows]
         told = torch.stack([means[int(label)] for label in labels])
-        weights = request.weights.clone().requires_grad_()
+        weights = request.start.weights.clone().requires_grad_()
         draws = generator(3, "local", 1, request.client)
         for _ in range(2):
             for at in torch.randperm(len(labels), generator=draws).split(4):
@@ -106,12 +104,12 @@ def test_a_label_that_no_other_has_counts_for_nothing():
     (one, two, three) = [request.client for request in played.seen[0][0]]
     for other in (two, three):
         state[f"label_counts/{other}"] = torch.tensor([0, 3, 3]) if other == two else torch.tensor([0, 0, 5])
-    logits, known = others_means(state, played.population, one)
+    logits, known = others_means(state, played.federation, one)
     assert known.tolist() == [False, True, True]
     close(logits[1], state[f"label_logits/{two}"][1], 0)
     close(logits[2], (state[f"label_logits/{two}"][2] + state[f"label_logits/{three}"][2]) / 2, 1e-15)
-    assert others_means({}, played.population, one) is None
-    assert others_means(state, played.population.cluster([one]), one) is None
+    assert others_means({}, played.federation, one) is None
+    assert others_means(state, played.federation.cluster([one]), one) is None
 
 
 def test_fedmd_fits_each_client_to_the_mean_of_all_logits():
@@ -119,8 +117,8 @@ def test_fedmd_fits_each_client_to_the_mean_of_all_logits():
     requests, trained = played.seen[1]
     q = torch.softmax(torch.stack([played.logits(one.weights, TRANSFER) for one in trained]).mean(0), -1)
     for request, result in zip(requests, trained, strict=True):
-        earlier = played.states[0].get(f"client/{request.client}/weights", played.population.start.weights)
-        assert torch.equal(request.weights, earlier)
+        earlier = played.states[0].get(f"client/{request.client}/weights", played.federation.model.weights)
+        assert torch.equal(request.start.weights, earlier)
         weights = result.weights.clone().requires_grad_()
         draws = generator(3, "local", 1, request.client)
         for _ in range(2):
@@ -131,7 +129,7 @@ def test_fedmd_fits_each_client_to_the_mean_of_all_logits():
                 (gradient,) = torch.autograd.grad(loss, weights)
                 weights = (weights - 0.5 * gradient).detach().requires_grad_()
         close(played.states[1][f"client/{request.client}/weights"], weights.detach())
-        model = played.method.deployed(played.hp, played.states[1], played.population, request.client)
+        model = played.method.deployed(played.hp, played.states[1], played.federation, request.client)
         assert torch.equal(model.weights, played.states[1][f"client/{request.client}/weights"])
     assert played.rows[1]["distil_tested"] == 12 and played.rows[1]["distil_steps"] == 3 * 14
 
@@ -143,6 +141,7 @@ RUNS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", RUNS)
 def test_engines_agree(name, tmp_path):
     words = [*RUNS[name], "hardware.precision=float64"]
@@ -155,6 +154,7 @@ def test_engines_agree(name, tmp_path):
         assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
 
 
+@pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path):
     """What clients have sent is in the state."""
     longer = replaced(RUNS["feddistill"], "training.rounds=40")
@@ -166,6 +166,7 @@ def test_kill_9_and_the_same_command_again(tmp_path):
     assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", RUNS)
 def test_texts(name, tmp_path):
     _, rows, _ = run(tmp_path, *TINY_TEXTS, f"method={name}")

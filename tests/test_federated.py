@@ -89,7 +89,7 @@ def start(out: Path, *overrides: str, until: Callable | None = None) -> Forked:
     return Forked(*longer, "training.rounds=70", f"paths.out={out}", *overrides, until=until)
 
 
-@pytest.mark.parametrize("method", ["scaffold", "fedrep"])
+@pytest.mark.parametrize("method", ["scaffold", pytest.param("fedrep", marks=pytest.mark.thorough)])
 def test_kill_9_three_times_and_the_same_command_again(tmp_path, method):
     """However many workers each of them has."""
     alone = start(tmp_path / "alone", *of(method), "hardware.workers=1")
@@ -192,11 +192,11 @@ def test_a_diverged_run_is_recorded_and_stops_no_sweep(tmp_path, capsys):
 
 @pytest.mark.parametrize(("loss", "finite"), [(1.0, False), (float("nan"), True), (float("inf"), True)])
 def test_a_loss_or_weights_that_are_not_finite_name_round_and_client(loss, finite):
-    nothing, population = torch.empty(0), SimpleNamespace(names=["a", "b"])
+    nothing, federation = torch.empty(0), SimpleNamespace(clients=[SimpleNamespace(name=name) for name in "ab"])
     good = Trained(0, nothing, nothing, 1, 1.0, 0, 0, finite=True)
-    check_outcomes(3, [good, good], population)
+    check_outcomes(3, [good, good], federation)
     with pytest.raises(DivergedError, match=r"^diverged in round 3 at b: its weights are not finite; ") as caught:
-        check_outcomes(3, [good, replace(good, client=1, loss=loss, finite=finite)], population)
+        check_outcomes(3, [good, replace(good, client=1, loss=loss, finite=finite)], federation)
     assert caught.value.where == {"round": 3, "client": "b"}
 
 
@@ -217,6 +217,7 @@ def test_a_target_that_is_met_exactly_ends_the_run(rows, ends):
     assert not reached_target(SimpleNamespace(stop_at_target=False, target=0.5), rows)
 
 
+@pytest.mark.thorough
 def test_a_target_is_counted_from_round_0_and_can_end_the_run(tmp_path, capsys):
     reach = ["training.lr=0.1", "training.target=0.3", "training.rounds=30"]
     tiny = [o for o in TINY_IMAGES if o.split("=")[0] not in ("training.lr", "training.rounds")]
@@ -255,6 +256,7 @@ def test_semantic_distance_where_classes_have_coordinates(tmp_path):
     assert 0 < rows[-1]["sd"] == result["metrics"]["sd"]["ALL"] < 9
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task", ["mnist", "fashionmnist", "usps", "cifar10", "cifar100"])
 def test_every_image_task_has_a_look_on_embedded_digits(tmp_path, task, capsys):
     small = [f"task={task}", "partition=small", "training=quick", "training.rounds=1", "training.epochs=1"]
@@ -274,6 +276,7 @@ def test_plot_partition(tmp_path, capsys):
     assert "task=sa method=sinkhorn_e deals nothing to clients" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_real_writers_learn(tmp_path, data_root, capsys):
     """60 real writers: ten rounds at T=.25 already tell digits apart."""

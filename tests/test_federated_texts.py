@@ -14,7 +14,7 @@ from knot_runner.cli.main import main
 from knot_runner.config.settings import ModelSettings
 from knot_runner.engine.examples import TextData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked import Stacked
@@ -50,17 +50,17 @@ def texts(count, seed):
 
 
 def request(client=0, **recipe):
-    weights, buffers = flat.initial(NETWORK, 4)
+    start = ClientModel(*flat.initial(NETWORK, 4))
     recipe = Recipe(**{"phases": (Phase(2),), "batch": 8, "drop_last": False, "lr": 0.01, **recipe})
     rows = torch.arange(client * 20, client * 20 + 20)
     objective = Objective(cross_entropy, {"temperature": 0.5})
-    return LocalTraining(client, 1, 7, weights, buffers, rows, torch.arange(5), recipe, objective=objective)
+    return LocalTraining(client, 1, 7, start, rows, torch.arange(5), recipe, objective=objective)
 
 
 def plain_training(asked, data):
     """A textbook loop in the engine's batch order, with dropout; the final weights and the mean loss."""
     model = build_network(NETWORK).double()
-    flat.load_flat(model, flat.layout_of(NETWORK), asked.weights, asked.buffers)
+    flat.load_flat(model, flat.layout_of(NETWORK), asked.start.weights, asked.start.buffers)
     kind = torch.optim.AdamW if asked.recipe.optimiser == "adamw" else torch.optim.SGD
     optimiser = kind(model.parameters(), lr=asked.recipe.lr, weight_decay=asked.recipe.weight_decay)
     draws, losses = generator(7, "local", 1, asked.client), []
@@ -80,7 +80,7 @@ def plain_training(asked, data):
 def test_a_client_trains_as_a_textbook_loop(optimiser):
     torch.set_num_threads(1)
     data, asked = texts(60, 0), request(1, optimiser=optimiser, weight_decay=0.1)
-    asked = replace(asked, weights=asked.weights.double())
+    asked = replace(asked, start=replace(asked.start, weights=asked.start.weights.double()))
     (found,) = Loop(NETWORK, data, texts(10, 1), CPU, torch.float64).train([asked])
     weights, loss = plain_training(asked, data)
     assert float((found.weights - weights).abs().max()) < 1e-9
@@ -110,7 +110,7 @@ def test_workers_change_no_bit_and_draw_nothing_of_ours():
 def test_a_phase_of_the_head_trains_the_classifier_alone():
     layout, asked = flat.layout_of(NETWORK), request(phases=(Phase(1, "head"),))
     (found,) = Loop(NETWORK, texts(60, 0), texts(10, 1), CPU, torch.float32).train([asked])
-    moved = (found.weights != asked.weights).nonzero()[:, 0]
+    moved = (found.weights != asked.start.weights).nonzero()[:, 0]
     head = [field for field in layout.parameters if field.name.startswith("classifier.")]
     assert moved.min() >= head[0].start and len(moved) == head[-1].stop - head[0].start
 
@@ -171,6 +171,7 @@ def test_every_method_runs_and_its_measures_are_those_of_its_predictions(tmp_pat
     ]
 
 
+@pytest.mark.thorough
 def test_partitions_of_images_deal_texts_too(tmp_path, capsys):
     for partition in ("iid", "dirichlet", "shards", "centralised"):
         extra = {"dirichlet": ["partition.clients=4", "partition.floor=0", "partition.alpha=5"], "centralised": []}
@@ -183,6 +184,7 @@ def test_partitions_of_images_deal_texts_too(tmp_path, capsys):
     assert {sum(map(sum, one["train"])) for one in counts} == {300}
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path, capsys, monkeypatch):
     run = [*TINY_TEXTS, "method=fedper", "training.rounds=3"]
     run = [word for word in run if word != "training.rounds=2"]

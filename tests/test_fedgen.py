@@ -40,15 +40,15 @@ class Rounds:
     def __init__(self, rounds, engine=None, members=None, **changes) -> None:
         self.world = make_world([HIDDEN])
         self.data, engine = self.world.engine.data, engine or self.world.engine
-        population = dataclasses.replace(self.world.population, labels=self.data.labels)
-        self.population = population if members is None else population.cluster(members)
+        federation = dataclasses.replace(self.world.federation, labels=self.data.labels)
+        self.federation = federation if members is None else federation.cluster(members)
         self.hp, self.method = settings("fedgen", **{"generator": spec_of(), **changes}), METHODS["fedgen"]
-        state, self.states, self.seen, self.rows = self.method.init(self.hp, self.population), [], [], []
+        state, self.states, self.seen, self.rows = self.method.init(self.hp, self.federation), [], [], []
         self.start = state
         for round in range(rounds):
-            requests = self.method.plan(self.hp, state, self.population, round)
+            requests = self.method.plan(self.hp, state, self.federation, round)
             trained = engine.train(requests)
-            state, row = self.method.fold(self.hp, state, self.population, round, requests, trained)
+            state, row = self.method.fold(self.hp, state, self.federation, round, requests, trained)
             self.states.append(state)
             self.seen.append((requests, trained))
             self.rows.append(row)
@@ -94,7 +94,7 @@ def test_the_generator_takes_adams_steps_from_where_it_was():
         heads = []
         for result in played.seen[round][1]:
             _, _, weight, bias = played.parts(result.weights)
-            labels = played.data.labels[played.population.train[result.client]]
+            labels = played.data.labels[played.federation.clients[result.client].train]
             heads.append(Head(weight, bias, torch.tensor([int((labels == c).sum()) for c in range(CLASSES)])))
         counts, losses = sum(head.counts for head in heads), []
         assert torch.equal(played.states[round]["generator/labels"], counts)
@@ -121,7 +121,7 @@ def test_the_generator_takes_adams_steps_from_where_it_was():
 def test_a_client_minimises_its_own_loss_and_those_on_features(chilled):
     """From the second round on; the first is FedAvg's."""
     played = Rounds(3, temperature=chilled)
-    plain = METHODS["fedavg"].plan(settings("fedavg", temperature=chilled), played.start, played.population, 0)
+    plain = METHODS["fedavg"].plan(settings("fedavg", temperature=chilled), played.start, played.federation, 0)
     assert all(torch.equal(a.weights, b.weights) and a.objective == b.objective and not a.inputs
                for a, b in zip(played.seen[0][0], plain, strict=True))  # fmt: skip
     state, counts = played.states[1], played.states[1]["generator/labels"]
@@ -151,11 +151,11 @@ def test_a_client_minimises_its_own_loss_and_those_on_features(chilled):
 
 def test_weights_of_0_leave_fedavg():
     with_none = Rounds(2, generator=spec_of(alpha=0.0, beta=0.0))
-    state = METHODS["fedavg"].init(settings(), with_none.population)
+    state = METHODS["fedavg"].init(settings(), with_none.federation)
     for round in range(2):
-        requests = METHODS["fedavg"].plan(settings(), state, with_none.population, round)
+        requests = METHODS["fedavg"].plan(settings(), state, with_none.federation, round)
         trained = with_none.world.engine.train(requests)
-        state, _ = METHODS["fedavg"].fold(settings(), state, with_none.population, round, requests, trained)
+        state, _ = METHODS["fedavg"].fold(settings(), state, with_none.federation, round, requests, trained)
     close(with_none.states[1]["weights"], state["weights"], 1e-12)
     assert (Rounds(2).states[1]["weights"] - state["weights"]).abs().max() > 1e-3
 
@@ -172,11 +172,11 @@ def test_clusters_have_generators_of_their_own():
     groups = ([0, 1], [2, 3, 4])
     alone = [Rounds(2, members=members) for members in groups]
     hp, engine = alone[0].hp, alone[0].world.engine
-    method = per_cluster(METHODS["fedgen"], [one.population for one in alone])
-    state = method.init(hp, alone[0].population)
+    method = per_cluster(METHODS["fedgen"], [one.federation for one in alone])
+    state = method.init(hp, alone[0].federation)
     for round in range(2):
-        requests = method.plan(hp, state, alone[0].population, round)
-        state, _ = method.fold(hp, state, alone[0].population, round, requests, engine.train(requests))
+        requests = method.plan(hp, state, alone[0].federation, round)
+        state, _ = method.fold(hp, state, alone[0].federation, round, requests, engine.train(requests))
     for number, one in enumerate(alone):
         own = cluster_state(state, number)
         assert set(own) == set(one.states[1]) and all(torch.equal(own[k], one.states[1][k]) for k in own)
@@ -209,6 +209,7 @@ def test_engines_agree(tmp_path):
     assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
 
 
+@pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path):
     longer = replaced(FEDGEN, "training.rounds=9", "training.epochs=1")
     alone = run(tmp_path / "alone", *longer)
@@ -225,12 +226,17 @@ def test_texts(tmp_path):
 
 def test_a_head_that_is_not_one_linear_layer_is_refused():
     world = make_world([HIDDEN])
-    layout = dataclasses.replace(world.population.layout, head="layers.0.")
-    hp = settings("fedgen", generator=spec_of())
-    METHODS["fedgen"].init(hp, dataclasses.replace(world.population, layout=layout))
+    (own,) = world.federation.architectures
+    layout = dataclasses.replace(own.layout, head="layers.0.")
     fields = flat.FlatLayout(layout.parameters[:1], (), "layers.")
+    fits, does_not = (
+        dataclasses.replace(world.federation, architectures=(dataclasses.replace(own, layout=one),))
+        for one in (layout, fields)
+    )
+    hp = settings("fedgen", generator=spec_of())
+    METHODS["fedgen"].init(hp, fits)
     with pytest.raises(UserError, match=r"^model\.head: layers has 0\.weight; of fedgen it is one linear layer"):
-        METHODS["fedgen"].init(hp, dataclasses.replace(world.population, layout=fields))
+        METHODS["fedgen"].init(hp, does_not)
 
 
 BAD = [

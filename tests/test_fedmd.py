@@ -13,18 +13,20 @@ from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_jobs
 from knot_runner.config.settings import MlpSettings, run_id
 from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.per_network import PerNetwork
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import METHODS
-from knot_runner.methods.federated.population import Architecture, ClientModel, ServerExamples
+from knot_runner.methods.federation import with_server
+from knot_runner.methods.party import Architecture
 from knot_runner.models.network import Network
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.client_rounds import run_exchange
 from knot_runner.report.records.schema import is_round, result_problem
-from tests.feddf_runs import POINTS, TRANSFER, close, distil, run
+from tests.feddf_runs import TRANSFER, close, distil, run
 from tests.forked import Forked, reached
-from tests.methods.federated.conftest import CLASSES, SHAPE, make_world, settings
+from tests.methods.federated.conftest import CLASSES, SHAPE, make_world, settings, with_rows
 from tests.test_feddistill import labels_of
 from tests.tiny import TINY_IMAGES, TINY_TEXTS, replaced
 
@@ -32,26 +34,26 @@ HIDDEN = 5
 
 
 def two_architectures():
-    """A linear model, and one of a hidden layer: (the population that has them in turn, its engine, its examples)."""
+    """A linear model, and one of a hidden layer: (the federation that has them in turn, its engine, its examples)."""
     world = make_world([]).with_training(participants=4)
     network = Network(MlpSettings("mlp", "deep", [HIDDEN], "logits"), SHAPE, CLASSES)
     weights, buffers = flat.initial(network, 1)
-    other = Architecture("deep", flat.layout_of(network), ClientModel(weights.double(), buffers.double()))
-    server = ServerExamples(TRANSFER, TRANSFER[:0], torch.arange(0), POINTS)
+    other = Architecture(network, flat.layout_of(network), ClientModel(weights.double(), buffers.double()))
     data = world.engine.data
-    population = dataclasses.replace(world.population, server=server, labels=data.labels, others=(other,))
-    return population, PerNetwork([world.engine, Loop(network, data, data, torch.device("cpu"), torch.float64)]), data
+    federation = with_server(world.federation, torch.arange(0), TRANSFER, TRANSFER[:0])
+    federation = dataclasses.replace(federation, architectures=(*federation.architectures, other))
+    return federation, PerNetwork([world.engine, Loop(network, data, data, torch.device("cpu"), torch.float64)]), data
 
 
-def played(algorithm, rounds, population, engine, **changes):
+def played(algorithm, rounds, federation, engine, **changes):
     """(states after each round, what was asked and trained in each, method, its settings)."""
     hp, method = settings(algorithm, **changes), METHODS[algorithm]
-    state, states, seen = method.init(hp, population), [], []
+    state, states, seen = method.init(hp, federation), [], []
     for round in range(rounds):
-        requests = method.plan(hp, state, population, round)
+        requests = method.plan(hp, state, federation, round)
         trained = engine.train(requests)
-        state, _ = method.fold(hp, state, population, round, requests, trained)
-        state, _ = run_exchange(method, hp, population, engine, round, state, trained)
+        state, _ = method.fold(hp, state, federation, round, requests, trained)
+        state, _ = run_exchange(method, hp, federation, engine, round, state, trained)
         states.append(state)
         seen.append((requests, trained))
     return states, seen, method, hp
@@ -66,17 +68,17 @@ def logits_by_hand(weights, client, inputs):
 
 
 def test_clients_of_two_architectures_fit_the_mean_of_all_logits():
-    population, engine, data = two_architectures()
+    federation, engine, data = two_architectures()
     spec = distil(ensemble="logits", optimiser="sgd", lr=0.5)
-    states, seen, method, hp = played("fedmd", 2, population, engine, distil=spec)
+    states, seen, method, hp = played("fedmd", 2, federation, engine, distil=spec)
     public = data.pixels[TRANSFER].flatten(1)
     requests, trained = seen[1]
     assert {request.client % 2 for request in requests} == {0, 1}
     q = torch.softmax(torch.stack([logits_by_hand(t.weights, t.client, public) for t in trained]).mean(0), -1)
     for request, result in zip(requests, trained, strict=True):
         client = request.client
-        assert request.network == client % 2 and len(request.weights) == (15 if client % 2 == 0 else 43)
-        assert torch.equal(request.weights, method.deployed(hp, states[0], population, client).weights)
+        assert request.network == client % 2 and len(request.start.weights) == (15 if client % 2 == 0 else 43)
+        assert torch.equal(request.start.weights, method.deployed(hp, states[0], federation, client).weights)
         weights, draws = result.weights.clone().requires_grad_(), generator(3, "local", 1, client)
         for _ in range(2):
             for at in torch.randperm(32, generator=draws).split(5):
@@ -84,29 +86,30 @@ def test_clients_of_two_architectures_fit_the_mean_of_all_logits():
                 (gradient,) = torch.autograd.grad(F.kl_div(log, q[at], reduction="batchmean"), weights)
                 weights = (weights - 0.5 * gradient).detach().requires_grad_()
         close(states[1][f"client/{client}/weights"], weights.detach())
-    found = scores.predict_test(method, hp, states[1], population, data.labels, engine)
-    models = [method.deployed(hp, states[1], population, client).weights for client in range(5)]
+    found = scores.predict_test(method, hp, states[1], federation, data.labels, engine)
+    models = [method.deployed(hp, states[1], federation, client).weights for client in range(5)]
     hits = [logits_by_hand(own, client, data.pixels[rows].flatten(1)).argmax(1) == data.labels[rows]
-            for client, (own, rows) in enumerate(zip(models, population.test, strict=True))]  # fmt: skip
+            for client, (own, rows) in enumerate(zip(models, federation.rows("test"), strict=True))]  # fmt: skip
     assert found.clients == [float(hit.double().mean()) for hit in hits]
 
 
 def test_architectures_are_dealt_by_the_clients_numbers_whatever_the_cluster():
-    population, _, _ = two_architectures()
-    third = dataclasses.replace(population, others=(*population.others, population.others[0]))
-    assert [third.network(client) for client in range(5)] == [0, 1, 2, 0, 1]
-    assert [third.cluster([1, 3, 4]).network(client) for client in (1, 3, 4)] == [1, 0, 1]
-    assert population.start_of(3) is population.others[0].start and population.start_of(2) is population.start
-    assert population.layout_of(3).size == 43 and population.layout_of(4).size == 15
-    alone = dataclasses.replace(population, others=())
-    assert {alone.network(client) for client in range(5)} == {0} and alone.start_of(3) is population.start
+    federation, _, _ = two_architectures()
+    first, second = federation.architectures
+    third = dataclasses.replace(federation, architectures=(first, second, second))
+    assert [third.network_number(client) for client in range(5)] == [0, 1, 2, 0, 1]
+    assert [third.cluster([1, 3, 4]).network_number(client) for client in (1, 3, 4)] == [1, 0, 1]
+    assert federation.start_of(3) is second.start and federation.start_of(2) is federation.model
+    assert federation.layout_of(3).size == 43 and federation.layout_of(4).size == 15
+    alone = dataclasses.replace(federation, architectures=(first,))
+    assert {alone.network_number(client) for client in range(5)} == {0} and alone.start_of(3) is federation.model
 
 
 def test_fd_of_two_architectures_sends_what_each_says():
-    population, engine, data = two_architectures()
-    states, seen, _, _ = played("feddistill", 1, population, engine, labels=labels_of())
+    federation, engine, data = two_architectures()
+    states, seen, _, _ = played("feddistill", 1, federation, engine, labels=labels_of())
     for result in seen[0][1]:
-        rows = population.train[result.client]
+        rows = federation.clients[result.client].train
         own = logits_by_hand(result.weights, result.client, data.pixels[rows].flatten(1))
         for label in data.labels[rows].unique():
             wanted = own[data.labels[rows] == label].mean(0)
@@ -115,11 +118,11 @@ def test_fd_of_two_architectures_sends_what_each_says():
 
 def test_alone_is_one_long_training_in_pieces():
     """Nothing comes from outside: other clients' examples change nothing."""
-    population, engine, _ = two_architectures()
-    states, seen, _, _ = played("local", 3, population, engine)
+    federation, engine, _ = two_architectures()
+    states, seen, _, _ = played("local", 3, federation, engine)
     client = seen[0][0][0].client
-    others = [rows if number == client else rows[:4] for number, rows in enumerate(population.train)]
-    again, _, _, _ = played("local", 3, dataclasses.replace(population, train=others), engine)
+    others = [rows if number == client else rows[:4] for number, rows in enumerate(federation.rows("train"))]
+    again, _, _, _ = played("local", 3, with_rows(federation, train=others), engine)
     assert torch.equal(again[2][f"client/{client}/weights"], states[2][f"client/{client}/weights"])
     assert set(states[2]) == {f"client/{c.client}/{kind}" for _, trained in seen for c in trained
                               for kind in ("weights", "buffers")}  # fmt: skip
@@ -133,6 +136,7 @@ THREE = (
 FEDMD = replaced(TINY_IMAGES, "method=fedmd", THREE, "method.distil.batch=16", "training.lr=0.1")
 
 
+@pytest.mark.thorough
 def test_engines_agree_and_what_the_records_hold(tmp_path, capsys):
     words = [*FEDMD, "hardware.precision=float64"]
     result, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
@@ -157,6 +161,7 @@ def test_engines_agree_and_what_the_records_hold(tmp_path, capsys):
         assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
 
 
+@pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path):
     longer = replaced(FEDMD, "training.rounds=12", "method.distil.epochs=1")
     alone = run(tmp_path / "alone", *longer)

@@ -201,6 +201,7 @@ def test_a_run_that_changed_after_it_was_asked_for_is_refused(federated, tmp_pat
         finished_teachers.check_finished_teachers(context, context.services.parties(context))
 
 
+@pytest.mark.thorough
 def test_texts(tmp_path):
     """A student of texts is a teacher of one that reads the same vocabulary, and of no other."""
     words = [word for word in SMALL_TEXTS if not word.startswith(("method.teachers", "training.local"))]

@@ -41,6 +41,7 @@ def test_the_record_of_a_run_and_its_engines(tmp_path, capsys):
     assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [ASYNC, [*FLEET, "fleet.deadline=20", "fleet.late=partial"]], ids=["async", "sync"])
 def test_kill_9_and_the_same_command_again(words, tmp_path):
     longer = replaced(words, "training.rounds=30")
@@ -61,6 +62,7 @@ METHODS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_goes_with_a_fleet(method, tmp_path):
     """Also through rounds in which all fail."""
@@ -148,6 +150,7 @@ def test_other_methods_have_no_fleet(tmp_path, capsys):
         assert "fleet=phones: is of federated methods, and method=" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_the_preset_its_claims_and_its_measures(tmp_path, capsys):
     tiny = [word for word in TINY_IMAGES if word.partition("=")[0] not in ("task", "training.lr")]
     tiny = replaced(tiny, "training.participants=5", "training.lr=0.1", "task.source=embedded", "report.target=0.15")

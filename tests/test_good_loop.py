@@ -35,14 +35,14 @@ def test_a_client_of_the_good_loop_is_one_of_the_reference(model, momentum):
     (expected,) = Loop(network, data, data, torch.device("cpu"), torch.float32).train([request])
 
     model = build_network(network)
-    flat.load_flat(model, flat.layout_of(network), request.weights, request.buffers)
+    flat.load_flat(model, flat.layout_of(network), request.start.weights, request.start.buffers)
     model.to(memory_format=torch.channels_last)
     pixels = normalised(data, request.rows, torch.float32).permute(0, 2, 3, 1).contiguous()
     training = good_loop.Training(model, [23], epochs=2, batch=8, lr=0.02, momentum=momentum)
     draws = generator(request.seed, "local", request.round, request.client)
     good_loop.train_client(model, model, pixels, data.labels[request.rows], training, draws)
     found, _ = flat.flat_vectors(model)
-    moved = (expected.weights - request.weights).abs().max()
+    moved = (expected.weights - request.start.weights).abs().max()
     assert moved > 1e-3 and float((found - expected.weights).abs().max()) < 2e-6
 
 

@@ -62,6 +62,7 @@ def leaves(values: object, place: str = "") -> list[str]:
     return [leaf for key, value in values.items() for leaf in leaves(value, f"{place}.{key}".lstrip("."))]
 
 
+@pytest.mark.thorough
 def test_the_reference_is_as_the_settings_are(reference: ModuleType) -> None:
     assert reference.KEYS.read_text() == reference.page(), "python scripts/key_reference.py writes it anew"
 

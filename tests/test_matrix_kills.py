@@ -32,6 +32,7 @@ def killed(arguments):
     main(arguments)
 
 
+@pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path, monkeypatch):
     assert main([*CLIENTS, f"paths.out={tmp_path / 'alone'}"]) == 0
     process = prepared(PRELOADED).Process(target=killed, args=([*CLIENTS, f"paths.out={tmp_path / 'killed'}"],))

@@ -190,6 +190,7 @@ def test_methods_and_tasks_that_do_not_fit(capsys):
 # ----------------------------------------------------------------------------------------------------------- presets
 
 
+@pytest.mark.thorough
 def test_a_preset_end_to_end(tmp_path, capsys):
     small = [SETS[1], SETS[2], *SETS[4:], "method.otdd.fedwad.support=5", "method.otdd.fedwad.t=0.5", "seed=0"]
     assert main(["experiment=fedwad_otdd", *small, f"paths.out={tmp_path}"]) == 0, capsys.readouterr().err

@@ -14,7 +14,7 @@ from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federated import averaging
 
 
-def fold(hp, state, population, round, requests, trained):
+def fold(hp, state, federation, round, requests, trained):
     stacked = torch.stack([result.weights for result in trained])
     return {**state, "weights": stacked.quantile(hp.options["at"], dim=0)}, {"spread": float(stacked.std(0).mean())}
 

@@ -10,6 +10,7 @@ from knot_runner.cli.main import main
 FEW = ["partition.clients=6", "training.participants=3", "model.hidden=[16]", "training.rounds=2", "hardware.workers=1"]
 
 
+@pytest.mark.thorough
 def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
     small = [f"method.personalisation.{word}" for word in ("lr=0.05", "epochs=4", "saves=2", "between=[1,1]", "grid=3")]
     overrides = ["experiment=soup_landscape", "task.source=embedded", "seed=0", "task.limit=300", "task.shape=[1,8,8]"]
@@ -31,6 +32,7 @@ def test_landscapes_of_two_clients_and_their_figure(tmp_path, capsys):
     assert "above the line between the ends by at most" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_a_table_of_trade_offs_and_its_figure(tmp_path, capsys):
     overrides = ["experiment=soup_femnist", "task.source=embedded", "seed=0,1", "task.limit=300", "task.shape=[1,8,8]"]
     overrides += FEW

@@ -14,8 +14,8 @@ from knot_runner.cli.main import main
 from knot_runner.cli.python import compose
 from knot_runner.config.settings import run_id
 from knot_runner.data.images.held_out import unseen_clients
+from knot_runner.report.figures.federated.transfer_matrix import transfer_matrix
 from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.figures.transfer_matrix import transfer_matrix
 from knot_runner.report.run_folders import Job, load_runs
 from knot_runner.util.errors import UserError
 from tests.forked import Forked, there
@@ -183,6 +183,7 @@ def test_without_them_runs_have_the_names_that_they_had():
     assert other.run_id != job.run_id
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("small", [COSSIM, SMALL], ids=["cossim", "transfer_matrix"])
 def test_kill_9_and_the_same_command_again(small, tmp_path):
     length = "rounds=40" if small is COSSIM else "steps=200"

@@ -80,6 +80,7 @@ def test_personalisation_begins_with_own_models(tmp_path, capsys):
         assert after["personalisation"]["start"][measure] == alone["metrics"][measure]["ALL"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["apfl", "fedsoup"])
 def test_clusters_of_clients(tmp_path, method, capsys):
     (tmp_path / "conf" / "method").mkdir(parents=True)
@@ -91,6 +92,7 @@ def test_clusters_of_clients(tmp_path, method, capsys):
     assert result["clusters"]["count"] == 2 and len(rows) == 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fedala", "fedsoup"])
 def test_kill_9_and_the_same_command_again(tmp_path, method):
     """Own models from round to round; fedala: the weights of their mixes, fedsoup: pools and their sizes."""
@@ -132,6 +134,7 @@ def test_bad_input_is_one_line(arguments, said, tmp_path, capsys):
     assert "Traceback" not in errors
 
 
+@pytest.mark.thorough
 def test_the_preset(tmp_path, capsys):
     small = [*TINY_IMAGES, "task.source=embedded", "method=fedavg,ditto,apfl", "seed=0", f"paths.out={tmp_path}"]
     assert main(["experiment=personal_femnist", *small]) == 0, capsys.readouterr().err

@@ -14,9 +14,8 @@ from sklearn.metrics import accuracy_score, f1_score
 from knot_runner.cli.main import main
 from knot_runner.cli.python import compose
 from knot_runner.data.images.held_out import hold_out_valid
-from knot_runner.engine.federated.cohort import Inference
+from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.methods.federated.population import ClientModel
 from knot_runner.pipelines import client_matrix, personalised
 from knot_runner.pipelines.context import Services
 from knot_runner.pipelines.setup import make_setup
@@ -45,13 +44,13 @@ def setup_of(*overrides):
 
 def recount(setup, model):
     """int [K, K] by the plain loop, one client and one model after another; ``model(k)``: flat weights of client k."""
-    engine = Loop(setup.network, setup.data, setup.test, torch.device("cpu"), torch.float32)
-    clients, tests = range(len(setup.population.train)), setup.population.test
+    engine = Loop(setup.networks[0], setup.data, setup.test, torch.device("cpu"), torch.float32)
+    clients, tests = setup.federation.everyone, setup.federation.rows("test")
     table = np.zeros((len(clients), len(clients)), dtype=int)
     for k in clients:
         for j in clients:
             rows = tests[j] if j == k else tests[j][~torch.isin(tests[j], tests[k])]
-            (logits,) = engine.logits([Inference(model(k), torch.empty(0), rows)])
+            (logits,) = engine.logits([Inference(ClientModel(model(k), torch.empty(0)), rows)])
             table[k, j] = int((logits.argmax(1) == setup.test.labels[rows]).sum())
     return table
 
@@ -61,11 +60,11 @@ def test_the_record_of_a_global_model_recounted(tmp_path):
     setup = setup_of("method=fedavg")
     (folder,) = (path.parent for path in tmp_path.glob("*/*/*/result.json"))
     kept = load_file(folder / "model.safetensors")
-    weights = torch.cat([kept[field.name].flatten() for field in setup.population.layout.parameters])
+    weights = torch.cat([kept[field.name].flatten() for field in setup.federation.layout.parameters])
     table = recount(setup, lambda client: weights)
     assert record["correct"].tolist() == table.tolist() and table.sum() > 0
     assert record["global_correct"].tolist() == table.diagonal().tolist()
-    sizes = [len(rows) for rows in setup.population.test]
+    sizes = [len(rows) for rows in setup.federation.rows("test")]
     assert record["examples"].tolist() == [sizes] * len(sizes)
     own = [table[k, k] / sizes[k] for k in range(len(sizes)) if sizes[k]]
     assert result["metrics"]["id_accuracy"]["ALL"] == pytest.approx(np.mean(own))
@@ -76,8 +75,8 @@ def test_the_record_of_a_global_model_recounted(tmp_path):
 def test_a_few_models_are_held_at_a_time(monkeypatch):
     """Clients' models are made as they are asked about: memory does not grow with clients x parameters."""
     setup = setup_of("method=fedavg")
-    population, start = setup.population, setup.population.start
-    plain = Loop(setup.network, setup.data, setup.test, torch.device("cpu"), torch.float32)
+    federation, start = setup.federation, setup.federation.model
+    plain = Loop(setup.networks[0], setup.data, setup.test, torch.device("cpu"), torch.float32)
     made, held = [], []
 
     class Engine:
@@ -85,16 +84,16 @@ def test_a_few_models_are_held_at_a_time(monkeypatch):
             held.append((len(made), len(requests)))
             return plain.logits(requests)
 
-    def deployed(hp, state, population, client):
+    def deployed(hp, state, federation, client):
         made.append(client)
         return ClientModel(start.weights * (1 + client), start.buffers)
 
     method, hp = SimpleNamespace(one_model=False, deployed=deployed), SimpleNamespace(batchnorm="shared")
-    arguments = method, hp, {}, population, setup.test.labels, setup.network.classes, Engine()
+    arguments = method, hp, {}, federation, setup.test.labels, setup.networks[0].classes, Engine()
     whole = client_matrix.deployed_matrix(*arguments)
     table = recount(setup, lambda client: start.weights * (1 + client))
     assert whole.correct.tolist() == table.tolist() and held == [(6, 6)]
-    values = len(setup.test.labels) * setup.network.classes + population.layout.size
+    values = len(setup.test.labels) * setup.networks[0].classes + federation.layout.size
     for at_once, parts in (
         (2 * values, [(2, 2), (4, 2), (6, 2)]),
         (1, [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1)]),
@@ -131,7 +130,7 @@ def test_fine_tuning_and_soup_share_rounds_and_agree_at_the_ends(tmp_path, capsy
     assert tuned["metrics"]["id_accuracy"]["ALL"] == facts["points"][2]["id_accuracy"]
     assert facts["points"][0]["id_accuracy"] == facts["start"]["id_accuracy"]
     setup = setup_of("method=finetune", *PERSONAL)
-    batches = [-(-len(rows) // 8) for rows in setup.population.train]
+    batches = [-(-len(rows) // 8) for rows in setup.federation.rows("train")]
     assert [point["sgd_steps"] for point in facts["points"]] == pytest.approx(
         [epochs * sum(batches) / len(batches) for epochs in (0, 2, 4)]
     )
@@ -154,12 +153,13 @@ def test_predictions_are_those_of_the_deployed_models(tmp_path):
 def test_held_out_examples_and_unseen_clients_train_nothing():
     plain = setup_of("method=fedavg")
     setup = setup_of("method=fedavg", "partition.valid=0.25", "partition.unseen=0.4")
-    population = setup.population
-    assert len(population.unseen) == 2 and set(population.unseen).isdisjoint(population.clients)
-    assert len(population) == 4 and all(set(population.drawn(r)).isdisjoint(population.unseen) for r in range(20))
-    for whole, train, valid in zip(plain.population.train, population.train, population.valid, strict=True):
-        assert sorted([*train.tolist(), *valid.tolist()]) == whole.tolist()
-        assert len(valid) == max(round(0.25 * len(whole)), 1)
+    federation = setup.federation
+    assert len(federation.unseen) == 2 and set(federation.unseen).isdisjoint(federation.numbers)
+    assert len(federation) == 4 and all(set(federation.drawn(r)).isdisjoint(federation.unseen) for r in range(20))
+    for whole, own in zip(plain.federation.clients, federation.clients, strict=True):
+        train, valid = own.train, own.valid
+        assert sorted([*train.tolist(), *valid.tolist()]) == whole.train.tolist()
+        assert len(valid) == max(round(0.25 * whole.size), 1)
     dealt = [hold_out_valid(plain.partition, 0.25, seed).valid for seed in (0, 0, 1)]
     rows = [[own.tolist() for own in valid] for valid in dealt]
     assert rows[0] == rows[1] != rows[2]
@@ -170,16 +170,17 @@ def test_unseen_clients_are_measured_apart(tmp_path):
     setup = setup_of("method=fedavg", "partition.unseen=0.4")
     sizes, diagonal = record["examples"].diagonal(), record["correct"].diagonal()
     share = {k: float(diagonal[k]) / int(sizes[k]) for k in range(6) if sizes[k]}
-    unseen = [share[k] for k in setup.population.unseen if k in share]
+    unseen = [share[k] for k in setup.federation.unseen if k in share]
     assert result["unseen"] == 2 and result["clients"] == 4
     assert result["metrics"]["unseen_accuracy"]["ALL"] == pytest.approx(np.mean(unseen))
     (log,) = tmp_path.glob("*/*/*/rounds.jsonl")
     last = json.loads(log.read_text().splitlines()[-1])
     assert last["unseen_accuracy"] == pytest.approx(np.mean(unseen))
-    seen = list(setup.population.clients)
+    seen = list(setup.federation.numbers)
     assert result["metrics"]["accuracy"]["ALL"] == pytest.approx(float(diagonal[seen].sum() / sizes[seen].sum()))
 
 
+@pytest.mark.thorough
 def test_kill_9_between_saves_and_the_same_command_again(tmp_path):
     longer = ["method=soup", "method.personalisation.epochs=60", "method.personalisation.saves=60", "training.lr=0.1"]
     arguments = [*replaced(TINY_IMAGES, *longer), ALPHAS.replace("[0,", "[0.1,0.2,0,"), "method.personalisation.at=all"]
@@ -208,6 +209,7 @@ def test_soup_after_any_method(tmp_path, method):
     assert record["correct"].shape == (3, 6, 6) and len(result["personalisation"]["points"]) == 3
 
 
+@pytest.mark.thorough
 def test_soup_of_texts(tmp_path):
     spec = ["method=soup", "method.personalisation.epochs=1", "method.personalisation.saves=1", ALPHAS]
     assert main([*TINY_TEXTS, *spec, f"paths.out={tmp_path}"]) == 0

@@ -12,8 +12,9 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings.partition import PARTITION_SETTINGS
 from knot_runner.data.images.load import IMAGE_READERS
 from knot_runner.data.images.partition import PARTITIONS
+from knot_runner.data.readers import TEXT_READERS
 from knot_runner.util.errors import UserError
-from tests.tiny import TINY, TINY_IMAGES
+from tests.tiny import TINY, TINY_IMAGES, TINY_TEXTS, replaced
 
 PLUGINS = Path(__file__).parent / "plugins"
 #: without what only partition=natural has
@@ -25,13 +26,13 @@ NPZ = [*SMALL, "partition=iid", "partition.clients=5", "task.source=local", "tas
 @pytest.fixture(autouse=True)
 def forgotten():
     """What a plug-in adds is gone with its test, so that the next one loads it anew."""
-    tables = (PARTITION_SETTINGS, IMAGE_READERS, PARTITIONS)
+    tables = (PARTITION_SETTINGS, IMAGE_READERS, TEXT_READERS, PARTITIONS)
     before = [dict(table) for table in tables]
     yield
     for table, entries in zip(tables, before, strict=True):
         table.clear()
         table.update(entries)
-    for name in ("own_reader", "own_partition"):
+    for name in ("own_reader", "own_text_reader", "own_partition"):
         sys.modules.pop(name, None)
 
 
@@ -87,3 +88,24 @@ def test_misspelt_formats_are_named_before_anything_is_read():
     ):
         with pytest.raises(UserError, match=said):
             compose_all(overrides)
+
+
+def test_a_reader_of_texts_of_ones_own(tmp_path, capsys):
+    lines = [f"__label__{label} it went {word} in week {i}" for i in range(40) for label, word in LABELS.items()]
+    for name in ("shop", "street", "post"):
+        (tmp_path / f"{name}.txt").write_text("\n".join(f"{line} at the {name}" for line in lines) + "\n")
+    plugin = f"plugins=[{PLUGINS / 'own_text_reader.py'}]"
+    small = replaced(TINY_TEXTS, "task=mood", "method=fedavg", "training.rounds=1")
+    small = [word for word in small if not word.startswith("task.limit")]
+    run = [f"--config-dir={PLUGINS / 'conf'}", *small, f"paths.data={tmp_path}", f"paths.out={tmp_path / 'out'}"]
+    assert main([*run, plugin]) == 0, capsys.readouterr().err
+    (path,) = (tmp_path / "out").glob("mood/*/*/result.json")
+    result = json.loads(path.read_text())
+    assert sorted(file["path"] for file in result["files"]) == ["post.txt", "shop.txt", "street.txt"]
+    assert result["labels"]["names"] == ["low", "high"] and result["datasets"]["test"] == 2 * 16
+    (tmp_path / "shop.txt").write_text("high it went up\n")
+    assert main([*run, plugin, "seed=1"]) == 2
+    assert "shop.txt: line 1: begins without __label__NAME" in capsys.readouterr().err
+
+
+LABELS = {"low": "down", "high": "up"}

@@ -31,6 +31,7 @@ def forgotten():
     sys.modules.pop("own_figure")
 
 
+@pytest.mark.thorough
 def test_a_figure_of_ones_own_is_drawn_after_the_runs_by_plot_and_on_a_page(tmp_path, capsys):
     small = [one for one in TINY_IMAGES if not one.startswith("task=")]
     own = [

@@ -80,6 +80,7 @@ def test_a_family_of_ones_own_runs_is_shown_and_found_again(tmp_path, capsys):
     assert main([*own, "model.hidden=[9]"]) == 0 and path.stat().st_mtime_ns == before  # it reads no model
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("run", [TINY_IMAGES, TINY_TEXTS], ids=["images", "texts"])
 def test_a_local_loss_of_ones_own_trains_in_every_engine(run, tmp_path, capsys):
     """FedNTD: at beta=0 it is FedAvg; otherwise it is not, and all engines agree."""
@@ -102,6 +103,7 @@ def test_a_local_loss_of_ones_own_trains_in_every_engine(run, tmp_path, capsys):
     assert losses["lean"] != pytest.approx(losses["fedavg"], rel=1e-4)
 
 
+@pytest.mark.thorough
 def test_local_training_of_ones_own_in_worker_processes(tmp_path, capsys):
     """FedSAM: at rho=0 it is FedAvg; otherwise it is not, whoever computes."""
     own = [f"--config-dir={EXAMPLES / 'conf'}", *TINY_IMAGES, f"plugins=[{EXAMPLES / 'own_program.py'}]"]
@@ -121,6 +123,7 @@ def test_local_training_of_ones_own_in_worker_processes(tmp_path, capsys):
     assert losses["lean"] != pytest.approx(losses["fedavg"], rel=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_term_of_ones_own(tmp_path, capsys):
     """Matching logits: its weight and ratio are recorded, and it changes what the student learns."""
     own = [
@@ -142,6 +145,7 @@ def test_a_term_of_ones_own(tmp_path, capsys):
     assert "method.terms.logits.weigth: there is no such setting" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_family_of_ones_own_is_timed_before_it_runs(tmp_path, capfd):
     """By a process that gets plain data: only there, the plug-in is what can read its settings."""
     own = [
@@ -153,6 +157,7 @@ def test_a_family_of_ones_own_is_timed_before_it_runs(tmp_path, capfd):
     assert "femnist majority" in shown.out and "not timed" not in shown.out and "Traceback" not in shown.err
 
 
+@pytest.mark.thorough
 def test_a_yaml_names_plug_ins_beside_it_from_wherever_it_is_used(tmp_path, capsys, monkeypatch):
     """And the run is the same one, whatever folder the study lies in."""
     names = set()
@@ -185,6 +190,7 @@ OWN_MODEL = [
 ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_model_of_ones_own_trains_with_every_method(tmp_path, capsys):
     """In worker processes as in the loop, bit for bit; fedper keeps the part that is named as its head."""
     logs = {}

@@ -60,13 +60,11 @@ def test_a_party_has_the_size_of_its_training_part(tmp_path):
     train = task.datasets["Cell"].splits["train"]
     task.datasets["Cell"].splits["train"] = Examples(train.texts[:20], None, train.labels[:20])
     federation = text_federation(job.settings, task, Store(tmp_path), None, None)
-    assert federation.sizes == {"Cell": 20, "Cloths": 30, "Toys": 30, "Food": 30, "Grocery": 30}
-    assert (federation.locals, federation.server, federation.transfer) == (
-        ["Cell", "Cloths", "Toys"],
-        "Food",
-        "Grocery",
-    )
-    assert federation.random_examples is None and federation.seed == 0 and federation.weights == "scratch"
-    labels = federation.examples["Toys", "valid"]
+    sizes = {"Cell": 20, "Cloths": 30, "Toys": 30, "Food": 30, "Grocery": 30}
+    assert {party.name: party.size for party in federation.parties} == sizes
+    assert [client.name for client in federation.clients] == ["Cell", "Cloths", "Toys"]
+    assert (federation.server.name, federation.transfer.name) == ("Food", "Grocery")
+    assert federation.random is None and federation.seed == 0 and federation.weights == "scratch"
+    labels = federation.clients[2].valid
     kept = Store(tmp_path).get(*labels).tensors()["labels"].tolist()
     assert kept == task.datasets["Toys"].splits["valid"].labels.tolist()

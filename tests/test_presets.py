@@ -19,6 +19,7 @@ def overrides(out):
     return [*TINY, f"paths.out={out}", "task.source=embedded"]
 
 
+@pytest.mark.thorough
 def test_a_table_of_two_methods_and_two_seeds(out, capsys, monkeypatch):
     monkeypatch.setattr("knot_runner.report.render.terminal.PIPE_WIDTH", 80)  # as on a narrow terminal
     small = [*overrides(out), "method=entropy_a,sinkhorn_e", "seed=0,1"]
@@ -36,6 +37,7 @@ def test_a_table_of_two_methods_and_two_seeds(out, capsys, monkeypatch):
     assert "toprule" in (out / "tables" / "knot_table2.tex").read_text()
 
 
+@pytest.mark.thorough
 def test_table_1_over_three_tasks(out, capsys):
     small = [*(o for o in overrides(out)), "seed=0"]
     assert main(["experiment=knot_table1", *small]) == 0
@@ -56,6 +58,7 @@ def test_every_figure_is_drawn_from_its_runs(out, preset, capsys):
     assert picture.read_bytes()[:4] == PNG and picture.stat().st_size > 10_000
 
 
+@pytest.mark.thorough
 def test_the_grid_of_appendix_h(out, capsys):
     small = [*overrides(out), "training.distil.batch=16,32", "training.distil.lr=0.001", "method.loss.epsilon=0.01"]
     assert main(["experiment=knot_grid", *small]) == 0

@@ -22,6 +22,7 @@ def shown(arguments, capsys):
     return capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_table_1_with_its_rate_controls(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("knot_runner.report.render.terminal.PIPE_WIDTH", 80)  # as on a narrow terminal
     small = [*SMALL, f"paths.out={tmp_path}", "method.temperature=4,1,0.25", "seed=0,1"]
@@ -37,6 +38,7 @@ def test_table_1_with_its_rate_controls(tmp_path, capsys, monkeypatch):
         assert (tmp_path / "figures" / f"{name}.png").read_bytes()[:4] == PNG and "runs are there" not in said
 
 
+@pytest.mark.thorough
 def test_table_2_over_three_partitions(tmp_path, capsys):
     model = ["model=cnn_chill", "model.convs=[{channels:2,kernel:5,padding:0}]", "model.hidden=[4]"]
     small = [*(o for o in CLIENTS if not o.startswith("partition.")), *model, f"paths.out={tmp_path}", "seed=0"]
@@ -46,6 +48,7 @@ def test_table_2_over_three_partitions(tmp_path, capsys):
     assert len(results) == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task", ["erc", "nli"])  # chill_sa is chill_nli on other texts
 def test_texts_at_several_temperatures(tmp_path, capsys, task):
     own = ("task=", "training=", "partition=")
@@ -72,6 +75,7 @@ def test_the_notebook_trace(tmp_path, capsys):
     assert "MNIST" in said and "87.9" in said
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("preset", ["chill_fig1", "chill_fig2", "chill_fig3"])
 def test_the_probe_figures(tmp_path, preset, capsys):
     small = ["task.source=embedded", "task.limit=60", "task.shape=[3,8,8]", "model.hidden=[4]", "partition=small",

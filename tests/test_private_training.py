@@ -87,6 +87,7 @@ def test_engines_agree_and_rounds_may_be_empty(method, tmp_path):
         assert all((found[key] - weights[key]).abs().max() < 1e-9 for key in weights)
 
 
+@pytest.mark.thorough
 @accounted
 def test_kill_9_and_the_same_command_again(tmp_path):
     """Noise and draws are of seed and round, and empty rounds are rounds."""
@@ -125,7 +126,7 @@ def test_noise_that_is_found_for_an_epsilon(tmp_path):
     asked = ["privacy.noise_multiplier=null", "privacy.epsilon=5", "privacy.delta=0.2", "training.participants=6"]
     setup = setup_of(tmp_path, replaced(PRIVATE, *asked))
     found = noise_for(mechanism(0.0, 6, 6), 3, 5.0, 0.2)
-    assert setup.population.privacy.noise_multiplier == found
+    assert setup.federation.privacy.noise_multiplier == found
     (said,) = [note for note in setup.notes if note.startswith("privacy: ")]
     assert f"(epsilon, delta) = (5, 0.2) at user level after 3 rounds, noise multiplier {found:g}" in said
     assert "privacy.delta: 0.2 is more than 1 / 6 clients; less is usual" in setup.notes

@@ -75,6 +75,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", SCRIPTS)
 def test_a_script_needs_no_main_guard(tmp_path, way):
     text = SCRIPTS[way].replace("OUT", str(tmp_path / "out"))

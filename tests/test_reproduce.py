@@ -20,6 +20,7 @@ from knot_runner.cli.verbs import reproduce
 from knot_runner.composing.commands import compose_all
 from knot_runner.pipelines.single_run import complete_run
 from knot_runner.sweeps.job import run_context
+from knot_runner.util import processes
 from knot_runner.util.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +43,7 @@ sweep:
   seed: 0,1
 report:
   kind: temperatures
+  metrics: [accuracy, loss]
   seeds: 2
   claims:
     - text: colder is better
@@ -93,6 +95,7 @@ def reproduced(folder, capsys, *words, code=0):
     return said.out.splitlines(), said.err.splitlines(), table.read_text().splitlines() if table.exists() else []
 
 
+@pytest.mark.thorough
 def test_what_fits_is_run_and_the_rest_is_said(folder, made, capsys):
     out, err, table = reproduced(folder, capsys, "--hours=0.5")
     assert [line.split()[0] for line in out[:4]] == ["preset", "away", "quick", "slow"]
@@ -119,6 +122,7 @@ def test_what_fits_is_run_and_the_rest_is_said(folder, made, capsys):
     assert again[:3] == table[:3]  # whatever the command, the runs are the same, and so is their time
 
 
+@pytest.mark.thorough
 def test_a_preset_that_is_named_is_begun_and_goes_on_another_time(folder, made, capsys):
     made.most = 3  # two seeds of T=1, one of T=0.5
     out, err, table = reproduced(folder, capsys, "slow", "--hours=0.1", "training.rounds=1")
@@ -135,6 +139,7 @@ def test_a_preset_that_is_named_is_begun_and_goes_on_another_time(folder, made, 
     assert not err and out[1].split()[:4] == ["preset,", "data", "seeds", "hold"] and len(made.begun) == 2
 
 
+@pytest.mark.thorough
 def test_a_failure_is_a_line_and_the_others_go_on(folder, made, capsys, monkeypatch):
     made.code = 1
     (folder / "conf" / "experiment" / "away.yaml").write_text("sweep: {nonsense: 1}\n")
@@ -155,6 +160,37 @@ def test_a_preset_that_was_cut_before_its_first_run_ended_is_said(folder, made, 
     _, err, table = reproduced(folder, capsys, "quick", "--hours=1")
     assert err[-1] == "quick: the time is over; the same command goes on with it"
     assert table[2:] == ["", "- quick: begun, none of its 4 runs is finished"]
+
+
+def test_a_command_that_is_ended_leaves_its_table(folder, made, capsys, monkeypatch):
+    """SIGTERM after three of four runs: what it calls before the process leaves (``util.processes``)."""
+    made.most = 3
+    here = child.run_preset
+
+    def ended(one, seconds):
+        here(one, seconds)
+        for action in reversed(processes._sigterm_actions):
+            action()
+        raise SystemExit(processes.TERMINATED)
+
+    monkeypatch.setattr(child, "run_preset", ended)
+    with pytest.raises(SystemExit):
+        reproduced(folder, capsys, "quick", "slow", "--hours=1")
+    table = (folder / "out" / "reproduced.md").read_text().splitlines()
+    assert table[2].startswith(
+        "| [quick](conf/experiment/README.md) | femnist (embedded): 300 training, 33 test | 1 of 2 "
+    )
+    assert table[4:] == ["- quick: partial, 3 of 4 runs"] and "| - |" not in table[2]
+    assert len(json.loads((folder / "out" / "reproduced.json").read_text())["seconds"]) == 1
+
+
+@pytest.mark.thorough
+def test_a_preset_in_a_process_of_its_own(folder, capsys):
+    """One run, all the way: the command, its process, what it prints, the table."""
+    one = ["seed=0", "method.temperature=1", "hydra/launcher=basic"]
+    out, err, table = reproduced(folder, capsys, "quick", "--hours=1", *one)
+    assert err == ["quick: 1 runs"] and "| 1 | 0 | 0 | no claims | " in table[2] and len(table) == 3
+    assert "accuracy" in (folder / "out" / "reproduced" / "quick.txt").read_text()
 
 
 def test_claims_without_runs_are_counted_apart(folder, made, capsys):
@@ -217,6 +253,7 @@ def test_most_claims_per_minute_come_first():
     assert not reproduce._fits(done, end - 601) and not reproduce._fits(made_of(1, 0.0, True), end - 601)
 
 
+@pytest.mark.thorough
 def test_minutes_are_those_of_the_runs_that_are_left_and_typed_words_replace_listed_ones(folder):
     flags = [f"--config-dir={folder / 'conf'}"]
     listed = {one.preset: one for one in listed_presets(str(folder / "conf"))}

@@ -7,6 +7,7 @@ import sys
 
 import joblib  # noqa: F401  registers the start method loky
 import numpy as np
+import pytest
 
 from knot_runner.util.processes import prepared
 from tests.data.images.conftest import write_leaf
@@ -21,6 +22,7 @@ for run in sys.argv[1:]:
 """
 
 
+@pytest.mark.thorough
 def test_a_federated_run_imports_nothing_that_it_does_not_use(tmp_path):
     """scikit-learn, scipy and pandas took half of a short run's time, for one way to cut images in two, and for the
     file of digits that comes with scikit-learn."""

@@ -25,6 +25,7 @@ def main(script, monkeypatch, *arguments):
     return script.main()
 
 
+@pytest.mark.thorough
 def test_a_command_recorded_twice_is_the_same_and_an_altered_digest_is_not(script, monkeypatch, tmp_path, capsys):
     first, second, other = (tmp_path / f"{name}.json" for name in ("first", "second", "other"))
     for path in (first, second):

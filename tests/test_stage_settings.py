@@ -55,10 +55,12 @@ def test_each_stage_cuts_its_own_texts(tmp_path):
     changes = [f"training.{stage}.max_length={length}" for stage, length in lengths.items()]
     settings, store = job(*TINY, "task.max_length=16", *changes).settings, Store(tmp_path)
     federation = text_federation(settings, load_task(settings.task, None), store, None, None)
-    expected = {federation.server: 12, federation.transfer: 8} | dict.fromkeys(federation.locals, 9)
-    for (name, split), ref in federation.examples.items():
-        longest = int(store.get(*ref).tensors()["offsets"].diff().max())
-        assert longest == (16 if split == "test" else expected[name])
+    expected = [(client, 9) for client in federation.clients] + [(federation.server, 12), (federation.transfer, 8)]
+    assert [party for party, _ in expected] == federation.parties
+    for party, length in expected:
+        for split, ref in party.examples.items():
+            longest = int(store.get(*ref).tensors()["offsets"].diff().max())
+            assert longest == (16 if split == "test" else length)
 
 
 def test_a_result_says_what_was_kept_and_by_which_library(tmp_path, capsys):

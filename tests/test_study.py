@@ -72,7 +72,7 @@ def fake(monkeypatch):
     kinds.CategoricalDistribution = lambda choices: SimpleNamespace(choices=choices)
     for name, module in found.items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(study.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
     monkeypatch.setattr(FakeStudy, "made", [])
 
 
@@ -112,9 +112,9 @@ def test_what_is_recorded_is_of_the_held_out_examples(tmp_path):
     ((folder, result),) = results(tmp_path).items()
     (job,), _ = compose_all(words)
     setup = make_setup(run_context(job, lambda *_: None, lambda _: None))
-    rows = torch.cat(setup.population.valid)
-    assert 0 < len(rows) < sum(map(len, setup.population.train)) and not set(rows.tolist()) & set(
-        torch.cat(setup.population.train).tolist()
+    rows = torch.cat(setup.federation.valid)
+    assert 0 < len(rows) < sum(map(len, setup.federation.train)) and not set(rows.tolist()) & set(
+        torch.cat(setup.federation.train).tolist()
     )
     network = build_network(setup.network).eval()
     network.load_state_dict(load_file(folder / "model.safetensors"))
@@ -163,6 +163,9 @@ def test_a_space_is_drawn_as_in_hydra(space, expected, fake):
         (["seed=0,1"], "seed: is not searched; one value is right, and one study for each"),
         (["hydra.sweeper.n_trials=0", *SPACE], "hydra.sweeper.n_trials: '0' is not a whole number from 1 to 10,000"),
         (["hydra.sweeper.direction=minimize", *SPACE], "hydra.sweeper.direction: is not honoured"),
+        (["hydra/launcher=fused", *SPACE], "hydra/launcher: trials of a study run one after another, as basic has it"),
+        (["hydra.launcher.n_jobs=2", *SPACE], "hydra.launcher.n_jobs: trials of a study run one after another"),
+        (["hydra/sweeper=ax", *SPACE], "hydra/sweeper: is not honoured; runs take hydra/sweeper=optuna with"),
         (["training.lr=interval(1,0.5)"], "an interval needs bounds that rise, as in interval(0.001,1)"),
         (["training.lr=tag(log,interval(0,1))"], "an interval needs bounds above 0 that rise"),
         ([*SPACE, "partition.valid=null"], "clients hold out; partition.valid=0.2 holds some out"),
@@ -193,7 +196,7 @@ def test_a_method_without_a_validation_metric_is_refused(fake, capsys):
 
 
 def test_optuna_is_an_extra_and_intervals_are_its_own(monkeypatch, capsys):
-    monkeypatch.setattr(study.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main([*RUN, *SPACE, OPTUNA]) == 2
     said = "hydra/sweeper=optuna: its package is not installed; pip install 'knot_runner[optuna]' adds it"
     assert capsys.readouterr().err == f"knot-runner: {said}\n"

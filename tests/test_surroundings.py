@@ -182,6 +182,7 @@ def test_closed_streams_leave_their_numbers_to_no_file(tmp_path):
     assert done.returncode == 1
 
 
+@pytest.mark.thorough
 def test_a_full_device_for_output_is_exit_code_1_and_one_line():
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m knot_runner ls >/dev/full"],

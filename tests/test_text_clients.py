@@ -71,6 +71,7 @@ def test_speakers_of_files_are_clients(tmp_path, capsys):
     assert "task.max_length=32: 10% of the training texts fill it; what is longer is cut" in notes
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 @pytest.mark.parametrize(("task", "by", "least", "clients", "first"), [
     ("erc", "speaker", 100, 6, "MELD Chandler"),
@@ -86,6 +87,7 @@ def test_real_clients_by_the_column_that_names_them(data_root, task, by, least, 
     assert len(dealt.names) == clients and dealt.names[0] == first
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_real_dialogues_are_learnt_by_four_clients(data_root, tmp_path, capsys):
     """More than always saying the most frequent emotion: two thirds of the test utterances have none."""

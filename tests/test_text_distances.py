@@ -37,6 +37,7 @@ def once(out) -> Path:
     return run(out, *CLUSTERED)
 
 
+@pytest.mark.thorough
 def test_clients_of_planted_groups_are_found_by_their_words(once):
     result, rows = records(once)
     groups = json.loads((once / "partition.json").read_text())["groups"]
@@ -46,6 +47,7 @@ def test_clients_of_planted_groups_are_found_by_their_words(once):
     assert {name.split("/")[1] for name in load_file(once / "model.safetensors")} == set("012")
 
 
+@pytest.mark.thorough
 def test_the_same_command_gives_the_same_numbers(once, tmp_path):
     again = run(tmp_path, *CLUSTERED)
     assert records(again) == records(once)
@@ -53,6 +55,7 @@ def test_the_same_command_gives_the_same_numbers(once, tmp_path):
         assert (again / name).read_bytes() == (once / name).read_bytes()
 
 
+@pytest.mark.thorough
 def test_one_cluster_of_all_reads_no_features(tmp_path):
     none = run(tmp_path, *CLUSTERED, "method.clustering.graph=none", f"{FEATURES}=null")
     plain = run(tmp_path, *replaced(CLUSTERED[:-1], "method=fedavg"), "method.aggregation=uniform")
@@ -61,6 +64,7 @@ def test_one_cluster_of_all_reads_no_features(tmp_path):
     assert not any(note.startswith("features") for note in records(none)[0]["notes"])
 
 
+@pytest.mark.thorough
 def test_clusters_are_shared_by_what_finds_the_same_ones_and_not_by_other_tokens(once, out):
     folders = out / "artefacts/clusters"
     before = {path.name for path in folders.iterdir()}
@@ -70,6 +74,7 @@ def test_clusters_are_shared_by_what_finds_the_same_ones_and_not_by_other_tokens
     assert len({path.name for path in folders.iterdir()}) == 2 * len(before)
 
 
+@pytest.mark.thorough
 def test_data_sets_as_clients_in_clusters_by_an_encoder(out):
     natural = replaced(CLUSTERED, "partition=natural", "method.clustering.clusters=2", f"{FEATURES}.kind=cls")
     folder = run(out, *(word for word in natural if not word.startswith("partition.")))
@@ -78,6 +83,7 @@ def test_data_sets_as_clients_in_clusters_by_an_encoder(out):
     assert any("[CLS] of the model as clients start from it" in note for note in result["notes"])
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_goes_on_with_the_same_bits(once, tmp_path, monkeypatch):
     original = Loop.train_client
 
@@ -95,6 +101,7 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(once, tmp_path, monkeypat
     assert (folder / "model.safetensors").read_bytes() == (once / "model.safetensors").read_bytes()
 
 
+@pytest.mark.thorough
 def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     small = ["task.limit=60", "method.otdd.samples=40", "hardware.workers=1", "seed=0", f"paths.out={tmp_path}"]
     assert main(["experiment=fedwad_texts", *small, "method.otdd.features.kind=tfidf"]) == 0
@@ -114,6 +121,7 @@ def test_distances_between_data_sets_and_their_map(tmp_path, capsys):
     assert "2 jobs, 2 done, 0 to do" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_the_table_of_clusters_speaks_of_texts(tmp_path, capsys):
     few = ["task.limit=60", "partition.clients=6", "model.hidden=16", "training.rounds=1", "hardware.workers=1"]
     grid = ["method.clustering.graph=none,affinity", "method.clustering.otdd.features.kind=tfidf", "seed=0"]
@@ -159,6 +167,7 @@ def test_a_coreset_of_texts_has_no_picture(tmp_path, capsys):
     assert "its points are features of texts, which have no picture" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_distances_are_between_what_partition_by_names(tmp_path, data_root):
     """Generated texts name no speakers; where a file does, a speaker is a party."""

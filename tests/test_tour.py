@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NOTEBOOK = Path(__file__).resolve().parents[1] / "scripts" / "tour.ipynb"
 CELLS: list[dict[str, Any]] = json.loads(NOTEBOOK.read_text())["cells"]
 CODE = ["".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "code"]
@@ -47,6 +49,7 @@ def test_its_outputs_are_those_of_one_run_from_top_to_bottom() -> None:
     assert not any(word in NOTEBOOK.read_text() for word in ("/tmp/", "/home/", "/root/"))
 
 
+@pytest.mark.thorough
 def test_it_runs_in_a_fresh_interpreter(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "\n".join([*CODE, SHOWN])], cwd=tmp_path, capture_output=True, text=True, timeout=300

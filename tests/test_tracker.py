@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import wandb
 
 from knot_runner.cli.main import main
@@ -15,6 +16,7 @@ def result(folder):
     return content, path.parent
 
 
+@pytest.mark.thorough
 def test_an_offline_mirror_changes_nothing_in_the_records(tmp_path):
     assert main([*TINY, f"paths.out={tmp_path / 'plain'}"]) == 0
     assert main([*TINY, f"paths.out={tmp_path / 'mirrored'}", "tracker=wandb"]) == 0

@@ -13,7 +13,7 @@ import yaml
 from knot_runner.cli.main import main
 from knot_runner.composing.commands import compose_all
 from knot_runner.config.settings import TrackerSettings
-from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker, tracker
+from knot_runner.engine.tracker import TRACKERS, TrackedRun, Tracker
 from knot_runner.engine.tracker.mirror import counting_keys, flat, points
 from knot_runner.util.errors import UserError
 from tests.tiny import TINY_IMAGES
@@ -76,7 +76,7 @@ def test_a_tracker_that_there_is_not_is_refused(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
 def test_a_package_that_is_not_installed_is_refused_before_the_run(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(tracker.importlib.util, "find_spec", lambda package: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
     assert main([*TINY_IMAGES, f"tracker={name}", f"paths.out={tmp_path}"]) == 2
     said = f"tracker={name}: its package is not installed; pip install 'knot_runner[{name}]' adds it"
     assert capsys.readouterr().err.splitlines()[-1] == f"knot-runner: {said}"
@@ -139,7 +139,7 @@ def test_tensorboard_is_given_scalars_by_step_and_the_final_numbers(tmp_path, mo
     fake = ModuleType("torch.utils.tensorboard")
     fake.SummaryWriter = lambda *a, **k: made.append(FakeWriter(*a, **k)) or made[-1]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
-    monkeypatch.setattr(tracker.importlib.util, "find_spec", lambda package: True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: True)
     assert mirrored(tracked(tmp_path, "tensorboard"), [{"round": 5, "accuracy": 0.1}, *ROWS]) == []
     (writer,) = made
     assert writer.folder == str(tmp_path / "tensorboard") and writer.purged == 5

@@ -40,7 +40,7 @@ tracker=none.
 
 Of Hydra's own keys:
 
-  hydra/launcher=basic, fused, joblib, submitit_local, submitit_slurm
+  hydra/launcher=basic, fused, joblib, ray, submitit_local, submitit_slurm
   hydra.launcher.*, hydra.sweeper.max_batch_size
   hydra/sweeper=optuna, hydra.sweeper.n_trials, hydra.sweeper.sampler.seed
 

@@ -146,11 +146,14 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
 
 
 def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list[Outcome]:
-    """What the launcher returned; none where it broke, which is said: the records then tell the rest."""
+    """What the launcher returned; none where it broke, which is said: the records then tell the rest. Raises
+    :class:`UserError` where what it needs is not there."""
     from knot_runner.sweeps.launching import launch
 
     try:
         return launch(plan, jobs, launcher)
+    except UserError:
+        raise
     except Exception as problem:  # a launcher's own settings, its queue, its workers
         cause = " ".join(str(problem).split())
         LOGGER.info("the launcher ended early: %s: %s", type(problem).__name__, cause)

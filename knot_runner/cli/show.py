@@ -57,7 +57,7 @@ def show_partition(job: ComposedJob) -> None:
     from knot_runner.data.images.parties import clients_images, transfer_rows
     from knot_runner.data.load import load_task
     from knot_runner.data.pools import pool_texts
-    from knot_runner.report.figures.partition import draw_partition
+    from knot_runner.report.figures.federated.partition import draw_partition
 
     settings = job.settings
     if settings.partition is None:

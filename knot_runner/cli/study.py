@@ -7,7 +7,6 @@ test metrics are shown of the chosen run, and choose nothing.
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 
 from knot_runner.composing.commands import Command, compose_all, expand_preset
 from knot_runner.composing.flags import usual_overrides
+from knot_runner.composing.hydra_keys import BATCH, LAUNCHER, LAUNCHER_GROUP
 from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.override_errors import message_text
 from knot_runner.composing.overrides import (
@@ -32,6 +32,7 @@ from knot_runner.metrics import METRICS
 from knot_runner.records import read_result
 from knot_runner.sweeps.summary import EXIT_FAILED, EXIT_USER_ERROR
 from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.extras import require_extra
 from knot_runner.util.messages import LOGGER, messages_to
 
 if TYPE_CHECKING:
@@ -63,8 +64,7 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
     """All trials one after another, each carried out by ``sweep`` like a grid of one job; the exit code. Raises
     :class:`UserError`, before any trial where what is asked for cannot be had."""
     study = _read(arguments)
-    if importlib.util.find_spec("optuna") is None:
-        raise UserError(f"{SWEEPER}: its package is not installed; pip install 'knot_runner[optuna]' adds it")
+    require_extra(SWEEPER, "optuna")
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -103,6 +103,9 @@ def _read(arguments: Sequence[str]) -> Study:
     overrides, notes = last_counts(parse_overrides(expand_preset(rest, config_dir)))
     for note in notes:
         LOGGER.warning("%s", note)
+    launched = [one.key_or_group for one in overrides if one.key_or_group.startswith((LAUNCHER_GROUP, LAUNCHER, BATCH))]
+    if launched and f"{LAUNCHER_GROUP}=basic" not in rest:
+        raise UserError(f"{launched[0]}: trials of a study run one after another, as basic has it; without it is right")
     space = [one for one in overrides if one.is_sweep_override()]
     for one in space:
         if one.key_or_group in ("seed", "experiment", "task"):

@@ -7,10 +7,11 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from knot_runner.composing.defaults_loops import in_a_loop
 from knot_runner.composing.hydra_keys import check_hydra
 from knot_runner.composing.interpolations import check_growth
 from knot_runner.composing.override_errors import bad_override, missing_config
-from knot_runner.composing.own_yaml import in_a_loop, search_path
+from knot_runner.composing.own_yaml import search_path
 from knot_runner.util.errors import UserError
 
 
@@ -19,9 +20,26 @@ def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
 
     Every failure is one line that names the key.
     """
+    config = _composed("config", overrides, config_dir, hydra=True)
+    check_hydra(config.hydra)
+    if config_dir or any("$" in override for override in overrides):
+        check_growth(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
+    return config
+
+
+def choice_config(choice: str, config_dir: str | None) -> DictConfig:
+    """Inside an ``initialize_config_dir``: what one group's ``choice`` (``model/cnn_8``) composes to alone, which takes
+    half as long as the whole config."""
+    config = _composed(choice, [], config_dir, hydra=False)
+    if config_dir:
+        check_growth(config)
+    return config
+
+
+def _composed(file: str, overrides: list[str], config_dir: str | None, hydra: bool) -> DictConfig:
     search = search_path(config_dir)
     try:
-        config = compose("config", overrides=[*search, *overrides], return_hydra_config=True)
+        return compose(file, overrides=[*search, *overrides], return_hydra_config=hydra)
     except MissingConfigException as problem:
         raise UserError(missing_config(str(problem), config_dir)) from None
     except (HydraException, OmegaConfBaseException) as problem:
@@ -29,7 +47,3 @@ def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
     except RecursionError:
         where = in_a_loop(config_dir)
         raise UserError(f"{where}: its defaults lead back to it" if where else "a value nested too deep") from None
-    check_hydra(config.hydra)
-    if config_dir or any("$" in override for override in overrides):
-        check_growth(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
-    return config

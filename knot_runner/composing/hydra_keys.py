@@ -12,15 +12,26 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from knot_runner.util.errors import UserError
+from knot_runner.util.extras import require_extra
 
 #: The key by which a config names a class to be made of it.
 TARGET = "_target_"
 #: Launchers that a sweep can have -> the extra that installs them.
-LAUNCHERS = {"basic": "", "fused": "", "joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}
+LAUNCHERS = {
+    "basic": "",
+    "fused": "",
+    "joblib": "joblib",
+    "ray": "ray",
+    "submitit_local": "submitit",
+    "submitit_slurm": "submitit",
+}
+#: Of our launcher that needs an extra, the class, which is there without it.
+RAY = "hydra_plugins.knot_runner.RayLauncher"
 #: Classes of these launchers.
 CLASSES = (
     "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
     "hydra_plugins.knot_runner.Fused",
+    RAY,
     "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher",
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
@@ -98,6 +109,20 @@ def check_hydra(hydra: DictConfig) -> None:
         raise UserError(f"{BATCH}: {size!r} is not a whole number above 0, or null for all jobs")
     if not _at_least(together, 0):
         raise UserError(f"{LAUNCHER}.together: {together!r} is not a number of jobs; 0 chooses by the hardware")
+    if launcher.get(TARGET) == RAY:
+        _check_ray(launcher)
+
+
+def _check_ray(launcher: dict[str, Any]) -> None:
+    """The settings of ``hydra/launcher=ray``. Raises :class:`UserError`, also where Ray is not installed."""
+    for key, what in (("num_cpus", "cores"), ("num_gpus", "GPUs")):
+        value = launcher.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise UserError(f"{LAUNCHER}.{key}: {value!r} is not a number of {what} for each job")
+    address = launcher.get("address")
+    if address is not None and not isinstance(address, str):
+        raise UserError(f"{LAUNCHER}.address: {address!r} is not host:port or ray://host:port; null finds a cluster")
+    require_extra(f"{LAUNCHER_GROUP}=ray", "ray")
 
 
 def names_a_class(value: Any) -> bool:

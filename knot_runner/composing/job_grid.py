@@ -87,7 +87,7 @@ class JobGrid:
             names = [path.stem for path in yaml_files("model", self.config_dir)]
             if name not in names:
                 raise UserError(f"there is no model {name!r}{nearest(name, names)}")
-            composed = hydra_compose.hydra_config([f"model={name}"], self.config_dir)
+            composed = hydra_compose.choice_config(f"model/{name}", self.config_dir)
             self._models[name] = plain_config(OmegaConf.masked_copy(composed, ["model"]))["model"]
         return self._models[name]
 

@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from knot_runner.composing.catalog import choices, config_folder
 from knot_runner.composing.hydra_keys import LAUNCHERS
 from knot_runner.util.errors import nearest
+from knot_runner.util.extras import not_installed
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\ud800-\udfff]")
 _KEY = re.compile(r"[+~]{0,2}[\w$][\w$/.-]*(@[\w$.]*)?")
@@ -101,8 +102,7 @@ def _line_of(path: Path, wanted: str) -> str:
 
 def _missing_launcher(name: str) -> str:
     if name in LAUNCHERS and LAUNCHERS[name]:
-        extra = LAUNCHERS[name]
-        return f"hydra/launcher={name}: its package is not installed; pip install 'knot_runner[{extra}]' adds it"
+        return not_installed(f"hydra/launcher={name}", LAUNCHERS[name])
     return f"hydra/launcher={message_text(name)}: there is no such launcher{nearest(name[:80], LAUNCHERS)}"
 
 

@@ -29,7 +29,7 @@ MAX_YAML_BYTES, MAX_YAML_VALUES = 1_000_000, 100_000
 TAGS = {f"tag:yaml.org,2002:{name}" for name in
         ("null", "bool", "int", "float", "str", "seq", "map", "merge", "timestamp", "value")}  # fmt: skip
 _HEADER = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def search_path(config_dir: str | None) -> list[str]:
@@ -87,7 +87,7 @@ def read_checked(path: Path, name: str) -> str:
         line = data[: problem.start].count(b"\n") + 1
         raise UserError(f"{path}:{line}: is not text in UTF-8") from None
     try:
-        root = yaml.compose(text, Loader=_Loader)
+        root = yaml.compose(text, Loader=YAML_LOADER)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
         raise UserError(_said(path, problem)) from None
     if root is not None:
@@ -123,7 +123,7 @@ class _Check:
         package = _HEADER.search(text[:512])
         if package and is_hydras(package.group(1).lstrip("/")):
             self._hydras(root, package.group(1))
-        for key, value in _pairs(root):
+        for key, value in node_pairs(root):
             if key.value == "defaults":
                 self._defaults(value)
             elif key.value == "hydra":
@@ -182,16 +182,16 @@ class _Check:
     def _defaults(self, node: yaml.Node) -> None:
         if not isinstance(node, yaml.SequenceNode):
             self._refuse(node, "defaults: is not a list; '- group: name' entries are right")
-        for key, group, package, _ in _entries(node):
+        for key, group, package, _ in defaults_entries(node):
             if is_hydras(group.lstrip("/")) and not group.lstrip("/").startswith(f"{LAUNCHER_GROUP}/"):
                 self._hydras(key, group.lstrip("/"))
             if is_hydras(package):
                 self._hydras(key, package)
 
     def _hydra_node(self, key: yaml.Node, node: yaml.Node) -> None:
-        parts = list(_pairs(node)) if isinstance(node, yaml.MappingNode) else []
+        parts = list(node_pairs(node)) if isinstance(node, yaml.MappingNode) else []
         for part, value in parts:
-            below = list(_pairs(value)) if isinstance(value, yaml.MappingNode) else []
+            below = list(node_pairs(value)) if isinstance(value, yaml.MappingNode) else []
             for name, _ in below:
                 self._hydras(name, f"hydra.{part.value}.{name.value}")
             if not below:
@@ -203,58 +203,21 @@ class _Check:
         null = isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")
         if not isinstance(node, yaml.MappingNode) and not null:
             self._refuse(node, "sweep: is not a mapping; 'seed: 0,1,2' in it is right")
-        for key, value in [] if null else _pairs(node):
+        for key, value in [] if null else node_pairs(node):
             if not isinstance(value, yaml.ScalarNode):
                 name = message_text(key.value)
                 self._refuse(key, f"sweep.{name}: is not one text; values separated by commas are right, as in 0,1,2")
 
 
-def _pairs(node: yaml.Node) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
+def node_pairs(node: yaml.Node) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
+    """(Key, value) of each pair of a mapping."""
     yield from node.value
 
 
-def _entries(defaults: yaml.SequenceNode) -> Iterator[tuple[yaml.Node, str, str, str]]:
+def defaults_entries(defaults: yaml.SequenceNode) -> Iterator[tuple[yaml.Node, str, str, str]]:
     """(Key, group, package, name) of every entry; one that is no mapping has its name in the group."""
     for entry in defaults.value:
-        for key, value in _pairs(entry) if isinstance(entry, yaml.MappingNode) else [(entry, None)]:
+        for key, value in node_pairs(entry) if isinstance(entry, yaml.MappingNode) else [(entry, None)]:
             words = re.sub(r"^(override|optional)\s+", "", str(key.value)).strip()
             group, _, package = words.partition("@")
             yield key, group.strip(), package, str(value.value) if value is not None else ""
-
-
-def in_a_loop(config_dir: str | None) -> str | None:
-    """``FILE:LINE`` of a defaults list in ``config_dir`` that leads back to its own file; None where there is none."""
-    folder = Path(config_dir or ".").resolve()
-    links: dict[str, list[tuple[str, int]]] = {}
-    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*/*.yaml")]) if config_dir else []:
-        name = path.relative_to(folder).with_suffix("").as_posix()
-        links[name] = list(_links(path, name.rpartition("/")[0]))
-    for name in links:
-        for target, line in links[name]:
-            if name in _reached(target, links):
-                return f"{folder / name}.yaml:{line}"
-    return None
-
-
-def _links(path: Path, group: str) -> Iterator[tuple[str, int]]:
-    """The files that a file's defaults name, as ``group/name``, and the lines."""
-    try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (yaml.YAMLError, OSError, ValueError, RecursionError):
-        return
-    for key, value in _pairs(root) if isinstance(root, yaml.MappingNode) else []:
-        if key.value == "defaults" and isinstance(value, yaml.SequenceNode):
-            for entry, own, _, name in _entries(value):
-                full = f"{own}/{name}" if name else own
-                relative = group and not full.startswith("/")
-                yield f"{group}/{full}" if relative else full.lstrip("/"), entry.start_mark.line + 1
-
-
-def _reached(start: str, links: dict[str, list[tuple[str, int]]]) -> set[str]:
-    found, left = set(), [start]
-    while left:
-        name = left.pop()
-        if name not in found:
-            found.add(name)
-            left += [target for target, _ in links.get(name, [])]
-    return found

@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from knot_runner.util.processes import map_file
+from knot_runner.util.shared_memory import map_file
 
 #: What the format calls each type, in the order in which the library lays tensors out: no file changed when its own
 #: ``save`` was left.

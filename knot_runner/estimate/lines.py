@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from knot_runner.estimate.pieces import DATA_SETS_KIND, WORKERS, Cost, Costs, Load
+from knot_runner.estimate.pieces import DATA_SETS_KIND, SHARED_ROUNDS, WORKERS, Cost, Costs, Load
 from knot_runner.estimate.whole import SweepEstimate
 from knot_runner.report.render.text import duration
 
@@ -155,5 +155,6 @@ def _plural(stage: str, count: int) -> str:
     """``stage`` is in the plural."""
     if count != 1:
         return stage
-    singular = {"biases": "bias", "distance matrices": "distance matrix", "sets of soft labels": "set of soft labels"}
+    singular = {"biases": "bias", "distance matrices": "distance matrix", "sets of soft labels": "set of soft labels",
+                SHARED_ROUNDS: "training of all clients"}  # fmt: skip
     return singular.get(stage, stage.removesuffix("s"))

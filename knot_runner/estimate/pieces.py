@@ -29,6 +29,8 @@ TEACHER, TRAININGS = "teacher", ("teacher", "distillation")
 WORKERS, START_KIND, EVALUATION = "worker processes", "starts", "evaluations"
 #: What jobs share: the stages of clustering, and reading data (once only where they run in one program).
 DISTANCE_MATRICES, CLUSTERING_KIND, DATA_SETS_KIND = "distance matrices", "clusterings", "data sets"
+#: The rounds that variants of personalisation begin from.
+SHARED_ROUNDS, PERSONAL_MODELS = "trainings of all clients", "clients' own models"
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,13 @@ def load_of(job: ComposedJob) -> Load:
     distils = " with distillation" if job.method.distil is not None else ""
     name = f"{task} {job.method.algorithm}{distils}, {rounds} round{'s' * (rounds > 1)}"
     left = max(0, rounds - (rounds_done(job) or 0))
-    return Load((*pieces, Piece("runs", name, job.run_id, round_kind(job.config), left, step=1)))
+    personal = job.method.personalisation is not None
+    stage, key = (SHARED_ROUNDS, _rounds_key(job.config)) if personal else ("runs", job.run_id)
+    pieces.append(Piece(stage, name, key, round_kind(job.config), left, step=1))
+    if personal:
+        name = f"{task} {job.method.name}, clients' own models"
+        pieces.append(Piece(PERSONAL_MODELS, name, job.run_id, personal_kind(job.config), step=2))
+    return Load(tuple(pieces))
 
 
 def rounds_done(job: ComposedJob) -> int | None:
@@ -152,9 +160,23 @@ def round_kind(config: dict[str, Any]) -> str:
     return digest(["rounds", *_ground(config), *of_round, *fleet])
 
 
+def _rounds_key(config: dict[str, Any]) -> str:
+    """What decides the rounds that come before clients' own models: runs that have it in common train them once."""
+    training = without(config["training"], "name", "target", "stop_at_target")
+    method = without(config["method"], "name", "personalisation")
+    around = [config["paths"]["data"], config.get("fleet"), config.get("privacy"), config.get("plugins")]
+    return digest(["shared rounds", config["seed"], *_ground(config), training, method, *around])
+
+
 def distances_kind(config: dict[str, Any]) -> str:
     """Distances between clients that take alike, whatever the seed."""
     return digest(["distances", *_ground(config), config["method"]["clustering"]["otdd"]])
+
+
+def personal_kind(config: dict[str, Any]) -> str:
+    """What clients make of their own models after the rounds, and its measures: alike whatever the seed."""
+    batch = config["training"]["batch"]
+    return digest(["own models", *_ground(config), batch, without(config["method"]["personalisation"], "name")])
 
 
 def whole_kind(config: dict[str, Any]) -> str:

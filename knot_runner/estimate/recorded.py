@@ -95,10 +95,13 @@ def _costs_of(folder: Path, config: dict[str, Any], result: dict[str, Any]) -> l
             return [(pieces.whole_kind(config), 0.0, float(seconds["total"]), space)]
         if not result["rounds"]:
             return []
-        start = max(0.0, seconds["total"] - seconds["rounds"] - seconds.get("distances", 0.0))
+        personal = seconds.get("personalisation", 0.0)
+        start = max(0.0, seconds["total"] - seconds["rounds"] - seconds.get("distances", 0.0) - personal)
         found = [(pieces.round_kind(config), start, seconds["rounds"] / result["rounds"], space)]
         if "distances" in seconds:
             found.append((pieces.distances_kind(config), 0.0, seconds["distances"], 0))
+        if personal:
+            found.append((pieces.personal_kind(config), 0.0, personal, 0))
         return found
     except (KeyError, TypeError, AttributeError, OSError):
         return []

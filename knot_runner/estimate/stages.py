@@ -115,10 +115,12 @@ class Planner:
             self._federations[alike] = make_federation(self._context(job), task, self._store, bias)
         federation = dataclasses.replace(self._federations[alike], training=settings.training)
         rows = {
-            ref: used_count(task.datasets[name], split, settings) for (name, split), ref in federation.examples.items()
+            ref: used_count(task.datasets[party.name], split, settings)
+            for party in federation.parties
+            for split, ref in party.examples.items()
         }
         if bias is not None:
-            rows[federation.random_examples] = bias.images if settings.on_images else bias.texts
+            rows[federation.random] = bias.images if settings.on_images else bias.texts
         state, round, stages = method.init(hp, federation), 0, []
         while requests := method.plan(hp, state, federation, round):
             found = [self._store.find(*key_of(request)) for request in requests]

@@ -14,7 +14,7 @@ from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.plugins import load_plugins
 from knot_runner.config.settings.families import family_of
 from knot_runner.estimate.child import ChildMessage, Seen, Tell, run_apart, watch
-from knot_runner.estimate.pieces import DISTANCE_MATRICES, Cost
+from knot_runner.estimate.pieces import DISTANCE_MATRICES, PERSONAL_MODELS, Cost
 from knot_runner.estimate.recorded import run_space
 from knot_runner.util.errors import UserError
 
@@ -22,6 +22,8 @@ from knot_runner.util.errors import UserError
 ENOUGH_ROUNDS = (12, 4.0)
 #: Seconds between two reports of other stages.
 SELDOM = 0.05
+#: Pieces that are not a run's main stage -> what their progress is reported as.
+OTHER_STAGES = {DISTANCE_MATRICES: "distances", PERSONAL_MODELS: "personalisation"}
 #: Of a run that measures seldom, so that some rounds are seen with measures and some without.
 MAX_BETWEEN_MEASURES = 3
 
@@ -41,7 +43,7 @@ def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost 
     ``quota``: seconds after which two steps are enough; ``most``: seconds after which it is given up. A user's mistake
     is raised as :class:`UserError`.
     """
-    main = "distances" if stage == DISTANCE_MATRICES else family_of(job.method).stage
+    main = OTHER_STAGES.get(stage, family_of(job.method).stage)
     in_rounds = main == "rounds"
 
     def enough(seen: Seen) -> bool:
@@ -73,6 +75,12 @@ def _with_measures_between(job: ComposedJob) -> ComposedJob:
     return dataclasses.replace(job, settings=dataclasses.replace(job.settings, training=training), method=method)
 
 
+def _of_one_round(job: ComposedJob) -> ComposedJob:
+    """A federated job with one round only, after which clients make models of their own."""
+    training = dataclasses.replace(job.settings.training, rounds=1, stop_at_target=False)
+    return dataclasses.replace(job, settings=dataclasses.replace(job.settings, training=training))
+
+
 def _side_by_side(job: ComposedJob) -> int:
     """How many times as many clients take part in a round as in one cluster of all: a number is of each cluster."""
     spec = job.method.clustering
@@ -81,7 +89,8 @@ def _side_by_side(job: ComposedJob) -> int:
 
 
 def cost_of(seen: Seen, main: str, every: int = 1, wanted: int = 1) -> Cost | None:
-    """The cost that the reports of ``main`` stage come to: of each round, or of the whole of another stage.
+    """The cost that the reports of ``main`` stage come to: of each round, or of the whole of another stage (of clients'
+    own models without the rounds before them).
 
     ``every``: rounds from one measure to the next, as they were timed; ``wanted``: as they will be. None: too little
     was seen.
@@ -89,7 +98,8 @@ def cost_of(seen: Seen, main: str, every: int = 1, wanted: int = 1) -> Cost | No
     ready, steps = seen.told("ready"), seen.told("step", main)
     if not ready or (len(steps) < 2 and not seen.ended):
         return None
-    began, end = ready[0][0], seen.messages[-1][0]
+    before = seen.told("step", "rounds") if main == OTHER_STAGES[PERSONAL_MODELS] else []
+    began, end = (before or ready)[-1][0], seen.messages[-1][0]
     busy = seen.busy(steps[0][0] if steps else began)
     cost = functools.partial(Cost, busy=(busy, busy), memory=seen.memory, disk=seen.disk)
     if len(steps) < 2:
@@ -172,5 +182,9 @@ def _carry_out(tell: Tell, folder: Path, config: dict[str, Any], main: str) -> N
 
     load_plugins(job.settings.plugins)
     tell("ready")
-    run_apart("run", _with_measures_between(job) if main == "rounds" else job, folder, report)
+    if main == "rounds":
+        job = _with_measures_between(job)
+    elif main == OTHER_STAGES[PERSONAL_MODELS]:
+        job = _of_one_round(job)
+    run_apart("run", job, folder, report)
     tell("through")

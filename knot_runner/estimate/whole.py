@@ -16,6 +16,7 @@ from knot_runner.estimate.child import Seen, Tell, watch
 from knot_runner.estimate.pieces import (
     DATA_SETS_KIND,
     EVALUATION,
+    SHARED_ROUNDS,
     TEACHER,
     TRAININGS,
     WORKERS,
@@ -76,7 +77,7 @@ def estimate_sweep(jobs: list[ComposedJob], done: list[ComposedJob], seconds: fl
     began, made = time.monotonic(), SweepEstimate()
     recorded = recorded_costs([*jobs, *done], os.cpu_count() or 1)
     plain = [job for job in jobs if not has_stages(job)]
-    made.loads = _with_what_is_there(plain_loads(jobs), plain_loads(done))
+    made.loads = with_what_is_there(plain_loads(jobs), plain_loads(done))
     questions = _questions(plain, made.loads)
     made.costs = {kind: recorded[kind] for kind in questions if kind in recorded}
     untimed = [questions[kind] for kind in questions if kind not in recorded]
@@ -91,9 +92,10 @@ def estimate_sweep(jobs: list[ComposedJob], done: list[ComposedJob], seconds: fl
     return made
 
 
-def _with_what_is_there(loads: list[Load], done: list[Load]) -> list[Load]:
-    """What a finished run has left for others: its distances and clusterings."""
-    there = {p.key for load in done for p in load.pieces if p.step == 0 and p.stage != DATA_SETS_KIND}
+def with_what_is_there(loads: list[Load], done: list[Load]) -> list[Load]:
+    """What a finished run has left for others: its distances and clusterings, and rounds that variants share."""
+    left = [piece for load in done for piece in load.pieces if piece.step == 0 or piece.stage == SHARED_ROUNDS]
+    there = {piece.key for piece in left if piece.stage != DATA_SETS_KIND}
     return [
         dataclasses.replace(load, pieces=tuple(dataclasses.replace(p, there=p.key in there) for p in load.pieces))
         for load in loads

@@ -11,9 +11,9 @@ from typing import Any, Literal
 class Exchange:
     """What follows the fold of a federated round: models are asked about examples, and some train once more.
 
-    ``ask(hp, state, population, round, trained) -> inferences``, none where nothing follows;
-    ``teach(hp, state, population, round, trained, logits) -> requests`` for training, perhaps none;
-    ``take(hp, state, population, round, trained, logits, taught) -> (state, row)``, as of ``fold``.
+    ``ask(hp, state, federation, round, trained) -> inferences``, none where nothing follows;
+    ``teach(hp, state, federation, round, trained, logits) -> requests`` for training, perhaps none;
+    ``take(hp, state, federation, round, trained, logits, taught) -> (state, row)``, as of ``fold``.
     ``state``: after the fold; ``trained``: what the round's clients returned; ``logits``: the answers, in order.
     ``answered_by``: who computes the answers, which costs are counted by.
     """
@@ -37,7 +37,7 @@ class RoundWork:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a federated method sends. ``sent``: in words, for the result; ``count(hp, population, work) -> (down, up)``:
+    """What a federated method sends. ``sent``: in words, for the result; ``count(hp, federation, work) -> (down, up)``:
     bytes that all clients of a round (:class:`RoundWork`) receive and send."""
 
     sent: str

@@ -1,65 +1,205 @@
-"""What a method sees of the world: parties with stored examples and networks. No raw text, no files."""
+"""What a method sees of the world: clients with examples and networks, what its server has, how training goes.
+
+One type for federated methods and for distillation between parties. No raw data, no files.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
-from knot_runner.config.settings import Labels, TrainingSettings
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import FederatedTraining, Labels, TrainingSettings
 from knot_runner.config.strict import digest
 from knot_runner.engine.examples import Augment
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Recipe
+from knot_runner.engine.federated.flat import FlatLayout
 from knot_runner.engine.objectives import Objective
-from knot_runner.engine.requests import Ref, StoredPart, Train
-from knot_runner.models.network import Network
+from knot_runner.engine.requests import StoredPart, Train
+from knot_runner.engine.seeds import generator
+from knot_runner.methods.party import Architecture, Party, PartyExamples, label_points
+
+if TYPE_CHECKING:
+    from knot_runner.methods.federated.user_privacy import UserPrivacy  # whose package is of methods that read this
+
+#: Named tensors, all that a checkpoint has to hold: ``weights`` [P], ``buffers`` [Q], and what a method adds.
+FederatedState = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Federation:
-    """Parties by role, their examples in the store, and the network each of them trains."""
+    """All clients, or with ``members`` a cluster of them, which learns by itself.
 
-    locals: list[str]
-    server: str  #: name of the global data set
-    transfer: str  #: name of the transfer set
-    sizes: dict[str, int]  #: training examples per party
-    examples: dict[tuple[str, str], Ref]  #: (data set, split) -> texts or images
-    networks: dict[str, Network]
+    ``clients`` are all there are, so that a client has the same number, and the same draws, in any cluster (of a
+    distillation: the parties with local models). ``server``: what the server has, the global data set or only test
+    examples; ``transfer``: the unlabelled set (KNOT without one: the server's); ``random``: examples that show
+    probability biases, none where no weighting reads them.
+    """
+
+    clients: tuple[Party, ...]
     labels: Labels
-    training: TrainingSettings
+    training: FederatedTraining | TrainingSettings
     seed: int
-    weights: str  #: identity of the pre-trained encoder, "scratch" if none
-    random_examples: Ref | None = None
-    augment: Augment = "none"  #: of training images
-    #: split -> the server's images as the locals read them, where the server reads a view of them; else empty
-    originals: dict[str, Ref] = field(default_factory=dict)
-    mean: list[float] = field(default_factory=list)  #: of the locals' images, per channel, in 0..1
+    server: Party | None = None
+    transfer: Party | None = None
+    random: PartyExamples | None = None
+    #: of training images
+    augment: Augment = "none"
+    # of methods that train in rounds
+    #: dealt to clients in turn, by number
+    architectures: tuple[Architecture, ...] = ()
+    members: tuple[int, ...] | None = None
+    #: clients that take part in no round
+    unseen: tuple[int, ...] = ()
+    #: of all training examples [N]; of those of a client it makes its own statistics, and no other sees them
+    train_labels: Tensor | None = None
+    #: those who take part in a round, chosen by a fleet; None: drawn from the seed
+    chosen: tuple[int, ...] | None = None
+    #: of a fleet: seconds that each client trains on an example [N]
+    seconds_per_example: Tensor | None = None
+    #: how clients are drawn and what they send is clipped and covered by noise; None = as they are
+    privacy: UserPrivacy | None = None
+    # of methods that train in stages
+    #: identity of the pre-trained encoder
+    weights: str = "scratch"
+    mean: list[float] = field(default_factory=list)  #: of the clients' images, per channel, in 0..1
     std: list[float] = field(default_factory=list)
-    trained: dict[str, Ref] = field(default_factory=dict)  #: locals whose weights are in the store from the beginning
     notes: list[str] = field(default_factory=list)  #: what the user should see of models and data
 
+    def __len__(self) -> int:
+        return len(self.numbers)
+
     @property
-    def teachers(self) -> list[str]:
-        """All local models and the pretrained global one, in that order (knot.md 1.3)."""
-        return [*self.locals, self.server]
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the clients that take part, ascending."""
+        return range(len(self.clients)) if self.members is None else self.members
+
+    @property
+    def everyone(self) -> range:
+        """The numbers of all clients, with those that take part in no round."""
+        return range(len(self.clients))
+
+    def rows(self, split: Literal["train", "valid", "test"]) -> list[Tensor]:
+        """One split of every client."""
+        return [getattr(client, split) for client in self.clients]
+
+    @property
+    def teachers(self) -> list[Party]:
+        """All with local models and the server with the pretrained global one, in that order (knot.md 1.3)."""
+        return [*self.clients, self.server]
+
+    @property
+    def parties(self) -> list[Party]:
+        """All that have examples, each once."""
+        return self.teachers if self.transfer is self.server else [*self.teachers, self.transfer]
+
+    @cached_property
+    def label_points(self) -> list[list[float]]:
+        """See :func:`label_points`."""
+        return label_points(self.labels)
+
+    # ------------------------------------------------------------------------------------------- training in rounds
+
+    @property
+    def layout(self) -> FlatLayout:
+        """Where the parameters of the first architecture lie."""
+        return self.architectures[0].layout
+
+    @property
+    def model(self) -> ClientModel:
+        """What clients of the first architecture begin with."""
+        return self.architectures[0].start
+
+    def network_number(self, client: int) -> int:
+        """The number of the client's architecture, whatever the cluster."""
+        return client % len(self.architectures)
+
+    def layout_of(self, client: int) -> FlatLayout:
+        """Where the parameters of the client's model lie."""
+        return self.architectures[self.network_number(client)].layout
+
+    def start_of(self, client: int) -> ClientModel:
+        """The model that the client begins with: the same for all of its architecture."""
+        return self.architectures[self.network_number(client)].start
+
+    def cluster(self, members: Sequence[int]) -> Federation:
+        """``members`` by themselves, none of which is unseen; a round takes no more clients than there are."""
+        asked = self.training.participants
+        capped = asked if isinstance(asked, float) else min(asked, len(members))
+        training = dataclasses.replace(self.training, participants=capped)
+        server = self.server
+        if server is not None:
+            tests = torch.cat([self.clients[client].test for client in sorted(members)])
+            server = dataclasses.replace(server, examples={"test": tests})
+        return dataclasses.replace(self, members=tuple(sorted(members)), training=training, server=server, unseen=())
+
+    def local_training(
+        self, client: int, round: int, start: ClientModel, recipe: Recipe, objective: Objective, measured: bool = True
+    ) -> LocalTraining:
+        """The client's training on its own examples from ``start``; ``measured``: on its test examples, too."""
+        own = self.clients[client]
+        return LocalTraining(
+            client=client,
+            round=round,
+            seed=self.seed,
+            start=start,
+            rows=own.train,
+            test_rows=own.test if measured else own.test[:0],
+            recipe=recipe,
+            objective=objective,
+            network=self.network_number(client),
+        )
+
+    def inference(
+        self, client: int, model: ClientModel, rows: Tensor, split: Literal["test", "train"] = "test"
+    ) -> Inference:
+        """What the client's ``model`` says of ``rows`` of all test examples, or of all training examples."""
+        return Inference(model, rows, split, network=self.network_number(client))
+
+    @property
+    def participants(self) -> int:
+        """Clients a round, m = max(C K, 1) (McMahan et al. 2017, Algorithm 1)."""
+        asked = self.training.participants
+        return max(int(asked * len(self)), 1) if isinstance(asked, float) else asked
+
+    def drawn(self, round: int) -> list[int]:
+        """The participants of ``round``, drawn without replacement from (seed, round), in ascending order; of private
+        training with Poisson sampling perhaps none."""
+        if self.chosen is not None:
+            return sorted(self.chosen)
+        if self.privacy is not None and self.privacy.sampling == "poisson":
+            return self.privacy.poisson_draw(self.numbers, self.seed, round)
+        return sorted(self.in_turn(round)[: self.participants])
+
+    def in_turn(self, round: int) -> list[int]:
+        """All clients in the order in which ``round`` asks them to take part, drawn from (seed, round)."""
+        order = torch.randperm(len(self), generator=generator(self.seed, "participants", round))
+        return [self.numbers[position] for position in order.tolist()]
+
+    # ------------------------------------------------------------------------------------------- training in stages
 
     @property
     def data(self) -> str:
         """Digest of all content that training depends on: every example as it is stored, and pre-trained weights."""
-        parts = sorted([*names, *ref] for names, ref in self.examples.items())
-        more = [part for part in (self.originals, self.trained) if part]
-        return digest([parts, self.random_examples, self.weights, *more], 64)
+        parts = sorted([party.name, split, *ref] for party in self.parties for split, ref in party.examples.items())
+        trained = {client.name: client.trained for client in self.clients if client.trained is not None}
+        more = [part for part in (self.server.originals, trained) if part]
+        return digest([parts, self.random, self.weights, *more], 64)
 
-    def part(self, dataset: str, split: str) -> StoredPart:
-        return StoredPart(self.examples[dataset, split])
-
-    def supervised(self, party: str, stage: Literal["local", "pretrain"]) -> Train:
+    def supervised(self, party: Party, stage: Literal["local", "pretrain"]) -> Train:
         """Cross-entropy training of the party's network on its own labels, as ``stage`` of ``training`` says."""
         return Train(
             stage=stage,
-            party=party,
-            network=self.networks[party],
+            party=party.name,
+            network=party.network,
             start=None,
-            train=self.part(party, "train"),
-            valid=self.part(party, "valid"),
+            train=StoredPart(party.train),
+            valid=StoredPart(party.valid),
             objective=Objective(),
             training=getattr(self.training, stage),
             select="f1",
@@ -67,3 +207,15 @@ class Federation:
             weights=self.weights,
             augment=self.augment,
         )
+
+
+def with_server(federation: Federation, tests: Tensor, transfer: Tensor, random: Tensor) -> Federation:
+    """``federation`` of which the server distils on the rows ``transfer`` [n] of the training examples, shown biases by
+    ``random`` [r], and is measured on the rows ``tests`` [m] of the test examples."""
+    network = federation.architectures[0].network
+    return dataclasses.replace(
+        federation,
+        server=Party("server", {"test": tests}, network),
+        transfer=Party("transfer", {"train": transfer}, network, len(transfer)),
+        random=random,
+    )

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from knot_runner.config.settings import KnotSettings, TeachersSettings
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, Train, ref_of
@@ -18,8 +16,8 @@ from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.losses import check_distillation, distillation
+from knot_runner.methods.party import Party
 from knot_runner.methods.weighting import needs_bias, probability_bias
-from knot_runner.transport import support
 
 KnotState = dict[str, Any]
 
@@ -27,7 +25,7 @@ KnotState = dict[str, Any]
 def init(hp: KnotSettings | TeachersSettings, federation: Federation) -> KnotState:
     """An empty state, after checking what only the tables of losses and weightings know."""
     if isinstance(hp, KnotSettings):
-        check_distillation(hp.loss, hp.weighting, label_points(federation), "method")
+        check_distillation(hp.loss, hp.weighting, federation.label_points, "method")
     return {}
 
 
@@ -53,7 +51,7 @@ def fold(
             state[f"weights/{request.party}"] = name
             said[request.party] = artefact.info["best_score"]
         elif request.stage == "soft_labels":
-            split = "train" if request.examples == federation.examples[federation.transfer, "train"] else "valid"
+            split = "train" if request.examples == federation.transfer.train else "valid"
             state[f"soft/{request.party}/{split}"] = name
         elif request.stage == "bias":
             state[f"bias/{request.party}"] = said[request.party] = probability_bias(artefact.tensors()["logits"])
@@ -61,7 +59,7 @@ def fold(
             state["student"], state["selected_epoch"] = name, artefact.info["best_epoch"]
             said = {"epoch": artefact.info["best_epoch"], "loss": -artefact.info["best_score"]}
     if round == 0:
-        state["before"] = state["student"] = state[f"weights/{federation.server}"]
+        state["before"] = state["student"] = state[f"weights/{federation.server.name}"]
     return state, said
 
 
@@ -79,45 +77,43 @@ def plan_teachers(hp: Any, state: KnotState, federation: Federation) -> list[Sta
 def plan_soft_labels(hp: KnotSettings, state: KnotState, federation: Federation) -> list[StageRequest]:
     """Every teacher on the transfer set; its bias too if the weighting reads it."""
     requests: list[StageRequest] = [
-        _predict("soft_labels", party, state, federation, federation.examples[federation.transfer, split])
+        _predict("soft_labels", party, state, examples)
         for party in federation.teachers
-        for split in ("train", "valid")
+        for examples in (federation.transfer.train, federation.transfer.valid)
     ]
     return requests + (plan_biases(state, federation) if needs_bias(hp.weighting) else [])
 
 
 def plan_biases(state: KnotState, federation: Federation) -> list[StageRequest]:
     """Every teacher on the random examples (section 5.2, App. D.1)."""
-    assert federation.random_examples is not None
-    return [_predict("bias", party, state, federation, federation.random_examples) for party in federation.teachers]
+    assert federation.random is not None
+    return [_predict("bias", party, state, federation.random) for party in federation.teachers]
 
 
 def plan_distillation(hp: KnotSettings, state: KnotState, federation: Federation) -> list[StageRequest]:
     """The student, from the pretrained global weights, on the soft labels (eq. 3)."""
+    teachers = [party.name for party in federation.teachers]
     parts = [
-        StoredPart(
-            federation.examples[federation.transfer, split],
-            {party: ref_of(state[f"soft/{party}/{split}"]) for party in federation.teachers},
-        )
-        for split in ("train", "valid")
+        StoredPart(examples, {name: ref_of(state[f"soft/{name}/{split}"]) for name in teachers})
+        for split, examples in (("train", federation.transfer.train), ("valid", federation.transfer.valid))
     ]
-    total = sum(federation.sizes[party] for party in federation.teachers)
+    total = sum(party.size for party in federation.teachers)
     settings = {
         "loss": hp.loss,
         "weighting": hp.weighting,
         "normalise": hp.normalise,
         "student_temperature": hp.student_temperature,
         "teacher_temperature": hp.teacher_temperature,
-        "teachers": federation.teachers,
-        "shares": [federation.sizes[party] / total for party in federation.teachers],
-        "biases": [state[f"bias/{p}"] for p in federation.teachers] if needs_bias(hp.weighting) else None,
-        "points": label_points(federation),
+        "teachers": teachers,
+        "shares": [party.size / total for party in federation.teachers],
+        "biases": [state[f"bias/{name}"] for name in teachers] if needs_bias(hp.weighting) else None,
+        "points": federation.label_points,
     }
     return [
         Train(
             stage="distil",
             party="student",  # not the method: all methods see the same batches, so they can be compared in pairs
-            network=federation.networks[federation.server],
+            network=federation.server.network,
             start=ref_of(state["before"]),
             train=parts[0],
             valid=parts[1],
@@ -129,14 +125,8 @@ def plan_distillation(hp: KnotSettings, state: KnotState, federation: Federation
     ]
 
 
-def label_points(federation: Federation) -> list[list[float]]:
-    """Where the labels lie for the transport cost: ``labels.support`` of their coordinates (knot.md 1.3)."""
-    coordinates = torch.tensor(federation.labels.coordinates, dtype=torch.float64)
-    return support(coordinates, federation.labels.support).tolist()
-
-
-def _predict(stage: Any, party: str, state: KnotState, federation: Federation, examples: Ref) -> Predict:
-    return Predict(stage, party, federation.networks[party], ref_of(state[f"weights/{party}"]), examples)
+def _predict(stage: Any, party: Party, state: KnotState, examples: Ref) -> Predict:
+    return Predict(stage, party.name, party.network, ref_of(state[f"weights/{party.name}"]), examples)
 
 
 METHODS.update(knot=Method(init, plan, fold), teachers=Method(init, plan, fold))

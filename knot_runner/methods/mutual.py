@@ -11,14 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 from knot_runner.config.settings import MutualSettings
-from knot_runner.engine.requests import StageRequest, ref_of
+from knot_runner.engine.requests import StageRequest, StoredPart, ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.distil.requests import PickStudent
 from knot_runner.methods.federation import Federation
-from knot_runner.methods.knot import label_points, plan_teachers
+from knot_runner.methods.knot import plan_teachers
 from knot_runner.methods.losses import check_distillation
 from knot_runner.methods.parties import TrainParties
+from knot_runner.methods.party import Party
 from knot_runner.util.errors import UserError
 
 MutualState = dict[str, Any]
@@ -26,11 +27,10 @@ MutualState = dict[str, Any]
 
 def init(hp: MutualSettings, federation: Federation) -> MutualState:
     """An empty state, after checking the loss and that there are two parties. Raises :class:`UserError`."""
-    check_distillation(hp.loss, "A", label_points(federation), "method")
+    check_distillation(hp.loss, "A", federation.label_points, "method")
     if len(learners(hp, federation)) < 2:
-        raise UserError(
-            f"method.global_model: without the global model {federation.locals[0]} is the one party; true is right"
-        )
+        alone = federation.clients[0].name
+        raise UserError(f"method.global_model: without the global model {alone} is the one party; true is right")
     return {}
 
 
@@ -44,15 +44,15 @@ def plan(hp: MutualSettings, state: MutualState, federation: Federation, round: 
             TrainParties(
                 stage="mutual",
                 party="parties",
-                parties=tuple(parties),
-                networks=tuple(federation.networks[party] for party in parties),
-                starts=tuple(ref_of(state[f"weights/{party}"]) for party in parties),
-                trains=tuple(federation.part(party, "train") for party in parties),
-                valids=tuple(federation.part(party, "valid") for party in parties),
-                transfer=federation.part(federation.transfer, "train"),
+                parties=tuple(party.name for party in parties),
+                networks=tuple(party.network for party in parties),
+                starts=tuple(ref_of(state[f"weights/{party.name}"]) for party in parties),
+                trains=tuple(StoredPart(party.train) for party in parties),
+                valids=tuple(StoredPart(party.valid) for party in parties),
+                transfer=StoredPart(federation.transfer.train),
                 loss=hp.loss,
                 weight=hp.weight,
-                points=label_points(federation),
+                points=federation.label_points,
                 training=federation.training.distil,
                 seed=federation.seed,
                 augment=federation.augment,
@@ -60,7 +60,7 @@ def plan(hp: MutualSettings, state: MutualState, federation: Federation, round: 
         ]
     if round == 2:
         together = ref_of(state["together"])
-        return [PickStudent("picked", party, together, number) for number, party in enumerate(parties)]
+        return [PickStudent("picked", party.name, together, number) for number, party in enumerate(parties)]
     return []
 
 
@@ -80,13 +80,14 @@ def fold(
         else:
             state[f"weights/{request.party}"] = name
             said[request.party] = artefact.info["best_score"]
-    state["student"] = state.get(f"after/{federation.server}", state.get(f"weights/{federation.server}"))
+    server = federation.server.name
+    state["student"] = state.get(f"after/{server}", state.get(f"weights/{server}"))
     return state, said
 
 
-def learners(hp: MutualSettings, federation: Federation) -> list[str]:
+def learners(hp: MutualSettings, federation: Federation) -> list[Party]:
     """The parties that learn from each other: the local models, and the global one where it is one of them."""
-    return federation.teachers if hp.global_model else federation.locals
+    return federation.teachers if hp.global_model else list(federation.clients)
 
 
 METHODS["mutual"] = Method(init, plan, fold)

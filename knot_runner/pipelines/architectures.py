@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.engine.federated import flat
-from knot_runner.methods.federated.population import Architecture, ClientModel, Population
+from knot_runner.methods.federation import Federation
 from knot_runner.models.network import Network
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.context import RunContext
@@ -22,45 +21,37 @@ def dealt_networks(context: RunContext, network: Network) -> list[Network]:
     return [dataclasses.replace(network, spec=spec) for spec in models] if models else [network]
 
 
-def architecture(network: Network, start: ClientModel) -> Architecture:
-    """What a population knows of ``network``."""
-    return Architecture(network.spec.name, flat.layout_of(network), start)
-
-
-def clients_of(population: Population, number: int) -> list[int]:
+def clients_of(federation: Federation, number: int) -> list[int]:
     """The clients that have the architecture of that number."""
-    return [client for client in population.clients if population.network(client) == number]
+    return [client for client in federation.numbers if federation.network_number(client) == number]
 
 
 def dealt_notes(setup: Setup) -> list[str]:
     """Which architecture how many clients have, where there are several."""
-    networks = [setup.network, *setup.others]
-    if len(networks) == 1:
+    if len(setup.networks) == 1:
         return []
-    counts = [len(clients_of(setup.population, number)) for number in range(len(networks))]
-    told = [f"{one.spec.name} at {count} clients" for one, count in zip(networks, counts, strict=True)]
+    counts = [len(clients_of(setup.federation, number)) for number in range(len(setup.networks))]
+    told = [f"{one.spec.name} at {count} clients" for one, count in zip(setup.networks, counts, strict=True)]
     return [f"method.models: {', '.join(told)}"]
 
 
 def architecture_facts(setup: Setup, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Of every architecture, where there are several: its clients, parameters, and in the last round the accuracy of
     its clients' models on their own test examples, by examples and each client alike; None without any of these."""
-    networks = [setup.network, *setup.others]
-    if len(networks) == 1:
+    federation = setup.federation
+    if len(federation.architectures) == 1:
         return {}
     last, found = [row for row in rows if "clients" in row][-1], {}
-    population = setup.population
-    told = dict(zip(population.clients, last["clients"], strict=True))
-    for number, network in enumerate(networks):
-        clients = clients_of(population, number)
-        sizes = [len(population.test[client]) for client in clients]
+    told = dict(zip(federation.numbers, last["clients"], strict=True))
+    for number, architecture in enumerate(federation.architectures):
+        clients = clients_of(federation, number)
+        sizes = [len(federation.clients[client].test) for client in clients]
         accuracies = [told[client] for client in clients]
         tested = sum(sizes) > 0
         means = scores.over_clients(accuracies, sizes) if tested else {"weighted": None, "unweighted": None}
-        layout = population.others[number - 1].layout if number else population.layout
-        found[network.spec.name] = {
+        found[architecture.network.spec.name] = {
             "clients": len(clients),
-            "parameters": layout.size,
+            "parameters": architecture.layout.size,
             "accuracy": means["weighted"],
             "unweighted": means["unweighted"],
         }

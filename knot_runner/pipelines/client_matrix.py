@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from knot_runner.engine.federated.cohort import Engine, Inference
+from knot_runner.engine.federated.cohort import ClientModel, Engine
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.client_matrix import TestRows, count, matrix_measures
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines.scores import one_model
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.errors import UserError
@@ -35,9 +35,9 @@ class ClientMatrix:
     loss: Tensor
     global_correct: Tensor | None = None
 
-    def measures(self, population: Population) -> dict[str, float]:
+    def measures(self, federation: Federation) -> dict[str, float]:
         """See :func:`matrix_measures`."""
-        return matrix_measures(self.examples, self.correct, self.loss, population.clients, self.global_correct)
+        return matrix_measures(self.examples, self.correct, self.loss, federation.numbers, self.global_correct)
 
     def save(self, folder: Path) -> None:
         """Into the run's ``folder``."""
@@ -47,46 +47,46 @@ class ClientMatrix:
         write_atomic(folder / CLIENTS_FILE, tensor_parts(arrays))
 
 
-def check_matrix(population: Population, key: str) -> None:
+def check_matrix(federation: Federation, key: str) -> None:
     """Raises :class:`UserError`, naming the ``key`` that asks for it, where no model can be measured on others'
     examples."""
-    if len(population) < 2:
+    if len(federation) < 2:
         raise UserError(f"{key}: one client has no others to be measured on; null is right")
-    having = [client for client in population.clients if len(population.test[client])]
+    having = [client for client in federation.numbers if len(federation.clients[client].test)]
     if len(having) < 2:
         raise UserError(f"{key}: {len(having)} clients have test examples; at least 2 are needed")
 
 
 def logits_of(
-    engine: Engine, tests: TestRows, models: Iterable[tuple[int, ClientModel]], classes: int, population: Population
+    engine: Engine, tests: TestRows, models: Iterable[tuple[int, ClientModel]], classes: int, federation: Federation
 ) -> Iterator[tuple[int, Tensor]]:
     """(client, logits [N, C] on ``tests.rows``) of every model; a few models are held at a time."""
-    values = len(tests.rows) * classes + population.layout.size
+    values = len(tests.rows) * classes + federation.layout.size
     waiting = iter(models)
     while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
-        asked = [Inference(m.weights, m.buffers, tests.rows, network=population.network(c)) for c, m in part]
+        asked = [federation.inference(client, model, tests.rows) for client, model in part]
         for (client, _), logits in zip(part, engine.logits(asked), strict=True):
             yield client, logits
 
 
 def deployed_matrix(
-    method: Method, hp: Any, state: FederatedState, population: Population, labels: Tensor, classes: int, engine: Engine
+    method: Method, hp: Any, state: FederatedState, federation: Federation, labels: Tensor, classes: int, engine: Engine
 ) -> ClientMatrix:
     """The models that clients use after a round; ``labels`` [all test examples]."""
-    tests = TestRows.of(population.test)
-    own, everyone = labels[tests.rows], range(len(population.test))
+    tests = TestRows.of(federation.rows("test"))
+    own, everyone = labels[tests.rows], range(len(federation.clients))
     if one_model(method, hp):
-        shared = method.deployed(hp, state, population, 0)
-        ((_, logits),) = logits_of(engine, tests, [(0, shared)], classes, population)
+        shared = method.deployed(hp, state, federation, 0)
+        ((_, logits),) = logits_of(engine, tests, [(0, shared)], classes, federation)
         counts = [count(tests, logits, own, client) for client in everyone]
     else:
-        models = ((client, method.deployed(hp, state, population, client)) for client in everyone)
-        told = logits_of(engine, tests, models, classes, population)
+        models = ((client, method.deployed(hp, state, federation, client)) for client in everyone)
+        told = logits_of(engine, tests, models, classes, federation)
         counts = [count(tests, logits, own, client) for client, logits in told]
     reference = None
     if "weights" in state:
         whole = ClientModel(state["weights"], state["buffers"])
-        ((_, logits),) = logits_of(engine, tests, [(0, whole)], classes, population)
+        ((_, logits),) = logits_of(engine, tests, [(0, whole)], classes, federation)
         right = logits.argmax(1) == own
         reference = torch.stack([right[tests.own(client)].sum() for client in everyone]).int()
     correct, loss = torch.stack([one.correct for one in counts]), torch.stack([one.loss for one in counts])

@@ -13,21 +13,21 @@ import torch
 from knot_runner import metrics
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.federated.per_cluster import cluster_work
-from knot_runner.methods.federated.population import Population
+from knot_runner.methods.federation import Federation
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.rounds import LogRow
 from knot_runner.results.costs import BYTES, FLOPS, has_costs, summed_costs
 
 
-def local_row(cluster: Population, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
+def local_row(cluster: Federation, requests: list[LocalTraining], trained: list[Trained]) -> LogRow:
     """What the cluster's participants did in a round of several clusters."""
     return scores.local_facts(*cluster_work(cluster, requests, trained))
 
 
 def measured_row(
     found: scores.TestPredictions,
-    everyone: Population,
-    cluster: Population,
+    everyone: Federation,
+    cluster: Federation,
     temperature: float,
     coordinates: list[list[float]] | None,
 ) -> LogRow:
@@ -52,7 +52,7 @@ def clusters_accuracy(parts: list[LogRow]) -> float:
     return metrics.accuracy(sum(np.array(part["confusion"]) for part in parts))
 
 
-def merged(logs: list[list[LogRow]], clusters: list[Population]) -> list[LogRow]:
+def merged(logs: list[list[LogRow]], clusters: list[Federation]) -> list[LogRow]:
     """The run's rows (as ``report.records.schema`` knows them) from the rows of each of ``clusters``, which together
     hold all clients. A cluster that was through earlier keeps its last measures."""
     rows = []
@@ -65,10 +65,10 @@ def merged(logs: list[list[LogRow]], clusters: list[Population]) -> list[LogRow]
     return rows
 
 
-def _part(found: scores.TestPredictions, everyone: Population, cluster: Population) -> scores.TestPredictions:
-    places = {client: place for place, client in enumerate(everyone.clients)}
-    at = [places[client] for client in cluster.clients]
-    sizes = [len(everyone.test[client]) for client in everyone.clients]
+def _part(found: scores.TestPredictions, everyone: Federation, cluster: Federation) -> scores.TestPredictions:
+    places = {client: place for place, client in enumerate(everyone.numbers)}
+    at = [places[client] for client in cluster.numbers]
+    sizes = [len(everyone.clients[client].test) for client in everyone.numbers]
     logits, labels = found.logits.split(sizes), found.labels.split(sizes)
     clients = [found.clients[place] for place in at]
     return scores.TestPredictions(torch.cat([logits[i] for i in at]), torch.cat([labels[i] for i in at]), clients)
@@ -126,7 +126,7 @@ def _distilled(parts: list[LogRow]) -> LogRow:
     return row
 
 
-def _measures(parts: list[LogRow], clusters: list[Population]) -> dict[str, Any]:
+def _measures(parts: list[LogRow], clusters: list[Federation]) -> dict[str, Any]:
     tables = [np.array(part["confusion"]) for part in parts]
     images, table = [int(own.sum()) for own in tables], sum(tables)
     row: LogRow = {"accuracy": metrics.accuracy(table), "f1": metrics.macro_f1(table)}
@@ -143,17 +143,18 @@ def _semantic_distance(tables: list[np.ndarray], within: list[list[float]]) -> f
     return float(np.mean((np.array(within) * counts).sum(0)[present] / counts.sum(0)[present]))
 
 
-def _accuracies(parts: list[LogRow], clusters: list[Population]) -> LogRow:
+def _accuracies(parts: list[LogRow], clusters: list[Federation]) -> LogRow:
     """Accuracy of each client, and over clients: by images, each alike, and each cluster alike (published tables)."""
-    test, found, by_cluster = clusters[0].test, {}, []
+    sizes = [len(rows) for rows in clusters[0].rows("test")]
+    found, by_cluster = {}, []
     for part, cluster in zip(parts, clusters, strict=True):
-        found |= dict(zip(cluster.clients, part["clients"], strict=True))
+        found |= dict(zip(cluster.numbers, part["clients"], strict=True))
         if any(value is not None for value in part["clients"]):
-            own = scores.over_clients(part["clients"], [len(test[client]) for client in cluster.clients])
+            own = scores.over_clients(part["clients"], [sizes[client] for client in cluster.numbers])
             by_cluster.append(own["weighted"])
     members = sorted(found)
     clients = [found[client] for client in members]
-    over = scores.over_clients(clients, [len(test[client]) for client in members])
+    over = scores.over_clients(clients, [sizes[client] for client in members])
     return {"client_accuracy": over | {"clusters": float(np.mean(by_cluster))}, "clients": clients}
 
 

@@ -27,7 +27,7 @@ from knot_runner.engine.store import Artefact, Store
 from knot_runner.methods.contract import Method, RoundWork
 from knot_runner.methods.federated.costs import round_costs
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster, work_of_cluster
-from knot_runner.methods.federated.population import FederatedState, Population, ServerExamples
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines import cluster_rows, scores
 from knot_runner.pipelines.client_rounds import client_rounds
 from knot_runner.pipelines.context import RunContext
@@ -71,7 +71,7 @@ class Finished:
     rows: list[LogRow]
 
 
-def train_clusters(work: ClusterWork, clusters: list[Population]) -> list[Finished]:
+def train_clusters(work: ClusterWork, clusters: list[Federation]) -> list[Finished]:
     """Every cluster's final state and rows, in order. Raises :class:`DivergedError` and :class:`UserError`.
 
     A cluster learns the same in any company, up to the rounding of engine=stacked, which depends on the stack's width.
@@ -94,13 +94,13 @@ def train_clusters(work: ClusterWork, clusters: list[Population]) -> list[Finish
     return [_read(store.get(CLUSTERS_STAGE, key)) for key in by_key]
 
 
-def cluster_key(work: ClusterWork, cluster: Population) -> str:
+def cluster_key(work: ClusterWork, cluster: Federation) -> str:
     """Content address of the cluster's training."""
     settings = work.context.settings
     hardware, name = settings.hardware, work.engine.name
     rows = hashlib.sha256()
-    for client in cluster.clients:
-        for own in (cluster.train[client], cluster.test[client]):
+    for client in cluster.numbers:
+        for own in (cluster.clients[client].train, cluster.clients[client].test):
             rows.update(len(own).to_bytes(8) + own.numpy().tobytes())
     plain = {
         "format": CLUSTERS_FORMAT,
@@ -109,7 +109,7 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
         "model": settings.model,
         "plugins": settings.plugins,
         "engine": [name, hardware.precision, hardware.stack if name == "stacked" else None],
-        "clients": [len(cluster.train), list(cluster.clients), rows.hexdigest()],
+        "clients": [len(cluster.clients), list(cluster.numbers), rows.hexdigest()],
     }
     training, method = used_of_training(dataclasses.asdict(settings.training)), dataclasses.asdict(work.context.hp)
     for later in LATER_SETTINGS:
@@ -122,16 +122,16 @@ def cluster_key(work: ClusterWork, cluster: Population) -> str:
     if settings.fleet is not None:
         plain["fleet"] = settings.fleet
     if cluster.server is not None:
-        plain["server"] = _server_key(cluster.server)
+        plain["server"] = _server_key(cluster)
     parts = {"training": training, "method": method}
     used = {name: {key: value for key, value in own.items() if key not in NOT_IN_KEY} for name, own in parts.items()}
     return digest({**plain, **used})
 
 
-def _server_key(server: ServerExamples) -> list[Any]:
+def _server_key(cluster: Federation) -> list[Any]:
     """What stands for the examples that the cluster's server distils on, with what of them is no setting."""
-    rows = [server.transfer, server.random, server.test]
-    return [*(hashlib.sha256(own.numpy().tobytes()).hexdigest() for own in rows), server.points]
+    rows = [cluster.transfer.train, cluster.random, cluster.server.test]
+    return [*(hashlib.sha256(own.numpy().tobytes()).hexdigest() for own in rows), cluster.label_points]
 
 
 def _examples_key(work: ClusterWork) -> list[Any]:
@@ -141,16 +141,16 @@ def _examples_key(work: ClusterWork) -> list[Any]:
     if isinstance(setup.task, ImageTask):
         return [setup.task.digest, setup.task.mean, setup.task.std]
     content = hashlib.sha256()
-    for tensor in (*setup.data.tensors(), *setup.test.tensors(), setup.population.start.weights):
+    for tensor in (*setup.data.tensors(), *setup.test.tensors(), setup.federation.model.weights):
         content.update(f"{tensor.dtype} {list(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
     return [setup.task.digest, content.hexdigest()]
 
 
-def _train_missing(work: ClusterWork, missing: dict[str, Population]) -> None:
+def _train_missing(work: ClusterWork, missing: dict[str, Federation]) -> None:
     """All rounds of clusters that are not finished, and their artefacts; call under their locks."""
     hp, clusters = work.context.hp, list(missing.values())
     method = per_cluster(work.method, clusters)
-    everyone = work.setup.population.cluster([client for cluster in clusters for client in cluster.clients])
+    everyone = work.setup.federation.cluster([client for cluster in clusters for client in cluster.numbers])
 
     flops = work.setup.example_flops
 
@@ -185,10 +185,10 @@ def _rows_of(rows: list[LogRow], number: int) -> list[LogRow]:
     return found
 
 
-def _write(store: Store, key: str, cluster: Population, state: FederatedState, rows: list[LogRow]) -> None:
+def _write(store: Store, key: str, cluster: Federation, state: FederatedState, rows: list[LogRow]) -> None:
     log = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
     seconds = round(sum(row["seconds"] for row in rows), 2)
-    info: dict[str, Any] = {"members": list(cluster.clients), "seconds": seconds}
+    info: dict[str, Any] = {"members": list(cluster.numbers), "seconds": seconds}
     store.put(CLUSTERS_STAGE, key, state, info, {LOG_FILE: log})
 
 

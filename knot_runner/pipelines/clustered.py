@@ -38,7 +38,7 @@ def group_clients(context: RunContext, setup: Setup) -> Grouping:
     settings, spec = context.settings, context.hp.clustering
     _check(context, setup)
     if spec.graph == "none":
-        found, seconds, notes = clustering.one_cluster(len(setup.population)), {}, []
+        found, seconds, notes = clustering.one_cluster(len(setup.federation)), {}, []
     else:
         sets = matrix.labelled(context, spec.otdd, setup.task, setup.partition.train, settings.seed)
         between = matrix.compute_distances(context, sets, setup.partition.names, spec.otdd, setup.task.digest)
@@ -66,7 +66,7 @@ def learn(
     engine: Engine,
 ) -> TrainingResult:
     """The method in each cluster by itself; rows, state and model of all of them together."""
-    clusters = [setup.population.cluster(members) for members in grouping.clusters.members]
+    clusters = [setup.federation.cluster(members) for members in grouping.clusters.members]
     finished = train_clusters(ClusterWork(context, setup, method, engine), clusters)
     rows = merged([one.rows for one in finished], clusters)
     write_atomic(context.folder / "rounds.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
@@ -89,7 +89,7 @@ def _check(context: RunContext, setup: Setup) -> None:
             "training.stop_at_target: a cluster's rounds do not depend on the other clusters, so none ends early; "
             "false is right"
         )
-    clustering.check_clustering(context.hp.clustering, len(setup.population))
+    clustering.check_clustering(context.hp.clustering, len(setup.federation))
 
 
 def _few(context: RunContext, sizes: list[int]) -> list[str]:

@@ -23,8 +23,8 @@ from knot_runner.methods import federated  # noqa: F401  with its methods in the
 from knot_runner.methods.contract import METHODS, Method, RoundWork
 from knot_runner.methods.federated.costs import round_costs
 from knot_runner.methods.federated.fleet import on_fleet
-from knot_runner.methods.federated.population import FederatedState, Population
 from knot_runner.methods.federated.traffic import NOTHING_SENT, WHOLE_MODELS
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.pipelines import scores
 from knot_runner.pipelines.architectures import architecture_facts
 from knot_runner.pipelines.client_matrix import ClientMatrix, check_matrix, deployed_matrix
@@ -62,10 +62,10 @@ def run_federated(context: RunContext) -> dict[str, Any]:
     if hp.models and method.one_model:
         raise UserError(f"method.models: algorithm={hp.algorithm} has one model for all clients; [] is right")
     if context.settings.fleet is not None:
-        method, population = on_fleet(method, setup.population, context.settings.fleet)
-        setup = replace(setup, population=population)
+        method, federation = on_fleet(method, setup.federation, context.settings.fleet)
+        setup = replace(setup, federation=federation)
     _check_own_models(context, setup)
-    start = method.init(hp, setup.population)  # whether the method fits is known before anything is measured
+    start = method.init(hp, setup.federation)  # whether the method fits is known before anything is measured
     notes = [*_notes(context, setup), *fleet_notes(context.settings.fleet)]
     for note in notes:
         context.note(note)
@@ -89,9 +89,9 @@ def run_federated(context: RunContext) -> dict[str, Any]:
 
 def _check_own_models(context: RunContext, setup: Setup) -> None:
     """Raises :class:`UserError` where clients' own models cannot be measured as they are asked to be."""
-    spec, clients = context.hp.personalisation, len(setup.population.train)
+    spec, clients = context.hp.personalisation, len(setup.federation.clients)
     if spec is not None or context.settings.evaluate.matrix is not None:
-        check_matrix(setup.population, "evaluate.matrix" if spec is None else "method.personalisation")
+        check_matrix(setup.federation, "evaluate.matrix" if spec is None else "method.personalisation")
     outside = [client for client in getattr(spec, "clients", None) or [] if client >= clients]
     if outside:
         raise UserError(
@@ -111,15 +111,16 @@ def _notes(context: RunContext, setup: Setup) -> list[str]:
         return setup.notes
     from knot_runner.pipelines import personalised
 
-    return [*setup.notes, *personalised.personal_notes(context.hp, setup.population)]
+    return [*setup.notes, *personalised.personal_notes(context.hp, setup.federation)]
 
 
 def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, notes: list[str]) -> dict[str, Any]:
     """All that needs the engine; the result's content."""
     settings = context.settings
     with contextlib.ExitStack() as stack:
-        data = setup.network, setup.data, setup.test
-        engine = context.services.engine(settings.hardware, *data, context.note, settings.plugins, others=setup.others)
+        network, *others = setup.networks
+        data = network, setup.data, setup.test
+        engine = context.services.engine(settings.hardware, *data, context.note, settings.plugins, others=others)
         stack.callback(engine.close)
         context.note(f"engine {engine.name}, {settings.hardware.precision}")
         head = _describe(context, setup, engine)
@@ -131,7 +132,7 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
             context.note(str(problem))
             facts = {"diverged": problem.where, "metrics": {}, "notes": [*notes, str(problem)], "seconds": {}}
             done = problem.where.get("round", -1) + 1  # the round that diverged counts: its model may have been seen
-            private = privacy_facts(settings, setup.population, done, [])
+            private = privacy_facts(settings, setup.federation, done, [])
             return {**head, "status": "diverged", **facts, **private}
         summary = summarise(outcome.rows, settings.training.target) | architecture_facts(setup, outcome.rows)
         summary |= _costs(context, setup, method, outcome, summary["rounds_to_target"])
@@ -142,14 +143,14 @@ def _train(context: RunContext, setup: Setup, method: Method, learn: Learn, note
             summary |= {} if valid is None else {"valid": valid}
     context.progress("rounds", 1, 1, "done")
     seconds = {"rounds": round(sum(row["seconds"] for row in outcome.rows), 2), **outcome.seconds}
-    private = privacy_facts(settings, setup.population, len(outcome.rows), outcome.rows)
+    private = privacy_facts(settings, setup.federation, len(outcome.rows), outcome.rows)
     return {**head, "status": "done", **summary, **outcome.facts, **private, "notes": notes, "seconds": seconds}
 
 
 def _learn(start: FederatedState, context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
     """All clients together: one global model."""
     observe = functools.partial(_observe, context, setup, method, engine, setup.example_flops)
-    loop = client_rounds(context, method, setup.population, setup.task.digest, context.folder, engine, observe)
+    loop = client_rounds(context, method, setup.federation, setup.task.digest, context.folder, engine, observe)
     loop = replace(loop, log=lambda row: context.log(scalars(row)))
     return TrainingResult(method, *run_rounds(loop, start))
 
@@ -166,24 +167,24 @@ def _observe(
     trained: list[Trained],
     measured: bool,
 ) -> LogRow:
-    row = scores.local_facts(work.requests, trained) | epsilon_row(context.settings, setup.population, round)
-    row |= round_costs(method, context.hp, setup.population, work, flops)
+    row = scores.local_facts(work.requests, trained) | epsilon_row(context.settings, setup.federation, round)
+    row |= round_costs(method, context.hp, setup.federation, work, flops)
     if not measured:
         return row
-    found = scores.predict_test(method, context.hp, state, setup.population, setup.test.labels, engine)
+    found = scores.predict_test(method, context.hp, state, setup.federation, setup.test.labels, engine)
     scores.check_logits(found, round)
     temperature = scores.evaluation_temperature(context.hp, round)
-    row |= scores.score(found, setup.population, temperature, setup.task.coordinates)
+    row |= scores.score(found, setup.federation, temperature, setup.task.coordinates)
     every = context.settings.evaluate.matrix
     if isinstance(every, int) and (round + 1) % every == 0:
-        row |= _matrix(method, context, setup, state, engine).measures(setup.population)
+        row |= _matrix(method, context, setup, state, engine).measures(setup.federation)
     return row
 
 
 def _matrix(method: Method, context: RunContext, setup: Setup, state: FederatedState, engine: Engine) -> ClientMatrix:
     """Every client's model on every client's test examples."""
     labels, classes = setup.test.labels, len(setup.task.classes)
-    return deployed_matrix(method, context.hp, state, setup.population, labels, classes, engine)
+    return deployed_matrix(method, context.hp, state, setup.federation, labels, classes, engine)
 
 
 def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engine: Engine) -> dict[str, Any]:
@@ -192,12 +193,12 @@ def _own_models(context: RunContext, setup: Setup, outcome: TrainingResult, engi
     if outcome.found is not None:
         last = len(outcome.rows) - 1
         temperature = scores.evaluation_temperature(context.hp, last)
-        own = scores.score(outcome.found, setup.population, temperature, setup.task.coordinates)
+        own = scores.score(outcome.found, setup.federation, temperature, setup.task.coordinates)
         own = {key: own[key] for key in metrics.METRICS if key in own} | outcome.measures
     elif context.settings.evaluate.matrix is not None:
         found = _matrix(outcome.method, context, setup, outcome.state, engine)
         found.save(context.folder)
-        own = found.measures(setup.population)
+        own = found.measures(setup.federation)
     else:
         return {}
     return {key: {"ALL": value} if isinstance(value, float) else value for key, value in own.items()}
@@ -222,18 +223,18 @@ def _costs(
 
 
 def _describe(context: RunContext, setup: Setup, engine: Engine) -> dict[str, Any]:
-    layouts = [setup.population.layout, *(other.layout for other in setup.population.others)]
+    layouts = [architecture.layout for architecture in setup.federation.architectures]
     return {
         **context.describe(setup.task.digest, setup.task.source, engine.device, setup.task.files),
         "kind": "federated",
         "datasets": {"train": len(setup.task.train) - setup.held_out, "test": len(setup.task.test)},
         "label_counts": setup.counts.record(),
         "labels": {"names": setup.task.classes, "coordinates": setup.task.coordinates},
-        "clients": len(setup.population),
-        **({"unseen": len(setup.population.unseen)} if setup.population.unseen else {}),
+        "clients": len(setup.federation),
+        **({"unseen": len(setup.federation.unseen)} if setup.federation.unseen else {}),
         "engine": engine.name,
         "precision": context.settings.hardware.precision,
-        "model": ", ".join(network.spec.name for network in (setup.network, *setup.others)),
+        "model": ", ".join(network.spec.name for network in setup.networks),
         "parameters": max(own.size for own in layouts),
     }
 
@@ -243,14 +244,14 @@ def _keep(context: RunContext, setup: Setup, outcome: TrainingResult, engine: En
     found = outcome.found
     if found is None:
         labels = setup.test.labels
-        found = scores.predict_test(outcome.method, context.hp, outcome.state, setup.population, labels, engine)
+        found = scores.predict_test(outcome.method, context.hp, outcome.state, setup.federation, labels, engine)
     probabilities = torch.softmax(found.logits.double(), 1).float()
     arrays = {"test.probabilities": probabilities, "test.labels": found.labels}
     write_atomic(context.folder / "predictions.safetensors", tensor_parts(arrays))
-    write_atomic(context.folder / "model.safetensors", tensor_parts(named(setup.population, outcome.state)))
+    write_atomic(context.folder / "model.safetensors", tensor_parts(named(setup.federation, outcome.state)))
 
 
-def named(population: Population, state: FederatedState) -> dict[str, Tensor]:
+def named(federation: Federation, state: FederatedState) -> dict[str, Tensor]:
     """Each global model by parameter names, with what clients keep of their own; ``cluster/<c>/`` before each of
     several."""
     tensors: dict[str, Tensor] = {}
@@ -258,7 +259,7 @@ def named(population: Population, state: FederatedState) -> dict[str, Tensor]:
         prefix, slash, name = key.rpartition("/")
         if name in ("weights", "buffers"):
             *_, owner, number = ["", "", *prefix.split("/")]
-            layout = population.layout_of(int(number)) if owner == "client" else population.layout
+            layout = federation.layout_of(int(number)) if owner == "client" else federation.layout
             own = flat.views(value, layout.parameters if name == "weights" else layout.buffers)
             tensors |= {f"{prefix}{slash}{parameter}": tensor for parameter, tensor in own.items()}
         elif prefix.split("/")[-1] in ("head", "buffers"):

@@ -60,12 +60,13 @@ def check_finished_teachers(context: RunContext, task: PartyTask) -> None:
 
 def with_finished_teachers(context: RunContext, federation: Federation, store: Store) -> Federation:
     """``federation`` with the weights of finished runs in ``store``. Raises :class:`UserError`."""
-    trained = {}
-    for number, (name, teacher) in enumerate(zip(federation.locals, context.hp.teachers, strict=True)):
+    teachers = []
+    for number, (party, teacher) in enumerate(zip(federation.clients, context.hp.teachers, strict=True)):
+        trained = None
         if isinstance(teacher, RunTeacher):
-            key = f"method.teachers[{number}]"
-            trained[name] = _put_weights(key, teacher, federation.networks[name], store)
-    return dataclasses.replace(federation, trained=trained) if trained else federation
+            trained = _put_weights(f"method.teachers[{number}]", teacher, party.network, store)
+        teachers.append(dataclasses.replace(party, trained=trained))
+    return dataclasses.replace(federation, clients=tuple(teachers))
 
 
 def learnt_from(context: RunContext) -> LearntFrom:

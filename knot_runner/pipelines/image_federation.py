@@ -14,11 +14,12 @@ from knot_runner.data.tasks import Images, PartyTask
 from knot_runner.engine.requests import REQUEST_FORMAT, Ref
 from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
-from knot_runner.models.images import Shape
+from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
+from knot_runner.pipelines.party_federation import party_federation
 from knot_runner.pipelines.random_images import random_images
 from knot_runner.pipelines.setup import check_network
-from knot_runner.pipelines.stage_limits import limit_notes, used_count, used_examples
+from knot_runner.pipelines.stage_limits import used_examples
 
 
 def image_federation(settings: Settings, task: PartyTask, store: Store, bias: BiasSettings | None) -> Federation:
@@ -26,7 +27,6 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
 
     ``bias``: also make the random images that show probability biases. Raises :class:`UserError`.
     """
-    by_role = {role: [d.name for d in task.datasets.values() if d.role == role] for role in ("local", "global")}
     roles = {data.role: data for data in task.datasets.values()}
     transfer = roles.get("transfer", roles["global"])
     examples = {
@@ -35,43 +35,37 @@ def image_federation(settings: Settings, task: PartyTask, store: Store, bias: Bi
         for split in data.splits
     }
     network = Network(settings.model, tuple(settings.task.shape), len(task.labels.names))
-    networks, originals, student = dict.fromkeys(task.datasets, network), {}, roles["global"]
-    view = settings.method.get("view", "none")
-    if view != "none":
-        originals = {split: examples[student.name, split] for split in ("train", "test")}
-        used = {split: used_examples(student, split, settings) for split in student.splits}
-        seen, shape = _student_view(student.name, used, settings.task, view, store)
-        examples |= seen
-        networks[student.name] = dataclasses.replace(network, inputs=shape)
-    check_network(networks[student.name], settings.seed)
     random = random_images(transfer.splits["train"], bias, settings.seed) if bias else None
-    return Federation(
-        locals=by_role["local"],
-        server=by_role["global"][0],
-        transfer=transfer.name,
-        sizes={data.name: used_count(data, "train", settings) for data in task.datasets.values()},
-        examples=examples,
-        networks=networks,
-        labels=task.labels,
-        training=settings.training,
-        seed=settings.seed,
-        weights="scratch",
-        random_examples=save_images(random, settings.task, store) if random else None,
+    federation = party_federation(
+        settings,
+        task,
+        examples,
+        dict.fromkeys(task.datasets, network),
+        notes=[],
+        random=save_images(random, settings.task, store) if random else None,
         augment=settings.task.augment,
-        notes=limit_notes(task, settings),
-        originals=originals,
         mean=settings.task.mean,
         std=settings.task.std,
     )
+    view = settings.method.get("view", "none")
+    if view != "none":
+        used = {split: used_examples(roles["global"], split, settings) for split in roles["global"].splits}
+        student = _with_view(federation.server, used, settings.task, view, store)
+        federation = dataclasses.replace(federation, server=student, transfer=student)
+    check_network(federation.server.network, settings.seed)
+    return federation
 
 
-def _student_view(
-    student: str, splits: dict[str, Images], task: ImageTaskSettings, view: View, store: Store
-) -> tuple[dict[tuple[str, str], Ref], Shape]:
-    """Every split of the student's images as ``view`` shows them, in the store, and the shape of an image."""
+def _with_view(student: Party, splits: dict[str, Images], task: ImageTaskSettings, view: View, store: Store) -> Party:
+    """``student``, which sees every one of its ``splits`` as ``view`` shows it."""
     shown = {split: viewed_images(images, view) for split, images in splits.items()}
     own = task_in_view(task, shown["train"])
-    return {(student, split): save_images(images, own, store) for split, images in shown.items()}, tuple(own.shape)
+    return dataclasses.replace(
+        student,
+        examples={split: save_images(images, own, store) for split, images in shown.items()},
+        network=dataclasses.replace(student.network, inputs=tuple(own.shape)),
+        originals={split: student.examples[split] for split in ("train", "test")},
+    )
 
 
 def save_images(images: Images, task: ImageTaskSettings, store: Store) -> Ref:

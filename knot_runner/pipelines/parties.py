@@ -59,17 +59,18 @@ def make_federation(context: RunContext, task: PartyTask, store: Store, bias: Bi
 
 def teacher_networks(federation: Federation, hp: DistilSettings) -> Federation:
     """``federation`` with the networks of the teachers that ``hp`` names. Raises :class:`UserError`."""
-    networks = dict(federation.networks)
-    for name, spec in zip(federation.locals, hp.teachers, strict=True):
-        networks[name] = dataclasses.replace(networks[name], spec=spec.model if isinstance(spec, RunTeacher) else spec)
-        if isinstance(spec, RunTeacher):  # its weights are there, whatever it began with
-            continue
-        if networks[name].is_pretrained:
+    teachers = []
+    for party, spec in zip(federation.clients, hp.teachers, strict=True):
+        finished = isinstance(spec, RunTeacher)  # its weights are there, whatever it began with
+        network = dataclasses.replace(party.network, spec=spec.model if finished else spec)
+        if network.is_pretrained and not finished:
             raise UserError(
                 f"method.teachers: {spec.name} has weights={spec.weights}; a teacher is trained from scratch"
             )
-        check_network(networks[name], federation.seed)
-    return dataclasses.replace(federation, networks=networks)
+        if not finished:
+            check_network(network, federation.seed)
+        teachers.append(dataclasses.replace(party, network=network))
+    return dataclasses.replace(federation, clients=tuple(teachers))
 
 
 def pretrained_notes(context: RunContext, task: PartyTask) -> list[str]:

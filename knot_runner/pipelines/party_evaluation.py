@@ -40,15 +40,15 @@ def evaluate(
     """
     coordinates = np.asarray(task.labels.coordinates, dtype=np.float64)
     student, before, teachers = trained_models(federation, state)
-    tests = [name for name in federation.teachers if ("test" in task.datasets[name].splits)]
-    after_p = _on_tests(student, tests, federation, executor)
-    before_p = _on_tests(before, tests, federation, executor) if before else {}
-    own = {p: _on_tests(teachers[p], [p], federation, executor)[p] for p in tests if p in teachers}
+    tests = {party.name: party.test for party in federation.teachers if "test" in party.examples}
+    after_p = _on_tests(student, tests, executor)
+    before_p = _on_tests(before, tests, executor) if before else {}
+    own = _on_own_tests(teachers, tests, executor)
     if "selected_epoch" not in state:  # nothing was distilled: the teachers' own scores are the result
         after_p = own
     parties = parties_after(federation, state)
     if parties:  # each goes on with a model of its own
-        after_p = {p: _on_tests(parties[p], [p], federation, executor)[p] for p in tests}
+        after_p = _on_own_tests(parties, tests, executor)
         before_p = own
     arrays = {}
     for prefix, predictions in (("", after_p), ("before/", before_p)):
@@ -76,21 +76,23 @@ def _baselines(
     """Every teacher, and their ensemble where they are several, on the global model's test set: name -> measure ->
     value."""
     found, labels = {}, np.empty(0)
-    test = federation.examples[federation.server, "test"]
-    for party, teacher in teachers.items():  # locals read the originals of what the server may see a view of
-        own = federation.originals.get("test", test) if party in federation.locals else test
+    server, clients = federation.server, {client.name for client in federation.clients}
+    for party, teacher in teachers.items():  # clients read the originals of what the server may see a view of
+        own = server.originals.get("test", server.test) if party in clients else server.test
         found[party], labels = _predicted(teacher, [own], executor)[0]
     if len(found) > 1:
         found["ensemble"] = np.mean(list(found.values()), axis=0, dtype=np.float64).astype(np.float32)
     return {name: metrics.measure_data_set(own, labels, coordinates) for name, own in found.items()}
 
 
-def _on_tests(
-    model: TrainedModel, names: list[str], federation: Federation, executor: Executor
-) -> dict[str, Predictions]:
-    """What ``model`` predicts for the test sets of ``names``."""
-    tests = [federation.examples[name, "test"] for name in names]
-    return dict(zip(names, _predicted(model, tests, executor), strict=True))
+def _on_tests(model: TrainedModel, tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
+    """What ``model`` predicts for the ``tests`` of parties."""
+    return dict(zip(tests, _predicted(model, list(tests.values()), executor), strict=True))
+
+
+def _on_own_tests(models: dict[str, TrainedModel], tests: dict[str, Ref], executor: Executor) -> dict[str, Predictions]:
+    """What the parties that have models of their own predict for their ``tests``."""
+    return {name: _predicted(models[name], [test], executor)[0] for name, test in tests.items() if name in models}
 
 
 def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> list[Predictions]:
@@ -106,7 +108,7 @@ def _predicted(model: TrainedModel, tests: list[Ref], executor: Executor) -> lis
 def _write_vectors(student: TrainedModel, federation: Federation, executor: Executor, folder: Path) -> None:
     """What the student's last layer reads of some of the global model's test examples (App. C)."""
     store: Store = executor.place.store
-    some = balanced_subset(federation.examples[federation.server, "test"], VECTORS_PER_LABEL, federation.seed, store)
+    some = balanced_subset(federation.server.test, VECTORS_PER_LABEL, federation.seed, store)
     artefact = executor([student.predict("features", some, "features")])[0]
     arrays = {"vectors": artefact.tensors()["features"], "labels": store.get(*some).tensors()["labels"]}
     write_atomic(folder / "vectors.safetensors", tensor_parts(arrays))

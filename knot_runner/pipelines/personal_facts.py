@@ -8,25 +8,25 @@ from typing import Any
 from torch import Tensor
 
 from knot_runner.methods.client_matrix import matrix_measures
-from knot_runner.methods.federated.population import Population
+from knot_runner.methods.federation import Federation
 from knot_runner.methods.personalisation.contract import Point
 from knot_runner.methods.personalisation.curve import MATCHED, area, id_at_matched_ood
 from knot_runner.pipelines.client_matrix import ClientMatrix
 
 
 def point_facts(
-    population: Population, points: Sequence[Point], steps: Sequence[float], start: ClientMatrix, correct: Tensor,
+    federation: Federation, points: Sequence[Point], steps: Sequence[float], start: ClientMatrix, correct: Tensor,
     loss: Tensor, valid: Tensor,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Of every point: where it lies, its measures, and the accuracy on the clients' held-out examples, each client
     alike. ``steps``: of optimisers, in the mean over clients; ``start``: the record of theta_0; ``correct``, ``loss``
     [points, K, K]; ``valid`` [points, K]."""
-    sizes = [len(rows) for rows in population.valid] or [0] * len(population.train)
-    having = [client for client in population.clients if sizes[client]]
+    sizes = [len(rows) for rows in federation.rows("valid")]
+    having = [client for client in federation.numbers if sizes[client]]
     found = []
     for number, point in enumerate(points):
         reference = start.correct.diagonal()
-        measures = matrix_measures(start.examples, correct[number], loss[number], population.clients, reference)
+        measures = matrix_measures(start.examples, correct[number], loss[number], federation.numbers, reference)
         shares = [int(valid[number, client]) / sizes[client] for client in having]
         about = {"step": point.step, "epochs": point.epochs, "sgd_steps": steps[number], "alpha": point.alpha}
         if point.phase is not None:

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Trained
 from knot_runner.engine.tensor_file import tensor_parts
 from knot_runner.methods.client_matrix import TestRows, count
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.costs import training_flops
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.personalisation import PERSONALISATIONS
 from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation
 from knot_runner.methods.personalisation.training import personal_recipe, personal_training
@@ -48,9 +48,9 @@ PERSONAL_COMMITS = "personalisation"
 
 def shared_rounds(context: RunContext, setup: Setup, method: Method, engine: Engine) -> TrainingResult:
     """All clients together, trained once for every run that has the same rounds."""
-    population = setup.population
-    (finished,) = train_clusters(ClusterWork(context, setup, method, engine), [population])
-    rows = merged([finished.rows], [population])
+    federation = setup.federation
+    (finished,) = train_clusters(ClusterWork(context, setup, method, engine), [federation])
+    rows = merged([finished.rows], [federation])
     for row in rows:
         row.get("client_accuracy", {}).pop("clusters", None)
         context.log(scalars(row))
@@ -58,10 +58,10 @@ def shared_rounds(context: RunContext, setup: Setup, method: Method, engine: Eng
     return TrainingResult(method, finished.state, rows, {"artefact": finished.key})
 
 
-def personal_notes(hp: Any, population: Population) -> list[str]:
+def personal_notes(hp: Any, federation: Federation) -> list[str]:
     """What the user should hear before the rounds; nothing without personalisation. Raises :class:`UserError`."""
     spec = hp.personalisation
-    return PERSONALISATIONS[spec.kind].check(spec, population) if spec is not None else []
+    return PERSONALISATIONS[spec.kind].check(spec, federation) if spec is not None else []
 
 
 def personalise(
@@ -104,14 +104,13 @@ class _Work:
         self.context, self.setup, self.engine = context, setup, engine
         self.spec = context.hp.personalisation
         self.kind: Personalisation = PERSONALISATIONS[self.spec.kind]
-        self.population: Population = setup.population
-        start = functools.partial(method.deployed, context.hp, state, self.population)
-        self.federation = PersonalFederation(context.hp, self.population, start, setup.partition.groups)
+        start = functools.partial(method.deployed, context.hp, state, setup.federation)
+        self.federation = PersonalFederation.after(setup.federation, context.hp, start, setup.partition.groups)
         self.points = self.kind.points(self.spec)
-        self.tests = TestRows.of(self.population.test)
+        self.tests = TestRows.of(self.federation.rows("test"))
         self.labels, self.classes = setup.test.labels[self.tests.rows], len(setup.task.classes)
         self.start = deployed_matrix(
-            method, context.hp, state, self.population, setup.test.labels, self.classes, engine
+            method, context.hp, state, self.federation, setup.test.labels, self.classes, engine
         )
         self.steps = self._steps()
 
@@ -129,7 +128,7 @@ class _Work:
         return RoundLoop(method, self.spec, self.federation, commits, self._execute, self._observe, self._measure)
 
     def _init(self, hp: Any, federation: PersonalFederation) -> FederatedState:
-        points, clients = len(self.points), len(self.population.train)
+        points, clients = len(self.points), len(self.federation.clients)
         return self.kind.method.init(hp, federation) | {
             "record/correct": torch.zeros(points, clients, clients, dtype=torch.int32),
             "record/loss": torch.zeros(points, clients, clients, dtype=torch.float64),
@@ -139,7 +138,7 @@ class _Work:
 
     def _execute(self, round: int, requests: list[LocalTraining]) -> list[Trained]:
         trained = self.engine.train(requests)
-        check_outcomes(round, trained, self.population, "a smaller method.personalisation.lr")
+        check_outcomes(round, trained, self.federation, "a smaller method.personalisation.lr")
         return trained
 
     def _observe(
@@ -159,28 +158,27 @@ class _Work:
 
     def _record(self, state: FederatedState, number: int, models: list[tuple[int, ClientModel]]) -> None:
         """Counts of the ``models`` of point ``number``."""
-        population = self.population
-        if self.points[number].mixed and any(population.layout_of(client).buffer_size for client, _ in models):
+        federation = self.federation
+        if self.points[number].mixed and any(federation.layout_of(client).buffer_size for client, _ in models):
             models = self._estimated(number, models)
-        for client, logits in logits_of(self.engine, self.tests, models, self.classes, self.population):
+        for client, logits in logits_of(self.engine, self.tests, models, self.classes, self.federation):
             self._check_finite(number, client, logits)
             counts = count(self.tests, logits, self.labels, client)
             state["record/correct"][number, client] = counts.correct
             state["record/loss"][number, client] = counts.loss
             state["record/logits"][number, self.tests.owners == client] = logits[self.tests.own(client)].float()
-        asked = [(c, m) for c, m in models if self.population.valid and len(self.population.valid[c])]
+        asked = [(c, m) for c, m in models if len(self.federation.clients[c].valid)]
         requests = []
         for client, model in asked:
-            rows, network = population.valid[client], population.network(client)
-            requests.append(Inference(model.weights, model.buffers, rows, "train", network=network))
+            requests.append(federation.inference(client, model, federation.clients[client].valid, "train"))
         for (client, _), logits in zip(asked, self.engine.logits(requests), strict=True):
-            right = logits.argmax(1) == self.setup.data.labels[self.population.valid[client]]
+            right = logits.argmax(1) == self.setup.data.labels[self.federation.clients[client].valid]
             state["record/valid"][number, client] = int(right.sum())
 
     def _check_finite(self, number: int, client: int, logits: Tensor) -> None:
         """Raises :class:`DivergedError`."""
         if not logits.isfinite().all():
-            point, name = self.points[number], self.population.names[client]
+            point, name = self.points[number], self.federation.clients[client].name
             raise DivergedError(
                 f"diverged after the rounds at {name}, step {point.step}: the predictions of its model are not finite",
                 step=point.step,
@@ -200,7 +198,7 @@ class _Work:
 
     def _steps(self) -> list[float]:
         """Optimiser steps since the rounds, of every point, in the mean over clients."""
-        sizes = [len(rows) for rows in self.population.train]
+        sizes = [len(rows) for rows in self.federation.rows("train")]
         found = []
         for point in self.points:
             own = personal_recipe(self.spec, self.federation, 0, point.epochs)
@@ -210,10 +208,10 @@ class _Work:
     def result(self, state: FederatedState) -> _Result:
         """What the record comes to; it is written into the run's folder."""
         correct, loss, valid = (state[f"record/{name}"] for name in ("correct", "loss", "valid"))
-        facts = point_facts(self.population, self.points, self.steps, self.start, correct, loss, valid)
+        facts = point_facts(self.federation, self.points, self.steps, self.start, correct, loss, valid)
         scores = [point["valid_accuracy"] or 0.0 for point in facts]
         chosen = scores.index(max(scores)) if self.spec.select == "valid" else len(facts) - 1
-        start = self.start.measures(self.population)
+        start = self.start.measures(self.federation)
         arrays = {"examples": self.start.examples, "start": self.start.correct, "correct": correct, "loss": loss}
         more = {}
         if self.kind.finish is not None:
@@ -223,21 +221,21 @@ class _Work:
         curve = trade_offs(facts, start, 1 / self.classes)
         facts = {"kind": self.spec.kind, "start": start, "points": facts, "chosen": chosen, **curve, **more}
         matrix = ClientMatrix(self.start.examples, correct[chosen], loss[chosen], self.start.correct.diagonal())
-        return _Result(facts, self._predictions(state["record/logits"][chosen]), matrix.measures(self.population))
+        return _Result(facts, self._predictions(state["record/logits"][chosen]), matrix.measures(self.federation))
 
     def _losses(self, client: int, models: Sequence[ClientModel]) -> Tensor:
         """Mean loss [models, K] on every client's test examples, NaN where it has none that count."""
         examples = self.start.examples[client].double()
         asked = [(client, model) for model in models]
-        shown = logits_of(self.engine, self.tests, asked, self.classes, self.population)
+        shown = logits_of(self.engine, self.tests, asked, self.classes, self.federation)
         return torch.stack([count(self.tests, logits, self.labels, client).loss / examples for _, logits in shown])
 
     def _predictions(self, logits: Tensor) -> TestPredictions:
-        parts = logits.split([len(rows) for rows in self.population.test])
-        labels = self.labels[self.tests.places].split([len(rows) for rows in self.population.test])
+        parts = logits.split([len(rows) for rows in self.federation.rows("test")])
+        labels = self.labels[self.tests.places].split([len(rows) for rows in self.federation.rows("test")])
         hits = [(own.argmax(1) == truth).double() for own, truth in zip(parts, labels, strict=True)]
         accuracies = [float(own.mean()) if len(own) else None for own in hits]
-        seen, unseen = list(self.population.clients), self.population.unseen
+        seen, unseen = list(self.federation.numbers), self.federation.unseen
         return TestPredictions(
             torch.cat([parts[client] for client in seen]),
             torch.cat([labels[client] for client in seen]),

@@ -15,7 +15,7 @@ from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.chilling import scheduled
-from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 
 
 @dataclass(frozen=True)
@@ -39,23 +39,23 @@ NO_WORK: dict[str, Any] = {
 
 
 def predict_test(
-    method: Method, hp: Any, state: FederatedState, population: Population, labels: Tensor, engine: Engine
+    method: Method, hp: Any, state: FederatedState, federation: Federation, labels: Tensor, engine: Engine
 ) -> TestPredictions:
     """One global model is asked about every test image once; models of the clients' own about their own images.
 
     ``labels`` [N]: of all test images.
     """
-    clients = [*population.clients, *population.unseen]
-    own, seen = [population.test[client] for client in clients], len(population)
+    clients = [*federation.numbers, *federation.unseen]
+    own, seen = [federation.clients[client].test for client in clients], len(federation)
     if one_model(method, hp):
-        model = method.deployed(hp, state, population, 0)
-        logits = engine.logits([Inference(model.weights, model.buffers, torch.arange(len(labels)))])[0]
+        model = method.deployed(hp, state, federation, 0)
+        logits = engine.logits([Inference(model, torch.arange(len(labels)))])[0]
         right = logits.argmax(1) == labels
         hits = [right[rows] for rows in own]
-        if population.unseen:
+        if federation.unseen:
             logits, labels = logits[torch.cat(own[:seen])], labels[torch.cat(own[:seen])]
     else:
-        parts = list(_own_logits(method, hp, state, population, clients, engine))
+        parts = list(_own_logits(method, hp, state, federation, clients, engine))
         hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, own, strict=True)]
         logits, labels = torch.cat(parts[:seen]), labels[torch.cat(own[:seen])]
     accuracies = [float(hit.double().mean()) if len(hit) else None for hit in hits]
@@ -63,18 +63,15 @@ def predict_test(
 
 
 def _own_logits(
-    method: Method, hp: Any, state: FederatedState, population: Population, clients: list[int], engine: Engine
+    method: Method, hp: Any, state: FederatedState, federation: Federation, clients: list[int], engine: Engine
 ) -> Iterator[Tensor]:
     """Logits of each client's model on its own test examples; a few models are made at a time."""
-    at_once = max(FEWEST_AT_ONCE, VALUES_AT_ONCE // population.layout.size)
+    at_once = max(FEWEST_AT_ONCE, VALUES_AT_ONCE // federation.layout.size)
     for first in range(0, len(clients), at_once):
         part = clients[first : first + at_once]
-        models = [method.deployed(hp, state, population, client) for client in part]
-        asked = [
-            Inference(model.weights, model.buffers, population.test[client], network=population.network(client))
-            for client, model in zip(part, models, strict=True)
-        ]
-        yield from engine.logits(asked)
+        models = [method.deployed(hp, state, federation, client) for client in part]
+        own = [federation.clients[client].test for client in part]
+        yield from engine.logits([federation.inference(*asked) for asked in zip(part, models, own, strict=True)])
 
 
 def one_model(method: Method, hp: Any) -> bool:
@@ -83,7 +80,7 @@ def one_model(method: Method, hp: Any) -> bool:
 
 
 def score(
-    predictions: TestPredictions, population: Population, temperature: float, coordinates: list[list[float]] | None
+    predictions: TestPredictions, federation: Federation, temperature: float, coordinates: list[list[float]] | None
 ) -> dict[str, Any]:
     """Every metric of the table (semantic distance where classes have coordinates), loss at T=1 and at ``temperature``,
     and the clients' accuracies: over all test images (weighted), over clients (unweighted), and of each."""
@@ -94,7 +91,7 @@ def score(
         "loss": metrics.mean_cross_entropy(logits, labels, 1.0),
         "tempered_loss": metrics.mean_cross_entropy(logits, labels, temperature),
     }
-    sizes = [len(population.test[client]) for client in population.clients]
+    sizes = [len(federation.clients[client].test) for client in federation.numbers]
     row["client_accuracy"] = over_clients(predictions.clients, sizes)
     row["clients"] = predictions.clients
     unseen = [value for value in predictions.unseen if value is not None]

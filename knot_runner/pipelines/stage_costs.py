@@ -47,7 +47,7 @@ def distillation_costs(context: RunContext, federation: Federation, store: Store
                 "client_flops": flops if at_client else 0,
                 "server_flops": 0 if at_client else flops,
             })  # fmt: skip
-    return total_costs([summed_costs(rows)], None, SENT if federation.locals else NO_LOCALS, stages=stages)
+    return total_costs([summed_costs(rows)], None, SENT if federation.clients else NO_LOCALS, stages=stages)
 
 
 def sent_bytes(request: StageRequest, artefact: Artefact) -> int:

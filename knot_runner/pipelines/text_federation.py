@@ -21,7 +21,8 @@ from knot_runner.models.bert import TextClassifier, party_model
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import check_fits, describe_weights, local_path, read_encoder, weight_files
 from knot_runner.models.tokens import Encoded, encode, learn_vocabulary, make_tokenizer, read_vocabulary
-from knot_runner.pipelines.stage_limits import limit_notes, stages_of, used_count, used_examples
+from knot_runner.pipelines.party_federation import party_federation
+from knot_runner.pipelines.stage_limits import stages_of, used_examples
 from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import sha256
@@ -41,8 +42,6 @@ def text_federation(
     tokenizer = make_tokenizer(vocabulary, settings.task.max_length)
     words = digest(vocabulary)
     lengths = stage_lengths(settings)
-    by_role = {role: [d.name for d in task.datasets.values() if d.role == role] for role in ("local", "global")}
-    transfer = next((d.name for d in task.datasets.values() if d.role == "transfer"), by_role["global"][0])
     tokens = {}
     for dataset in task.datasets.values():
         for split in dataset.splits:
@@ -53,20 +52,9 @@ def text_federation(
             cutter = make_tokenizer(vocabulary, length)
             tokens[dataset.name, split] = _encoded(examples, cutter, words, length, store)
     networks = _networks(settings.model, task, len(vocabulary))
-    return Federation(
-        locals=by_role["local"],
-        server=by_role["global"][0],
-        transfer=transfer,
-        sizes={d.name: used_count(d, "train", settings) for d in task.datasets.values()},
-        examples=tokens,
-        networks=networks,
-        labels=task.labels,
-        training=settings.training,
-        seed=settings.seed,
-        weights=weights_identity(settings.model, data_root),
-        random_examples=_random_texts(settings, bias, vocabulary, tokenizer, words, store) if bias else None,
-        notes=[*limit_notes(task, settings), *_check_weights(networks.values(), data_root)],
-    )
+    random = _random_texts(settings, bias, vocabulary, tokenizer, words, store) if bias else None
+    weights, notes = weights_identity(settings.model, data_root), _check_weights(networks.values(), data_root)
+    return party_federation(settings, task, tokens, networks, notes, weights=weights, random=random)
 
 
 def stage_lengths(settings: Settings) -> dict[str, int]:

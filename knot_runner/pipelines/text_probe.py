@@ -37,7 +37,7 @@ def write_probe(
     examples = Examples(texts, None, np.full(len(texts), -1, dtype=np.int64))
     tokens = save_texts(examples, tokenizer, key, executor.place.store)
     student, before, teachers = trained_models(federation, state)
-    models = [student, *([before] if before else []), *(teachers[party] for party in federation.locals)]
+    models = [student, *([before] if before else []), *(teachers[party.name] for party in federation.clients)]
     artefacts = executor([model.predict("probe", tokens) for model in models])
     found = []
     for model, artefact in zip(models, artefacts, strict=True):

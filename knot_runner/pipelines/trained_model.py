@@ -11,6 +11,7 @@ import torch
 from knot_runner.engine.requests import Predict, Ref, ref_of
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
 
 
@@ -31,7 +32,8 @@ def trained_models(
     federation: Federation, state: dict[str, Any]
 ) -> tuple[TrainedModel, TrainedModel | None, dict[str, TrainedModel]]:
     """(The student, the global model before distillation where there is one, every other model by its party)."""
-    networks, own = federation.networks, federation.networks[federation.server]
+    networks = {party.name: party.network for party in federation.teachers}
+    own = federation.server.network
     student = TrainedModel("student", own, ref_of(state["student"]))
     before = TrainedModel("before", own, ref_of(state["before"])) if "before" in state else None
     teachers = {}
@@ -44,12 +46,15 @@ def trained_models(
 
 def parties_after(federation: Federation, state: dict[str, Any]) -> dict[str, TrainedModel]:
     """Every party's own model after they learnt from each other, the global one as it is now; {} where they did not."""
-    names = [party for party in federation.teachers if f"after/{party}" in state]
-    if not names:
+    parties = [party for party in federation.teachers if f"after/{party.name}" in state]
+    if not parties:
         return {}
-    found = {party: TrainedModel(party, federation.networks[party], ref_of(state[f"after/{party}"])) for party in names}
-    server = federation.server
-    return {**found, server: TrainedModel(server, federation.networks[server], ref_of(state["student"]))}
+    found = {party.name: _trained(party, state[f"after/{party.name}"]) for party in parties}
+    return {**found, federation.server.name: _trained(federation.server, state["student"])}
+
+
+def _trained(party: Party, artefact: str) -> TrainedModel:
+    return TrainedModel(party.name, party.network, ref_of(artefact))
 
 
 def probabilities_of(predicted: Artefact) -> np.ndarray:

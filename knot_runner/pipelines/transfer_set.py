@@ -10,19 +10,17 @@ from torch import Tensor
 
 from knot_runner.config.settings import Labels
 from knot_runner.data.images import ImageTask, Partition, make_partition
-from knot_runner.data.images.geometry import one_hot
 from knot_runner.data.images.held_out import hold_out_valid
 from knot_runner.data.images.parties import transfer_rows
 from knot_runner.data.pools import TextPool
 from knot_runner.data.tasks import UNLABELLED
 from knot_runner.engine.examples import ClientData, ImageData, TextData
-from knot_runner.methods.federated.population import ServerExamples
 from knot_runner.methods.losses import check_distillation
+from knot_runner.methods.party import label_points
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.models.tokens import Encoded
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.random_images import random_images
-from knot_runner.transport import support
 from knot_runner.util.errors import UserError
 
 NO_ROWS = np.empty(0, dtype=np.int64)
@@ -55,15 +53,15 @@ def _deal_rest(context: RunContext, task: ImageTask | TextPool) -> tuple[Partiti
 
 
 def server_examples(
-    context: RunContext, task: ImageTask | TextPool, data: ClientData, held_out: np.ndarray, tests: int
-) -> tuple[ClientData, ServerExamples | None]:
+    context: RunContext, task: ImageTask | TextPool, labels: Labels, data: ClientData, held_out: np.ndarray
+) -> tuple[ClientData, dict[str, Tensor]]:
     """The training examples ``data`` with those that the server distils on added and without their labels, and which
-    these are; as they are where it does not distil. ``tests``: all test examples. Raises :class:`UserError`."""
+    rows these are: ``transfer`` [n], the unlabelled set, and ``random`` [r], random examples that show probability
+    biases, none where no weighting reads them; ``data`` alone where it does not distil. Raises :class:`UserError`."""
     spec = context.hp.distil
     if spec is None:
-        return data, None
-    points = _label_points(task)
-    check_distillation(spec.loss, spec.weighting, points, "method.distil")
+        return data, {}
+    check_distillation(spec.loss, spec.weighting, label_points(labels), "method.distil")
     own, random = _more_examples(context, task, data, held_out)
     parts = [part for part in (data, own, random) if part is not None]
     total = sum(len(part.labels) for part in parts)
@@ -75,7 +73,7 @@ def server_examples(
             f"method.distil.valid: {spec.valid:g} of {len(transfer)} transfer examples is none; 0, or more, is right"
         )
     shown = torch.arange(total - (len(random.labels) if random is not None else 0), total)
-    return _joined(parts, transfer), ServerExamples(transfer, shown, torch.arange(tests), points)
+    return _joined(parts, transfer), {"transfer": transfer, "random": shown}
 
 
 def _more_examples(
@@ -94,15 +92,6 @@ def _more_examples(
     images = random_images(task.train.take(held_out), spec.bias, context.settings.seed)
     pixels, labels = torch.from_numpy(images.pixels), torch.from_numpy(images.labels)
     return None, dataclasses.replace(data, pixels=pixels, labels=labels)
-
-
-def _label_points(task: ImageTask | TextPool) -> list[list[float]]:
-    """Where the labels lie for transport costs [C, d], as KNOT has them."""
-    if isinstance(task, TextPool):
-        labels = task.whole.labels
-    else:
-        labels = Labels(task.classes, task.coordinates or one_hot(len(task.classes)), "semantic")
-    return support(torch.tensor(labels.coordinates, dtype=torch.float64), labels.support).tolist()
 
 
 def _joined(parts: list[ClientData], transfer: Tensor) -> ClientData:

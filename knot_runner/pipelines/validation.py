@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from knot_runner import metrics
-from knot_runner.engine.federated.cohort import Engine, Inference
+from knot_runner.engine.federated.cohort import Engine
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.population import FederatedState
+from knot_runner.methods.federation import FederatedState
 from knot_runner.pipelines.setup import Setup
 
 
@@ -19,16 +19,16 @@ def measure_valid(
 ) -> dict[str, float] | None:
     """Every metric, and the loss, of the clients' deployed models on their own held-out examples, all together; None
     where nothing is held out. A value that is not finite is left out."""
-    population = setup.population
-    asked = [client for client in population.clients if population.valid and len(population.valid[client])]
+    federation = setup.federation
+    asked = [client for client in federation.numbers if len(federation.clients[client].valid)]
     if not asked:
         return None
     requests = []
     for client in asked:
-        model, rows = method.deployed(hp, state, population, client), population.valid[client]
-        requests.append(Inference(model.weights, model.buffers, rows, "train", network=population.network(client)))
+        model, rows = method.deployed(hp, state, federation, client), federation.clients[client].valid
+        requests.append(federation.inference(client, model, rows, "train"))
     logits = torch.cat(engine.logits(requests)).double().cpu().numpy()
-    labels = setup.data.labels[torch.cat([population.valid[client] for client in asked])].cpu().numpy()
+    labels = setup.data.labels[torch.cat([federation.clients[client].valid for client in asked])].cpu().numpy()
     if not np.isfinite(logits).all():
         return {}
     points = setup.task.coordinates

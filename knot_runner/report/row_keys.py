@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.run_folders import Job, Run
+from knot_runner.report.run_rows import one_per_seed, run_rows
 from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Settings that a row shows in words of its own.
 SHOWN_KEYS = ("method.temperature", "method.lr_control")
@@ -42,37 +45,29 @@ class RowSetting:
         return (f"T=1 at rate lr/{self.temperature:g}" if self.control else f"T={self.temperature:g}") + rest
 
 
-#: Case -> row -> seed -> run.
-Grid = dict[str, dict[RowSetting, dict[int, Run]]]
-
-
-def runs_by_case(runs: Sequence[Run], cases: Cases) -> Grid:
-    """``runs`` by case, in the order of ``cases`` (others after them, in the order asked for), row and seed.
+def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
+    """``runs`` as of :func:`run_rows` with their ``case`` and row (``key``, a :class:`RowSetting`), a row per seed, in
+    the order of ``cases`` (others after them, in the order asked for) and of :func:`hottest_first`.
 
     A rate control at T=1 is the T=1 run itself, so it counts once. Raises :class:`UserError` for runs that are not
     federated, ValueError for two unlike runs of one cell.
     """
-    members: dict[str, list[Run]] = {name: [] for name in cases}
-    for run in runs:
-        members.setdefault(case_of(run.job, cases), []).append(run)
-    made: Grid = {}
-    for case, found in members.items():
-        if not found:
-            continue
-        rows: dict[RowSetting, dict[int, Run]] = defaultdict(dict)
-        for run, other in zip(found, others([run.job for run in found], SHOWN_KEYS), strict=True):
-            seeds = rows[_setting(run.job, other)]
-            if seeds.setdefault(run.job.seed, run).job.run_id != run.job.run_id:
-                raise ValueError(f"two runs share {case}, {_setting(run.job, other).name} and seed {run.job.seed}")
-        order = sorted(rows, key=lambda key: (key.other, -key.temperature, key.control))
-        made[case] = {key: rows[key] for key in order}
-    return made
+    rows = run_rows(runs)
+    rows["case"] = [case_of(run.job, cases) for run in runs]
+    for _, own in rows.groupby("case", sort=False):
+        jobs = [run.job for run in own["run"]]
+        for i, job, other in zip(own.index, jobs, others(jobs, SHOWN_KEYS), strict=True):
+            rows.loc[i, "key"] = _setting(job, other)
+    rows = one_per_seed(rows, ["case", "key"], lambda row: f"{row.case}, {row.key.name}")
+    place = {name: i for i, name in enumerate(dict.fromkeys([*cases, *rows["case"]]))}
+    keys = {key: i for i, key in enumerate(hottest_first(rows["key"]))}
+    order = rows["case"].map(place) * len(keys) + rows["key"].map(keys)
+    return rows.loc[order.sort_values(kind="stable").index]
 
 
-def ordered(found: Grid) -> list[RowSetting]:
-    """Every row of any case: hottest first, each rate control below its temperature."""
-    keys = {key for rows in found.values() for key in rows}
-    return sorted(keys, key=lambda key: (key.other, -key.temperature, key.control))
+def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
+    """Each of ``keys`` once: the hottest first, each rate control below its temperature."""
+    return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))
 
 
 def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:

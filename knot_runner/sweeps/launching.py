@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from knot_runner.composing.job import ComposedJob
 from knot_runner.sweeps.fused import Fused
 from knot_runner.sweeps.plan import PATIENT, Plan, write_outcomes
+from knot_runner.sweeps.ray_launcher import RayLauncher
 from knot_runner.sweeps.task import Outcome, run_task
 
 #: Hydra takes plug-ins of this package alone, which only an installed distribution could add to.
@@ -87,8 +88,9 @@ def _value(returned: Any) -> Outcome:
 
 
 def register_launchers() -> None:
-    """Make our launcher known to Hydra as ``hydra_plugins.knot_runner.Fused``."""
-    own = Fused.__module__
-    Fused.__module__ = PLUGINS  # the name it is registered by; pickled it is by its own
-    Plugins.instance().register(Fused)
-    Fused.__module__ = own
+    """Make our launchers known to Hydra as ``hydra_plugins.knot_runner.Fused`` and ``.RayLauncher``."""
+    for launcher in (Fused, RayLauncher):
+        own = launcher.__module__
+        launcher.__module__ = PLUGINS  # the name it is registered by; pickled it is by its own
+        Plugins.instance().register(launcher)
+        launcher.__module__ = own

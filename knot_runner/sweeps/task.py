@@ -55,12 +55,18 @@ def outcome(run_id: str, state: str, resumed: bool, began: float) -> Outcome:
 
 
 def _died(folder: Path, code: int) -> str:
-    """The process ended without a word: on record, for it could not say so itself. It may have been done by then."""
+    """The process ended without a word."""
+    return lost(folder, *cause_of(code))
+
+
+def lost(folder: Path, kind: Kind, cause: str) -> str:
+    """What a job that ended without a word came to: on record, for it could not say so itself. It may have been done by
+    then."""
     found = status(folder)
     if found is not None:
         clear_failure(folder)
         return found
-    return _failed(folder, *cause_of(code))
+    return _failed(folder, kind, cause)
 
 
 def _failed(folder: Path, kind: Kind, cause: str) -> str:

@@ -32,3 +32,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if close:
         return f" (did you mean '{close[0]}'?)"
     return f" (there is: {', '.join(names)})" if names else ""
+
+
+def first_line(problem: BaseException) -> str:
+    """Of what an exception says; the name of its class where it says nothing."""
+    return (str(problem).strip() or type(problem).__name__).splitlines()[0]

@@ -1,16 +1,14 @@
-"""Processes: they die with their parent, end cleanly on SIGTERM, and share memory."""
+"""Processes: they die with their parent, and end cleanly on SIGTERM."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import mmap
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,15 +16,9 @@ from multiprocessing import forkserver, reduction
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
 from knot_runner.util.streams import is_open
-
-#: Arrays in shared memory begin at multiples of so many bytes, as torch's and numpy's own do.
-ALIGNED = 64
 
 
 def begin_child(environment: dict[str, str] | None = None, cleanup: Callable[[], object] = lambda: None) -> None:
@@ -230,73 +222,3 @@ def warnings_apart(action: str, category: type[Warning] = Warning) -> Iterator[l
     with _WARNINGS, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter(action, category)
         yield caught
-
-
-class Memory:
-    """``size`` bytes shared with every process that is started with this object among its arguments.
-
-    Anonymous: no name to clean up, no limit of /dev/shm, gone with its last process. ``map`` is the bytes. ``private``:
-    what is written to them stays in the process that writes, as to the bytes of a file (:func:`map_file`).
-    """
-
-    def __init__(self, size: int, descriptor: int | None = None, private: bool = False) -> None:
-        self.size, self._private = size, private
-        self._descriptor = _new_file(size) if descriptor is None else descriptor
-        self.map = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE)
-
-    def read_ahead(self, start: int, size: int) -> None:
-        """Have the system read so many bytes from ``start`` on, where they are a file's, without waiting for them."""
-        if hasattr(mmap, "MADV_WILLNEED"):
-            begin = start - start % mmap.PAGESIZE
-            self.map.madvise(mmap.MADV_WILLNEED, begin, start + size - begin)
-
-    def close(self) -> None:
-        """Close the file descriptor; views of the bytes stay valid."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def __reduce__(self) -> tuple[Callable[..., Memory], tuple[Any, ...]]:
-        return _attached, (self.size, reduction.DupFd(self._descriptor), self._private)
-
-
-#: Address of the first byte -> files that this process has mapped, for as long as it lives: what is theirs is not
-#: copied for its worker processes.
-_FILES: dict[int, Memory] = {}
-
-
-def map_file(path: Path) -> Memory:
-    """The bytes of the file ``path`` as it is now, mapped: pages are read when they are used, and are no memory of this
-    process. Raises OSError."""
-    with path.open("rb") as file:
-        memory = Memory(os.fstat(file.fileno()).st_size, os.dup(file.fileno()), private=True)
-    _FILES[np.frombuffer(memory.map, np.uint8).ctypes.data] = memory
-    return memory
-
-
-def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
-    """The mapped file on whose bytes ``array`` lies contiguous, and from which byte on; None of other arrays."""
-    at = array.ctypes.data
-    for start, memory in list(_FILES.items()):
-        if start <= at and at + array.nbytes <= start + memory.size and array.flags.c_contiguous:
-            return memory, at - start
-    return None
-
-
-def aligned(size: int) -> int:
-    """``size`` bytes rounded up to whole units of alignment."""
-    return -(-size // ALIGNED) * ALIGNED
-
-
-def _new_file(size: int) -> int:
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("knot-runner")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, size)
-    return descriptor
-
-
-def _attached(size: int, duplicate: Any, private: bool) -> Memory:
-    return Memory(size, duplicate.detach(), private)

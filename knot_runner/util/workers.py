@@ -13,15 +13,8 @@ from typing import Any
 import numpy as np
 
 from knot_runner.util.errors import UserError
-from knot_runner.util.processes import (
-    Memory,
-    Surroundings,
-    aligned,
-    begin_child,
-    place_in_file,
-    prepared,
-    start_process,
-)
+from knot_runner.util.processes import Surroundings, begin_child, prepared, start_process
+from knot_runner.util.shared_memory import Memory, aligned, place_in_file
 
 #: Sends a message (progress) to the parent before the reply.
 Send = Callable[[Any], None]

@@ -151,6 +151,7 @@ def test_a_record_that_says_otherwise(step, answer, code, folder, tmp_path, caps
     assert shown == ([] if answer == "within rounding" else ["  accuracy ALL", "  f1 ALL"])
 
 
+@pytest.mark.thorough
 def test_f1_has_the_interval_of_the_recorded_predictions(folder, tmp_path, capsys):
     result = read_result(folder)
     stored = load_file(folder / "predictions.safetensors")

@@ -42,6 +42,7 @@ def test_a_relative_folder_reads_what_an_absolute_one_does(folder: Path, all_for
     assert (relative.files, relative.digest, relative.notes) == (absolute.files, absolute.digest, absolute.notes)
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", ["sa", "erc"])
 def test_real_files_from_a_relative_folder(data_root: Path, preset, monkeypatch, name: str) -> None:
@@ -77,6 +78,7 @@ def test_generated_texts_read_nothing(folder: Path, preset) -> None:
     assert not seen
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_real_texts(data_root: Path, preset) -> None:
     with opens.opened_below(data_root) as seen:

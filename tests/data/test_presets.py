@@ -46,6 +46,7 @@ def test_the_hub_parts_fit_the_loader(preset, name: str) -> None:
         assert data.hub is None or (data.hub.revision and data.hub.splits and data.hub.columns.label)
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_emotion_counts(preset, data_root: Path) -> None:
     made, notes = sizes(preset, "erc", data_root)
@@ -58,6 +59,7 @@ def test_emotion_counts(preset, data_root: Path) -> None:
     assert notes == ["IEMOCAP: left out, iemocap/train.csv, iemocap/valid.csv, iemocap/test.csv not there"]
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_quarters_follow_each_other(preset, data_root: Path) -> None:
     task = load_task(preset("erc", source="local", missing="skip"), data_root)
@@ -76,6 +78,7 @@ def test_sentiment_counts(preset, data_root: Path) -> None:
     assert notes == []
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_inference_counts(preset, data_root: Path) -> None:
     made, _ = sizes(preset, "nli", data_root)

@@ -120,6 +120,7 @@ def _all_parts(task):
 WITHOUT_PARTITION = [override for override in TINY_IMAGES if not override.startswith("partition.")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -107,6 +107,7 @@ def pids(pool):
     return [worker._process.pid for shared in pool._pools.values() for worker in shared._workers]
 
 
+@pytest.mark.thorough
 def test_jobs_that_share_teachers_train_each_once_with_the_numbers_of_each_alone(pool, store, plugin, tmp_path):
     """Three jobs at once: the same teachers, two of them the same student, predictions by all."""
     objective = marked(plugin, tmp_path)
@@ -150,6 +151,8 @@ def _equal(artefact, expected):
 
 
 def test_what_goes_wrong_reaches_its_own_job_alone(pool, store, plugin, tmp_path):
+    with pool.executor(store, ONE, None, [plugin], nothing) as executor:
+        executor([training("before")])
     before = pids(pool)
     whats = {"bug": ValueError, "odd": RuntimeError, "diverge": DivergedError, "leave": SystemExit, None: type(None)}
     found = {}

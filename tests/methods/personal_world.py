@@ -6,9 +6,10 @@ import torch
 
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
-from knot_runner.methods.federated.population import ClientModel
+from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.methods.party import Party
 from knot_runner.methods.personalisation.contract import PersonalFederation
-from tests.methods.federated.conftest import make_world, settings
+from tests.methods.federated.conftest import make_world, settings, with_network, with_rows
 
 
 def perturbed(model, seed, scale=0.3):
@@ -21,17 +22,14 @@ def after_rounds(hidden=(5,), starts=1, groups=None, **changes):
     """(Federation, engine): every fourth example of a client is held out; ``starts``: so many models of the last round,
     which the clients have in turn."""
     world = make_world(list(hidden))
-    population = world.population
-    parts = [(rows[torch.arange(len(rows)) % 4 > 0], rows[::4]) for rows in population.train]
-    population = dataclasses.replace(
-        population,
-        train=[train for train, _ in parts],
-        valid=[valid for _, valid in parts],
-        labels=world.engine.data.labels,
-        **changes,
-    )
-    models = [perturbed(population.start, seed) for seed in range(starts)]
-    return PersonalFederation(settings(), population, lambda client: models[client % starts], groups), world.engine
+    federation = world.federation
+    parts = [(rows[torch.arange(len(rows)) % 4 > 0], rows[::4]) for rows in federation.rows("train")]
+    rows = {"train": [train for train, _ in parts], "valid": [valid for _, valid in parts]}
+    federation = dataclasses.replace(with_rows(federation, **rows), **changes)
+    models = [perturbed(federation.model, seed) for seed in range(starts)]
+    return PersonalFederation.after(
+        federation, settings(), lambda client: models[client % starts], groups
+    ), world.engine
 
 
 def run_kind(kind, hp, federation, engine):
@@ -61,17 +59,17 @@ def small_images(network, count=40, dtype=torch.float64):
     return ImageData(pixels, labels, mean, mean + 1)
 
 
-def on_network(network, dtype, clients=3):
-    """A federation of ``clients`` with random models of ``network``, their trained models [K, P], and the images."""
+def on_network(network, dtype):
+    """A federation of three clients with random models of ``network``, their trained models [K, P], and the images."""
     federation, _ = after_rounds()
     data = small_images(network, dtype=dtype)
-    layout = flat.layout_of(network)
     weights, buffers = (value.to(dtype) for value in flat.initial(network, 0))
     start = ClientModel(weights, buffers)
-    rows = list(torch.arange(len(data.labels)).split([15, 20, 5])) if clients == 3 else None
-    population = dataclasses.replace(
-        federation.population, names=["a", "b", "c"], train=rows, valid=rows, test=rows, layout=layout, start=start,
-        labels=data.labels,
-    )  # fmt: skip
-    trained = [perturbed(start, seed, 0.05) for seed in range(clients)]
-    return PersonalFederation(settings(temperature=0.5), population, lambda _: start), trained, data
+    rows = torch.arange(len(data.labels)).split([15, 20, 5])
+    parties = tuple(Party.of_rows(f"c{i}", network, train=own, valid=own, test=own) for i, own in enumerate(rows))
+    federation = dataclasses.replace(with_network(federation, network, start), clients=parties)
+    federation = dataclasses.replace(
+        federation, train_labels=data.labels, hp=settings(temperature=0.5), start=lambda _: start
+    )
+    trained = [perturbed(start, seed, 0.05) for seed in range(3)]
+    return federation, trained, data

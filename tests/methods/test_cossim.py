@@ -25,10 +25,10 @@ def cosine(first, second):
     )
 
 
-def by_hand(population):
+def by_hand(federation):
     shares = []
-    for rows in population.train:
-        own = [int(population.labels[row]) for row in rows]
+    for rows in federation.rows("train"):
+        own = [int(federation.train_labels[row]) for row in rows]
         shares.append([own.count(label) / len(own) for label in range(3)])
     return [[cosine(one, other) for other in shares] for one in shares]
 
@@ -46,12 +46,12 @@ def weights_by_hand(similarities, form, cutoff):
 
 def test_similarities_are_cosines_of_the_training_labels():
     federation, _ = after_rounds()
-    found = cossim.label_similarities(federation.population)
-    assert np.allclose(found, by_hand(federation.population), atol=1e-12)
+    found = cossim.label_similarities(federation)
+    assert np.allclose(found, by_hand(federation), atol=1e-12)
     assert torch.equal(found.diagonal(), torch.ones(5, dtype=torch.float64))
-    labels = federation.population.labels.clone()
-    labels[federation.population.valid[0]] = 0  # held-out labels say nothing
-    other = dataclasses.replace(federation.population, labels=labels)
+    labels = federation.train_labels.clone()
+    labels[federation.clients[0].valid] = 0  # held-out labels say nothing
+    other = dataclasses.replace(federation, train_labels=labels)
     assert torch.equal(cossim.label_similarities(other), found)
 
 
@@ -70,10 +70,9 @@ def test_weights(form, cutoff):
 def test_rounds_by_hand(form):
     """Train, then aggregate and train, twice; every model of every point."""
     federation, engine = after_rounds(starts=2)
-    population = federation.population
     hp = spec(form=form, cutoff=0.8)
     _, measured, rows = run_kind(KIND, hp, federation, engine)
-    matrix = weights_by_hand(by_hand(population), form, 0.8)
+    matrix = weights_by_hand(by_hand(federation), form, 0.8)
     assert 0 < (matrix == 0).sum() < 20  # the cut-off leaves some out
     models = [federation.start(client).weights for client in range(5)]
     for round in range(3):
@@ -81,11 +80,11 @@ def test_rounds_by_hand(form):
             models = [sum(matrix[k][i] * models[i] for i in range(5)) for k in range(5)]
             for client in range(5):
                 assert torch.allclose(measured[2 * round - 1][client].weights, models[client], atol=1e-12)
-        requests = KIND.method.plan(hp, {}, federation, 0)
-        requests = [
-            dataclasses.replace(asked, round=population.training.rounds + 1 + round, weights=start)
-            for asked, start in zip(requests, models, strict=True)
-        ]
+        requests = []
+        for asked, weights in zip(KIND.method.plan(hp, {}, federation, 0), models, strict=True):
+            start = dataclasses.replace(asked.start, weights=weights)
+            later = federation.training.rounds + 1 + round
+            requests.append(dataclasses.replace(asked, round=later, start=start))
         models = [one.weights for one in engine.train(requests)]
         for client in range(5):
             assert torch.allclose(measured[2 * round][client].weights, models[client], atol=1e-12)
@@ -105,9 +104,9 @@ def test_its_record():
     state, _, _ = run_kind(KIND, hp, federation, engine)
     (arrays, found), matrix = (
         KIND.finish(hp, federation, state, None),
-        weights_by_hand(by_hand(federation.population), "weighted", 0.8),
+        weights_by_hand(by_hand(federation), "weighted", 0.8),
     )
-    others = [by_hand(federation.population)[k][i] for k in range(5) for i in range(5) if i != k]
+    others = [by_hand(federation)[k][i] for k in range(5) for i in range(5) if i != k]
     facts = found["similarity"]
     assert facts["least"] == pytest.approx(min(others)) and facts["mean"] == pytest.approx(np.mean(others))
     assert facts["kept"] == pytest.approx((matrix > 0).sum() / 5) and facts["sums"] == pytest.approx(1)
@@ -117,15 +116,14 @@ def test_its_record():
 
 def test_notes_say_what_leaves_and_when_no_cutoff_matters():
     federation, _ = after_rounds()
-    population = federation.population
-    least = min(min(row) for row in by_hand(population))
-    leaves, alike = KIND.check(spec(cutoff=least - 0.01), population)
+    least = min(min(row) for row in by_hand(federation))
+    leaves, alike = KIND.check(spec(cutoff=least - 0.01), federation)
     assert "label histogram of every client leaves it" in leaves
     assert f"cosine of {least:.2f} or more" in alike and "these same weights" in alike
-    assert "the mean of all" in KIND.check(spec(cutoff=0.0, form="indicator"), population)[1]
-    assert len(KIND.check(spec(cutoff=least + 0.01), population)) == 1
-    grows = KIND.check(spec(cutoff=0.99, form="unnormalised"), population)[1]
-    total = weights_by_hand(by_hand(population), "unnormalised", 0.99).sum(1).mean()
+    assert "the mean of all" in KIND.check(spec(cutoff=0.0, form="indicator"), federation)[1]
+    assert len(KIND.check(spec(cutoff=least + 0.01), federation)) == 1
+    grows = KIND.check(spec(cutoff=0.99, form="unnormalised"), federation)[1]
+    total = weights_by_hand(by_hand(federation), "unnormalised", 0.99).sum(1).mean()
     assert f"sum to {total:.1f} in the mean" in grows
-    unseen = KIND.check(spec(cutoff=0.99), dataclasses.replace(population, unseen=(1, 3)))
+    unseen = KIND.check(spec(cutoff=0.99), dataclasses.replace(federation, unseen=(1, 3)))
     assert unseen[1].startswith("2 clients that took part in no round begin from the global model")

@@ -111,6 +111,7 @@ def left(out):
     return result, (folder / "model.safetensors").read_bytes(), (folder / "rounds.jsonl").read_bytes()
 
 
+@pytest.mark.thorough
 def test_kill_9_between_phases(tmp_path):
     longer = replaced(TWO_STAGE, "training.distil.epochs=20")
     assert main([*longer, f"paths.out={tmp_path / 'alone'}"]) == 0
@@ -123,6 +124,7 @@ def test_kill_9_between_phases(tmp_path):
     assert left(out) == left(tmp_path / "alone")
 
 
+@pytest.mark.thorough
 def test_a_run_and_its_record(tmp_path, capsys):
     folder = run(tmp_path, *TWO_STAGE)
     result = json.loads((folder / "result.json").read_text())

@@ -14,6 +14,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods import knot
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.losses import distillation
+from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
 
@@ -26,20 +27,19 @@ BIAS = BiasSettings(texts=4, tokens=3)
 def federation(support="semantic"):
     """Two local models of 100 and 300 texts, a global one of 600, a transfer set of 50."""
     names = [*PARTIES, "pool"]
+    parties = []
+    for number, (name, size) in enumerate(zip(names, (100, 300, 600, 50), strict=True)):
+        examples = {split: ("tokens", f"{name}-{split}") for split in ("train", "valid", "test")}
+        network = Network(SPEC, 500, 3 + number)  # told apart by their classes
+        parties.append(Party(name, examples, network, size))
     return Federation(
-        locals=["near", "far"],
-        server="hub",
-        transfer="pool",
-        sizes={"near": 100, "far": 300, "hub": 600, "pool": 50},
-        examples={
-            (name, split): ("tokens", f"{name}-{split}") for name in names for split in ("train", "valid", "test")
-        },
-        networks={name: Network(SPEC, 500, 3 + i) for i, name in enumerate(names)},  # told apart by their classes
+        clients=tuple(parties[:2]),
+        server=parties[2],
+        transfer=parties[3],
         labels=Labels(["bad", "fair", "good"], [[0.0], [1.0], [2.0]], support),
         training=STAGES,
         seed=7,
-        weights="scratch",
-        random_examples=("tokens", "noise"),
+        random=("tokens", "noise"),
     )
 
 
@@ -85,7 +85,7 @@ def test_every_teacher_trains_by_itself_on_its_own_texts(run):
             ("tokens", f"{own}-train"),
             ("tokens", f"{own}-valid"),
         )
-        assert request.network == federation().networks[own]
+        assert request.network == {party.name: party.network for party in federation().parties}[own]
         assert request.start is None and request.seed == 7 and request.weights == "scratch"
         assert request.objective.make is cross_entropy and request.select == "f1"
         assert request.training == (STAGES.pretrain if own == "hub" else STAGES.local)
@@ -124,7 +124,7 @@ def test_biases_are_asked_for_where_the_weighting_reads_them_and_have_a_pseudo_c
 def test_the_student_starts_from_the_global_model_and_learns_from_all_three(run):
     (_, _, (request,)), said, state = run(method("D"))
     assert request.stage == "distil" and request.party == "student" and request.seed == 7
-    assert request.start == ("pretrain", "0.2") and request.network == federation().networks["hub"]
+    assert request.start == ("pretrain", "0.2") and request.network == federation().server.network
     assert request.training == STAGES.distil and request.select == "loss"
     assert request.objective.make is distillation
     for part, split, keys in ((request.train, "train", "024"), (request.valid, "valid", "135")):
@@ -141,7 +141,7 @@ def test_the_student_starts_from_the_global_model_and_learns_from_all_three(run)
 
 
 def test_one_hot_labels_lie_equally_far_apart():
-    points = torch.tensor(knot.label_points(federation("onehot")))
+    points = torch.tensor(federation("onehot").label_points)
     torch.testing.assert_close(torch.cdist(points, points), 2**0.5 * (1 - torch.eye(3)))
 
 

@@ -14,13 +14,14 @@ from sklearn.metrics import roc_auc_score
 
 from knot_runner.config.settings import TransferMatrixSettings
 from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.methods.federated.population import ClientModel
 from knot_runner.methods.personalisation import PERSONALISATIONS, combine, group_signs, transfer_matrix
 from knot_runner.models.network import build_network
 from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import MODELS
+from tests.methods.federated.conftest import with_rows
 from tests.methods.personal_world import after_rounds, on_network, run_kind
 
 KIND = PERSONALISATIONS["transfer_matrix"]
@@ -37,12 +38,12 @@ def autograd_gradient(network, federation, trained, matrix, data):
     leaf = matrix.clone().requires_grad_()
     model = build_network(network).double().eval()
     total = 0.0
-    for client in federation.clients:
+    for client in federation.everyone:
         start = federation.start(client).weights.double()
         weights = start + sum(leaf[client, i] * (one.weights.double() - start) for i, one in enumerate(trained))
-        values = flat.views(weights, federation.population.layout.parameters)
-        values |= flat.views(trained[client].buffers.double(), federation.population.layout.buffers)
-        rows = federation.population.valid[client]
+        values = flat.views(weights, federation.layout.parameters)
+        values |= flat.views(trained[client].buffers.double(), federation.layout.buffers)
+        rows = federation.clients[client].valid
         logits = torch.func.functional_call(model, values, (data.pixels[rows].double(),))
         total = total + F.cross_entropy(logits, data.labels[rows])
     total.backward()
@@ -122,7 +123,7 @@ def test_its_rounds_by_hand():
     """Four steps in float64 against loops: lambda, scale, every measured model."""
     federation, engine = after_rounds(hidden=(), starts=2, groups=[0, 1, 0, 1, 0])
     hp = spec(matrix_lr=0.7, l2=0.1)
-    state, measured, rows = run_kind(KIND, hp, federation, engine)
+    state, measured, log = run_kind(KIND, hp, federation, engine)
     trained = [measured[0][client].weights for client in range(5)]
     starts = [federation.start(client).weights for client in range(5)]
     updates = [one - start for one, start in zip(trained, starts, strict=True)]
@@ -141,17 +142,16 @@ def test_its_rounds_by_hand():
         gradient, total = np.zeros((5, 5)), 0.0
         for k in range(5):
             leaf = models[k].clone().requires_grad_()
-            x = engine.data.pixels[federation.population.valid[k]].flatten(1)
-            loss = F.cross_entropy(
-                x @ leaf[:12].view(3, 4).T + leaf[12:], engine.data.labels[federation.population.valid[k]]
-            )
+            rows = federation.clients[k].valid
+            x = engine.data.pixels[rows].flatten(1)
+            loss = F.cross_entropy(x @ leaf[:12].view(3, 4).T + leaf[12:], engine.data.labels[rows])
             loss.backward()
             total += float(loss.detach()) / 5
             gradient[k] = [float(leaf.grad @ update) for update in updates]
         losses.append(total)
         matrix = matrix - 0.7 * (gradient / scale + 0.1 * (matrix - np.eye(5)))
     assert np.allclose(state["lambda"], matrix, atol=1e-9) and torch.equal(state["kept/lambda"], state["lambda"])
-    assert [row["valid_loss"] for row in rows[1:]] == pytest.approx(losses, rel=1e-9)
+    assert [row["valid_loss"] for row in log[1:]] == pytest.approx(losses, rel=1e-9)
     arrays, found = KIND.finish(hp, federation, state, None)
     assert found["transfer"]["own"] == pytest.approx(np.diag(matrix).mean()) and found["transfer"]["step"] == 4
     assert np.allclose(arrays["lambda"], matrix) and arrays["groups"].tolist() == [0, 1, 0, 1, 0]
@@ -162,7 +162,7 @@ def test_points_begin_where_lambda_does(start):
     federation, engine = after_rounds()
     _, measured, _ = run_kind(KIND, spec(start=start), federation, engine)
     trained, first = measured[0], measured[1]
-    for client in federation.clients:
+    for client in federation.everyone:
         if start == "zero":
             assert torch.equal(first[client].weights, federation.start(client).weights)
         elif start == "identity":
@@ -179,10 +179,9 @@ def test_points_begin_where_lambda_does(start):
 def test_early_stopping_keeps_the_lambda_that_is_best_on_the_other_half():
     federation, engine = after_rounds(hidden=())
     hp = spec(early_stop=True, matrix_lr=3.0, steps=6, saves=3)
-    population = federation.population
-    for client in federation.clients:
-        learnt, stopping = transfer_matrix.held_out_rows(hp, population, client)
-        assert sorted([*learnt.tolist(), *stopping.tolist()]) == population.valid[client].tolist()
+    for client in federation.everyone:
+        learnt, stopping = transfer_matrix.held_out_rows(hp, federation, client)
+        assert sorted([*learnt.tolist(), *stopping.tolist()]) == federation.clients[client].valid.tolist()
         assert len(learnt) - len(stopping) in (0, 1)
     state, measured, rows = run_kind(KIND, hp, federation, engine)
     losses = [row["stop_loss"] for row in rows[1:]]
@@ -194,7 +193,7 @@ def test_early_stopping_keeps_the_lambda_that_is_best_on_the_other_half():
         assert torch.equal(measured[4][client].weights, model.weights)
     mean = 0.0
     for client, model in enumerate(models):
-        rows = transfer_matrix.held_out_rows(hp, population, client)[1]
+        rows = transfer_matrix.held_out_rows(hp, federation, client)[1]
         logits = engine.data.pixels[rows].flatten(1) @ model.weights[:12].view(3, 4).T + model.weights[12:]
         mean += float(F.cross_entropy(logits, engine.data.labels[rows])) / 5
     assert mean == pytest.approx(losses[best], rel=1e-9)
@@ -202,16 +201,16 @@ def test_early_stopping_keeps_the_lambda_that_is_best_on_the_other_half():
 
 def test_clients_without_held_out_examples_stay_at_the_start():
     federation, engine = after_rounds()
-    valid = [rows if client else rows[:0] for client, rows in enumerate(federation.population.valid)]
-    federation = dataclasses.replace(federation, population=dataclasses.replace(federation.population, valid=valid))
+    valid = [rows if client else rows[:0] for client, rows in enumerate(federation.rows("valid"))]
+    federation = with_rows(federation, valid=valid)
     state, _, _ = run_kind(KIND, spec(), federation, engine)
     assert torch.equal(state["lambda"][0], torch.eye(5, dtype=torch.float64)[0])
     assert (state["lambda"][1:] != torch.eye(5)[1:]).all()
-    assert "1 clients have no held-out examples" in KIND.check(spec(), federation.population)[1]
-    none = dataclasses.replace(federation.population, valid=[rows[:0] for rows in valid])
+    assert "1 clients have no held-out examples" in KIND.check(spec(), federation)[1]
+    none = with_rows(federation, valid=[rows[:0] for rows in valid])
     with pytest.raises(UserError, match=r"partition\.valid: no client holds out"):
         KIND.check(spec(), none)
-    single = dataclasses.replace(federation.population, valid=[rows[:1] for rows in valid])
+    single = with_rows(federation, valid=[rows[:1] for rows in valid])
     with pytest.raises(UserError, match=r"early_stop: no client holds out two"):
         KIND.check(spec(early_stop=True), single)
 
@@ -230,8 +229,8 @@ class Regression:
         weights = self.optima[asked.client]
         if asked.recipe.lr == RATE:
             target = self.shares[asked.client] @ self.optima
-            weights = asked.weights - RATE * (self.moment @ (asked.weights - target))
-        return SimpleNamespace(client=asked.client, weights=weights, buffers=asked.buffers, loss=0.0)
+            weights = asked.start.weights - RATE * (self.moment @ (asked.start.weights - target))
+        return SimpleNamespace(client=asked.client, weights=weights, buffers=asked.start.buffers, loss=0.0)
 
 
 def linear_case(seed):
@@ -264,9 +263,9 @@ def test_lambda_learns_the_weights_of_distributions(seed, start, signed):
     inputs, optima, shares = linear_case(seed)
     federation, _ = after_rounds()
     zero = ClientModel(torch.zeros(6, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
-    rows = federation.population.train[:3]
-    population = dataclasses.replace(federation.population, train=rows, valid=rows, test=rows)
-    federation = dataclasses.replace(federation, population=population, start=lambda _: zero)
+    rows = federation.rows("train")[:3]
+    federation = dataclasses.replace(federation, clients=federation.clients[:3], start=lambda _: zero)
+    federation = with_rows(federation, train=rows, valid=rows, test=rows)
     hp = spec(start=start, signed=signed, matrix_lr=0.6, steps=80, saves=1)
     state, _, _ = run_kind(KIND, hp, federation, Regression(inputs, optima, shares))
     assert (state["lambda"] - shares).abs().max() < 1e-3

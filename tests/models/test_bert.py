@@ -94,6 +94,7 @@ def test_dropout_is_everywhere_and_heads_are_two(dropout):
     assert plain.head.dropout.p == dropout
 
 
+@pytest.mark.thorough
 def test_two_jobs_of_a_fused_sweep_may_build_their_first_models_at_once():
     """Without a lock the import of transformers fails in two of three processes."""
     script = Path(__file__).with_name("imported_by_threads.py")

@@ -45,6 +45,7 @@ def test_a_vocabulary_that_does_not_fit_is_refused(vocabulary):
         encode(make_tokenizer(vocabulary, 30), ["漢字 仮名 交じり 文 漢字"] * 3)
 
 
+@pytest.mark.thorough
 def test_learning_is_repeatable_in_another_process(vocabulary):
     code = f"from knot_runner.models.tokens import *; print(learn_vocabulary({TEXTS!r}, 320))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -56,5 +56,6 @@ def test_the_ensemble_is_on_the_global_test_set(table: Any) -> None:
 
 def test_they_are_asked_for(factory: Any) -> None:
     jobs = [factory.made(baselines=moved(0.0))]
-    assert len(build_table(jobs, None, ["f1"]).rows) == 1
+    plain = build_table(jobs, None, ["f1"])
+    assert len(plain.rows) == 1 and not any(line.startswith("Before:") for line in plain.lines)
     assert len(build_table([factory.made(seed=1)], None, ["f1"], options={"baselines": True}).rows) == 1  # older runs

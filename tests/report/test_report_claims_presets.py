@@ -26,7 +26,13 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+#: One of each family; composing the grids of the others takes a second each.
+QUICK = {"chill_table1", "fedmd_femnist", "fedwad_table1", "kd_temperature", "knot_table3", "soup_cossim"}
+
+
+@pytest.mark.parametrize(
+    "name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.thorough) for one in sorted(PRESETS)]
+)
 def test_every_preset_composes_and_every_claim_is_on_runs_of_it(name, tmp_path):
     jobs, _ = compose_all([f"experiment={name}", f"paths.out={tmp_path}", "seed=0", *PARTS.get(name, [])])
     assert jobs

@@ -13,7 +13,7 @@ from knot_runner.composing.commands import compose_all
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_forms import table_csv, table_latex, table_markdown
 from knot_runner.report.run_folders import Job
-from knot_runner.report.tables.clustered_grid import GridColumn, GridRow
+from knot_runner.report.tables.federated.clustered_grid import GridColumn, GridRow
 from tests.report.clustered_runs import build, job, shown, write
 
 TABLES = [f"fedwad_table{number}" for number in range(1, 6)]
@@ -68,6 +68,7 @@ def test_the_printed_table_can_be_cited() -> None:
 # ------------------------------------------------------------------------------------------------------------- presets
 
 
+@pytest.mark.thorough
 def test_the_runs_of_table_1_are_those_of_the_others() -> None:
     few = ["method=clustered_fedavg", "partition.clients=20", "seed=0"]
     made = {name: compose_all([f"experiment={name}", *few])[0] for name in TABLES}
@@ -81,6 +82,7 @@ def test_the_runs_of_table_1_are_those_of_the_others() -> None:
 # --------------------------------------------------------------------------------------------------------------- forms
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("width", "grids"), [(80, 4), (100, 4), (120, 2)])
 def test_a_table_of_seven_columns_fits(whole: list[Job], width: int, grids: int) -> None:
     lines = shown(build(whole), width)

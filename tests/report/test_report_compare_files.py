@@ -49,6 +49,7 @@ def read_csv(text):
     return {name: [line[i] for line in lines] for i, name in enumerate(head)}
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(rows)
 def test_csv_and_parquet_hold_the_same_numbers_to_the_last_bit(found):

@@ -19,6 +19,7 @@ def grid(tmp_path):
 # ------------------------------------------------------------------------------------------------------------- refusals
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -95,6 +96,7 @@ def test_changed_settings_are_said(grid):
     assert "does not hash to the folder's name" in said and folder.name in said
 
 
+@pytest.mark.thorough
 def test_bits_turned_and_files_cut_never_give_a_wrong_number(grid):
     """Whatever happens to a file, the run is left out, or said to be doubtful, or has its own number."""
     folder = made(grid, 0.123456, method__temperature=16)

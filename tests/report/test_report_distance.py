@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from knot_runner.config.strict import digest
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.figures.federated_distance import distance_runtime, moving_measure
+from knot_runner.report.figures.distances.federated_distance import distance_runtime, moving_measure
 from knot_runner.report.records.distance import distance_summary
 from knot_runner.report.records.schema import result_problem
 from knot_runner.report.run_folders import Job
@@ -118,6 +118,7 @@ def modes(root: Path, seeds: int = 1) -> list[Job]:
     return [made(root, labels[mode], mode=mode, seed=seed) for mode in labels for seed in range(seeds)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("figure", [moving_measure, distance_runtime])
 def test_every_figure_is_drawn(tmp_path: Path, figure: Any) -> None:
     from matplotlib.image import imread
@@ -156,6 +157,7 @@ def test_methods_are_named_in_order_and_once(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dimension", [1, 5])
 def test_measures_of_other_dimensions_are_drawn(tmp_path: Path, dimension: int) -> None:
     job = made(tmp_path, dimension=dimension, server_only=[])
@@ -198,6 +200,7 @@ def test_times_and_errors_by_hand(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_panels_by_dimension_and_ratio(tmp_path: Path) -> None:
     label = "task.ratio=3, task.dimension=50"
     jobs = [made(tmp_path, label, dimension=50, ratio=3), made(tmp_path, label, dimension=2, ratio=3), made(tmp_path)]

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.text import Text
 
 from knot_runner.cli.main import main
-from knot_runner.report.figures import style
+from knot_runner.report.figures import output
 from knot_runner.report.figures.output import FigureOutput, current_output, figure_output, fitted_panels
 from knot_runner.report.figures.registry import FIGURES
 
@@ -27,11 +27,12 @@ def jobs(factory: Any) -> list[Any]:
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every figure that is saved."""
     kept: list[Any] = []
-    real = style.image_bytes
-    monkeypatch.setattr(style, "image_bytes", lambda figure, form: kept.append(figure) or real(figure, form))
+    real = output.image_bytes
+    monkeypatch.setattr(output, "image_bytes", lambda figure, form: kept.append(figure) or real(figure, form))
     return kept
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["expected_label", "confidence", "bias"])
 def test_at_a_single_column_nothing_is_cut_off(jobs: Any, figures: Any, tmp_path: Path, name: str) -> None:
     note = "a long note " * 20
@@ -58,6 +59,7 @@ def test_at_a_single_column_nothing_is_cut_off(jobs: Any, figures: Any, tmp_path
     assert all(axes.get_legend() is None or axes.get_legend()._bbox_to_anchor is None for axes in figure.axes)
 
 
+@pytest.mark.thorough
 def test_vector_files_hold_text_as_text_and_no_date(jobs: Any, tmp_path: Path) -> None:
     FIGURES["probe"](jobs, tmp_path / "plain.png")
     with figure_output(FigureOutput(("svg", "pdf", "png"))):
@@ -108,7 +110,8 @@ def test_plot_writes_what_its_flags_ask_for(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("flag", "said"),
     [
-        ("--formats=pgn", "--formats=pgn: 'pgn' is not one of png, pdf, svg (did you mean 'png'?)"),
+        ("--formats=pgn", "--formats=pgn: there is no 'pgn' (did you mean 'png'?)"),
+        ("--formats=gif", "--formats=gif: there is no 'gif' (there is: pdf, png, svg)"),
         ("--formats=,", "--formats=,: needs one or more of png, pdf, svg, as in --formats=pdf,svg"),
         ("--formats", "--formats: needs a value, --formats=pdf,svg"),
         ("--width=wide", "--width=wide: is single, double or millimetres, as in --width=85"),

@@ -14,9 +14,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.figures.bias import probe_moves
-from knot_runner.report.figures.cls_vectors import separation
-from knot_runner.report.figures.predictions import face, foot
+from knot_runner.report.figures.knot.bias import probe_moves
+from knot_runner.report.figures.knot.cls_vectors import separation
+from knot_runner.report.figures.knot.predictions import face, foot
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.figures.style import by_name
 from knot_runner.report.run_folders import load_runs
@@ -87,6 +87,7 @@ def test_several_tasks_are_refused(factory: Any, tmp_path: Path) -> None:
         FIGURES["bias"]([factory.made(), factory.made(task="sa")], tmp_path / "figure.png")
 
 
+@pytest.mark.thorough
 def test_the_same_runs_give_the_same_image(jobs: Any, tmp_path: Path) -> None:
     made = jobs("sa")
     for name in ("expected_label", "tsne"):

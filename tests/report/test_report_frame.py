@@ -105,6 +105,7 @@ def test_no_runs(tmp_path):
         read_runs(tmp_path)
 
 
+@pytest.mark.thorough
 def test_the_command_does_not_import_pandas_before_it_is_needed():
     said = "import sys; from knot_runner.cli.main import main; main(['{}']); assert 'pandas' not in sys.modules"
     for word in ("--help", "ls"):

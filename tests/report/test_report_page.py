@@ -62,6 +62,7 @@ def test_facts_at_the_head(finished: list[Job]) -> None:
     assert "knot-runner experiment=knot_table3" in text
 
 
+@pytest.mark.thorough
 def test_the_same_records_give_the_same_page(finished: list[Job]) -> None:
     assert render_page(page_of(finished, figures=["bias"])) == render_page(page_of(finished, figures=["bias"]))
 
@@ -164,6 +165,7 @@ def test_no_text_changes_the_markup(template_page: Page, text: str) -> None:
 GRID = ["method=entropy_a,sinkhorn_e", "seed=0,1"]
 
 
+@pytest.mark.thorough
 def test_the_verb_writes_the_page(tmp_path: Path, capsys: Any) -> None:
     words = [*GRID, f"paths.out={tmp_path / 'out'}"]
     made_jobs = references(compose_all(["experiment=knot_table3", *words])[0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.figures.partition import draw_partition, partition_lines
+from knot_runner.report.figures.federated.partition import draw_partition, partition_lines
 from knot_runner.util.errors import UserError
 
 
@@ -26,6 +26,7 @@ def read(path: Path) -> np.ndarray:
     return imread(path)[..., :3]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("clients", "classes"), [(1, 2), (10, 10), (100, 62), (700, 100)])
 def test_it_is_drawn(tmp_path: Path, clients: int, classes: int) -> None:
     rng = np.random.default_rng(0)
@@ -56,6 +57,7 @@ def test_the_summary_by_hand() -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_classes_without_images_are_in_the_csv_only(tmp_path: Path) -> None:
     counts = np.array([[0, 3, 0, 5], [0, 2, 0, 1]])
     lines = draw_partition(counts, ["a", "b"], list("wxyz"), tmp_path / "p.png", "t")

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knot_runner.report.figures import style as figure_style
+from knot_runner.report.figures.federated.rounds import others_change, participants_change
 from knot_runner.report.figures.registry import FIGURES
-from knot_runner.report.figures.rounds import others_change, participants_change
 from knot_runner.report.series import band, smoothed
 from knot_runner.util.errors import UserError
 

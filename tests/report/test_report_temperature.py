@@ -11,12 +11,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from knot_runner.report.figures import style as figure_style
-from knot_runner.report.figures.style import temperature_colours
-from knot_runner.report.figures.temperature_probe import (
+from knot_runner.report.figures.federated.temperature_probe import (
     boundary_figure,
     gradient_figure,
     softmax_figure,
 )
+from knot_runner.report.figures.style import temperature_colours
 from knot_runner.report.records import probe as probe_view
 from knot_runner.report.run_folders import load_runs
 from knot_runner.util.errors import UserError
@@ -68,6 +68,7 @@ def table(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.with_suffix(".csv").open()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("settings", [1, 2])
 def test_every_figure_is_drawn_with_its_csv(factory: Any, tmp_path: Path, figure: Any, settings: int) -> None:
@@ -87,6 +88,7 @@ def test_every_figure_is_drawn_with_its_csv(factory: Any, tmp_path: Path, figure
     assert all(line.startswith("warm_epochs=") for line in lines) == (settings > 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda f: f.__name__)
 def test_the_same_records_give_the_same_image(factory: Any, tmp_path: Path, figure: Any) -> None:
     made = [job(factory)]

@@ -56,11 +56,11 @@ FAULTS = {
 }
 
 
-def plan(hp, state, population, round):
-    fault = hp.options["faults"][population.seed]
+def plan(hp, state, federation, round):
+    fault = hp.options["faults"][federation.seed]
     if round == 1 and fault in FAULTS and "NO_FAULTS" not in os.environ:
         FAULTS[fault]()
-    requests = averaging.plan(hp, state, population, round)
+    requests = averaging.plan(hp, state, federation, round)
     if fault == "diverge":
         return [replace(one, recipe=replace(one.recipe, lr=1e30)) for one in requests]
     return requests

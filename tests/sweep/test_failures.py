@@ -37,7 +37,9 @@ def failures(out):
     return found
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    "launcher", ["fused", *(pytest.param(one, marks=pytest.mark.thorough) for one in LAUNCHERS if one != "fused")]
+)
 def test_what_ends_one_job_ends_no_other_and_the_same_command_goes_on(launcher, tmp_path):
     """All cases where jobs are begun by this project's code; one under launchers that run its task as it is."""
     own = launcher in ("basic", "fused")
@@ -61,6 +63,7 @@ def test_what_ends_one_job_ends_no_other_and_the_same_command_goes_on(launcher, 
     assert not failures(out) and len(results(out)) == len(cases) + 2
 
 
+@pytest.mark.thorough
 def test_a_failure_on_record_is_not_tried_again_when_the_driver_dies_before_it_is_told(tmp_path):
     code, said = sweep(tmp_path, *faulty("unheard", "none"), *LAUNCHERS["fused"])
     assert code == 1 and "1 done, 1 failed" in said, said

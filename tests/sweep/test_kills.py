@@ -38,7 +38,7 @@ def undisturbed(tmp_path_factory):
     return results(out)
 
 
-@pytest.mark.parametrize("launcher", ["basic", "joblib", "fused"])
+@pytest.mark.parametrize("launcher", ["basic", "fused", pytest.param("joblib", marks=pytest.mark.thorough)])
 def test_killed_and_relaunched(launcher, undisturbed, tmp_path):
     """Once here; ``scripts/endure.py`` does it five times each to sweeps of 24 jobs, and under submitit_local, too."""
     endure = _endure()
@@ -68,6 +68,7 @@ def test_states_left_behind_a_result_are_cleared(tmp_path):
     assert not [name for folder in folders for name in folder.glob("[cs]*") if name.name != "config.yaml"]
 
 
+@pytest.mark.thorough
 def test_a_preempted_submitit_job_goes_on_from_its_commit(tmp_path):
     """SIGUSR2 is what SLURM sends before it takes a machine away; submitit then hands the job in again."""
     grid = [*faulty("pause"), *LAUNCHERS["submitit_local"]]

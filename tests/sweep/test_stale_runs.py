@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from knot_runner.cli.main import main
 from knot_runner.provenance import code_version
 from knot_runner.records import read_result, write_result
@@ -32,6 +34,7 @@ def test_kept_by_default_and_said_in_one_line(tmp_path, capsys):
     assert [(folder / "result.json").read_bytes() for folder in folders] == before
 
 
+@pytest.mark.thorough
 def test_made_anew_on_request_and_the_old_ones_kept(tmp_path, capsys):
     grid, folders = made_by_other_code(tmp_path)
     assert main(["--stale=rerun", *grid]) == 0

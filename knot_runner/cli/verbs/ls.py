@@ -86,14 +86,17 @@ def _added(plugins: list[str]) -> list[tuple[str, str]]:
     from knot_runner.methods.losses import LOSSES
     from knot_runner.methods.weighting import WEIGHTINGS
     from knot_runner.metrics import METRICS
+    from knot_runner.report.claims.measures import CLAIM_MEASURES
     from knot_runner.report.figures.registry import FIGURES
+    from knot_runner.report.tables.build import TABLE_KINDS
 
     tables: list[tuple[str, dict]] = [
         *(("method.algorithm", table) for table in (METHOD_SETTINGS, METHODS)),
         ("method.loss.name", LOSSES),
         ("method.weighting", WEIGHTINGS),
         ("metric", METRICS),
-        ("report.kind", FIGURES),
+        *(("report.kind", table) for table in (FIGURES, TABLE_KINDS)),
+        ("report.claims.measure", CLAIM_MEASURES),
         ("partition.kind", PARTITIONS),
         ("method.terms", TERMS),
         ("tracker.name", TRACKERS),

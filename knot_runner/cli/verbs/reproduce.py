@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.messages import LOGGER
+from knot_runner.util.processes import on_sigterm
 
 if TYPE_CHECKING:
     from knot_runner.cli.reproduction.candidate import Candidate
+    from knot_runner.cli.reproduction.results import PresetRow
 
 REPRODUCE_HELP = """\
 knot-runner reproduce [--hours=2] [PRESET ...] [overrides]: presets one after another, and a table of their claims
@@ -23,8 +25,8 @@ knot-runner reproduce [--hours=2] [PRESET ...] [overrides]: presets one after an
 
 Without names: the presets of conf/reproduce.yaml, whose minutes on two CPU cores were measured. Next is always the one
 with the most claims per minute that is left of it; one without its data, or longer than the time that is left, is left
-out, which is said. The table is <paths.out>/reproduced.md: data, seeds, claims that hold, fail or are undecided, time.
-Exit code 1 where a preset failed.
+out, which is said. The table is <paths.out>/reproduced.md: data, seeds, claims that hold, fail or are undecided, time;
+it is written also when SIGTERM ends the command. Exit code 1 where a preset failed.
 
   knot-runner reproduce --hours=2 paths.data=DIR hardware=cpu"""
 REPRODUCE_FLAGS = ("--hours=2", "--config-dir=DIR")
@@ -33,11 +35,14 @@ DEFAULT_HOURS, MAX_HOURS = 2.0, 10_000.0
 
 @dataclass
 class Outcomes:
-    """What happened, as lines: ``failed`` presets, and those ``skipped``; ``times``: seconds by a candidate's key."""
+    """What happened, as lines: ``failed`` presets, and those ``skipped``; ``times``: seconds by a candidate's key.
+
+    ``under_way``: the preset that runs now, and since when (of the monotonic clock)."""
 
     times: dict[str, float]
     failed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    under_way: tuple[Candidate, float] | None = None
 
 
 def reproduce_command(arguments: list[str]) -> int:
@@ -57,9 +62,17 @@ def reproduce_command(arguments: list[str]) -> int:
     outcomes = Outcomes(read_times(out), failed)
     if hours:
         _print_plan(candidates, hours)
-        _carry_out(candidates, began + 3600 * hours, outcomes, out)
+        with on_sigterm(lambda: _end(candidates, outcomes, out)):
+            _carry_out(candidates, began + 3600 * hours, outcomes, out)
     _show(candidates, outcomes, out)
     return 1 if outcomes.failed else 0
+
+
+def _end(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> None:
+    """SIGTERM: note the time of the preset that is under way, and write the table of what is there."""
+    if outcomes.under_way is not None:
+        _add_time(*outcomes.under_way, outcomes, out)
+    _write(candidates, outcomes, out)
 
 
 def _parsed(arguments: list[str]) -> tuple[float, list[str], list[str], list[str]]:
@@ -174,31 +187,37 @@ def _too_long(one: Candidate, end: float) -> str:
 
 def _carry_out_one(one: Candidate, end: float, outcomes: Outcomes, out: Path) -> None:
     from knot_runner.cli.reproduction.child import CUT, run_preset
-    from knot_runner.cli.reproduction.results import write_times
 
     LOGGER.info("%s: %d runs", one.name, one.left())
     began = time.monotonic()
+    outcomes.under_way = one, began
     try:
         code = run_preset(one, end - began)
     except UserError as problem:
         outcomes.failed.append(f"{one.name}: {problem}")
         return
-    outcomes.times[one.key] = round(outcomes.times.get(one.key, 0.0) + time.monotonic() - began, 3)
-    write_times(out, outcomes.times)
+    finally:
+        outcomes.under_way = None
+    _add_time(one, began, outcomes, out)
     if code == CUT:
         LOGGER.info("%s: the time is over; the same command goes on with it", one.name)
     elif code:
         outcomes.failed.append(f"{one.name}: failed with exit code {code}, and {one.left()} runs left")
 
 
+def _add_time(one: Candidate, began: float, outcomes: Outcomes, out: Path) -> None:
+    from knot_runner.cli.reproduction.results import write_times
+
+    outcomes.times[one.key] = round(outcomes.times.get(one.key, 0.0) + time.monotonic() - began, 3)
+    write_times(out, outcomes.times)
+
+
 def _show(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> None:
     """Print the table of what is there, and write it."""
-    from knot_runner.cli.reproduction.results import partial_lines, preset_row, results_table, write_results
+    from knot_runner.cli.reproduction.results import partial_lines, results_table
     from knot_runner.report.render.terminal import output
-    from knot_runner.util.files import require_writable
 
-    rows = [preset_row(one, outcomes.times.get(one.key, 0.0)) for one in candidates]
-    found = [row for row in rows if row is not None]
+    found, path = _write(candidates, outcomes, out)
     if found:
         output().print()
         output().print(results_table(found))
@@ -206,10 +225,20 @@ def _show(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> None:
         LOGGER.info("%s", line)
     for line in outcomes.failed:
         LOGGER.error("%s", line)
+    print(path)
+
+
+def _write(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> tuple[list[PresetRow], Path]:
+    """Write the table of what is there; its rows, and where it is."""
+    from knot_runner.cli.reproduction.results import preset_row, write_results
+    from knot_runner.util.files import require_writable
+
+    rows = [preset_row(one, outcomes.times.get(one.key, 0.0)) for one in candidates]
+    found = [row for row in rows if row is not None]
     begun = [
         f"{one.name}: begun, none of its {len(one.folders)} runs is finished"
         for one, row in zip(candidates, rows, strict=True)
         if row is None and one.key in outcomes.times
     ]
     require_writable(out, "paths.out")
-    print(write_results(out, found, [*begun, *outcomes.skipped, *outcomes.failed]))
+    return found, write_results(out, found, [*begun, *outcomes.skipped, *outcomes.failed])

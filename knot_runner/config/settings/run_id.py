@@ -90,6 +90,8 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     if method.get("personalisation") is None:
         method.pop("personalisation", None)
     hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
+    if hardware["engine"] == "ray":  # whose actors train as lean does, to the last bit
+        hardware["engine"] = "lean"
     if hardware["engine"] in ("stacked", "auto"):  # float32 convolutions round differently by the width of the stack
         hardware["stack"] = config["hardware"]["stack"]
     training = used_of_training(counted["training"])

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import tarfile
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from knot_runner.data.checksums import open_unpacked
 from knot_runner.util.errors import UserError
 
 #: of a tar: unpacked bytes, and members; the official CIFAR archives have 0.19e9 bytes, 9 members
 MAX_UNFOLDED, _MAX_MEMBERS = 600_000_000, 1000
+#: of an extended header (long names, times to the nanosecond), which tarfile holds in memory whole: bytes
+MAX_HEADER = 1_000_000
+_EXTENDED = (
+    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK
+)  # fmt: skip
+
+
+class _Info(tarfile.TarInfo):
+    """A member's header. Raises ValueError for an extended one that is too large, before that is read."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """As tarfile asks for each block of 512 bytes that is a header."""
+        info = super().frombuf(buf, encoding, errors)
+        if info.type in _EXTENDED and info.size > MAX_HEADER:
+            raise ValueError(f"an extended header of {info.size:,} bytes, more than {MAX_HEADER:,}")
+        return info
 
 
 class _Capped:
@@ -38,7 +55,7 @@ def read_members(path: Path, wanted: set[str], most: int) -> dict[str, bytes]:
     try:
         with open_unpacked(path) as file:
             capped = _Capped(path, file, MAX_UNFOLDED)
-            with tarfile.open(fileobj=capped, mode="r|") as tar:
+            with tarfile.open(fileobj=capped, mode="r|", tarinfo=_Info) as tar:
                 for count, info in enumerate(tar):
                     if count >= _MAX_MEMBERS:
                         raise UserError(f"{path}: has more than {_MAX_MEMBERS} members")

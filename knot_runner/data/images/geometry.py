@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from knot_runner.config.settings import ImageTaskSettings
+from knot_runner.config.settings import ImageTaskSettings, Labels
 
 #: Of superclasses: distance between two classes of one of them, and of two.
 WITHIN, ACROSS = 1.0, 2.0
@@ -24,6 +24,11 @@ def class_points(settings: ImageTaskSettings) -> list[list[float]] | None:
 def one_hot(classes: int) -> list[list[float]]:
     """Unit vectors [C][C]: every two sqrt(2) apart."""
     return np.eye(classes).tolist()
+
+
+def label_space(classes: list[str], coordinates: list[list[float]] | None) -> Labels:
+    """``classes`` at their ``coordinates``; every two equally far apart where there are none."""
+    return Labels(classes, coordinates or one_hot(len(classes)), "semantic")
 
 
 def superclass_points(classes: list[str], superclasses: dict[str, list[str]]) -> list[list[float]]:

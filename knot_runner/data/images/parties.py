@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from knot_runner.config.settings import Labels, PartyShares
-from knot_runner.data.images.geometry import one_hot
+from knot_runner.config.settings import PartyShares
+from knot_runner.data.images.geometry import label_space
 from knot_runner.data.images.partition import make_partition, partition_rng
 from knot_runner.data.splits import cut_splits
 from knot_runner.data.tasks import UNLABELLED, Dataset, Images, ImageTask, PartyTask
@@ -37,7 +37,7 @@ def image_parties(task: ImageTask, partition: object, shares: PartyShares, seed:
     notes = [*task.notes, *dealt.notes]
     if task.coordinates is None:
         notes.append(f"{task.name} has no coordinates of classes: every two are sqrt(2) apart (task.geometry=onehot)")
-    labels = Labels(task.classes, task.coordinates or one_hot(len(task.classes)), "semantic")
+    labels = label_space(task.classes, task.coordinates)
     return PartyTask(task.name, labels, datasets, task.source, notes, task.files, read=task.digest)
 
 

@@ -40,6 +40,8 @@ def make_engine(
         raise UserError(f"hardware.engine: stacked does not train {what}; lean (CPU) or loop would fit")
     if name == "lean" and device.type != "cpu":
         raise UserError("hardware.engine: lean is for the CPU; stacked is for a GPU, loop runs on both")
+    if name == "ray" and device.type != "cpu":
+        raise UserError("hardware.engine: ray trains on the CPUs of a cluster; hydra/launcher=ray gives each job a GPU")
     if hardware.precision in ("tf32", "bf16") and (device.type != "cuda" or name != "stacked"):
         raise UserError(
             f"hardware.precision: {hardware.precision} is for engine=stacked on CUDA; float32 runs anywhere"
@@ -50,6 +52,12 @@ def make_engine(
 
         workers = hardware.workers or os.cpu_count() or 1
         return Lean(network, data, test, dtype, workers, hardware.threads, shared, say, plugins, others)
+    if name == "ray":
+        from knot_runner.engine.federated.ray_engine import RayEngine
+
+        return RayEngine(
+            network, data, test, dtype, hardware.workers, hardware.threads, say=say, plugins=plugins, others=others
+        )
     data, test = data.to(device), test.to(device)  # once for all networks
     engines = [_in_process(name, hardware, one, data, test, device, say) for one in networks]
     return engines[0] if len(engines) == 1 else PerNetwork(engines)

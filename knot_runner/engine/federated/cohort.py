@@ -21,6 +21,14 @@ def silent(text: str) -> None:
 
 
 @dataclass(frozen=True)
+class ClientModel:
+    """Flat weights [P] and buffers [Q] (``engine.federated.flat``; running statistics, empty without BatchNorm)."""
+
+    weights: Tensor
+    buffers: Tensor
+
+
+@dataclass(frozen=True)
 class Phase:
     """A number of epochs over the client's rows that train all parameters, the head alone, or all but the head."""
 
@@ -55,8 +63,8 @@ class Recipe:
 class LocalTraining:
     """One client's work in one round.
 
-    ``weights`` [P] and ``buffers`` [Q] are flat (``engine.federated.flat``), in the dtype to compute in; requests of a
-    round may share them. ``rows`` [n] int64 into the training examples; ``test_rows`` [m] into the test examples, on
+    ``start``: the model that it begins with, in the dtype to compute in; requests of a round may share it. ``rows`` [n]
+    int64 into the training examples; ``test_rows`` [m] into the test examples, on
     which the model is measured before and after training. ``control`` [P], if given, is added to every gradient
     (SCAFFOLD). ``inputs``: what the objective reads of each row, name -> [n, ...]. ``exchanged``: it is taught after
     the round's fold, by an optimiser that is not the clients'. ``cluster``: of several that learn side by side, which
@@ -69,8 +77,7 @@ class LocalTraining:
     client: int
     round: int
     seed: int
-    weights: Tensor
-    buffers: Tensor
+    start: ClientModel
     rows: Tensor
     test_rows: Tensor
     recipe: Recipe
@@ -108,14 +115,18 @@ class Trained:
     finite: bool
     kept: dict[str, Tensor] = field(default_factory=dict)
 
+    @property
+    def model(self) -> ClientModel:
+        """The trained model."""
+        return ClientModel(self.weights, self.buffers)
+
 
 @dataclass(frozen=True)
 class Inference:
-    """Logits of ``rows`` [n] of the test examples (or training examples) under one model, of the engine's network of
-    that number; ``cluster``: as of :class:`LocalTraining`."""
+    """Logits of ``rows`` [n] of the test examples (or training examples) under one ``model``, of the engine's network
+    of that number; ``cluster``: as of :class:`LocalTraining`."""
 
-    weights: Tensor
-    buffers: Tensor
+    model: ClientModel
     rows: Tensor
     split: Literal["test", "train"] = "test"
     cluster: int = field(default=0, kw_only=True)

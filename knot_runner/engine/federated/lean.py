@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from knot_runner.engine.examples import ClientData
-from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.dealing import EngineRequest, Result, infer_in_pieces, train_longest_first
 from knot_runner.engine.federated.lean_client import make_client
 from knot_runner.engine.federated.lean_memory import SharedData
-from knot_runner.engine.federated.lean_pool import EngineRequest, LeanPool, Result
+from knot_runner.engine.federated.lean_pool import LeanPool
 from knot_runner.models.network import Network
 
 
@@ -52,20 +51,15 @@ class Lean:
             self._pool = LeanPool(networks, self._data, dtype, workers, threads, max_deaths, say, plugins)
 
     def train(self, cohort: list[LocalTraining]) -> list[Trained]:
-        """See :class:`Engine`. The longest training begins first, so that the last to end is a short one."""
+        """See :class:`Engine`."""
         if self._data is not None:
             for request in cohort:
                 self._data.expect(request.rows)
-        longest = sorted(range(len(cohort)), key=lambda i: -local.steps(cohort[i].recipe, len(cohort[i].rows)))
-        found = self._run([cohort[i] for i in longest])
-        return [result for _, result in sorted(zip(longest, found, strict=True), key=lambda pair: pair[0])]
+        return train_longest_first(self._run, cohort)
 
     def logits(self, requests: list[Inference]) -> list[Tensor]:
         """See :class:`Engine`."""
-        parts = [request.rows.split(INFERENCE_ROWS) for request in requests]
-        chunks = [replace(request, rows=part) for request, own in zip(requests, parts, strict=True) for part in own]
-        found = iter(self._run(chunks))
-        return [torch.cat([next(found) for _ in own]) for own in parts]
+        return infer_in_pieces(self._run, requests)
 
     def close(self) -> None:
         """See :class:`Engine`."""

@@ -74,19 +74,19 @@ class ManualBackward:
         plain requests."""
         if not request.is_plain:
             return AutogradClient(self._network, self._data, self._test, self._dtype).train_client(request)
-        weights = torch.empty_like(request.weights, dtype=self._dtype) if weights is None else weights
+        weights = torch.empty_like(request.start.weights, dtype=self._dtype) if weights is None else weights
         with torch.inference_mode():
-            weights.copy_(request.weights)
+            weights.copy_(request.start.weights)
             before = self._correct(weights, request.test_rows)
             loss, steps = self._train(request, weights)
             after = self._correct(weights, request.test_rows)
             (finite,) = local.finite(weights[None])
-        return Trained(request.client, weights, request.buffers.clone(), steps, loss, before, after, finite)
+        return Trained(request.client, weights, request.start.buffers.clone(), steps, loss, before, after, finite)
 
     def infer(self, request: Inference) -> Tensor:
         """See :class:`TrainingClient`."""
         with torch.inference_mode():
-            found = self._logits(request.weights.to(self._dtype), self._images(request))
+            found = self._logits(request.model.weights.to(self._dtype), self._images(request))
         return found.clone()
 
     def _images(self, request: Inference) -> Tensor:

@@ -13,7 +13,7 @@ from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS
 from knot_runner.models.network import Network
-from knot_runner.util.processes import Memory, aligned
+from knot_runner.util.shared_memory import Memory, aligned
 from knot_runner.util.workers import SharedArrays
 
 

@@ -8,16 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
+from knot_runner.engine.federated.dealing import EngineRequest, Result
 from knot_runner.engine.federated.lean_memory import SharedData, SlotAllocator, Slots
-from knot_runner.engine.federated.lean_worker import EngineRequest, Measures, Order, pack, prepare_client
+from knot_runner.engine.federated.lean_worker import Measures, Order, pack, prepare_client
 from knot_runner.models.network import Network
 from knot_runner.util.processes import Ended
 from knot_runner.util.workers import WorkerDied, WorkerProcess
-
-Result = Trained | Tensor
 
 #: Orders in flight per worker: the current one and, while the queue is long, the next, so that the worker does not wait
 #: for the parent's threads, which share the GIL.
@@ -196,7 +194,8 @@ class LeanPool:
 
     def _order(self, task: PoolTask, result: int) -> Order:
         request, control = task.request, None
-        model = self._allocator.acquire(request.weights, request.buffers, task.call, request.network)
+        whole = request.model if isinstance(request, Inference) else request.start
+        model = self._allocator.acquire(whole.weights, whole.buffers, task.call, request.network)
         if isinstance(request, LocalTraining) and request.control is not None:
             try:
                 control = self._allocator.acquire(request.control, None, task.call, request.network)

@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from knot_runner.config.plugins import load_plugins
-from knot_runner.engine.federated.cohort import Inference, LocalTraining
+from knot_runner.engine.federated.cohort import ClientModel, Inference
+from knot_runner.engine.federated.dealing import EngineRequest
 from knot_runner.engine.federated.lean_client import TrainingClient, make_client
 from knot_runner.engine.federated.lean_memory import SharedData, Slots
 from knot_runner.models.network import Network
 from knot_runner.util.workers import Handler, Send
 
-EngineRequest = LocalTraining | Inference
 #: (steps, loss, before, after, finite, kept as arrays) of :class:`Trained`; None of an inference
 Measures = tuple[int, float, int, int, bool, dict[str, np.ndarray]] | None
 
@@ -37,31 +38,43 @@ class Order:
 
 def pack(request: EngineRequest, model: int, control: int | None, result: int) -> Order:
     """The order for ``request``, whose vectors are in the slots."""
-    sent: dict[str, Any] = {"weights": None, "buffers": None, "rows": request.rows.numpy()}
-    if isinstance(request, LocalTraining):
+    return Order(packed(request), model, control, result)
+
+
+def packed(request: EngineRequest) -> EngineRequest:
+    """The request without its vectors (the model's, control), with arrays in the place of other tensors: a tensor would
+    be pickled with all of the memory that it is a view of."""
+    if isinstance(request, Inference):
+        sent: dict[str, Any] = {"model": None}
+    else:
         inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
-        sent |= {"test_rows": request.test_rows.numpy(), "control": None, "inputs": inputs}
+        sent = {"start": None, "test_rows": request.test_rows.numpy(), "control": None, "inputs": inputs}
         if request.program is not None:
             tensors = {name: tensor.numpy() for name, tensor in request.program.tensors.items()}
             sent["program"] = replace(request.program, tensors=tensors)
-    return Order(replace(request, **sent), model, control, result)
+    return replace(request, **sent, rows=request.rows.numpy())
 
 
 def unpack(order: Order, slots: Slots) -> EngineRequest:
     """The request of an order, with its vectors in shared memory."""
-    request, rows = order.request, torch.from_numpy(order.request.rows)
-    weights, buffers = slots.model(order.model, request.network)
+    network = order.request.network
+    control = None if order.control is None else slots.model(order.control, network)[0]
+    return unpacked(order.request, ClientModel(*slots.model(order.model, network)), control)
+
+
+def unpacked(request: EngineRequest, model: ClientModel, control: Tensor | None) -> EngineRequest:
+    """The request that was :func:`packed`, with these vectors."""
+    rows = torch.from_numpy(request.rows)
     if isinstance(request, Inference):
-        return replace(request, weights=weights, buffers=buffers, rows=rows)
-    control = None if order.control is None else slots.model(order.control, request.network)[0]
+        return replace(request, model=model, rows=rows)
     tests = torch.from_numpy(request.test_rows)
     inputs = {name: torch.from_numpy(array) for name, array in request.inputs.items()}
     program = request.program
     if program is not None:
         tensors = {name: torch.from_numpy(array) for name, array in program.tensors.items()}
         program = replace(program, tensors=tensors)
-    vectors = {"weights": weights, "buffers": buffers, "control": control}
-    return replace(request, **vectors, rows=rows, test_rows=tests, inputs=inputs, program=program)
+    own = {"rows": rows, "test_rows": tests, "inputs": inputs}
+    return replace(request, start=model, control=control, program=program, **own)
 
 
 def prepare_client(

@@ -47,8 +47,8 @@ class Loop:
 
     def train_client(self, request: LocalTraining) -> Trained:
         """One client's epochs, step by step."""
-        model = self.model
-        flat.load_flat(model, self.layout, request.weights.to(self.device), request.buffers.to(self.device))
+        model, start = self.model, request.start
+        flat.load_flat(model, self.layout, start.weights.to(self.device), start.buffers.to(self.device))
         trained, held = request.rows.split([len(request.rows) - request.held, request.held])
         examples, held_out = self.data.select(trained, self.dtype), self.data.select(held, self.dtype)
         before = self._correct(request.test_rows)
@@ -136,7 +136,8 @@ class Loop:
         return int((forward_all(self.model, examples, INFERENCE_ROWS).argmax(1) == examples.labels).sum())
 
     def _logits(self, request: Inference) -> Tensor:
-        flat.load_flat(self.model, self.layout, request.weights.to(self.device), request.buffers.to(self.device))
+        model = request.model
+        flat.load_flat(self.model, self.layout, model.weights.to(self.device), model.buffers.to(self.device))
         data = self.test if request.split == "test" else self.data
         return forward_all(self.model, data.select(request.rows, self.dtype), INFERENCE_ROWS).cpu()
 

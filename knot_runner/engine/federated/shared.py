@@ -12,6 +12,7 @@ from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated.choose import make_engine
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.ray_engine import RayEngine
 from knot_runner.engine.federated.shared_batch import BatchedEngine
 from knot_runner.engine.federated.shared_pool import ExclusiveEngine, PooledEngine, SharedEngine
 from knot_runner.engine.federated.stacked import Stacked
@@ -26,10 +27,10 @@ _Say = Callable[[str], None]
 class EnginePool:
     """Engines for runs that are threads of this process.
 
-    Runs with the same model, data (the same tensors in memory) and hardware share one: ``lean`` is pooled (its
-    workers take the requests of all), ``stacked`` batched (one stack of all), ``loop`` exclusive (one run at a time).
-    Of those that compute in this process, ``stacked`` and ``loop``, one computes at a time. An engine is made at its
-    first use, and closed with its last run.
+    Runs with the same model, data (the same tensors in memory) and hardware share one: ``lean`` and ``ray`` are pooled
+    (their workers take the requests of all), ``stacked`` batched (one stack of all), ``loop`` exclusive (one run at a
+    time). Of those that compute in this process, ``stacked`` and ``loop``, one computes at a time. An engine is made at
+    its first use, and closed with its last run.
 
     Results are those of the engine alone: the same bits with ``lean``, ``loop``, and ``stacked`` at a fixed
     ``hardware.stack``; equal up to rounding with ``stack=0``. Lines for the user go to every run that shares
@@ -143,7 +144,7 @@ class _Group:
 
 
 def _shared(engine: Engine, computing: threading.Lock) -> SharedEngine:
-    if isinstance(engine, Lean):
+    if isinstance(engine, Lean | RayEngine):
         return PooledEngine(engine)
     return BatchedEngine(engine, computing) if isinstance(engine, Stacked) else ExclusiveEngine(engine, computing)
 

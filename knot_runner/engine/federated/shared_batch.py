@@ -142,7 +142,8 @@ def _digest(waiting: WaitingCohort) -> bytes:
     """Of all tensors of the cohort, each read once."""
     found, seen = hashlib.sha256(), set[int]()
     for request in waiting.cohort:
-        for tensor in (request.weights, request.buffers, request.rows, request.test_rows, request.control):
+        start = request.start
+        for tensor in (start.weights, start.buffers, request.rows, request.test_rows, request.control):
             if tensor is not None and tensor.data_ptr() not in seen:
                 seen.add(tensor.data_ptr())
                 found.update(tensor.contiguous().numpy())

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
 from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.ray_engine import RayEngine
 from knot_runner.util.processes import Ended
 
 
@@ -37,9 +38,9 @@ class SharedEngine(Protocol):
 
 
 class PooledEngine:
-    """The lean engine for several threads: its worker processes take requests in order of arrival."""
+    """An engine of workers for several threads: these take requests in order of arrival."""
 
-    def __init__(self, engine: Lean) -> None:
+    def __init__(self, engine: Lean | RayEngine) -> None:
         self.engine = engine
         self.train, self.logits = engine.train, engine.logits
         self.stop = self.close = engine.close

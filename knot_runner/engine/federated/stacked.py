@@ -12,7 +12,7 @@ from torch import Tensor
 
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked_memory import client_bytes, free_bytes, narrowed, out_of_memory
 from knot_runner.engine.federated.stacked_plan import Structure, chunks, plan_chunk, width
@@ -145,7 +145,7 @@ class Stacked:
         self.limits[structure] = max(clients, 1) if self.stack else narrowed(clients)
 
     def _train_chunk(self, structure: Structure, chunk: list[LocalTraining], room: int) -> list[Trained]:
-        before = [self._correct(request, request.weights, request.buffers) for request in chunk]
+        before = [self._correct(request, request.start) for request in chunk]
         temperatures = [self._temperatures(request) for request in chunk] if structure.temperatures else None
         phases = plan_chunk(structure, chunk, temperatures)
         program = self._program(structure, room)
@@ -158,7 +158,7 @@ class Stacked:
         results = []
         for k, request in enumerate(chunk):
             steps = local.steps(request.recipe, len(request.rows))
-            mean, after = float(losses[k]) / max(steps, 1), self._correct(request, weights[k], buffers[k])
+            mean, after = float(losses[k]) / max(steps, 1), self._correct(request, ClientModel(weights[k], buffers[k]))
             own = weights[k].clone(), buffers[k].clone()
             results.append(Trained(request.client, *own, steps, mean, before[k], after, finite[k]))
         return results
@@ -184,16 +184,16 @@ class Stacked:
         return make_loss(request.objective, inputs)
 
     def _start_logits(self, request: LocalTraining) -> Tensor:
-        return self.logits([Inference(request.weights, request.buffers, request.rows, "train")])[0]
+        return self.logits([Inference(request.start, request.rows, "train")])[0]
 
     def _labels(self, request: LocalTraining) -> Tensor:
         return self.measuring.data.labels[request.rows.to(self.device)].cpu()
 
-    def _correct(self, request: LocalTraining, weights: Tensor, buffers: Tensor) -> int:
-        """How many of the client's test images are classified correctly under these weights."""
+    def _correct(self, request: LocalTraining, model: ClientModel) -> int:
+        """How many of the client's test images are classified correctly by ``model``."""
         if not len(request.test_rows):
             return 0
-        logits = self.logits([Inference(weights, buffers, request.test_rows)])[0]
+        logits = self.logits([Inference(model, request.test_rows)])[0]
         labels = self.measuring.test.labels[request.test_rows.to(self.measuring.device)].cpu()
         return int((logits.argmax(1) == labels).sum())
 

@@ -63,8 +63,8 @@ class Program:
         """Start the clients of ``chunk``; positions beyond them keep their values and are never trained. ``losses``:
         the rows and the loss of each client's objective, unless that is cross-entropy."""
         k = len(chunk)
-        self.weights[:k] = torch.stack([request.weights for request in chunk]).to(self.device, self.dtype)
-        self.buffers[:k] = torch.stack([request.buffers for request in chunk]).to(self.device, self.dtype)
+        self.weights[:k] = torch.stack([request.start.weights for request in chunk]).to(self.device, self.dtype)
+        self.buffers[:k] = torch.stack([request.start.buffers for request in chunk]).to(self.device, self.dtype)
         if self.start is not None:
             self.start.copy_(self.weights)
         if self.control is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 from knot_runner.config.settings import TRACKER_EXTRAS
 from knot_runner.config.settings.families import load
 from knot_runner.engine.tracker.mirror import Mirror, TrackedRun, counting_keys, flat
-from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.errors import UserError, first_line, nearest
+from knot_runner.util.extras import require_extra
 from knot_runner.util.processes import on_sigterm
 
 #: ``tracker.name`` -> what begins a mirror, or where it is (imported when a run begins one). A plug-in adds its own.
@@ -68,7 +68,7 @@ class Tracker:
             call(self._mirror)
         except Exception as problem:  # a mirror must never take the run with it
             self._mirror = None
-            self._say(f"tracker: {self._name} failed ({_first_line(problem)}); the local records go on without it")
+            self._say(f"tracker: {self._name} failed ({first_line(problem)}); the local records go on without it")
 
     def _begin_once(self) -> None:
         if not self._waiting:
@@ -79,7 +79,7 @@ class Tracker:
             self._mirror = (load(begin) if isinstance(begin, str) else begin)(self._run)
         except Exception as problem:  # no server, no key, no service: the run itself needs none of them
             self._say(
-                f"tracker: {self._name} did not start ({_first_line(problem)}); the local records go on without it"
+                f"tracker: {self._name} did not start ({first_line(problem)}); the local records go on without it"
             )
 
 
@@ -87,9 +87,5 @@ def _require(name: str) -> None:
     if name not in TRACKERS:
         raise UserError(f"tracker.name: no tracker {name!r}{nearest(name, ['none', *TRACKERS])}")
     extra = TRACKER_EXTRAS.get(name)
-    if extra and importlib.util.find_spec(extra) is None:
-        raise UserError(f"tracker={name}: its package is not installed; pip install 'knot_runner[{extra}]' adds it")
-
-
-def _first_line(problem: Exception) -> str:
-    return (str(problem).strip() or type(problem).__name__).splitlines()[0]
+    if extra:
+        require_extra(f"tracker={name}", extra)

@@ -26,7 +26,6 @@ from knot_runner.methods.distil.synthesis.losses import batch_norms
 from knot_runner.methods.distil.synthesis.requests import MakeImages, ReleaseRecords
 from knot_runner.methods.distil.term import TERMS
 from knot_runner.methods.federation import Federation
-from knot_runner.methods.knot import label_points
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
 
@@ -36,8 +35,8 @@ DistilState = dict[str, Any]
 def init(hp: DistilSettings, federation: Federation) -> DistilState:
     """The weights of teachers that are there already, after checking that the terms fit the networks. Raises
     :class:`UserError`."""
-    student = federation.networks[federation.server]
-    teachers = [federation.networks[name] for name in federation.locals]
+    student = federation.server.network
+    teachers = [teacher.network for teacher in federation.clients]
     if hp.schedule["kind"] != "offline":
         teachers = [student]
     specs = read_terms(hp.terms, student, teachers)
@@ -47,7 +46,8 @@ def init(hp: DistilSettings, federation: Federation) -> DistilState:
         check_synthesis(hp, teachers[0])
     if hp.schedule["kind"] == "generations" and all(spec.needs_teacher for spec in specs):
         raise UserError("method.terms: the first of schedule.kind=generations has no teacher and needs ce")
-    return {f"weights/{name}": "/".join(ref) for name, ref in federation.trained.items()}
+    trained = [teacher for teacher in federation.clients if teacher.trained is not None]
+    return {f"weights/{teacher.name}": "/".join(teacher.trained) for teacher in trained}
 
 
 def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: int) -> list[StageRequest]:
@@ -55,9 +55,9 @@ def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: 
     schedule = build(SCHEDULE_SETTINGS[hp.schedule["kind"]], hp.schedule, "method.schedule")
     if isinstance(schedule, GenerationsSchedule):
         return plan_generation(hp, state, federation, round, schedule.generations) if "student" not in state else []
-    untrained = [name for name in federation.locals if f"weights/{name}" not in state]
+    untrained = [teacher for teacher in federation.clients if f"weights/{teacher.name}" not in state]
     if untrained:
-        return [federation.supervised(name, "local") for name in untrained]
+        return [federation.supervised(teacher, "local") for teacher in untrained]
     if isinstance(schedule, MutualSchedule) and "together" in state and "student" not in state:
         return [
             PickStudent("picked", student_name(number), ref_of(state["together"]), number)
@@ -67,9 +67,9 @@ def plan(hp: DistilSettings, state: DistilState, federation: Federation, round: 
         return []
     if hp.synthesis is not None and "synthetic" not in state:
         return plan_images(hp, state, federation)
-    frozen = [(federation.networks[name], ref_of(state[f"weights/{name}"])) for name in federation.locals]
+    frozen = [(teacher.network, ref_of(state[f"weights/{teacher.name}"])) for teacher in federation.clients]
     made = StoredPart(ref_of(state["synthetic"])) if hp.synthesis is not None else None
-    return [in_phase(hp, state, train_students(hp, federation, federation.server, hp.terms, frozen, made))]
+    return [in_phase(hp, state, train_students(hp, federation, federation.server.name, hp.terms, frozen, made))]
 
 
 def fold(
@@ -91,7 +91,7 @@ def fold(
             state["terms"], state["selected_epoch"] = artefact.info["terms"], artefact.info["best_epoch"]
         if isinstance(request, TrainStudents) and request.schedule["kind"] == "mutual":
             state["together"] = name
-        elif request.party == federation.server:
+        elif request.party == federation.server.name:
             state["student"] = name
         else:
             state[f"weights/{request.party}"] = name
@@ -112,17 +112,16 @@ def check_synthesis(hp: DistilSettings, teacher: Network) -> None:
 
 def plan_images(hp: DistilSettings, state: DistilState, federation: Federation) -> list[StageRequest]:
     """Images made from the one teacher, or first the records that they are made from."""
-    (party,) = federation.locals
-    network, weights = federation.networks[party], ref_of(state[f"weights/{party}"])
+    (teacher,) = federation.clients
+    network, weights = teacher.network, ref_of(state[f"weights/{teacher.name}"])
     if hp.synthesis["kind"] == "records" and "records" not in state:
         kind = hp.synthesis["records"]
         components = hp.synthesis["components"] if kind == "spectral" else None
-        examples = federation.examples[party, "train"]
-        return [ReleaseRecords("records", party, network, weights, examples, kind, components)]
+        return [ReleaseRecords("records", teacher.name, network, weights, teacher.train, kind, components)]
     return [
         MakeImages(
             stage="synthetic",
-            party=federation.server,
+            party=federation.server.name,
             network=network,
             weights=weights,
             synthesis=hp.synthesis,
@@ -139,12 +138,12 @@ def plan_generation(
 ) -> list[StageRequest]:
     """Student ``round`` of a line: the first learns from labels alone, each further one from the one before it; the
     last one is the run's student."""
-    network = federation.networks[federation.server]
-    name = generation_name(round) if round < generations else federation.server
+    student = federation.server
+    name = generation_name(round) if round < generations else student.name
     if round == 0:
         alone = {term: options for term, options in hp.terms.items() if not TERMS[term].needs_teacher}
         return [train_students(hp, federation, name, alone, [])]
-    previous = (network, ref_of(state[f"weights/{generation_name(round - 1)}"]))
+    previous = (student.network, ref_of(state[f"weights/{generation_name(round - 1)}"]))
     return [train_students(hp, federation, name, hp.terms, [previous])]
 
 
@@ -162,19 +161,19 @@ def train_students(
     return TrainStudents(
         stage="distil",
         party=party,
-        network=federation.networks[student],
-        train=made or federation.part(student, "train"),
-        valid=made or federation.part(student, "valid"),
+        network=student.network,
+        train=made or StoredPart(student.train),
+        valid=made or StoredPart(student.valid),
         terms=terms,
         schedule={"kind": "offline"} if hp.schedule["kind"] in ("offline", "generations") else hp.schedule,
         teachers=tuple(teachers),
-        points=label_points(federation),
+        points=federation.label_points,
         auto_ratio=hp.auto_ratio,
         training=federation.training.distil,
         seed=federation.seed,
         augment=federation.augment,
         weights=federation.weights,
-        originals=federation.originals.get("train") if teachers and hp.schedule["kind"] == "offline" else None,
+        originals=student.originals.get("train") if teachers and hp.schedule["kind"] == "offline" else None,
     )
 
 

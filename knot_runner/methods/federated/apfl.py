@@ -18,25 +18,25 @@ from torch import Tensor, nn
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
 from knot_runner.engine.training import cut_rows, train_batches
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 
 
-def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains the model it was sent and its own, step by step together."""
-    return [_with_own(hp, state, request) for request in averaging.plan(hp, state, population, round)]
+    return [_with_own(hp, state, request) for request in averaging.plan(hp, state, federation, round)]
 
 
 def fold(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int,
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """FedAvg's fold; clients keep their own models and alphas."""
-    after, _ = averaging.fold(hp, state, population, round, requests, trained)
+    after, _ = averaging.fold(hp, state, federation, round, requests, trained)
     for result in trained:
         after |= {f"client/{result.client}/{name}": result.kept[name] for name in ("weights", "buffers")}
         after[f"alpha/{result.client}"] = result.kept["alpha"]
@@ -44,16 +44,16 @@ def fold(
     return after, {"alpha": means["alpha"], "own_loss": means["loss"]}
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
+def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """The client's own model mixed with the global one of now; the latter while it has none."""
-    whole, own = averaging.deployed(hp, state, population, client), kept_model(state, client)
+    whole, own = averaging.deployed(hp, state, federation, client), kept_model(state, client)
     if own is None:
         return whole
     return ClientModel(_mixed(float(state[f"alpha/{client}"]), own.weights, whole.weights), own.buffers)
 
 
 def _with_own(hp: FederatedSettings, state: FederatedState, request: LocalTraining) -> LocalTraining:
-    own = kept_model(state, request.client) or ClientModel(request.weights, request.buffers)
+    own = kept_model(state, request.client) or request.start
     alpha = state.get(f"alpha/{request.client}", torch.tensor(hp.apfl.alpha, dtype=torch.float64))
     tensors = {"weights": own.weights, "buffers": own.buffers, "alpha": alpha}
     epochs = sum(phase.epochs for phase in request.recipe.phases)

@@ -8,61 +8,51 @@ from __future__ import annotations
 from typing import Any
 
 from knot_runner.config.settings import FederatedSettings
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.federated import server
 from knot_runner.methods.federated.chilling import objective, recipe
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 from knot_runner.methods.federated.user_privacy import private_mean
+from knot_runner.methods.federation import FederatedState, Federation
 
 
-def init(hp: FederatedSettings, population: Population) -> FederatedState:
+def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     """The first global model."""
-    return {"weights": population.start.weights, "buffers": population.start.buffers}
+    return {"weights": federation.model.weights, "buffers": federation.model.buffers}
 
 
-def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains from the model it has been sent."""
-    if round >= population.training.rounds:
+    if round >= federation.training.rounds:
         return []
-    return [request(hp, state, population, round, client) for client in population.drawn(round)]
+    return [request(hp, state, federation, round, client) for client in federation.drawn(round)]
 
 
 def fold(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int,
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """The mean of what was trained; clients keep their own running statistics with ``batchnorm=local``. Of private
     training the mean is of clipped updates with noise, and running statistics stay where they are."""
     row: dict[str, Any] = {}
-    if population.privacy is None:
+    if federation.privacy is None:
         state = server.server_step(hp, state, requests, trained)
     else:
-        mean, row = private_mean(population.privacy, population.seed, round, state["weights"], trained)
+        mean, row = private_mean(federation.privacy, federation.seed, round, state["weights"], trained)
         state = server.step_towards(hp, state, mean)
     if hp.batchnorm == "local":
         state |= {f"buffers/{result.client}": result.buffers for result in trained}
     return state, row
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
+def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """The global model, with the client's own running statistics if it keeps them."""
     return ClientModel(state["weights"], state.get(f"buffers/{client}", state["buffers"]))
 
 
 def request(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int, client: int
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, client: int
 ) -> LocalTraining:
     """One client's work of a round, from the model it would use."""
-    model = deployed(hp, state, population, client)
-    return LocalTraining(
-        client=client,
-        round=round,
-        seed=population.seed,
-        weights=model.weights,
-        buffers=model.buffers,
-        rows=population.train[client],
-        test_rows=population.test[client],
-        recipe=recipe(hp, population, round, client),
-        objective=objective(hp, population, round, client),
-        network=population.network(client),
-    )
+    model = deployed(hp, state, federation, client)
+    trains = recipe(hp, federation, round, client)
+    return federation.local_training(client, round, model, trains, objective(hp, federation, round, client))

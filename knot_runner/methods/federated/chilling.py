@@ -14,7 +14,7 @@ from knot_runner.config.settings import FederatedSettings, Schedule
 from knot_runner.engine.federated.cohort import Phase, Recipe
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.federated.population import Population
+from knot_runner.methods.federation import Federation
 
 
 def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
@@ -30,22 +30,22 @@ def scheduled(start: float, schedule: Schedule | None, round: int) -> float:
     return start + (schedule.end - start) * share
 
 
-def stragglers(hp: FederatedSettings, population: Population) -> set[int]:
+def stragglers(hp: FederatedSettings, federation: Federation) -> set[int]:
     """The clients that are slow in the whole run, whatever their cluster: a share of all, drawn from the seed, or the
     slowest of the fleet."""
     assert hp.stragglers is not None
-    count = len(population.train)
+    count = len(federation.clients)
     if hp.stragglers.by == "speed":
-        order = torch.argsort(population.seconds_per_example, descending=True, stable=True)
+        order = torch.argsort(federation.seconds_per_example, descending=True, stable=True)
     else:
-        order = torch.randperm(count, generator=generator(population.seed, "stragglers"))
+        order = torch.randperm(count, generator=generator(federation.seed, "stragglers"))
     return set(order[: round(hp.stragglers.share * count)].tolist())
 
 
-def recipe(hp: FederatedSettings, population: Population, round: int, client: int) -> Recipe:
+def recipe(hp: FederatedSettings, federation: Federation, round: int, client: int) -> Recipe:
     """How ``client`` trains in ``round``, all parameters together."""
-    training = population.training
-    temperature, epochs = temperature_and_epochs(hp, population, round, client)
+    training = federation.training
+    temperature, epochs = temperature_and_epochs(hp, federation, round, client)
     return Recipe(
         phases=(Phase(epochs),),
         batch=training.batch,
@@ -56,18 +56,18 @@ def recipe(hp: FederatedSettings, population: Population, round: int, client: in
         decay_biases=training.decay_biases,
         proximal=hp.mu or 0.0,
         frozen_statistics=hp.batchnorm == "frozen",
-        augment=population.augment,
+        augment=federation.augment,
         optimiser=training.optimiser,
     )
 
 
-def objective(hp: FederatedSettings, population: Population, round: int, client: int) -> Objective:
+def objective(hp: FederatedSettings, federation: Federation, round: int, client: int) -> Objective:
     """What ``client`` minimises in ``round``: CE(z / T, y) (eq. 1).
 
     With ``lr_control`` the temperature goes into the rate: the gradient of CE(z / T) at the logits is (p_T - y) / T
     (eq. 2), so T=1 at rate lr / T has its scale and not its shape.
     """
-    temperature, _ = temperature_and_epochs(hp, population, round, client)
+    temperature, _ = temperature_and_epochs(hp, federation, round, client)
     options = CrossEntropy(
         temperature=1.0 if _in_rate(hp) else temperature,
         hard_temperature=hp.hard_temperature,
@@ -76,11 +76,11 @@ def objective(hp: FederatedSettings, population: Population, round: int, client:
     return Objective(cross_entropy, asdict(options))
 
 
-def temperature_and_epochs(hp: FederatedSettings, population: Population, round: int, client: int) -> tuple[float, int]:
+def temperature_and_epochs(hp: FederatedSettings, federation: Federation, round: int, client: int) -> tuple[float, int]:
     """T and epochs of ``client`` in ``round``: stragglers have their own."""
-    if hp.stragglers and client in stragglers(hp, population):
-        return hp.stragglers.temperature, hp.stragglers.epochs or population.training.epochs
-    return scheduled(hp.temperature, hp.schedule, round), population.training.epochs
+    if hp.stragglers and client in stragglers(hp, federation):
+        return hp.stragglers.temperature, hp.stragglers.epochs or federation.training.epochs
+    return scheduled(hp.temperature, hp.schedule, round), federation.training.epochs
 
 
 def _in_rate(hp: FederatedSettings) -> bool:

@@ -12,17 +12,17 @@ from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.flops import ExampleFlops
 from knot_runner.methods.contract import Method, RoundWork
-from knot_runner.methods.federated.population import Population
 from knot_runner.methods.federated.server_distillation import SERVER
 from knot_runner.methods.federated.traffic import WHOLE_MODELS
+from knot_runner.methods.federation import Federation
 
 
 def round_costs(
-    method: Method, hp: FederatedSettings, population: Population, work: RoundWork, flops: ExampleFlops | None
+    method: Method, hp: FederatedSettings, federation: Federation, work: RoundWork, flops: ExampleFlops | None
 ) -> dict[str, int | None]:
-    """``bytes_down``, ``bytes_up``, ``client_flops`` and ``server_flops`` of what ``population`` did in a round; FLOPs
+    """``bytes_down``, ``bytes_up``, ``client_flops`` and ``server_flops`` of what ``federation`` did in a round; FLOPs
     are None where those of an example are not known."""
-    down, up = (method.traffic or WHOLE_MODELS).count(hp, population, work)
+    down, up = (method.traffic or WHOLE_MODELS).count(hp, federation, work)
     client = server = None
     if flops is not None:
         client = sum(training_flops(request, flops) for request in work.requests)

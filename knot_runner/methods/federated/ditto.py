@@ -12,49 +12,49 @@ from __future__ import annotations
 import dataclasses
 
 from knot_runner.config.settings import FederatedSettings
-from knot_runner.engine.federated.cohort import LocalTraining, Phase, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Trained
 from knot_runner.methods.federated import averaging, chilling
 from knot_runner.methods.federated.own_models import kept_model, kept_models
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 
-def init(hp: FederatedSettings, population: Population) -> FederatedState:
+def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` where SGD would step beyond the model that it is pulled to."""
-    largest = max(_rate(hp, population, round, client) for round in _ends(population) for client in population.clients)
+    largest = max(_rate(hp, federation, round, client) for round in _ends(federation) for client in federation.numbers)
     pull = hp.ditto.lam * largest
-    if population.training.optimiser == "sgd" and pull >= 1:
+    if federation.training.optimiser == "sgd" and pull >= 1:
         raise UserError(
             f"method.ditto.lam: {hp.ditto.lam:g} with a rate of {largest:g}: SGD oscillates where lam lr is 1 or more, "
             f"and here it is {pull:g}; below {1 / largest:g} is right"
         )
-    return averaging.init(hp, population)
+    return averaging.init(hp, federation)
 
 
-def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant's part of the global model; then, in the same order, every participant's own model."""
-    requests = averaging.plan(hp, state, population, round)
-    return requests + [_own_request(hp, state, population, request) for request in requests]
+    requests = averaging.plan(hp, state, federation, round)
+    return requests + [_own_request(hp, state, federation, request) for request in requests]
 
 
 def fold(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int,
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """FedAvg's fold of the first half; the second half are own models."""
     half = len(trained) // 2
-    after, _ = averaging.fold(hp, state, population, round, requests[:half], trained[:half])
+    after, _ = averaging.fold(hp, state, federation, round, requests[:half], trained[:half])
     own = trained[half:]
     return after | kept_models(own), {"own_loss": sum(result.loss for result in own) / len(own)}
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
+def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """The client's own model; the global one while it has none."""
-    return kept_model(state, client) or averaging.deployed(hp, state, population, client)
+    return kept_model(state, client) or averaging.deployed(hp, state, federation, client)
 
 
 def _own_request(
-    hp: FederatedSettings, state: FederatedState, population: Population, sent: LocalTraining
+    hp: FederatedSettings, state: FederatedState, federation: Federation, sent: LocalTraining
 ) -> LocalTraining:
     """The training of a participant's own model; ``sent``: its part of the global one.
 
@@ -63,20 +63,20 @@ def _own_request(
     """
     model = kept_model(state, sent.client)
     phases = (Phase(hp.ditto.epochs),) if hp.ditto.epochs else sent.recipe.phases
-    rate = _rate(hp, population, sent.round, sent.client)
+    rate = _rate(hp, federation, sent.round, sent.client)
     recipe = dataclasses.replace(sent.recipe, phases=phases, lr=rate, proximal=hp.ditto.lam)
     if model is None:
         return dataclasses.replace(sent, recipe=recipe)
-    control = hp.ditto.lam * (model.weights - sent.weights) if hp.ditto.lam else None
-    return dataclasses.replace(sent, weights=model.weights, buffers=model.buffers, recipe=recipe, control=control)
+    control = hp.ditto.lam * (model.weights - sent.start.weights) if hp.ditto.lam else None
+    return dataclasses.replace(sent, start=model, recipe=recipe, control=control)
 
 
-def _rate(hp: FederatedSettings, population: Population, round: int, client: int) -> float:
+def _rate(hp: FederatedSettings, federation: Federation, round: int, client: int) -> float:
     """Of a client's own model; with ``lr_control`` the temperature is in it."""
-    whole = chilling.recipe(hp, population, round, client).lr
-    return whole if hp.ditto.lr is None else hp.ditto.lr * (whole / population.training.lr)
+    whole = chilling.recipe(hp, federation, round, client).lr
+    return whole if hp.ditto.lr is None else hp.ditto.lr * (whole / federation.training.lr)
 
 
-def _ends(population: Population) -> set[int]:
+def _ends(federation: Federation) -> set[int]:
     """The rounds between whose temperatures those of all lie."""
-    return {0, population.training.rounds - 1}
+    return {0, federation.training.rounds - 1}

@@ -19,39 +19,39 @@ from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.training import cut_rows
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 
-def init(hp: FederatedSettings, population: Population) -> FederatedState:
+def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` where it has fewer layers than are to be mixed."""
-    there = len(layer_starts(population.layout))
+    there = len(layer_starts(federation.layout))
     if hp.fedala.layers > there:
         raise UserError(
             f"method.fedala.layers: {hp.fedala.layers} are more than the {there} layers of the model; "
             f"at most {there} is right"
         )
-    return averaging.init(hp, population)
+    return averaging.init(hp, federation)
 
 
-def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains from its mix; from the model it was sent while it has none of its own."""
-    requests = averaging.plan(hp, state, population, round)
-    return [_with_mix(hp, state, population, request) for request in requests]
+    requests = averaging.plan(hp, state, federation, round)
+    return [_with_mix(hp, state, federation, request) for request in requests]
 
 
 def fold(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int,
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """FedAvg's fold; clients keep what they trained, and the weights of their mixes."""
-    after, _ = averaging.fold(hp, state, population, round, requests, trained)
+    after, _ = averaging.fold(hp, state, federation, round, requests, trained)
     after |= kept_models(trained)
     mixing = [result for result in trained if result.kept]
     after |= {f"mix/{result.client}": result.kept["mix"] for result in mixing}
@@ -61,13 +61,13 @@ def fold(
     return after, {"mix": means["mix"], "mix_passes": means["passes"]}
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
+def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """What the client trained last, or that mixed with the global model of now by the last weights (``deployed``); the
     global model while it has none of its own."""
-    whole, own = averaging.deployed(hp, state, population, client), kept_model(state, client)
+    whole, own = averaging.deployed(hp, state, federation, client), kept_model(state, client)
     if own is None or hp.fedala.deployed == "trained":
         return own or whole
-    start = layer_starts(population.layout)[-hp.fedala.layers]
+    start = layer_starts(federation.layout)[-hp.fedala.layers]
     mix = state.get(f"mix/{client}", torch.ones_like(own.weights[start:]))
     return ClientModel(_mixed(start, own.weights, whole.weights, mix), own.buffers)
 
@@ -81,12 +81,12 @@ def layer_starts(layout: flat.FlatLayout) -> list[int]:
 
 
 def _with_mix(
-    hp: FederatedSettings, state: FederatedState, population: Population, request: LocalTraining
+    hp: FederatedSettings, state: FederatedState, federation: Federation, request: LocalTraining
 ) -> LocalTraining:
     own = kept_model(state, request.client)
     if own is None:
         return request
-    start = layer_starts(population.layout)[-hp.fedala.layers]
+    start = layer_starts(federation.layout)[-hp.fedala.layers]
     last = state.get(f"mix/{request.client}")
     settings = {name: getattr(hp.fedala, name) for name in ("share", "rate", "threshold", "window")}
     settings |= {"start": start, "max_epochs": hp.fedala.max_epochs if last is None else 1}
@@ -101,7 +101,7 @@ def train_from_mix(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     request, start = work.request, settings["start"]
     own, sent = work.tensors["weights"], flat.flat_vectors(work.model)[0]
     mix, passes = _learn_mix(settings, work, own, sent)
-    buffers = request.buffers.to(sent.device)  # those of the passes are forgotten
+    buffers = request.start.buffers.to(sent.device)  # those of the passes are forgotten
     flat.load_flat(work.model, work.layout, _mixed(start, own, sent, mix), buffers)
     loss, steps = work.train()
     return LocalResult(loss, steps, {"mix": mix, "passes": torch.tensor(passes)})
@@ -118,7 +118,7 @@ def _learn_mix(settings: dict[str, Any], work: LocalWork, own: Tensor, sent: Ten
     work.train_mode(model)
     last = [p for p, field in zip(model.parameters(), work.layout.parameters, strict=True) if field.start >= start]
     apart, losses = (sent - own)[start:], []
-    buffers = request.buffers.to(sent.device)
+    buffers = request.start.buffers.to(sent.device)
     while len(losses) < settings["max_epochs"] and not _settled(losses, settings["window"], settings["threshold"]):
         total = 0.0
         for positions, inputs in examples.in_turn(request.recipe.batch):

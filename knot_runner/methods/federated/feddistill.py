@@ -19,34 +19,34 @@ from knot_runner.engine.federated.cohort import Inference, LocalTraining, Traine
 from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, SampleLoss, cross_entropy
 from knot_runner.methods.contract import Exchange
 from knot_runner.methods.federated import own_models
-from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 
 #: Settings of the objective that the cross-entropy does not have.
 OF_LABELS = ("weight", "form", "label_temperature")
 
 
 def plan_regularised(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
     """Every participant's own model on its own examples, held near what the others have sent so far."""
     found = []
-    for request in own_models.plan(hp, state, population, round):
-        means = others_means(state, population, request.client)
+    for request in own_models.plan(hp, state, federation, round):
+        means = others_means(state, federation, request.client)
         if means is None:
             found.append(request)
             continue
-        (logits, known), labels, spec = means, population.labels[request.rows], hp.labels
+        (logits, known), labels, spec = means, federation.train_labels[request.rows], hp.labels
         own = {"weight": spec.weight, "form": spec.form, "label_temperature": spec.temperature}
         objective = Objective(label_distillation, {**request.objective.settings, **own})
-        inputs = {"label_logits": logits[labels].to(request.weights.dtype), "known": known[labels]}
+        inputs = {"label_logits": logits[labels].to(request.start.weights.dtype), "known": known[labels]}
         found.append(dataclasses.replace(request, objective=objective, inputs=inputs))
     return found
 
 
-def others_means(state: FederatedState, population: Population, client: int) -> tuple[Tensor, Tensor] | None:
+def others_means(state: FederatedState, federation: Federation, client: int) -> tuple[Tensor, Tensor] | None:
     """(Mean logits [C, C], float64, of each label over the other clients that have sent some of it, whether there are
     any [C]); None before another has sent anything."""
-    sent = [other for other in population.clients if other != client and f"label_logits/{other}" in state]
+    sent = [other for other in federation.numbers if other != client and f"label_logits/{other}" in state]
     if not sent:
         return None
     logits = torch.stack([state[f"label_logits/{other}"].double() for other in sent])
@@ -76,14 +76,13 @@ def label_distillation(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 
 
 def ask_own_examples(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained]
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
 ) -> list[Inference]:
     """Each participant's trained model about its own training examples."""
-    asked = []
-    for result in trained:
-        rows, network = population.train[result.client], population.network(result.client)
-        asked.append(Inference(result.weights, result.buffers, rows, "train", network=network))
-    return asked
+    return [
+        federation.inference(result.client, result.model, federation.clients[result.client].train, "train")
+        for result in trained
+    ]
 
 
 def teach_nobody(*_: Any) -> list[LocalTraining]:
@@ -92,13 +91,13 @@ def teach_nobody(*_: Any) -> list[LocalTraining]:
 
 
 def take_label_means(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained],
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], taught: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """What each participant sends: mean logits and count of each of its labels."""
     sent: FederatedState = {}
     for result, own in zip(trained, logits, strict=True):
-        labels = population.labels[population.train[result.client]]
+        labels = federation.train_labels[federation.clients[result.client].train]
         counts = torch.bincount(labels, minlength=own.shape[1])
         total = torch.zeros(own.shape[1], own.shape[1], dtype=torch.float64).index_add_(0, labels, own.double())
         sent[f"label_logits/{result.client}"] = (total / counts.clamp_min(1)[:, None]).to(own.dtype)

@@ -25,7 +25,7 @@ from knot_runner.engine.objectives import LossRows, Objective, ObjectiveInputs, 
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.federated import averaging, latent_generator
 from knot_runner.methods.federated.latent_generator import Head
-from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 #: Settings of the objective that the cross-entropy does not have.
@@ -33,32 +33,32 @@ OF_GENERATOR = ("alpha", "beta")
 LABELS = "generator/labels"
 
 
-def init(hp: FederatedSettings, population: Population) -> FederatedState:
+def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     """The first global model and a fresh generator. Raises :class:`UserError` where the last layer is not linear."""
-    model = _generator(hp, population)
-    return averaging.init(hp, population) | latent_generator.model_tensors(model)
+    model = _generator(hp, federation)
+    return averaging.init(hp, federation) | latent_generator.model_tensors(model)
 
 
-def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains from the global model; once there is a trained generator, on its features, too."""
-    requests = averaging.plan(hp, state, population, round)
+    requests = averaging.plan(hp, state, federation, round)
     if LABELS not in state:
         return requests
-    model = _generator(hp, population)
+    model = _generator(hp, federation)
     latent_generator.load_generator(model, state)
-    return [_on_features(hp, state, population, model.eval(), request) for request in requests]
+    return [_on_features(hp, state, federation, model.eval(), request) for request in requests]
 
 
 def fold(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int,
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """The mean of what was trained, and the generator trained by the participants' last layers."""
-    after, row = averaging.fold(hp, state, population, round, requests, trained)
-    heads = [_head(population, result) for result in trained]
-    model = _generator(hp, population)
+    after, row = averaging.fold(hp, state, federation, round, requests, trained)
+    heads = [_head(federation, result) for result in trained]
+    model = _generator(hp, federation)
     latent_generator.load_generator(model, state)
-    made, loss = latent_generator.train_generator(hp.generator, model, state, heads, population.seed, round)
+    made, loss = latent_generator.train_generator(hp.generator, model, state, heads, federation.seed, round)
     counts = torch.stack([head.counts for head in heads]).sum(0)
     return {**after, **made, LABELS: counts}, {**row, "generator_loss": loss}
 
@@ -83,12 +83,12 @@ def latent_regularised(settings: dict[str, Any], inputs: ObjectiveInputs) -> tup
 
 
 def _on_features(
-    hp: FederatedSettings, state: FederatedState, population: Population, model: nn.Module, request: LocalTraining
+    hp: FederatedSettings, state: FederatedState, federation: Federation, model: nn.Module, request: LocalTraining
 ) -> LocalTraining:
     """``request`` with the features that its client trains on in the round, one of each kind for every example."""
-    spec, dtype, count = hp.generator, request.weights.dtype, len(request.rows)
-    labels, classes = population.labels[request.rows], len(state[LABELS])
-    draws = generator(population.seed, "features", request.round, request.client)
+    spec, dtype, count = hp.generator, request.start.weights.dtype, len(request.rows)
+    labels, classes = federation.train_labels[request.rows], len(state[LABELS])
+    draws = generator(federation.seed, "features", request.round, request.client)
     drawn = latent_generator.drawn_labels(state[LABELS], count, draws)
     features = []
     with torch.no_grad():
@@ -101,16 +101,16 @@ def _on_features(
     return dataclasses.replace(request, objective=objective, inputs=inputs)
 
 
-def _generator(hp: FederatedSettings, population: Population) -> nn.Module:
-    weight, _ = _head_fields(population)
+def _generator(hp: FederatedSettings, federation: Federation) -> nn.Module:
+    weight, _ = _head_fields(federation)
     classes, features = weight.shape
-    dtype = population.start.weights.dtype
-    return latent_generator.new_generator(hp.generator, classes, features, population.seed, dtype)
+    dtype = federation.model.weights.dtype
+    return latent_generator.new_generator(hp.generator, classes, features, federation.seed, dtype)
 
 
-def _head_fields(population: Population) -> tuple[flat.Field, flat.Field]:
+def _head_fields(federation: Federation) -> tuple[flat.Field, flat.Field]:
     """Where weight and bias of the last layer lie."""
-    layout = population.layout
+    layout = federation.layout
     found = {
         field.name.removeprefix(layout.head): field for field in layout.parameters if field.name.startswith(layout.head)
     }
@@ -122,9 +122,9 @@ def _head_fields(population: Population) -> tuple[flat.Field, flat.Field]:
     return found["weight"], found["bias"]
 
 
-def _head(population: Population, result: Trained) -> Head:
+def _head(federation: Federation, result: Trained) -> Head:
     """What a participant sends beside its model: its last layer is part of that, the counts of its labels are not."""
-    named = flat.views(result.weights, _head_fields(population))
+    named = flat.views(result.weights, _head_fields(federation))
     weight, bias = named.values()
-    labels = population.labels[population.train[result.client]]
+    labels = federation.train_labels[federation.clients[result.client].train]
     return Head(weight, bias, torch.bincount(labels, minlength=len(bias)))

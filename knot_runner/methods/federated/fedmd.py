@@ -13,31 +13,31 @@ from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Exchange
 from knot_runner.methods.federated.own_models import kept_models
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
 from knot_runner.methods.federated.server_distillation import ask_clients, distillation_request, distilled_row
+from knot_runner.methods.federation import FederatedState, Federation
 
 
 def teach_clients(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained],
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor],
 ) -> list[LocalTraining]:  # fmt: skip
     """Each participant goes on from what it has trained, on what all of them say."""
     return [
         distillation_request(
-            hp, population, round, trained, logits, result.client, ClientModel(result.weights, result.buffers),
-            population.test[result.client],
+            hp, federation, round, trained, logits, result.client, result.model,
+            federation.clients[result.client].test,
         )
         for result in trained
     ]  # fmt: skip
 
 
 def take_clients(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained],
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], taught: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """Every participant keeps what it has learnt; its accuracies are on its own test examples."""
-    tested = sum(len(population.test[result.client]) for result in taught)
-    row = distilled_row(taught, tested if population.training.measures(round) else 0)
+    tested = sum(len(federation.clients[result.client].test) for result in taught)
+    row = distilled_row(taught, tested if federation.training.measures(round) else 0)
     return {**state, **kept_models(taught)}, row
 
 

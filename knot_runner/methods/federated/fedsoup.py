@@ -20,43 +20,44 @@ from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.federated.local_program import LocalProgram, LocalResult, LocalWork
 from knot_runner.engine.training import forward_all
 from knot_runner.methods.federated import averaging
 from knot_runner.methods.federated.own_models import kept_model, kept_models
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 #: Held-out examples that are classified at once.
 ROWS = 256
 
 
-def init(hp: FederatedSettings, population: Population) -> FederatedState:
+def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` where a client holds out nothing to select on."""
-    without = [k for k in population.clients if not population.valid or not len(population.valid[k])]
+    clients = [federation.clients[number] for number in federation.numbers]
+    without = [client.name for client in clients if not len(client.valid)]
     if without:
         raise UserError(
-            f"partition.valid: {population.names[without[0]]} holds out no examples, which its soup is chosen on "
+            f"partition.valid: {without[0]} holds out no examples, which its soup is chosen on "
             f"({len(without)} such clients); 0.2 and partitions of more examples a client are right"
         )
-    return averaging.init(hp, population)
+    return averaging.init(hp, federation)
 
 
-def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant trains the model it was sent; in the later rounds it then chooses its soup."""
-    requests = averaging.plan(hp, state, population, round)
-    if round + 1 <= hp.fedsoup.start * population.training.rounds:
+    requests = averaging.plan(hp, state, federation, round)
+    if round + 1 <= hp.fedsoup.start * federation.training.rounds:
         return requests
-    return [_with_soup(state, population, request) for request in requests]
+    return [_with_soup(state, federation, request) for request in requests]
 
 
 def fold(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int,
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """FedAvg's fold; clients keep what they sent, and their pools."""
-    after, _ = averaging.fold(hp, state, population, round, requests, trained)
+    after, _ = averaging.fold(hp, state, federation, round, requests, trained)
     after |= kept_models(trained)
     souped = [result for result in trained if result.kept]
     if not souped:
@@ -66,16 +67,16 @@ def fold(
     return after, {"pool_size": sum(int(result.kept["pool_size"]) for result in souped) / len(souped)}
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
+def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """What the client sent last; the global model while it has not trained."""
-    return kept_model(state, client) or averaging.deployed(hp, state, population, client)
+    return kept_model(state, client) or averaging.deployed(hp, state, federation, client)
 
 
-def _with_soup(state: FederatedState, population: Population, request: LocalTraining) -> LocalTraining:
+def _with_soup(state: FederatedState, federation: Federation, request: LocalTraining) -> LocalTraining:
     client = request.client
     tensors = {
-        "valid": population.valid[client],
-        "pool": state.get(f"pool/{client}", torch.zeros_like(request.weights)),
+        "valid": federation.clients[client].valid,
+        "pool": state.get(f"pool/{client}", torch.zeros_like(request.start.weights)),
         "pool_size": state.get(f"pool_size/{client}", torch.tensor(0)),
     }
     # two predictions of the held-out examples; an epoch of training is three of its own
@@ -89,7 +90,7 @@ def train_and_soup(settings: dict[str, Any], work: LocalWork) -> LocalResult:
     loss, steps = work.train()
     trained, buffers = flat.flat_vectors(work.model)
     pool, size = work.tensors["pool"], int(work.tensors["pool_size"])
-    sent = work.request.weights.to(trained)
+    sent = work.request.start.weights.to(trained)
     soup = (trained + size * pool) / (size + 1)
     larger = (trained + size * pool + sent) / (size + 2)
     if _correct(work, larger, buffers) > _correct(work, soup, buffers):

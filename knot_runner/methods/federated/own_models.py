@@ -7,39 +7,39 @@ of their architecture.
 from __future__ import annotations
 
 from knot_runner.config.settings import FederatedSettings
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 
 
-def init(hp: FederatedSettings, population: Population) -> FederatedState:
+def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     """No model but the first, which all begin with."""
     return {}
 
 
-def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """Every participant goes on with its own model."""
-    if round >= population.training.rounds:
+    if round >= federation.training.rounds:
         return []
     found = []
-    for client in population.drawn(round):
-        model = deployed(hp, state, population, client)
+    for client in federation.drawn(round):
+        model = deployed(hp, state, federation, client)
         own = {"weights": model.weights, "buffers": model.buffers}
-        found.append(averaging.request(hp, own, population, round, client))
+        found.append(averaging.request(hp, own, federation, round, client))
     return found
 
 
 def fold(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int,
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """Every participant keeps what it has trained."""
     return state | kept_models(trained), {}
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
+def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """The client's own model; the first one of its architecture while it has not trained."""
-    return kept_model(state, client) or population.start_of(client)
+    return kept_model(state, client) or federation.start_of(client)
 
 
 def kept_models(trained: list[Trained]) -> FederatedState:

@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import Tensor
 
-from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained
 from knot_runner.methods.contract import Exchange, Method, RoundWork
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 
 
-def per_cluster(method: Method, clusters: list[Population]) -> Method:
+def per_cluster(method: Method, clusters: list[Federation]) -> Method:
     """``method`` on each of ``clusters`` (disjoint), all in one state, so that a round trains one cohort of all.
 
     State: ``cluster/<number>/<name>`` is ``<name>`` of that cluster's state. What a cluster learns depends on its
@@ -46,12 +46,12 @@ def joint_state(states: list[FederatedState]) -> FederatedState:
     return {f"cluster/{number}/{name}": value for number, own in enumerate(states) for name, value in own.items()}
 
 
-def _init(method: Method, clusters: list[Population], hp: Any, _: Population) -> FederatedState:
+def _init(method: Method, clusters: list[Federation], hp: Any, _: Federation) -> FederatedState:
     return joint_state([method.init(hp, cluster) for cluster in clusters])
 
 
 def _plan(
-    method: Method, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int
+    method: Method, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int
 ) -> list[LocalTraining]:
     plans = [method.plan(hp, cluster_state(state, number), cluster, round) for number, cluster in enumerate(clusters)]
     return [request for number, plan in enumerate(plans) for request in _tagged(number, plan)]
@@ -70,10 +70,10 @@ def work_of_cluster(number: int, work: RoundWork) -> RoundWork:
 
 def _fold(
     method: Method,
-    clusters: list[Population],
+    clusters: list[Federation],
     hp: Any,
     state: FederatedState,
-    _: Population,
+    _: Federation,
     round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
@@ -91,25 +91,25 @@ def _fold(
 
 
 def _through(
-    method: Method, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int
+    method: Method, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int
 ) -> bool:
     parts = enumerate(clusters)
     return all(method.through(hp, cluster_state(state, number), cluster, round) for number, cluster in parts)
 
 
 def cluster_work(
-    cluster: Population, requests: list[LocalTraining], trained: list[Trained]
+    cluster: Federation, requests: list[LocalTraining], trained: list[Trained]
 ) -> tuple[list[LocalTraining], list[Trained]]:
     """What of a round is the cluster's: its requests and what came of them, in order."""
-    members = set(cluster.clients)
+    members = set(cluster.numbers)
     asked = [request for request in requests if request.client in members]
     return asked, [result for result in trained if result.client in members]
 
 
 def _deployed(
-    method: Method, clusters: list[Population], hp: Any, state: FederatedState, _: Population, client: int
+    method: Method, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, client: int
 ) -> ClientModel:
-    number = next(number for number, cluster in enumerate(clusters) if client in cluster.clients)
+    number = next(number for number, cluster in enumerate(clusters) if client in cluster.numbers)
     return method.deployed(hp, cluster_state(state, number), clusters[number], client)
 
 
@@ -118,24 +118,24 @@ class _ClusterRound:
     """A cluster's part of a round: its state after the fold, and what of all came of its clients."""
 
     number: int
-    cluster: Population
+    cluster: Federation
     state: FederatedState
     trained: list[Trained]
     asked: list[Inference]
 
 
 def _parts(
-    exchange: Exchange, clusters: list[Population], hp: Any, state: FederatedState, round: int, trained: list[Trained]
+    exchange: Exchange, clusters: list[Federation], hp: Any, state: FederatedState, round: int, trained: list[Trained]
 ) -> Iterator[_ClusterRound]:
     for number, cluster in enumerate(clusters):
-        own, members = cluster_state(state, number), set(cluster.clients)
+        own, members = cluster_state(state, number), set(cluster.numbers)
         came = [result for result in trained if result.client in members]
         asked = exchange.ask(hp, own, cluster, round, came) if came else []
         yield _ClusterRound(number, cluster, own, came, asked)
 
 
 def _ask(
-    exchange: Exchange, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int,
+    exchange: Exchange, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int,
     trained: list[Trained],
 ) -> list[Inference]:  # fmt: skip
     parts = _parts(exchange, clusters, hp, state, round, trained)
@@ -143,7 +143,7 @@ def _ask(
 
 
 def _teach(
-    exchange: Exchange, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int,
+    exchange: Exchange, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int,
     trained: list[Trained], logits: list[Tensor],
 ) -> list[LocalTraining]:  # fmt: skip
     answers, requests = iter(logits), []
@@ -155,7 +155,7 @@ def _teach(
 
 
 def _take(
-    exchange: Exchange, clusters: list[Population], hp: Any, state: FederatedState, _: Population, round: int,
+    exchange: Exchange, clusters: list[Federation], hp: Any, state: FederatedState, _: Federation, round: int,
     trained: list[Trained], logits: list[Tensor], taught: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """``exchanged``: the row of each cluster."""

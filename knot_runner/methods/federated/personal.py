@@ -11,41 +11,41 @@ import dataclasses
 from typing import Any
 
 from knot_runner.config.settings import FederatedSettings
-from knot_runner.engine.federated.cohort import LocalTraining, Phase, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Trained
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 
-def init(hp: FederatedSettings, population: Population) -> FederatedState:
+def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     """The first global model. Raises :class:`UserError` when there is no body, or it gets no epoch."""
-    if not population.layout.mask("body").any():
+    if not federation.layout.mask("body").any():
         raise UserError(f"model.hidden: {hp.algorithm} shares all but the head; at least one hidden layer is right")
-    epochs = population.training.epochs
+    epochs = federation.training.epochs
     if hp.algorithm == "fedrep" and hp.head_epochs >= epochs:
         raise UserError(
             f"method.head_epochs: {hp.head_epochs} of training.epochs={epochs} leaves none for the body; "
             f"at most {epochs - 1} is right"
         )
-    return averaging.init(hp, population)
+    return averaging.init(hp, federation)
 
 
-def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """The drawn clients in every round; all clients' heads alone in one more, if ``final_head_epochs`` is set."""
-    rounds = population.training.rounds
+    rounds = federation.training.rounds
     if round == rounds and hp.final_head_epochs:
-        chosen, phases = population.clients, (Phase(hp.final_head_epochs, "head"),)
+        chosen, phases = federation.numbers, (Phase(hp.final_head_epochs, "head"),)
     elif round < rounds:
-        chosen, phases = population.drawn(round), None
+        chosen, phases = federation.drawn(round), None
     else:
         return []
-    return [_request(hp, state, population, round, client, phases) for client in chosen]
+    return [_request(hp, state, federation, round, client, phases) for client in chosen]
 
 
 def fold(
     hp: FederatedSettings,
     state: FederatedState,
-    population: Population,
+    federation: Federation,
     round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
@@ -55,36 +55,36 @@ def fold(
     heads_alone = bool(phases) and all(phase.trains == "head" for phase in phases)
     row: dict[str, Any] = {}
     if not heads_alone:
-        state, row = averaging.fold(hp, state, population, round, requests, trained)
-    head = population.layout.mask("head")
+        state, row = averaging.fold(hp, state, federation, round, requests, trained)
+    head = federation.layout.mask("head")
     return state | {f"head/{result.client}": result.weights[head] for result in trained}, row
 
 
-def deployed(hp: FederatedSettings, state: FederatedState, population: Population, client: int) -> ClientModel:
+def deployed(hp: FederatedSettings, state: FederatedState, federation: Federation, client: int) -> ClientModel:
     """The global body with the client's own head; the averaged head while it has none."""
-    model = averaging.deployed(hp, state, population, client)
+    model = averaging.deployed(hp, state, federation, client)
     own = state.get(f"head/{client}")
     if own is None:
         return model
     weights = model.weights.clone()
-    weights[population.layout.mask("head")] = own
+    weights[federation.layout.mask("head")] = own
     return ClientModel(weights, model.buffers)
 
 
 def _request(
     hp: FederatedSettings,
     state: FederatedState,
-    population: Population,
+    federation: Federation,
     round: int,
     client: int,
     phases: tuple[Phase, ...] | None,
 ) -> LocalTraining:
-    whole = averaging.request(hp, state, population, round, client)
-    model = deployed(hp, state, population, client)
+    whole = averaging.request(hp, state, federation, round, client)
+    model = deployed(hp, state, federation, client)
     if phases is None:
         epochs = sum(phase.epochs for phase in whole.recipe.phases)
         phases = whole.recipe.phases
         if hp.algorithm == "fedrep":
             phases = (Phase(hp.head_epochs, "head"), Phase(max(epochs - hp.head_epochs, 1), "body"))
     recipe = dataclasses.replace(whole.recipe, phases=phases)
-    return dataclasses.replace(whole, weights=model.weights, buffers=model.buffers, recipe=recipe)
+    return dataclasses.replace(whole, start=model, recipe=recipe)

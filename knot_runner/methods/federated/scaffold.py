@@ -13,25 +13,25 @@ from torch import Tensor
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.federated import averaging
-from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 
-def init(hp: FederatedSettings, population: Population) -> FederatedState:
+def init(hp: FederatedSettings, federation: Federation) -> FederatedState:
     """The first global model; all controls are 0. Raises :class:`UserError` for anything but plain SGD."""
-    if population.training.optimiser != "sgd":
+    if federation.training.optimiser != "sgd":
         raise UserError("training.optimiser: scaffold's control variates are defined for plain SGD; sgd is right")
-    if population.training.momentum:
+    if federation.training.momentum:
         raise UserError(
-            f"training.momentum: {population.training.momentum:g} does not go with scaffold, whose control variates "
+            f"training.momentum: {federation.training.momentum:g} does not go with scaffold, whose control variates "
             "are defined for plain SGD; 0 is right"
         )
-    return averaging.init(hp, population)
+    return averaging.init(hp, federation)
 
 
-def plan(hp: FederatedSettings, state: FederatedState, population: Population, round: int) -> list[LocalTraining]:
+def plan(hp: FederatedSettings, state: FederatedState, federation: Federation, round: int) -> list[LocalTraining]:
     """FedAvg's requests, with c - c_k added to every gradient (line 10)."""
-    requests = averaging.plan(hp, state, population, round)
+    requests = averaging.plan(hp, state, federation, round)
     server = _control(state, "control")
     return [dataclasses.replace(r, control=server - _control(state, f"control/{r.client}")) for r in requests]
 
@@ -39,21 +39,22 @@ def plan(hp: FederatedSettings, state: FederatedState, population: Population, r
 def fold(
     hp: FederatedSettings,
     state: FederatedState,
-    population: Population,
+    federation: Federation,
     round: int,
     requests: list[LocalTraining],
     trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:
     """FedAvg's fold, and c_k+ = c_k - c + (w - w_k) / (K lr) (line 12), c + sum (c_k+ - c_k) / N (line 17)."""
-    after, _ = averaging.fold(hp, state, population, round, requests, trained)
+    after, _ = averaging.fold(hp, state, federation, round, requests, trained)
     server = _control(state, "control")
     total = torch.zeros(server.shape, dtype=torch.float64)
     for request, result in zip(requests, trained, strict=True):
-        change = (request.weights - result.weights).double() / (result.steps * request.recipe.lr) - server.double()
+        moved = (request.start.weights - result.weights).double()
+        change = moved / (result.steps * request.recipe.lr) - server.double()
         own = _control(state, f"control/{request.client}")
         after[f"control/{request.client}"] = (own.double() + change).to(own.dtype)
         total += change
-    after["control"] = (server.double() + total / len(population)).to(server.dtype)
+    after["control"] = (server.double() + total / len(federation)).to(server.dtype)
     return after, {}
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
-from knot_runner.methods.federated.population import FederatedState
+from knot_runner.methods.federation import FederatedState
 
 
 def shares(hp: FederatedSettings, requests: list[LocalTraining]) -> Tensor:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings, ServerDistillation
-from knot_runner.engine.federated.cohort import Inference, LocalTraining, Phase, Recipe, Trained
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Phase, Recipe, Trained
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Exchange
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.losses import distillation
 from knot_runner.methods.weighting import WEIGHTINGS, needs_bias, probability_bias
 
@@ -27,44 +27,40 @@ ENSEMBLE = "ensemble"
 
 
 def ask_clients(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained]
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained]
 ) -> list[Inference]:
     """Each of the round's clients about the transfer examples, and then each about the random ones, if the weighting
     reads biases."""
     spec = hp.distil
     if spec is None or not spec.distils(round):
         return []
-    asked = [_examples(spec, population, round).unique()]
+    asked = [_examples(spec, federation, round).unique()]
     if needs_bias(spec.weighting):
-        asked.append(population.server.random)
-    return [
-        Inference(result.weights, result.buffers, rows, "train", network=population.network(result.client))
-        for rows in asked
-        for result in trained
-    ]
+        asked.append(federation.random)
+    return [federation.inference(result.client, result.model, rows, "train") for rows in asked for result in trained]
 
 
 def teach_server(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained],
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor],
 ) -> list[LocalTraining]:  # fmt: skip
     """The averaged model's training on the clients' ``logits``."""
     model = ClientModel(state["weights"], state["buffers"])
-    tested = population.server.test
-    return [distillation_request(hp, population, round, trained, logits, SERVER, model, tested)]
+    tested = federation.server.test
+    return [distillation_request(hp, federation, round, trained, logits, SERVER, model, tested)]
 
 
 def distillation_request(
-    hp: FederatedSettings, population: Population, round: int, trained: list[Trained], logits: list[Tensor],
+    hp: FederatedSettings, federation: Federation, round: int, trained: list[Trained], logits: list[Tensor],
     student: int, model: ClientModel, tested: Tensor,
 ) -> LocalTraining:  # fmt: skip
     """The training of ``model``, known by the number ``student``, on the ``logits`` of the clients in ``trained``;
     ``tested``: rows of the test examples that it is measured on before and after, in rounds that are measured."""
-    spec, examples = hp.distil, population.server
-    rows, places = _examples(spec, population, round).unique(return_inverse=True)
+    spec = hp.distil
+    rows, places = _examples(spec, federation, round).unique(return_inverse=True)
     on_random = logits[len(trained) :]
     biases = [probability_bias(own) for own in on_random] or None
-    sizes = [len(population.train[result.client]) for result in trained]
+    sizes = [federation.clients[result.client].size for result in trained]
     shares = [size / sum(sizes) for size in sizes]
     told = dict(zip([str(result.client) for result in trained], logits[: len(trained)], strict=True))
     weighting = spec.weighting
@@ -80,33 +76,32 @@ def distillation_request(
         "teachers": list(told),
         "shares": shares,
         "biases": biases,
-        "points": examples.points,
+        "points": federation.label_points,
     }
     return LocalTraining(
         client=student,
         round=round,
-        seed=population.seed,
-        weights=model.weights,
-        buffers=model.buffers,
+        seed=federation.seed,
+        start=model,
         rows=rows[places],
-        test_rows=tested if population.training.measures(round) else tested[:0],
+        test_rows=tested if federation.training.measures(round) else tested[:0],
         recipe=_recipe(hp, spec),
         objective=Objective(distillation, settings),
         inputs={name: own[places] for name, own in told.items()},
         exchanged=True,
-        network=0 if student == SERVER else population.network(student),
-        held=len(split_transfer(spec, population)[1]),
+        network=0 if student == SERVER else federation.network_number(student),
+        held=len(split_transfer(spec, federation)[1]),
     )
 
 
 def take_server(
-    hp: FederatedSettings, state: FederatedState, population: Population, round: int, trained: list[Trained],
+    hp: FederatedSettings, state: FederatedState, federation: Federation, round: int, trained: list[Trained],
     logits: list[Tensor], taught: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
     """The distilled model in the place of the averaged one; its loss and steps, and in rounds that are measured the
     accuracy on the test examples before distillation (of the averaged model) and after."""
     (server,) = taught
-    tested = len(population.server.test) if population.training.measures(round) else 0
+    tested = len(federation.server.test) if federation.training.measures(round) else 0
     return {**state, "weights": server.weights, "buffers": server.buffers}, distilled_row(taught, tested)
 
 
@@ -121,32 +116,32 @@ def distilled_row(taught: list[Trained], tested: int) -> dict[str, float]:
     return row
 
 
-def drawn_examples(spec: ServerDistillation, population: Population, round: int) -> Tensor:
+def drawn_examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
     """Rows of one epoch of the server's training, [n]: the transfer set, or with ``steps`` as many as these take, from
     one permutation of it after another."""
-    transfer, _ = split_transfer(spec, population)
+    transfer, _ = split_transfer(spec, federation)
     if spec.steps is None:
         return transfer
     wanted = spec.steps * spec.batch
-    draws = generator(population.seed, "transfer", round)
+    draws = generator(federation.seed, "transfer", round)
     passes = [torch.randperm(len(transfer), generator=draws) for _ in range(math.ceil(wanted / len(transfer)))]
     return transfer[torch.cat(passes)[:wanted]]
 
 
-def split_transfer(spec: ServerDistillation, population: Population) -> tuple[Tensor, Tensor]:
+def split_transfer(spec: ServerDistillation, federation: Federation) -> tuple[Tensor, Tensor]:
     """Rows of the transfer set that the server trains on, and those that only say when it has learnt enough (the share
     ``valid``, the same in every round)."""
-    transfer = population.server.transfer
+    transfer = federation.transfer.train
     count = int(spec.valid * len(transfer))
     if not count:
         return transfer, transfer[:0]
-    order = torch.randperm(len(transfer), generator=generator(population.seed, "transfer valid"))
+    order = torch.randperm(len(transfer), generator=generator(federation.seed, "transfer valid"))
     return transfer[order[count:].sort().values], transfer[order[:count].sort().values]
 
 
-def _examples(spec: ServerDistillation, population: Population, round: int) -> Tensor:
+def _examples(spec: ServerDistillation, federation: Federation, round: int) -> Tensor:
     """Rows of :func:`drawn_examples`, and after them those that are held out."""
-    return torch.cat([drawn_examples(spec, population, round), split_transfer(spec, population)[1]])
+    return torch.cat([drawn_examples(spec, federation, round), split_transfer(spec, federation)[1]])
 
 
 def mean_logits(

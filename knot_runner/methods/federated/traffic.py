@@ -10,48 +10,48 @@ from __future__ import annotations
 from knot_runner.config.settings import FederatedSettings
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.methods.contract import RoundWork, Traffic
-from knot_runner.methods.federated.population import Population
+from knot_runner.methods.federation import Federation
 from knot_runner.methods.weighting import needs_bias
 
 
-def whole_models(hp: FederatedSettings, population: Population, work: RoundWork) -> tuple[int, int]:
+def whole_models(hp: FederatedSettings, federation: Federation, work: RoundWork) -> tuple[int, int]:
     """Every client receives the global model and sends one (McMahan et al. 2017, Algorithm 1), whatever else it trains
     for itself."""
     once = {request.client: request for request in work.requests}
-    each = _bytes(list(once.values()), population.layout.size + _statistics(hp, population))
+    each = _bytes(list(once.values()), federation.layout.size + _statistics(hp, federation))
     return each, each
 
 
-def models_and_controls(hp: FederatedSettings, population: Population, work: RoundWork) -> tuple[int, int]:
+def models_and_controls(hp: FederatedSettings, federation: Federation, work: RoundWork) -> tuple[int, int]:
     """SCAFFOLD: model and control variate, both ways (Karimireddy et al. 2020, Algorithm 1, lines 5 and 13)."""
-    each = _bytes(work.requests, 2 * population.layout.size + _statistics(hp, population))
+    each = _bytes(work.requests, 2 * federation.layout.size + _statistics(hp, federation))
     return each, each
 
 
-def bodies(hp: FederatedSettings, population: Population, work: RoundWork) -> tuple[int, int]:
+def bodies(hp: FederatedSettings, federation: Federation, work: RoundWork) -> tuple[int, int]:
     """FedRep and FedPer: all but the head (Collins et al. 2021, Algorithm 1; Arivazhagan et al. 2019, section 3).
 
     The server of ours averages heads, too, for clients that were never drawn: no part of the methods, not counted. A
     round that trains heads alone begins with the body that was learnt, and sends nothing back.
     """
-    body = int(population.layout.mask("body").sum()) + _statistics(hp, population)
+    body = int(federation.layout.mask("body").sum()) + _statistics(hp, federation)
     returned = [one for one in work.requests if any(phase.trains != "head" for phase in one.recipe.phases)]
     return _bytes(work.requests, body), _bytes(returned, body)
 
 
-def label_means(hp: FederatedSettings, population: Population, work: RoundWork) -> tuple[int, int]:
+def label_means(hp: FederatedSettings, federation: Federation, work: RoundWork) -> tuple[int, int]:
     """Federated distillation by labels: a client sends the mean logits of each of its labels, and receives the others'
     mean logits of these (Jeong et al. 2018, section 3), once there are any."""
     down = up = 0
     for request in work.requests:
-        labels = population.labels[request.rows]
+        labels = federation.train_labels[request.rows]
         up += _bytes([request], work.classes * len(labels.unique()))
         if "known" in request.inputs:
             down += _bytes([request], work.classes * len(labels[request.inputs["known"]].unique()))
     return down, up
 
 
-def public_logits(hp: FederatedSettings, population: Population, work: RoundWork) -> tuple[int, int]:
+def public_logits(hp: FederatedSettings, federation: Federation, work: RoundWork) -> tuple[int, int]:
     """FedMD: a client sends its logits of the public examples (and its bias, where the weighting reads any), and
     receives the consensus, or with ``ensemble=each`` the logits of every other (Li and Wang 2019, Algorithm 1)."""
     if not work.asked:
@@ -66,19 +66,19 @@ def public_logits(hp: FederatedSettings, population: Population, work: RoundWork
     return down, up
 
 
-def nothing(hp: FederatedSettings, population: Population, work: RoundWork) -> tuple[int, int]:
+def nothing(hp: FederatedSettings, federation: Federation, work: RoundWork) -> tuple[int, int]:
     """All examples lie in one place."""
     return 0, 0
 
 
-def _statistics(hp: FederatedSettings, population: Population) -> int:
+def _statistics(hp: FederatedSettings, federation: Federation) -> int:
     """How many running statistics go with a model."""
-    return population.layout.buffer_size if hp.batchnorm == "averaged" else 0
+    return federation.layout.buffer_size if hp.batchnorm == "averaged" else 0
 
 
 def _bytes(requests: list[LocalTraining], numbers: int) -> int:
     """Of so many ``numbers`` for each of the ``requests``."""
-    return sum(numbers * request.weights.element_size() for request in requests)
+    return sum(numbers * request.start.weights.element_size() for request in requests)
 
 
 WHOLE_MODELS = Traffic("the model both ways", whole_models)

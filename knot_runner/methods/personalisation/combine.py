@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from knot_runner.methods.federated.population import ClientModel, Population
+from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.methods.federation import Federation
 from knot_runner.util.memory import require_memory
 
 #: Values of all models that are held in float64 at a time.
@@ -31,9 +32,9 @@ def stacked_models(models: Sequence[ClientModel]) -> tuple[Tensor, Tensor]:
     return torch.stack([one.weights for one in models]), torch.stack([one.buffers for one in models])
 
 
-def check_room(population: Population) -> None:
+def check_room(federation: Federation) -> None:
     """Raises :class:`UserError` where the models of all clients, and what is made of them, are more than memory."""
-    clients, weights = len(population.train), population.start.weights
+    clients, weights = len(federation.clients), federation.model.weights
     needed = 3 * clients * weights.nbytes
     require_memory(needed, "method.personalisation", f"the models of {clients} clients at a time")
 

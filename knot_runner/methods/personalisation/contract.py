@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,25 +10,31 @@ from typing import Any, Literal
 from torch import Tensor
 
 from knot_runner.config.settings import FederatedSettings
+from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 
 
-@dataclass(frozen=True)
-class PersonalFederation:
+@dataclass(frozen=True, kw_only=True)
+class PersonalFederation(Federation):
     """All clients after the last round. ``hp``: the settings of the rounds; ``start(client)``: the model that the
     client used after the last one, theta_0 (FedAvg: the global model); ``groups``: of each client, where the partition
     has planted some."""
 
     hp: FederatedSettings
-    population: Population
     start: Callable[[int], ClientModel]
     groups: Sequence[int] | None = None
 
-    @property
-    def clients(self) -> range:
-        """All of them, with those that took part in no round."""
-        return range(len(self.population.train))
+    @staticmethod
+    def after(
+        federation: Federation,
+        hp: FederatedSettings,
+        start: Callable[[int], ClientModel],
+        groups: Sequence[int] | None = None,
+    ) -> PersonalFederation:
+        """``federation`` after its rounds."""
+        fields = {field.name: getattr(federation, field.name) for field in dataclasses.fields(federation)}
+        return PersonalFederation(**fields, hp=hp, start=start, groups=groups)
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Point:
 Measured = Callable[[Any, PersonalFederation, FederatedState, int], Iterable[tuple[int, int, ClientModel]]]
 
 
-def _nothing_to_say(hp: Any, population: Population) -> list[str]:
+def _nothing_to_say(hp: Any, federation: Federation) -> list[str]:
     return []
 
 
@@ -61,7 +68,7 @@ class Personalisation:
     how many it plans; ``points(settings)``: all that are measured, in order; ``measured``: which after which round, one
     point after another. Over all rounds every client's model of every point is measured once.
 
-    ``check(settings, population)``: notes for the user before the rounds; raises ``UserError`` where these clients
+    ``check(settings, federation)``: notes for the user before the rounds; raises ``UserError`` where these clients
     cannot be personalised so.
     """
 
@@ -72,7 +79,7 @@ class Personalisation:
     #: (settings, federation, state, losses) -> arrays for the record and facts for the result, once all rounds are
     #: through; ``losses(client, models)`` [models, K]: mean loss of models of a client on every client's test examples
     finish: Callable[..., tuple[dict[str, Tensor], dict[str, Any]]] | None = None
-    check: Callable[[Any, Population], list[str]] = _nothing_to_say
+    check: Callable[[Any, Federation], list[str]] = _nothing_to_say
 
 
 #: ``method.personalisation.kind`` -> its functions; a plug-in may add its own.

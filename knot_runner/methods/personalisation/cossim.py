@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import CossimSettings
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.personalisation.combine import check_room, stacked_models, weighted_sums
 from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation, Point
 from knot_runner.methods.personalisation.training import personal_recipe, personal_training, start_requests
 
 
-def label_similarities(population: Population) -> Tensor:
+def label_similarities(federation: Federation) -> Tensor:
     """S [K, K], float64: cosines of the histograms of all clients' training labels, 1 on the diagonal."""
-    classes = int(population.labels.max()) + 1
-    counts = [population.labels[rows].bincount(minlength=classes) for rows in population.train]
+    classes = int(federation.train_labels.max()) + 1
+    counts = [federation.train_labels[rows].bincount(minlength=classes) for rows in federation.rows("train")]
     shares = torch.nn.functional.normalize(torch.stack(counts).double(), dim=1)
     return (shares @ shares.T).fill_diagonal_(1)
 
@@ -41,9 +41,9 @@ def aggregation_weights(similarities: Tensor, hp: CossimSettings) -> Tensor:
     return weights if hp.form == "unnormalised" else weights / weights.sum(1, keepdim=True)
 
 
-def _check(hp: CossimSettings, population: Population) -> list[str]:
-    check_room(population)
-    similarities = label_similarities(population)
+def _check(hp: CossimSettings, federation: Federation) -> list[str]:
+    check_room(federation)
+    similarities = label_similarities(federation)
     notes = ["method.personalisation: the label histogram of every client leaves it, beside its model"]
     if len(similarities) > 1:
         apart = similarities + torch.eye(len(similarities))
@@ -60,9 +60,9 @@ def _check(hp: CossimSettings, population: Population) -> list[str]:
             f"method.personalisation.form: the weights of a client sum to {total:.1f} in the mean, so models grow by "
             "that with every aggregation; weighted is what is meant"
         )
-    if population.unseen:
+    if federation.unseen:
         notes.append(
-            f"{len(population.unseen)} clients that took part in no round begin from the global model and take part in "
+            f"{len(federation.unseen)} clients that took part in no round begin from the global model and take part in "
             "the aggregations"
         )
     return notes
@@ -88,7 +88,7 @@ def _fold(
     hp: CossimSettings, state: FederatedState, federation: PersonalFederation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, float]]:  # fmt: skip
-    weights, buffers = stacked_models([ClientModel(one.weights, one.buffers) for one in trained])
+    weights, buffers = stacked_models([one.model for one in trained])
     kept = {name: value for name, value in state.items() if not name.startswith("theta/")}
     found = kept | {"theta/weights": weights, "theta/buffers": buffers}
     return found, {"train_loss": sum(one.loss for one in trained) / len(trained)}
@@ -96,7 +96,7 @@ def _fold(
 
 def aggregated_models(hp: CossimSettings, state: FederatedState, federation: PersonalFederation) -> list[ClientModel]:
     """sum_i A_ki theta_i of every client, running statistics alike."""
-    matrix = aggregation_weights(label_similarities(federation.population), hp)
+    matrix = aggregation_weights(label_similarities(federation), hp)
     weights, buffers = (weighted_sums(matrix, state[f"theta/{name}"]) for name in ("weights", "buffers"))
     return [ClientModel(*pair) for pair in zip(weights, buffers, strict=True)]
 
@@ -127,7 +127,7 @@ def _measured(
 def _finish(
     hp: CossimSettings, federation: PersonalFederation, state: FederatedState, losses: Any
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    similarities = label_similarities(federation.population)
+    similarities = label_similarities(federation)
     matrix = aggregation_weights(similarities, hp)
     others = ~torch.eye(len(matrix), dtype=torch.bool)
     facts = {

@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterator
 
 from knot_runner.config.settings import FinetuneSettings
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.population import ClientModel, FederatedState
+from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.personalisation.contract import PersonalFederation, Point
 from knot_runner.methods.personalisation.training import personal_recipe, personal_training
 
@@ -73,7 +73,7 @@ def under_way(hp: FinetuneSettings, federation: PersonalFederation, round: int) 
     """The clients that train in ``round``; none when all are through."""
     size = _at_once(federation)
     first = round // hp.saves * size
-    return list(federation.clients[first : first + size])
+    return list(federation.everyone[first : first + size])
 
 
 def finetune_rounds(hp: FinetuneSettings, federation: PersonalFederation) -> int:
@@ -82,7 +82,7 @@ def finetune_rounds(hp: FinetuneSettings, federation: PersonalFederation) -> int
 
 
 def _at_once(federation: PersonalFederation) -> int:
-    return max(FEWEST, PARAMETERS_AT_ONCE // federation.population.layout.size)
+    return max(FEWEST, PARAMETERS_AT_ONCE // federation.layout.size)
 
 
 def finetune_points(hp: FinetuneSettings) -> list[Point]:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import LandscapeSettings
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.population import ClientModel, FederatedState
+from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.personalisation import finetune
 from knot_runner.methods.personalisation.contract import PersonalFederation
 
@@ -99,9 +99,9 @@ def drawn(hp: LandscapeSettings, federation: PersonalFederation, state: Federate
     """The clients of the settings, or the two whose fine-tuned models gain the most on their held-out examples."""
     if hp.clients is not None:
         return list(hp.clients)
-    sizes = torch.tensor([max(len(rows), 1) for rows in federation.population.valid], dtype=torch.float64)
+    sizes = torch.tensor([max(len(rows), 1) for rows in federation.rows("valid")], dtype=torch.float64)
     gains = (state["record/valid"][-1] - state["record/valid"][0]) / sizes
-    return sorted(sorted(federation.clients, key=lambda client: (-float(gains[client]), client))[:2])
+    return sorted(sorted(federation.everyone, key=lambda client: (-float(gains[client]), client))[:2])
 
 
 def finish(

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from knot_runner.config.settings import SoupSettings
-from knot_runner.methods.federated.population import ClientModel, FederatedState
+from knot_runner.engine.federated.cohort import ClientModel
+from knot_runner.methods.federation import FederatedState
 from knot_runner.methods.personalisation.contract import PersonalFederation, Point
 from knot_runner.methods.personalisation.finetune import current, under_way
 

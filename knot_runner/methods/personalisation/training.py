@@ -6,17 +6,16 @@ import dataclasses
 from typing import Any
 
 from knot_runner.config.settings import LocalSettings
-from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.methods.federated import chilling
-from knot_runner.methods.federated.population import ClientModel
 from knot_runner.methods.personalisation.contract import PersonalFederation
 
 
 def personal_recipe(hp: LocalSettings, federation: PersonalFederation, client: int, epochs: int) -> Recipe:
     """SGD without momentum and weight decay (or AdamW) at its ``rate``; temperature, batches and augmentation are those
     of the last round."""
-    training = federation.population.training
-    whole = chilling.recipe(federation.hp, federation.population, training.rounds, client)
+    training = federation.training
+    whole = chilling.recipe(federation.hp, federation, training.rounds, client)
     return dataclasses.replace(
         whole,
         phases=(Phase(epochs),),
@@ -33,20 +32,9 @@ def personal_training(
     federation: PersonalFederation, client: int, step: int, start: ClientModel, recipe: Recipe
 ) -> LocalTraining:
     """One client's training from ``start``; its draws are those of ``step``, apart from those of the rounds."""
-    population = federation.population
-    round = population.training.rounds + 1 + step
-    return LocalTraining(
-        client=client,
-        round=round,
-        seed=population.seed,
-        weights=start.weights,
-        buffers=start.buffers,
-        rows=population.train[client],
-        test_rows=population.test[client][:0],
-        recipe=recipe,
-        objective=chilling.objective(federation.hp, population, population.training.rounds, client),
-        network=population.network(client),
-    )
+    round = federation.training.rounds + 1 + step
+    objective = chilling.objective(federation.hp, federation, federation.training.rounds, client)
+    return federation.local_training(client, round, start, recipe, objective, measured=False)
 
 
 def start_requests(hp: Any, federation: PersonalFederation) -> list[LocalTraining]:
@@ -55,5 +43,5 @@ def start_requests(hp: Any, federation: PersonalFederation) -> list[LocalTrainin
         personal_training(
             federation, client, 0, federation.start(client), personal_recipe(hp, federation, client, hp.epochs)
         )
-        for client in federation.clients
+        for client in federation.everyone
     ]

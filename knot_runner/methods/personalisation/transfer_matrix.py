@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import TransferMatrixSettings
-from knot_runner.engine.federated.cohort import LocalTraining, Trained
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Trained
 from knot_runner.engine.objectives import Objective
 from knot_runner.engine.seeds import generator
 from knot_runner.methods.contract import Method
-from knot_runner.methods.federated.population import ClientModel, FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.methods.personalisation.combine import Updates, check_room, stacked_models
 from knot_runner.methods.personalisation.contract import PersonalFederation, Personalisation, Point
 from knot_runner.methods.personalisation.group_signs import matrix_facts
@@ -75,29 +75,29 @@ def gradient_request(
     return dataclasses.replace(request, rows=rows, objective=Objective())
 
 
-def held_out_rows(hp: TransferMatrixSettings, population: Population, client: int) -> tuple[Tensor, Tensor]:
+def held_out_rows(hp: TransferMatrixSettings, federation: Federation, client: int) -> tuple[Tensor, Tensor]:
     """(Rows that the client's lambda is learnt on, rows that it is stopped by): all held-out ones and none, or with
     ``early_stop`` two halves drawn from (seed, client), the first at least as large."""
-    rows = population.valid[client]
+    rows = federation.clients[client].valid
     if not hp.early_stop:
         return rows, rows[:0]
-    order = torch.randperm(len(rows), generator=generator(population.seed, "early stop", client))
+    order = torch.randperm(len(rows), generator=generator(federation.seed, "early stop", client))
     learnt = math.ceil(len(rows) / 2)
     return rows[order[:learnt]], rows[order[learnt:]]
 
 
-def _check(hp: TransferMatrixSettings, population: Population) -> list[str]:
-    check_room(population)
-    having = sum(len(rows) > 0 for rows in population.valid)
+def _check(hp: TransferMatrixSettings, federation: Federation) -> list[str]:
+    check_room(federation)
+    having = sum(len(rows) > 0 for rows in federation.rows("valid"))
+    without = len(federation.clients) - having
     if not having:
         raise UserError("partition.valid: no client holds out examples, which lambda is learnt on; 0.2 would be right")
-    if hp.early_stop and not any(len(rows) > 1 for rows in population.valid):
+    if hp.early_stop and not any(len(rows) > 1 for rows in federation.rows("valid")):
         raise UserError("method.personalisation.early_stop: no client holds out two examples; false is right")
     notes = ["method.personalisation: every client's update leaves it, and at every step a gradient on its examples"]
-    if having < len(population.train):
+    if without:
         notes.append(
-            f"partition.valid: {len(population.train) - having} clients have no held-out examples, and their rows of "
-            "lambda stay at the start"
+            f"partition.valid: {without} clients have no held-out examples, and their rows of lambda stay at the start"
         )
     return notes
 
@@ -117,7 +117,7 @@ def _plan(
         return []
     requests = []
     for client, model in enumerate(matrix_models(federation, state, state["lambda"])):
-        learnt, stopping = held_out_rows(hp, federation.population, client)
+        learnt, stopping = held_out_rows(hp, federation, client)
         if len(learnt) and round <= hp.steps:
             requests.append(gradient_request(hp, federation, client, round, model, learnt, GRADIENT_RATE))
         if len(stopping):
@@ -152,7 +152,7 @@ def _fold(
 def _trained_models(
     hp: TransferMatrixSettings, state: FederatedState, federation: PersonalFederation, trained: list[Trained]
 ) -> tuple[FederatedState, dict[str, float]]:
-    weights, buffers = stacked_models([ClientModel(one.weights, one.buffers) for one in trained])
+    weights, buffers = stacked_models([one.model for one in trained])
     start = start_matrix(hp, len(trained))
     scale = largest_eigenvalue(_updates(federation, weights))
     found = {
@@ -180,7 +180,7 @@ def matrix_gradient(
 ) -> Tensor:
     """dL_k / dlambda_ki = <grad_W L_k(W_k), dW_i>, float64 [K, K], from gradient requests and what came of them; rows
     of clients without any are 0."""
-    gradients = [(asked.weights.double() - one.weights.double()) / asked.recipe.lr for asked, one in found]
+    gradients = [(asked.start.weights.double() - one.weights.double()) / asked.recipe.lr for asked, one in found]
     products = _updates(federation, state["theta/weights"]).products(gradients)
     gradient = torch.zeros_like(state["lambda"])
     gradient[torch.tensor([asked.client for asked, _ in found])] = products
@@ -194,7 +194,7 @@ def matrix_models(federation: PersonalFederation, state: FederatedState, matrix:
 
 
 def _updates(federation: PersonalFederation, trained: Tensor) -> Updates:
-    return Updates.of([federation.start(client).weights for client in federation.clients], trained)
+    return Updates.of([federation.start(client).weights for client in federation.everyone], trained)
 
 
 def _rounds(hp: TransferMatrixSettings, federation: PersonalFederation) -> int:
@@ -218,7 +218,7 @@ def _measured(
         yield from ((0, client, ClientModel(*pair)) for client, pair in enumerate(pairs))
         starts = matrix_models(federation, state, state["lambda"])
         if hp.start == "zero":
-            starts = [federation.start(client) for client in federation.clients]
+            starts = [federation.start(client) for client in federation.everyone]
         yield from ((1, client, model) for client, model in enumerate(starts))
     done, every = round - int(hp.early_stop), hp.steps // hp.saves
     if done > 0 and done % every == 0:

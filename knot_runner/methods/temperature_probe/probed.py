@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from knot_runner.config.settings import ProbeSettings, Settings
 from knot_runner.engine.examples import ImageData, normalised
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.models.network import Network, build_network
 from knot_runner.util.errors import UserError
@@ -52,7 +52,7 @@ def start_probe(
     if hp.warm_epochs:
         everything = torch.arange(len(data.labels))
         recipe = _central(hp, settings)
-        request = LocalTraining(0, 0, settings.seed, weights, buffers, everything, everything[:0], recipe)
+        request = LocalTraining(0, 0, settings.seed, ClientModel(weights, buffers), everything, everything[:0], recipe)
         watch("central training", 0, 1, f"{hp.warm_epochs} epochs")
         trained = Loop(network, data, test, device, torch.float32).train_client(request)
         watch("central training", 1, 1, "done")

@@ -167,10 +167,12 @@ def _scaled(claim: Claim, estimate: EffectEstimate) -> dict[str, float | None]:
     """Effect and interval as they are shown."""
     measure, level = measure_of(claim), not (claim.against or claim.trend)
     band = interval(estimate) or (None, None)
-    effect, low, high = (
-        value if value is None else math.exp(value) if claim.logs else measure.scale * value
-        for value in (estimate.effect, *band)
-    )
+    shown = []
+    for value in (estimate.effect, *band):
+        if value is not None:
+            value = math.exp(value) if claim.logs else measure.scale * value
+        shown.append(value)
+    effect, low, high = shown
     if level and low is not None and high is not None:
         low, high = clipped_interval(low, high, measure.top)
     return {"effect": effect, "low": low, "high": high}

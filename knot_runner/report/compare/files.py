@@ -79,10 +79,10 @@ def cell_text(cell: Any, column: Column, runs: int | None = None) -> str:
 def printed_rows(sheet: Sheet) -> list[list[str]]:
     """Every cell of ``sheet`` as text, row by row."""
     finished = sheet.cells["n"] if "n" in sheet.cells else [None] * len(sheet.cells)
-    return [
-        [cell_text(cell, column, runs) for cell, column in zip(row, sheet.columns, strict=True)]
-        for row, runs in zip(sheet.rows, finished, strict=True)
-    ]
+    printed = []
+    for row, runs in zip(sheet.rows, finished, strict=True):
+        printed.append([cell_text(cell, column, runs) for cell, column in zip(row, sheet.columns, strict=True)])
+    return printed
 
 
 class TerminalSheet:
@@ -138,10 +138,9 @@ def _joined(sheet: Sheet, lead: list[_Shown]) -> list[_Shown]:
     for column, one in zip(sheet.columns, lead, strict=False):
         (own if column.kind != "key" or column.name in (*KEPT, "run_id") else rest).append(one)
     heads = [one.head.replace("\n", ".") for one in rest]
-    cells = [
-        " ".join(f"{head}={value}" for head, value in zip(heads, row, strict=True) if value)
-        for row in zip(*(one.cells for one in rest), strict=True)
-    ]
+    cells = []
+    for row in zip(*(one.cells for one in rest), strict=True):
+        cells.append(" ".join(f"{head}={value}" for head, value in zip(heads, row, strict=True) if value))
     place = next((i for i, one in enumerate(own) if one.right), len(own))
     return [*own[:place], _Shown("settings", cells, right=False, wraps=True), *own[place:]] if rest else own
 

@@ -70,7 +70,7 @@ def direction(key: str) -> Direction | None:
     """Whether higher or lower is better; None where that is not known."""
     known = BETTER | {name: metric.better for name, metric in METRICS.items()}
     ways = {known.get(part) for part in key.split(".")}
-    return "lower" if "lower" in ways else "higher" if "higher" in ways else None
+    return next((way for way in ("lower", "higher") if way in ways), None)
 
 
 def is_share(key: str) -> bool:
@@ -87,8 +87,13 @@ def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
     """(Unit, how much of ``key`` it is) to print a column of ``values`` in: bytes and FLOPs with a prefix that suits
     the largest, or the least where that would be nothing beside it; all else as it is."""
     group, _, name = key.partition(".")
-    unit = "B" if name.startswith("bytes") else "FLOP" if "flops" in name or name.startswith("stages.") else ""
-    if group != "costs" or not unit:
+    if group != "costs":
+        return "", 1.0
+    if name.startswith("bytes"):
+        unit = "B"
+    elif "flops" in name or name.startswith("stages."):
+        unit = "FLOP"
+    else:
         return "", 1.0
     prefix, factor = prefix_of(max(values, default=0.0))
     least = min((value for value in values if value > 0), default=factor)

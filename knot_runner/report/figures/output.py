@@ -8,9 +8,11 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.util.errors import UserError, nearest
+from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,6 +41,7 @@ SMALL_STYLE = {
     "legend.fontsize": 7, "legend.title_fontsize": 7,
 }  # fmt: skip
 TITLE_SIZE, NOTE_SIZE, LARGEST_MARKER = 9, 6.5, 6
+NOTE_COLOUR = "#555555"
 #: Between what stands above and below each other, in inches.
 LINE_GAP = 0.06
 
@@ -76,7 +79,7 @@ def parse_formats(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
     for name in names:
         if name not in FORMATS:
-            raise UserError(f"--formats={text}: {name!r} is not one of {', '.join(FORMATS)}{nearest(name, FORMATS)}")
+            raise UserError(f"--formats={text}: there is no {name!r}{nearest(name, FORMATS)}")
     if not names:
         raise UserError(f"--formats={text}: needs one or more of {', '.join(FORMATS)}, as in --formats=pdf,svg")
     return names
@@ -110,6 +113,30 @@ def image_bytes(figure: Figure, form: str) -> bytes:
     return image.getvalue()
 
 
+def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -> None:
+    """Write ``figure`` to ``path`` in the formats of :func:`current_output`, which replace its suffix, each whole or
+    not at all; title above and notes below the panels, unless captions are off."""
+    output = current_output()
+    if not output.captioned:
+        title, notes = "", []
+    if output.width:
+        arrange(figure, title, notes)
+    else:
+        _caption(figure, title, notes)
+    for form in output.formats:
+        write_atomic(path.with_suffix(f".{form}"), image_bytes(figure, form))
+
+
+def _caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
+    """Title above and notes below the panels, which make room for both."""
+    letters = int(figure.get_figwidth() * 72 / 4.9)  # of 9 points, about 4.9 wide on average
+    if title:
+        figure.suptitle("\n".join(textwrap.wrap(title, int(letters * 0.65))), fontsize=13, x=0.01, ha="left")
+    lines = [line for note in notes for line in textwrap.wrap(note, letters)]
+    if lines:
+        figure.supxlabel("\n".join(lines), fontsize=9, color=NOTE_COLOUR, x=0.01, ha="left")
+
+
 def arrange(figure: Figure, title: str, notes: Sequence[str]) -> None:
     """Title above the panels, and below them legends and notes, for a figure whose width is given.
 
@@ -117,7 +144,7 @@ def arrange(figure: Figure, title: str, notes: Sequence[str]) -> None:
     """
     width, height = figure.get_size_inches()
     above = [_text(figure, [title], TITLE_SIZE, "black")] if title else []
-    below = [_text(figure, notes, NOTE_SIZE, "#555555")] if notes else []
+    below = [_text(figure, notes, NOTE_SIZE, NOTE_COLOUR)] if notes else []
     below += [_below(figure, legend) for legend in _legends_beside(figure)]
     tops, bottoms = [_inches_high(figure, one) for one in above], [_inches_high(figure, one) for one in below]
     room_above, room_below = sum(tops) + LINE_GAP * len(tops), sum(bottoms) + LINE_GAP * len(bottoms)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +16,9 @@ import numpy as np
 from knot_runner.report.figures.output import (
     SMALL_STYLE,
     VECTOR_STYLE,
-    arrange,
     current_output,
     fitted_panels,
-    image_bytes,
+    write_figure,
 )
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.terminal import short_line
@@ -130,30 +128,11 @@ def panels(count: int, width: float, height: float, across: int = 3, **options: 
 
 
 def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
-    """Write ``drawing`` to ``path`` in the formats of :func:`current_output`, which replace its suffix, with more
-    ``notes`` in small type below it, and its numbers as CSV beside it, each whole or not at all."""
-    output, figure = current_output(), drawing.figure
-    title, below = plain(drawing.title), [plain(note) for note in (*drawing.notes, *notes)]
-    if not output.captioned:
-        title, below = "", []
-    if output.width:
-        arrange(figure, title, below)
-    else:
-        _caption(figure, title, below)
-    for form in output.formats:
-        write_atomic(path.with_suffix(f".{form}"), image_bytes(figure, form))
+    """Write ``drawing``, with more ``notes`` in small type below it, as :func:`write_figure` does, and its numbers as
+    CSV beside it, each whole or not at all."""
+    write_figure(drawing.figure, plain(drawing.title), [plain(note) for note in (*drawing.notes, *notes)], path)
     if drawing.numbers:
         write_atomic(path.with_suffix(".csv"), drawing.numbers.csv())
-
-
-def _caption(figure: Figure, title: str, notes: Sequence[str]) -> None:
-    """Title above and notes below the panels, which make room for both."""
-    letters = int(figure.get_figwidth() * 72 / 4.9)  # of 9 points, about 4.9 wide on average
-    if title:
-        figure.suptitle("\n".join(textwrap.wrap(title, int(letters * 0.65))), fontsize=13, x=0.01, ha="left")
-    lines = [line for note in notes for line in textwrap.wrap(note, letters)]
-    if lines:
-        figure.supxlabel("\n".join(lines), fontsize=9, color=GREY, x=0.01, ha="left")
 
 
 def by_name(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -4,18 +4,14 @@ row of ``rounds.jsonl`` can be one."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from knot_runner.config.settings.families import family_of_result
 from knot_runner.metrics import METRICS
 from knot_runner.results import kind_problem
 from knot_runner.results.costs import BYTES, FLOPS
-
-#: Of a row of a round of a fleet: counts, and what else is a number of 0 or more.
-FLEET_COUNTS, FLEET = ("dropped", "late", "partial"), ("clock", "dropped", "late", "partial", "staleness")
-#: Of a row of a round in which a server distilled.
-DISTILLED = ("distil_loss", "distil_steps", "distil_tested", "distil_before", "distil_after")
 
 
 def is_number(value: Any, top: float = math.inf) -> bool:
@@ -44,46 +40,27 @@ def result_problem(result: Any, task: str, method: str, seed: int) -> str:
 def is_round(row: Any, number: int) -> bool:
     """Whether ``row`` of ``rounds.jsonl`` is that of round ``number`` of a federated run and holds no impossible value.
 
-    Rows of rounds that were not measured have neither accuracy nor losses; the others have all of them.
+    Rows of rounds that were not measured have neither accuracy nor losses; the others have all of them. So it is with
+    the other keys of :data:`TOGETHER`, which rows of other methods, and of earlier versions, do not have.
     """
     if not isinstance(row, dict) or row.get("round") != number:
         return False
-    measures = ("accuracy", "f1", "loss", "tempered_loss", "clients")
-    if any(key in row for key in measures) and not all(key in row for key in measures):
+    if not all(_all_or_none(row, keys) for keys in TOGETHER) or ("distil_tested" in row and "distil_loss" not in row):
         return False
     tops = {key: metric.top for key, metric in METRICS.items() if key != "client_accuracy"}
     if not all(is_number(row[key], top) for key, top in tops.items() if key in row):
         return False
-    if not _is_distilled(row) or not _has_possible_costs(row) or not _is_of_fleet(row):
-        return False
     takers = row.get("participants")
-    if not _is_private(row):
+    if not _is_list(takers, lambda client: isinstance(client, int) and client >= 0) or not _is_private(row):
         return False
-    if not _is_list(takers, lambda client: isinstance(client, int) and client >= 0):
-        return False
-    before_and_after = all(_is_list(row.get(key), _share, len(takers)) for key in ("before", "after"))
-    return before_and_after and ("clients" not in row or _is_list(row["clients"], _share))
+    return all(_is_list(row.get(key), _share, len(takers)) for key in ("before", "after"))
 
 
-def _is_distilled(row: dict[str, Any]) -> bool:
-    """Whether what ``row`` says of a server's distillation can be: loss and steps, and accuracies before and after it
-    on so many test examples where the round was measured; all right without any."""
-    if not any(key in row for key in DISTILLED):
+def _all_or_none(row: dict[str, Any], keys: Mapping[str, Callable[[Any], bool]]) -> bool:
+    """Whether ``row`` has all of ``keys``, each as it can be, or none of them."""
+    if not any(key in row for key in keys):
         return True
-    loss, steps = row.get("distil_loss"), row.get("distil_steps")
-    right = isinstance(loss, int | float) and not isinstance(loss, bool) and math.isfinite(loss) and is_count(steps, 1)
-    if not any(key in row for key in DISTILLED[2:]):
-        return right
-    accuracies = all(is_number(row.get(key), 1.0) for key in ("distil_before", "distil_after"))
-    return right and accuracies and is_count(row.get("distil_tested"), 1)
-
-
-def _is_of_fleet(row: dict[str, Any]) -> bool:
-    """Whether what ``row`` says of a fleet can be: the clock, how many clients were lost or late, mean staleness; all
-    right without any."""
-    if not any(key in row for key in FLEET):
-        return True
-    return all(is_number(row.get(key)) for key in FLEET) and all(is_count(row[key]) for key in FLEET_COUNTS)
+    return all(key in row and possible(row[key]) for key, possible in keys.items())
 
 
 def _is_private(row: dict[str, Any]) -> bool:
@@ -95,18 +72,34 @@ def _is_private(row: dict[str, Any]) -> bool:
     return not norms or (is_number(row["clipped"], 1.0) and len(norms) == len(row.get("participants") or []))
 
 
-def _has_possible_costs(row: dict[str, Any]) -> bool:
-    """Whether what ``row`` says of bytes and FLOPs can be: all of it, or nothing as in rows of earlier versions."""
-    if not any(key in row for key in (*BYTES, *FLOPS)):
-        return True
-    return all(is_count(row.get(key)) for key in BYTES) and all(
-        key in row and (row[key] is None or is_count(row[key])) for key in FLOPS
-    )
-
-
 def _is_list(value: Any, right: Callable[[Any], bool], length: int | None = None) -> bool:
     return isinstance(value, list) and (length is None or len(value) == length) and all(map(right, value))
 
 
 def _share(value: Any) -> bool:
     return value is None or is_number(value, 1.0)
+
+
+def _shares(value: Any) -> bool:
+    return _is_list(value, _share)
+
+
+def _count_if_known(value: Any) -> bool:
+    return value is None or is_count(value)
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+#: Keys of which a row of a round has all or none, and whether a value of each can be: what was measured; of a server
+#: that distilled, its loss and steps, and accuracies before and after on so many test examples; of a fleet, its clock,
+#: mean staleness, and how many clients were lost or late; bytes sent and FLOPs.
+TOGETHER: tuple[Mapping[str, Callable[[Any], bool]], ...] = (
+    dict.fromkeys(("accuracy", "f1", "loss", "tempered_loss"), is_number) | {"clients": _shares},
+    {"distil_loss": _finite, "distil_steps": partial(is_count, least=1)},
+    {"distil_tested": partial(is_count, least=1)}
+    | dict.fromkeys(("distil_before", "distil_after"), partial(is_number, top=1.0)),
+    {"clock": is_number, "staleness": is_number, "dropped": is_count, "late": is_count, "partial": is_count},
+    {**dict.fromkeys(BYTES, is_count), **dict.fromkeys(FLOPS, _count_if_known)},
+)

@@ -92,7 +92,10 @@ def paper_text(cell: TableCell, group: ColumnGroup) -> str:
 
 def caption(table: ResultTable) -> str:
     """How to read a cell of ``table``, in one line."""
-    cells = [cell for row in table.rows for own in row.cells.values() for cell in own]
+    cells = []
+    for row in table.rows:
+        for own in row.cells.values():
+            cells += own
     has_paper, share = any(cell.paper is not None for cell in cells), any(cell.top for cell in cells)
     cut = "[low, high] where that is cut at 0 or 100%" if share else ""
     parts = ["mean ± half of the 95% interval over seeds", cut, "(paper)" if has_paper else ""]

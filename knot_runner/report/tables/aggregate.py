@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from knot_runner.report.render.table_model import TableCell
-from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics import mean_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def aggregate(
-    ours: Sequence[float | None],
-    members: Sequence[Run],
-    paper: float | None,
-    comparable: bool,
+    ours: Iterable[float | None],
+    members: pd.DataFrame,
+    paper: float | None = None,
+    comparable: bool = True,
     top: float | None = None,
 ) -> TableCell:
-    """The mean of ``ours`` (None: not measured) over the seeds of ``members``, beside the ``paper``'s number; without a
-    gap to it where the two are not ``comparable``; ``top``: the most that a share can be, 1 or 100."""
+    """The mean of ``ours`` (None: not measured) over the seeds of ``members`` (rows as of :func:`run_rows`), beside the
+    ``paper``'s number; without a gap to it where the two are not ``comparable``; ``top``: the most that a share can be,
+    1 or 100."""
     values = [value for value in ours if value is not None]
-    planned = len({run.job.seed for run in members})
-    diverged = len({run.job.seed for run in members if run.status == "diverged"})
+    planned = len(set(members["seed"]))
+    diverged = len({run.job.seed for run in members["run"] if run.status == "diverged"})
     if not values:
         return TableCell(planned=planned, diverged=diverged, paper=paper)
     mean, half = mean_interval(values)
     gap = mean - paper if paper is not None and comparable else None
-    ids = tuple(dict.fromkeys(run.job.run_id for run in members if run.result))
+    ids = tuple(dict.fromkeys(run.job.run_id for run in members["run"] if run.result))
     return TableCell(mean, half, len(values), planned, diverged, paper, gap, top=top, runs=ids)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from knot_runner.metrics import METRICS
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import ColumnGroup, TableRow
 from knot_runner.report.run_folders import UNUSED, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: What ``task.source=embedded`` reads, by kind of run.
 GENERATED = "Generated text (task.source=embedded)"
@@ -28,20 +31,22 @@ def finished(runs: Iterable[Run]) -> list[Run]:
     return [run for run in runs if run.status == "done"]
 
 
-def absences(rows: dict[str, list[Run]]) -> list[str]:
-    """How many of how many runs each row rests on, rows in the same case joined; damaged results are named."""
+def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
+    """How many of how many runs each row of a table rests on, rows in the same case joined; damaged results are named.
+
+    ``rows``: runs as of :func:`run_rows`; ``names``: the table's row that each belongs to."""
     cases: dict[str, list[str]] = defaultdict(list)
-    for name, members in rows.items():
-        there = len(finished(members))
-        if there < len(members):
+    for name, members in rows.groupby(names, sort=False):
+        absent = members[members["status"] != "done"]
+        if len(absent):
             reasons = defaultdict(list)
-            for run in members:
-                if run.status != "done":
-                    reasons[UNUSED.get(run.status, run.problem)].append(str(run.job.seed))
+            for run in absent["run"]:
+                reasons[UNUSED.get(run.status, run.problem)].append(str(run.job.seed))
             why = "; ".join(f"seed {', '.join(dict.fromkeys(seeds))} {reason}" for reason, seeds in reasons.items())
+            there = len(members) - len(absent)
             cases[f"{there} of {len(members)} runs are there ({why})."].append(name)
     lines = [f"{_listed(names)}: {case}" for case, names in cases.items()]
-    return lines + not_counted(run for members in rows.values() for run in members)
+    return lines + not_counted(rows["run"])
 
 
 def not_counted(runs: Iterable[Run]) -> list[str]:
@@ -57,7 +62,7 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more rows, each" if rest > 0 else "")
 
 
-def sources(runs: list[Run]) -> list[str]:
+def sources(runs: Iterable[Run]) -> list[str]:
     """What kind of data the runs read, where that bears on the comparison."""
     kinds = sorted({run.result.get("source", "") for run in finished(runs)})
     lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
@@ -66,7 +71,7 @@ def sources(runs: list[Run]) -> list[str]:
     return lines
 
 
-def protocol(runs: list[Run]) -> list[str]:
+def protocol(runs: Iterable[Run]) -> list[str]:
     """Which epoch was kept where that is not the best on the valid part, and which geomloss solved the transport."""
     there = finished(runs)
     stages = {title.split(" ")[0] for run in there for title, one in kept_epochs(run.result) if one == "last"}
@@ -87,10 +92,12 @@ def kept_epochs(result: dict[str, Any]) -> list[tuple[str, str]]:
 def embedded(runs: Iterable[Run]) -> str:
     """What the runs with task.source=embedded among ``runs`` read; "" without any."""
     kinds = [(run.job.config.get("task") or {}).get("kind") for run in runs if run.result.get("source") == "embedded"]
-    return (SHARE_DIGITS if kinds[0] in OF_IMAGES else GENERATED) if kinds else ""
+    if not kinds:
+        return ""
+    return SHARE_DIGITS if kinds[0] in OF_IMAGES else GENERATED
 
 
-def comparable(runs: list[Run]) -> bool:
+def comparable(runs: Iterable[Run]) -> bool:
     """Whether our numbers and the paper's are of the same kind of data at all."""
     return all(run.result.get("source") != "embedded" for run in finished(runs))
 

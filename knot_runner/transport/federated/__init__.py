@@ -8,7 +8,7 @@ from knot_runner.transport.federated.client import Client
 from knot_runner.transport.federated.fedwad import FederatedDistance, distance_between, federated_distance
 from knot_runner.transport.federated.interpolate import interpolate, transport, wasserstein
 from knot_runner.transport.federated.measure import Measure
-from knot_runner.transport.federated.message import Draws, Message, Party
+from knot_runner.transport.federated.message import Draws, Message, SampleHolder
 from knot_runner.transport.federated.plan import optimal_plan, squared_distances
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "FederatedDistance",
     "Measure",
     "Message",
-    "Party",
+    "SampleHolder",
     "distance_between",
     "federated_distance",
     "interpolate",

@@ -22,7 +22,7 @@ from knot_runner.config.settings.transport import FedwadSettings
 from knot_runner.transport.federated import server
 from knot_runner.transport.federated.client import Client
 from knot_runner.transport.federated.measure import Measure
-from knot_runner.transport.federated.message import Draws, Message, Party, place
+from knot_runner.transport.federated.message import Draws, Message, SampleHolder, place
 from knot_runner.transport.federated.privacy import compose_privacy
 from knot_runner.util.errors import UserError
 
@@ -75,7 +75,7 @@ class _Course:
 
 
 def federated_distance(
-    mu: Party, nu: Party, options: FedwadSettings, dimension: int, draws: Draws, trace: bool = False
+    mu: SampleHolder, nu: SampleHolder, options: FedwadSettings, dimension: int, draws: Draws, trace: bool = False
 ) -> FederatedDistance:
     """W_2 between the samples of two clients, of ``dimension`` features, as the server computes it.
 

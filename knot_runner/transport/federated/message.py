@@ -31,7 +31,7 @@ class Message:
     remainder: float | None = None
 
 
-class Party(Protocol):
+class SampleHolder(Protocol):
     """Who answers the server: a :class:`~knot_runner.transport.federated.client.Client`, here or at a distance."""
 
     def interpolated(self, xi: Measure, iteration: int, trace: bool) -> Message:

@@ -36,6 +36,7 @@ def test_class_orders(image_task) -> None:
     assert len(image_task("cifar100").classes) == 100
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_femnist_digits(image_task, data_root: Path) -> None:
     task = load_images(image_task("femnist"), data_root)
@@ -60,6 +61,7 @@ def test_mnist(image_task, data_root: Path) -> None:
     assert abs(values.mean() - 0.1307) < 0.002 and abs(values.std() - 0.3081) < 0.002
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 @pytest.mark.parametrize(
     ("name", "train", "test"), [("fashionmnist", 750, 150), ("cifar10", 10_000, 2000), ("cifar100", 4000, 1000)]

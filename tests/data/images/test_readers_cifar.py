@@ -196,7 +196,9 @@ def test_tar_bombs(write, load, tmp_path: Path, monkeypatch) -> None:
         load("bomb.tar.gz")
     block = member("././@LongLink", tarfile.GNUTYPE_LONGNAME, size=5_000_000).tobuf(tarfile.GNU_FORMAT)
     (tmp_path / "name.tar.gz").write_bytes(gzip.compress(block + bytes(5_000_000)))  # a name of 5 MB
-    with pytest.raises(UserError, match="name.tar.gz: unfolds to more than 1000000 bytes"):
+    with pytest.raises(
+        UserError, match=r"name.tar.gz: .* \(an extended header of 5,000,000 bytes, more than 1,000,000\)"
+    ):
         load("name.tar.gz")
     write.tar(tmp_path / "many.tar.gz", {f"cifar-10-batches-bin/{i}": b"" for i in range(1001)})
     with pytest.raises(UserError, match="many.tar.gz: has more than 1000 members"):
@@ -205,6 +207,24 @@ def test_tar_bombs(write, load, tmp_path: Path, monkeypatch) -> None:
     write.tar(tmp_path / "large.tar.gz", {name: bytes(20_000)})
     with pytest.raises(UserError, match="has 20000 bytes, more than 10000"):
         load("large.tar.gz")
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_extended_headers_are_read_up_to_a_size(write, load, tmp_path: Path, monkeypatch, kind: bytes) -> None:
+    """One is read; more than ``MAX_HEADER`` bytes are refused by its size, and need not even be there."""
+    whole = binary_files(write)
+    content = b"13 comment=x\n" if kind in (tarfile.XHDTYPE, tarfile.XGLTYPE) else f"{next(iter(whole))}\0".encode()
+    files = io.BytesIO()
+    with tarfile.open(fileobj=files, mode="w") as tar:
+        for file, data in whole.items():
+            tar.addfile(member(file, size=len(data)), io.BytesIO(data))
+    before = member("long", kind, size=len(content)).tobuf() + content.ljust(512, b"\0")
+    (tmp_path / "x.tar").write_bytes(before + files.getvalue())
+    monkeypatch.setattr(archives, "MAX_HEADER", len(content))
+    np.testing.assert_array_equal(load("x.tar").train.labels, LABELS)
+    (tmp_path / "y.tar").write_bytes(member("long", kind, size=len(content) + 1).tobuf())
+    with pytest.raises(UserError, match="y.tar: is no tar archive, or cut short or broken .an extended header of"):
+        load("y.tar")
 
 
 def test_a_member_twice(write, load, tmp_path: Path) -> None:

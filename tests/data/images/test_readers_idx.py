@@ -67,6 +67,7 @@ def test_wrong_files(write, load, tmp_path: Path) -> None:
     refused("task.local.train: there is no image")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("suffix", [".gz", ""])
 def test_a_cut_is_never_read(write, load, tmp_path: Path, suffix: str) -> None:
     paths = [write.idx(tmp_path / f"x{suffix}", PIXELS), write.idx(tmp_path / f"y{suffix}", LABELS)]

@@ -17,7 +17,7 @@ from knot_runner.config.settings import (
 from knot_runner.config.settings.networks import ConvSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.models.network import Network
 
@@ -131,6 +131,6 @@ def cohort(network, case, dtype=torch.float64, sizes=SIZES, seed=3, shared=True)
         rows = torch.randperm(80, generator=draws)[:size].sort().values
         tests = torch.randperm(40, generator=draws)[: 3 * client]
         control = torch.randn(layout.size, generator=draws, dtype=dtype) / 20 if case.control else None
-        start = weights.to(dtype), buffers.to(dtype)
-        requests.append(LocalTraining(client, 2, seed, *start, rows, tests, case.recipe, control, case.objective))
+        start = ClientModel(weights.to(dtype), buffers.to(dtype))
+        requests.append(LocalTraining(client, 2, seed, start, rows, tests, case.recipe, control, case.objective))
     return requests

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from knot_runner.engine.federated import flat, lean_client
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ClientModel, Inference
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.util.errors import UserError
 from tests.engine.federated.cases import MODELS, RECIPES, cohort, images
@@ -57,7 +57,7 @@ def test_workers_and_order_change_no_bit(both, shared):
 def test_a_worker_says_whose_weights_are_not_finite(both):
     model, _, pool = both
     requests = cohort(MODELS[model], RECIPES["plain"], torch.float32, shared=False)
-    requests[1].weights[0] = float("inf")
+    requests[1].start.weights[0] = float("inf")
     assert [each.finite for each in pool.train(requests)] == [True, False, True, True]
 
 
@@ -65,7 +65,7 @@ def test_a_tensor_changed_between_calls_is_sent_anew(both):
     model, alone, pool = both
     requests = cohort(MODELS[model], RECIPES["plain"], torch.float32)
     pool.train(requests)
-    requests[0].weights.mul_(0.5)  # the weights that all requests share
+    requests[0].start.weights.mul_(0.5)  # the weights that all requests share
     assert all(map(equal, pool.train(requests), alone.train(requests)))
 
 
@@ -74,9 +74,9 @@ def test_logits_come_back_whole_and_in_order(both):
     weights, buffers = flat.initial(MODELS[model], 5)
     rows = torch.arange(40).repeat(2 * INFERENCE_ROWS // 40)[: INFERENCE_ROWS + 7]
     requests = [
-        Inference(weights, buffers, rows),
-        Inference(weights + 1, buffers, rows[:0]),
-        Inference(weights * 2, buffers, rows[:3], "train"),
+        Inference(ClientModel(weights, buffers), rows),
+        Inference(ClientModel(weights + 1, buffers), rows[:0]),
+        Inference(ClientModel(weights * 2, buffers), rows[:3], "train"),
     ]
     found = pool.logits(requests)
     assert [len(each) for each in found] == [len(rows), 0, 3]
@@ -88,7 +88,7 @@ def test_many_models_are_asked_about_the_same_images_and_few_are_kept(monkeypatc
     network, rows = MODELS["mlp"], torch.arange(20)
     weights, buffers = flat.initial(network, 5)
     asked = [
-        Inference(weights * (1 + scale), buffers, own, split)
+        Inference(ClientModel(weights * (1 + scale), buffers), own, split)
         for scale in range(3)
         for own in (rows, rows[:7], rows.flip(0))
         for split in ("test", "train")
@@ -101,7 +101,7 @@ def test_many_models_are_asked_about_the_same_images_and_few_are_kept(monkeypatc
     monkeypatch.setattr(lean_client, "_KEPT_VALUES", 30 * 64)  # images of 8 x 8
     assert all(map(torch.equal, engine.logits(asked), expected))
     assert [(split, len(images)) for (split, _), images in client._recent.items()] == [("train", 20)]
-    engine.logits([Inference(weights, buffers, rows[:7])])
+    engine.logits([Inference(ClientModel(weights, buffers), rows[:7])])
     kept = list(client._recent.values())
     engine.logits([asked[5]])
     assert len(kept) == 2 and list(client._recent.values())[-1] is kept[0]  # not normalised again, and now the last
@@ -215,6 +215,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.thorough
 def test_workers_die_with_a_killed_parent(tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(textwrap.dedent(SCRIPT))
@@ -225,6 +226,7 @@ def test_workers_die_with_a_killed_parent(tmp_path):
     assert len(pids) == 2 and gone(pids)
 
 
+@pytest.mark.thorough
 def test_a_worker_imports_little():
     heavy = "{'transformers', 'datasets', 'hydra', 'omegaconf', 'matplotlib', 'sklearn', 'rich', 'wandb', 'PIL'}"
     code = f"import sys, knot_runner.engine.federated.lean_worker; print(sorted({heavy} & set(sys.modules)))"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from knot_runner.config.settings import MlpSettings
 from knot_runner.engine.federated import flat, lean_gram
-from knot_runner.engine.federated.cohort import LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
 from knot_runner.engine.federated.lean_client import ManualBackward
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.objectives import Objective, cross_entropy
@@ -43,7 +43,7 @@ def test_in_float32_it_is_as_near_to_float64_as_the_ordinary_way():
         gram = ManualBackward(network, *_data(), torch.float32).train_client(request)
     with _always(share=0.0):
         ordinary = ManualBackward(network, *_data(), torch.float32).train_client(request)
-    moved = float((exact.weights - request.weights).abs().max())
+    moved = float((exact.weights - request.start.weights).abs().max())
     assert not torch.equal(gram.weights, ordinary.weights)  # or else one way was taken twice
     for found in (gram, ordinary):
         assert float((found.weights - exact.weights).abs().max()) < 1e-5 * moved
@@ -67,4 +67,4 @@ def _data():
 def _request(network, size, recipe, dtype):
     weights, buffers = flat.initial(network, 4)
     rows = torch.arange(size)
-    return LocalTraining(1, 2, 3, weights.to(dtype), buffers.to(dtype), rows, rows[:5], recipe)
+    return LocalTraining(1, 2, 3, ClientModel(weights.to(dtype), buffers.to(dtype)), rows, rows[:5], recipe)

@@ -9,7 +9,7 @@ from knot_runner.engine.federated.cohort import INFERENCE_ROWS
 from knot_runner.engine.federated.lean_memory import SharedData
 from knot_runner.engine.federated.lean_pool import SlotAllocator
 from knot_runner.engine.federated.lean_worker import Slots
-from knot_runner.util.processes import ALIGNED
+from knot_runner.util.shared_memory import ALIGNED
 from tests.engine.federated.cases import CLASSES, GREY, MODELS, images
 
 

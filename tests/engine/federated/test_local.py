@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from knot_runner.engine.examples import augmented_images, normalised
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import Phase
+from knot_runner.engine.federated.cohort import ClientModel, Phase
 from knot_runner.engine.objectives import CrossEntropy, sample_temperatures
 from tests.engine.federated.cases import MODELS, PLAIN, Case, cohort, images
 
@@ -40,7 +40,8 @@ def test_epochs_are_permutations_and_steps_counts_their_batches(size, batch, dro
 
 def test_draws_are_keyed_by_seed_round_and_client_alone():
     request = request_with()
-    assert orders(request) == orders(replace(request, recipe=replace(request.recipe, lr=9.0), weights=torch.ones(1)))
+    other = ClientModel(torch.ones(1), torch.ones(0))
+    assert orders(request) == orders(replace(request, recipe=replace(request.recipe, lr=9.0), start=other))
     for change in ({"seed": 4}, {"round": 3}, {"client": 1}):
         assert orders(replace(request, **change)) != orders(request)
     assert orders(request)[0] != orders(request)[1]

@@ -51,6 +51,7 @@ def test_any_objective_trains_as_in_the_loop(engine, model, recipe):
     same(engine_of(engine, network).train(requests), engine_of("loop", network).train(requests))
 
 
+@pytest.mark.thorough
 def test_worker_processes_and_narrow_stacks_change_nothing():
     network = MODELS["mlp"]
     requests, wanted = list(asked(network, "momentum", OWN)), None
@@ -81,10 +82,10 @@ def test_one_step_of_ones_own_objective_by_hand(engine):
     data = images(LINEAR.inputs)
     x = data.pixels[request.rows].double().numpy().reshape(len(request.rows), -1) / 255
     x = (x - float(data.mean.double())) / float(data.std.double())
-    weights, bias = np.split(request.weights.numpy(), [CLASSES * x.shape[1]])
+    weights, bias = np.split(request.start.weights.numpy(), [CLASSES * x.shape[1]])
     z = x @ weights.reshape(CLASSES, -1).T + bias
     slope = 2 * (z - request.inputs["targets"].numpy()) / CLASSES / len(z)
-    wanted = request.weights.numpy() - lr * np.concatenate([(slope.T @ x).ravel(), slope.sum(0)])
+    wanted = request.start.weights.numpy() - lr * np.concatenate([(slope.T @ x).ravel(), slope.sum(0)])
     np.testing.assert_allclose(found.weights.numpy(), wanted, rtol=0, atol=1e-7)
 
 

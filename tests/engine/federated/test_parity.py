@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from knot_runner.engine.federated import flat, local
-from knot_runner.engine.federated.cohort import Inference, Phase
+from knot_runner.engine.federated.cohort import ClientModel, Inference, Phase
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.stacked import Stacked
@@ -70,6 +70,7 @@ def test_same_weights_as_the_loop_in_float64(engine, model, recipe):
             assert getattr(found, name) == getattr(wanted, name), name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("model", "recipe"),
     [*((model, "everything") for model in FAMILIES), ("wrn_batch", "frozen"), ("vgg_batch", "frozen")],
@@ -82,7 +83,7 @@ def test_small_families_train_as_in_the_loop(model, recipe):
     expected = Loop(network, *split(network), CPU, torch.float64).train(requests)
     for engine in ENGINES:
         for found, wanted in zip(made(engine, network).train(requests), expected, strict=True):
-            assert wanted.steps and not torch.equal(wanted.weights, requests[0].weights)
+            assert wanted.steps and not torch.equal(wanted.weights, requests[0].start.weights)
             assert apart(found.weights, wanted.weights) < within
             assert apart(found.buffers, wanted.buffers) < within
             assert found.loss == pytest.approx(wanted.loss, rel=within)
@@ -123,7 +124,10 @@ def test_same_logits_as_the_loop(engine, model, part):
     network = MODELS[model]
     weights, buffers = (each.double() for each in flat.initial(network, 5))
     rows = torch.randint(40, (600,), generator=torch.Generator().manual_seed(1))  # more than one chunk
-    requests = [Inference(weights, buffers, rows, part), Inference(weights * 2, buffers, rows[:3], part)]
+    requests = [
+        Inference(ClientModel(weights, buffers), rows, part),
+        Inference(ClientModel(weights * 2, buffers), rows[:3], part),
+    ]
     expected = Loop(network, *split(network), CPU, torch.float64).logits(requests)
     for found, wanted in zip(made(engine, network).logits(requests), expected, strict=True):
         assert found.shape == wanted.shape and apart(found, wanted) < 1e-12
@@ -134,7 +138,7 @@ def test_same_logits_as_the_loop(engine, model, part):
 def test_who_has_weights_that_are_not_finite_says_so(engine, model):
     """Found after training, for each client by itself: the first has no number to begin with."""
     requests = cohort(MODELS[model], RECIPES["plain"], shared=False)
-    requests[0].weights[-1] = float("nan")
+    requests[0].start.weights[-1] = float("nan")
     requests[2] = replace(requests[2], recipe=replace(PLAIN, lr=float("inf")))
     network = MODELS[model]
     trainer = Loop(network, *split(network), CPU, torch.float64) if engine == "loop" else made(engine, network)
@@ -164,7 +168,7 @@ def by_formulas(request, data):
     def joined(values):
         return np.concatenate([values[:inner].reshape(CLASSES, -1), values[inner:, None]], 1)
 
-    start = joined(request.weights.numpy())
+    start = joined(request.start.weights.numpy())
     control = joined(request.control.numpy()) if request.control is not None else 0.0
     decay = np.full_like(start, recipe.weight_decay)
     if not recipe.decay_biases:
@@ -209,4 +213,4 @@ def test_the_loop_is_what_the_formulas_say(recipe):
             np.testing.assert_allclose(found.weights.numpy(), weights, rtol=0, atol=1e-12)
             assert found.loss == pytest.approx(loss, rel=1e-12)
         else:
-            assert torch.equal(found.weights, request.weights) and found.loss == 0.0
+            assert torch.equal(found.weights, request.start.weights) and found.loss == 0.0

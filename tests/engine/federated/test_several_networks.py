@@ -9,7 +9,7 @@ import torch
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import make_engine
-from knot_runner.engine.federated.cohort import Inference
+from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.shared import EnginePool
 from tests.engine.federated.cases import FAMILIES, GREY, LINEAR, MODELS, RECIPES, cohort, images
 
@@ -31,8 +31,8 @@ def mixed():
 def asked():
     found = []
     for number, network in enumerate(NETWORKS):
-        weights, buffers = flat.initial(network, number)
-        found.append(Inference(weights, buffers, torch.arange(30), "train", network=number))
+        model = ClientModel(*flat.initial(network, number))
+        found.append(Inference(model, torch.arange(30), "train", network=number))
     return found[::-1]
 
 

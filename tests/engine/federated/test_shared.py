@@ -11,7 +11,7 @@ import torch
 
 from knot_runner.config.settings import HardwareSettings
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import Inference, Phase, Recipe
+from knot_runner.engine.federated.cohort import ClientModel, Inference, Phase, Recipe
 from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.federated.shared import EnginePool
@@ -48,7 +48,8 @@ def requests(plan, round, weights, dtype=torch.float32):
             replace(request.recipe, lr=plan.lr),
             Objective(cross_entropy, {"temperature": plan.temperature}),
         )
-        yield replace(request, round=round, weights=weights, recipe=recipe, objective=objective)
+        start = replace(request.start, weights=weights)
+        yield replace(request, round=round, start=start, recipe=recipe, objective=objective)
 
 
 def played(engine, plan, rounds=3, dtype=torch.float32):
@@ -59,7 +60,7 @@ def played(engine, plan, rounds=3, dtype=torch.float32):
         trained = engine.train(list(requests(plan, round, weights, dtype)))
         weights = torch.stack([each.weights for each in trained]).mean(0)
         losses += [each.loss for each in trained]
-    (logits,) = engine.logits([Inference(weights, buffers, torch.arange(40))])
+    (logits,) = engine.logits([Inference(ClientModel(weights, buffers), torch.arange(40))])
     engine.close()
     return weights, logits, losses
 
@@ -118,7 +119,7 @@ def test_what_is_wrong_with_one_run_is_raised_there_alone(pool):
 
     far, short, *others = in_threads(
         wrong(rows=torch.tensor([10**6])),
-        wrong(weights=request.weights[:7]),
+        wrong(start=replace(request.start, weights=request.start.weights[:7])),
         *(lambda plan=plan: played(engine(pool[0]), plan) for plan in PLANS[:2]),
     )
     assert isinstance(far, RuntimeError) and "IndexError" in str(far)  # in the worker
@@ -149,6 +150,7 @@ def test_a_worker_that_dies_is_followed_by_another_and_a_deadly_request_by_an_er
     assert len(keeper.train(list(requests(PLANS[0], 0, flat.initial(MODEL, 0)[0])))) == len(SIZES)
 
 
+@pytest.mark.thorough
 def test_a_worker_killed_at_work_changes_no_bit(pool):
     pool, said, keeper = pool
     said.clear()

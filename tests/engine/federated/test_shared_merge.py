@@ -135,7 +135,7 @@ def same_objects(a, b):
 
 def test_cohorts_that_differ_in_their_tensors_alone_have_one_order():
     requests = cohort(MODEL, RECIPES["control"], torch.float32)
-    warmer = [replace(request, weights=request.weights + 1) for request in requests]
+    warmer = [replace(request, start=replace(request.start, weights=request.start.weights + 1)) for request in requests]
     free = [replace(request, control=None) for request in requests]
     orders = [
         in_order([WaitingCohort(each) for each in order]) for order in itertools.permutations([requests, warmer, free])

@@ -7,12 +7,14 @@ import dataclasses
 import pytest
 import torch
 
-from knot_runner.config.settings import FederatedSettings, FederatedTraining, MlpSettings, ServerSettings
+from knot_runner.config.settings import FederatedSettings, FederatedTraining, Labels, MlpSettings, ServerSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.federated.fleet import devices
-from knot_runner.methods.federated.population import ClientModel, Population
+from knot_runner.methods.federation import Federation
+from knot_runner.methods.party import Architecture, Party
 from knot_runner.models.network import Network
 
 SIZES = (8, 12, 16, 20, 24)
@@ -32,15 +34,15 @@ def settings(algorithm: str = "fedavg", **changes) -> FederatedSettings:
 
 @dataclasses.dataclass
 class World:
-    """A population and the engine that trains it."""
+    """A federation and the engine that trains it."""
 
-    population: Population
+    federation: Federation
     engine: Loop
 
     def with_training(self, **changes) -> World:
         """The same clients under other training settings."""
-        training = dataclasses.replace(self.population.training, **changes)
-        return World(dataclasses.replace(self.population, training=training), self.engine)
+        training = dataclasses.replace(self.federation.training, **changes)
+        return World(dataclasses.replace(self.federation, training=training), self.engine)
 
 
 @pytest.fixture(scope="module", params=[(), (5,)], ids=["linear", "hidden"])
@@ -61,6 +63,20 @@ def deep() -> World:
     return make_world([5])
 
 
+def with_rows(federation: Federation, **rows) -> Federation:
+    """``federation`` of which each client has other ``rows`` of a split."""
+    clients = []
+    for number, client in enumerate(federation.clients):
+        examples = client.examples | {split: own[number] for split, own in rows.items()}
+        clients.append(dataclasses.replace(client, examples=examples, size=len(examples["train"])))
+    return dataclasses.replace(federation, clients=tuple(clients))
+
+
+def with_network(federation: Federation, network: Network, start: ClientModel) -> Federation:
+    """``federation`` whose clients all have ``network`` and begin with ``start``."""
+    return dataclasses.replace(federation, architectures=(Architecture(network, flat.layout_of(network), start),))
+
+
 def make_world(hidden: list[int]) -> World:
     """Random images; float64, so that sums can be compared closely."""
     draws = torch.Generator().manual_seed(5)
@@ -71,17 +87,16 @@ def make_world(hidden: list[int]) -> World:
     network = Network(MlpSettings("mlp", "t", hidden, "logits"), SHAPE, CLASSES)
     weights, buffers = flat.initial(network, 0)
     rows = list(torch.arange(total).split(SIZES))
-    population = Population(
-        names=[f"c{i}" for i in range(len(SIZES))],
-        train=rows,
-        test=[r[:4] for r in rows],
-        layout=flat.layout_of(network),
-        start=ClientModel(weights.double(), buffers.double()),
+    start = ClientModel(weights.double(), buffers.double())
+    federation = Federation(
+        clients=tuple(Party.of_rows(f"c{i}", network, train=r, test=r[:4]) for i, r in enumerate(rows)),
+        labels=Labels(["a", "b", "c"], [[0.0], [1.0], [3.0]], "semantic"),
         training=TRAINING,
-        augment="none",
         seed=3,
+        architectures=(Architecture(network, flat.layout_of(network), start),),
+        train_labels=labels,
     )
-    return World(population, Loop(network, data, data, torch.device("cpu"), torch.float64))
+    return World(federation, Loop(network, data, data, torch.device("cpu"), torch.float64))
 
 
 @pytest.fixture
@@ -90,7 +105,7 @@ def paced(monkeypatch):
 
     def pace(*seconds):
         speeds = torch.tensor([*seconds, *[1.0] * (5 - len(seconds))], dtype=torch.float64)
-        monkeypatch.setattr(devices, "seconds_per_example", lambda fleet, population: speeds)
+        monkeypatch.setattr(devices, "seconds_per_example", lambda fleet, federation: speeds)
 
     return pace
 
@@ -101,6 +116,6 @@ def failing(monkeypatch):
 
     def fail(shares):
         found = [shares.get(client) for client in range(5)]
-        monkeypatch.setattr(devices, "failures", lambda fleet, population, round: found)
+        monkeypatch.setattr(devices, "failures", lambda fleet, federation, round: found)
 
     return fail

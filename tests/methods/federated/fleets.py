@@ -38,13 +38,13 @@ class Played:
 
     def __init__(self, fleet, algorithm="fedavg", members=(0, 1, 2), hidden=(), changes=None, **training):
         self.world = make_world(list(hidden)).with_training(**{"participants": 3, **training})
-        self.population = dataclasses.replace(self.world.population, members=tuple(members))
+        self.federation = dataclasses.replace(self.world.federation, members=tuple(members))
         self.hp = settings(algorithm, **(changes or {}))
         self.method = METHODS[algorithm]
         if fleet is not None:
-            self.method, self.population = on_fleet(self.method, self.population, fleet)
+            self.method, self.federation = on_fleet(self.method, self.federation, fleet)
         self.states, self.seen = [], []
-        loop = RoundLoop(self.method, self.hp, self.population, NoCommits(), self.train, self.look, timed=False)
+        loop = RoundLoop(self.method, self.hp, self.federation, NoCommits(), self.train, self.look, timed=False)
         self.state, self.rows = run_rounds(loop)
 
     def train(self, round, requests):

@@ -39,11 +39,11 @@ def descend(start, x, y, lr, steps, anchor=None, pull=0.0):
 
 def play(world, hp, method, rounds, state=None):
     """The state after ``rounds``, and (requests, trained, row) of each."""
-    state = method.init(hp, world.population) if state is None else state
+    state = method.init(hp, world.federation) if state is None else state
     seen = []
     for round in range(rounds):
-        requests = method.plan(hp, state, world.population, round)
+        requests = method.plan(hp, state, world.federation, round)
         trained = world.engine.train(requests)
-        state, row = method.fold(hp, state, world.population, round, requests, trained)
+        state, row = method.fold(hp, state, world.federation, round, requests, trained)
         seen.append((requests, trained, row))
     return state, seen

@@ -21,7 +21,7 @@ def test_two_models_step_by_step(linear, adaptive, lr):
     world = linear.with_training(epochs=3, batch=24, participants=5, small_clients="allow", lr=lr)
     hp = apfl(adaptive=adaptive, aggregation="uniform")
     state, seen = play(world, hp, APFL, 3)
-    w = world.population.start.weights
+    w = world.federation.model.weights
     own, alphas = {client: w for client in range(5)}, dict.fromkeys(range(5), 0.4)
     for requests, trained, row in seen:
         sent, mixed_losses = [], []
@@ -46,7 +46,7 @@ def test_two_models_step_by_step(linear, adaptive, lr):
     torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
     for client, v in own.items():
         expected = alphas[client] * v + (1 - alphas[client]) * w
-        found = APFL.deployed(hp, state, world.population, client).weights
+        found = APFL.deployed(hp, state, world.federation, client).weights
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
         assert float(state[f"alpha/{client}"]) == pytest.approx(alphas[client], abs=1e-12)
     assert (len(set(alphas.values())) > 1) == adaptive
@@ -64,7 +64,7 @@ def test_alpha_0_is_the_global_model_and_alpha_1_the_clients_alone(world):
     hp = apfl(alpha=0.0)
     state, _ = play(world, hp, APFL, 2)
     for client in range(5):
-        assert torch.equal(APFL.deployed(hp, state, world.population, client).weights, state["weights"])
+        assert torch.equal(APFL.deployed(hp, state, world.federation, client).weights, state["weights"])
     everybody = world.with_training(participants=5)
     hp = apfl(alpha=1.0)
     state, _ = play(everybody, hp, APFL, 2)
@@ -72,8 +72,8 @@ def test_alpha_0_is_the_global_model_and_alpha_1_the_clients_alone(world):
     method = Method(own_models.init, own_models.plan, own_models.fold, own_models.deployed)
     local, _ = play(everybody, alone, method, 2)
     for client in range(5):
-        expected = method.deployed(alone, local, everybody.population, client)
-        assert torch.equal(APFL.deployed(hp, state, everybody.population, client).weights, expected.weights)
+        expected = method.deployed(alone, local, everybody.federation, client)
+        assert torch.equal(APFL.deployed(hp, state, everybody.federation, client).weights, expected.weights)
 
 
 def test_own_optimisers_have_momentum_of_their_own(world):
@@ -89,4 +89,4 @@ def test_who_has_not_trained_uses_the_global_model(world):
     state, seen = play(world, apfl(), APFL, 1)
     absent = set(range(5)) - {request.client for request in seen[0][0]}
     for client in absent:
-        assert torch.equal(APFL.deployed(apfl(), state, world.population, client).weights, state["weights"])
+        assert torch.equal(APFL.deployed(apfl(), state, world.federation, client).weights, state["weights"])

@@ -7,16 +7,17 @@ import torch
 from knot_runner.config.settings import ServerSettings
 from knot_runner.engine.federated.cohort import Trained
 from knot_runner.methods.federated import METHODS
+from knot_runner.pipelines.setup import check_sizes
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import SIZES, settings
 
 
 def one_round(world, hp, state=None, round=0):
     method = METHODS[hp.algorithm]
-    state = method.init(hp, world.population) if state is None else state
-    requests = method.plan(hp, state, world.population, round)
+    state = method.init(hp, world.federation) if state is None else state
+    requests = method.plan(hp, state, world.federation, round)
     trained = world.engine.train(requests)
-    return requests, trained, state, method.fold(hp, state, world.population, round, requests, trained)[0]
+    return requests, trained, state, method.fold(hp, state, world.federation, round, requests, trained)[0]
 
 
 @pytest.mark.parametrize("aggregation", ["weighted", "uniform"])
@@ -27,62 +28,62 @@ def test_fedavg_is_the_mean_of_the_participants(world, aggregation):
     by = np.array([SIZES[r.client] if aggregation == "weighted" else 1.0 for r in requests])
     expected = sum(w * t.weights.numpy() for w, t in zip(by / by.sum(), trained, strict=True))
     np.testing.assert_allclose(after["weights"].numpy(), expected, rtol=0, atol=1e-15)
-    assert before["weights"] is world.population.start.weights  # a fold changes nothing in place
-    assert torch.equal(before["weights"], world.population.start.weights)
+    assert before["weights"] is world.federation.model.weights  # a fold changes nothing in place
+    assert torch.equal(before["weights"], world.federation.model.weights)
 
 
 def test_a_method_is_through_after_its_rounds(world):
     hp = settings()
-    state = METHODS["fedavg"].init(hp, world.population)
-    assert METHODS["fedavg"].plan(hp, state, world.population, 3)
-    assert METHODS["fedavg"].plan(hp, state, world.population, 4) == []
+    state = METHODS["fedavg"].init(hp, world.federation)
+    assert METHODS["fedavg"].plan(hp, state, world.federation, 3)
+    assert METHODS["fedavg"].plan(hp, state, world.federation, 4) == []
 
 
 def test_participants_are_drawn_by_seed_and_round(world):
-    draws = [tuple(world.population.drawn(round)) for round in range(40)]
-    assert draws == [tuple(world.population.drawn(round)) for round in range(40)]
+    draws = [tuple(world.federation.drawn(round)) for round in range(40)]
+    assert draws == [tuple(world.federation.drawn(round)) for round in range(40)]
     assert len(set(draws)) > 5 and all(list(d) == sorted(set(d)) for d in draws)
     counts = np.bincount([c for d in draws for c in d], minlength=5)
     assert counts.min() > 10  # 24 expected of each
 
 
 def test_participants_as_a_share(world):
-    assert len(world.with_training(participants=0.5).population.drawn(0)) == 2
-    assert len(world.with_training(participants=0.39).population.drawn(0)) == 1  # floor(1.95), not the nearest
-    assert len(world.with_training(participants=0.01).population.drawn(0)) == 1
+    assert len(world.with_training(participants=0.5).federation.drawn(0)) == 2
+    assert len(world.with_training(participants=0.39).federation.drawn(0)) == 1  # floor(1.95), not the nearest
+    assert len(world.with_training(participants=0.01).federation.drawn(0)) == 1
 
 
 def test_a_cluster_takes_no_more_than_its_members_and_keeps_their_numbers(world):
-    pair = world.population.cluster([4, 1])
-    assert pair.drawn(0) == [1, 4] and pair.check() == [] and len(pair) == 2
-    assert world.with_training(participants=0.5).population.cluster([4, 1]).participants == 1
+    pair = world.federation.cluster([4, 1])
+    assert pair.drawn(0) == [1, 4] and check_sizes(pair) == [] and len(pair) == 2
+    assert world.with_training(participants=0.5).federation.cluster([4, 1]).participants == 1
 
 
 def test_everybody_may_take_part_and_a_client_of_one_batch_is_not_small(world):
-    whole = world.with_training(participants=5, batch=8).population
-    assert whole.check() == [] and whole.drawn(3) == [0, 1, 2, 3, 4]
+    whole = world.with_training(participants=5, batch=8).federation
+    assert check_sizes(whole) == [] and whole.drawn(3) == [0, 1, 2, 3, 4]
 
 
 def test_a_request_is_the_clients_own_work(world):
-    for request in METHODS["fedavg"].plan(settings(), first_state(world), world.population, 2):
-        assert (request.round, request.seed) == (2, world.population.seed)
-        assert torch.equal(request.rows, world.population.train[request.client])
-        assert torch.equal(request.test_rows, world.population.test[request.client])
+    for request in METHODS["fedavg"].plan(settings(), first_state(world), world.federation, 2):
+        assert (request.round, request.seed) == (2, world.federation.seed)
+        assert torch.equal(request.rows, world.federation.clients[request.client].train)
+        assert torch.equal(request.test_rows, world.federation.clients[request.client].test)
 
 
 def first_state(world):
-    return METHODS["fedavg"].init(settings(), world.population)
+    return METHODS["fedavg"].init(settings(), world.federation)
 
 
 @pytest.mark.parametrize("optimiser", ["none", "momentum", "adam"])
 def test_server_optimisers_follow_their_formulas(world, optimiser):
     hp = settings(server=ServerSettings(optimiser, 0.5, 0.9, 0.99, 1e-2), aggregation="uniform")
-    w = world.population.start.weights
+    w = world.federation.model.weights
     vectors = [w + 0.1, w - 0.3 * w]
-    state = METHODS["fedavg"].init(hp, world.population)
+    state = METHODS["fedavg"].init(hp, world.federation)
     velocity = first = second = torch.zeros_like(w)
     for _ in range(3):
-        requests = METHODS["fedavg"].plan(hp, state, world.population, 0)[:2]
+        requests = METHODS["fedavg"].plan(hp, state, world.federation, 0)[:2]
         pairs = zip(requests, vectors, strict=True)
         trained = [Trained(r.client, v, w.new_empty(0), 1, 0.0, 0, 0, finite=True) for r, v in pairs]
         delta = (vectors[0] + vectors[1]) / 2 - state["weights"]
@@ -94,7 +95,7 @@ def test_server_optimisers_follow_their_formulas(world, optimiser):
         else:
             first, second = 0.9 * first + 0.1 * delta, 0.99 * second + 0.01 * delta**2
             expected = state["weights"] + 0.5 * first / (second.sqrt() + 1e-2)
-        state, _ = METHODS["fedavg"].fold(hp, state, world.population, 0, requests, trained)
+        state, _ = METHODS["fedavg"].fold(hp, state, world.federation, 0, requests, trained)
         torch.testing.assert_close(state["weights"], expected, rtol=1e-13, atol=1e-15)
 
 
@@ -115,22 +116,22 @@ def test_fedprox_by_hand(linear):
     (request,), (result,), _, _ = one_round(small, settings("fedprox", mu=0.7))
     x = small.engine.data.pixels[request.rows].flatten(1)
     y = torch.nn.functional.one_hot(small.engine.data.labels[request.rows], 3).double()
-    now = request.weights.clone()
+    now = request.start.weights.clone()
     for _ in range(3):
         weight, bias = now[:12].view(3, 4), now[12:]
         slope = (torch.softmax(x @ weight.T + bias, 1) - y) / len(x)
         gradient = torch.cat([(slope.T @ x).flatten(), slope.sum(0)])
-        now = now - 0.1 * (gradient + 0.7 * (now - request.weights))
+        now = now - 0.1 * (gradient + 0.7 * (now - request.start.weights))
     torch.testing.assert_close(result.weights, now, rtol=1e-12, atol=1e-14)
 
 
 def test_settings_that_clients_cannot_fulfil(world):
     with pytest.raises(UserError, match=r"training.participants: 6 are more than the 5 clients; at most 5"):
-        world.with_training(participants=6).population.check()
+        check_sizes(world.with_training(participants=6).federation)
     with pytest.raises(UserError, match=r"training.batch: 10 is more than the 8 examples of c0 \(1 such"):
-        world.with_training(batch=10).population.check()
-    allowed = world.with_training(batch=10, small_clients="allow").population
-    assert allowed.check() == ["1 clients are smaller than a batch of 10 and train on one smaller batch"]
+        check_sizes(world.with_training(batch=10).federation)
+    allowed = world.with_training(batch=10, small_clients="allow").federation
+    assert check_sizes(allowed) == ["1 clients are smaller than a batch of 10 and train on one smaller batch"]
     with pytest.raises(UserError, match="would never train with training.drop_last=true"):
-        world.with_training(batch=10, small_clients="allow", drop_last=True).population.check()
-    assert world.population.check() == []
+        check_sizes(world.with_training(batch=10, small_clients="allow", drop_last=True).federation)
+    assert check_sizes(world.federation) == []

@@ -1,18 +1,16 @@
 """Running statistics: averaged, kept by each client, or frozen."""
 
-import dataclasses
-
 import pytest
 import torch
 
 from knot_runner.config.settings import ResnetSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.federated import METHODS
-from knot_runner.methods.federated.population import ClientModel
 from knot_runner.models.network import Network
-from tests.methods.federated.conftest import World, settings
+from tests.methods.federated.conftest import World, settings, with_network
 
 
 @pytest.fixture(scope="module")
@@ -23,22 +21,21 @@ def normed(world):
     data = ImageData(pixels, world.engine.data.labels, torch.zeros(1), torch.ones(1))
     network = Network(ResnetSettings("resnet", "r", [1, 1], 4, "cifar", "batch", 1), shape, 3)
     start = ClientModel(*(vector.double() for vector in flat.initial(network, 0)))
-    layout = flat.layout_of(network)
-    population = dataclasses.replace(world.population, start=start, layout=layout)
-    return World(population, Loop(network, data, data, torch.device("cpu"), torch.float64))
+    federation = with_network(world.federation, network, start)
+    return World(federation, Loop(network, data, data, torch.device("cpu"), torch.float64))
 
 
 @pytest.mark.parametrize("how", ["averaged", "local", "frozen"])
 def test_where_the_statistics_go(normed, how):
-    hp, method, population = settings(batchnorm=how), METHODS["fedavg"], normed.population
-    start = state = method.init(hp, population)
+    hp, method, federation = settings(batchnorm=how), METHODS["fedavg"], normed.federation
+    start = state = method.init(hp, federation)
     for round in range(2):
-        requests = method.plan(hp, state, population, round)
+        requests = method.plan(hp, state, federation, round)
         for request in requests:
             own = state.get(f"buffers/{request.client}")
-            assert torch.equal(request.buffers, state["buffers"] if own is None else own)
+            assert torch.equal(request.start.buffers, state["buffers"] if own is None else own)
         trained = normed.engine.train(requests)
-        before, (state, _) = state, method.fold(hp, state, population, round, requests, trained)
+        before, (state, _) = state, method.fold(hp, state, federation, round, requests, trained)
     mean = sum(len(r.rows) * t.buffers for r, t in zip(requests, trained, strict=True))
     mean = mean / sum(len(r.rows) for r in requests)
     torch.testing.assert_close(state["buffers"], mean, rtol=1e-13, atol=1e-15)
@@ -50,6 +47,6 @@ def test_where_the_statistics_go(normed, how):
     kept = [key for key in state if key.startswith("buffers/")]
     assert (len(kept) >= 3) == (how == "local")
     for result in trained:
-        model = method.deployed(hp, state, population, result.client)
+        model = method.deployed(hp, state, federation, result.client)
         assert torch.equal(model.buffers, result.buffers if how == "local" else state["buffers"])
     assert before is not state

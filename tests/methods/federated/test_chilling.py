@@ -39,7 +39,7 @@ def test_a_schedule_stays_between_its_ends_and_gets_there(shape, start, end, rou
 def test_rate_control_moves_the_temperature_into_the_rate(world):
     def made(**chilling):
         hp = settings(**chilling)
-        return recipe(hp, world.population, 0, 0).lr, tempered(objective(hp, world.population, 0, 0))
+        return recipe(hp, world.federation, 0, 0).lr, tempered(objective(hp, world.federation, 0, 0))
 
     assert made(temperature=0.05) == (0.1, CrossEntropy(0.05))
     assert made(temperature=0.05, lr_control=True) == (pytest.approx(2.0), CrossEntropy(1.0))
@@ -50,39 +50,39 @@ def test_rate_control_moves_the_temperature_into_the_rate(world):
 
 def test_a_recipe_holds_what_the_settings_say(world):
     changed = world.with_training(momentum=0.9, weight_decay=0.01, decay_biases=False, drop_last=True, lr=0.3)
-    made = recipe(settings("fedprox", mu=0.5, batchnorm="frozen"), changed.population, 0, 0)
+    made = recipe(settings("fedprox", mu=0.5, batchnorm="frozen"), changed.federation, 0, 0)
     assert (made.lr, made.momentum, made.weight_decay, made.batch) == (0.3, 0.9, 0.01, 4)
     assert (made.decay_biases, made.drop_last, made.frozen_statistics, made.proximal) == (False, True, True, 0.5)
-    plain = recipe(settings(), world.population, 0, 0)
+    plain = recipe(settings(), world.federation, 0, 0)
     assert (plain.decay_biases, plain.drop_last, plain.frozen_statistics, plain.proximal) == (True, False, False, 0.0)
 
 
 def test_stragglers_without_epochs_of_their_own_train_as_long_as_the_others(world):
     hp = settings(stragglers=Stragglers(0.4, 0.05, None))
-    assert {recipe(hp, world.population, 0, client).phases[0].epochs for client in range(5)} == {2}
+    assert {recipe(hp, world.federation, 0, client).phases[0].epochs for client in range(5)} == {2}
 
 
 def test_stragglers_are_a_fixed_share_and_train_colder_and_shorter(world):
     hp = settings(stragglers=Stragglers(0.4, 0.05, 1))
-    slow = stragglers(hp, world.population)
-    assert len(slow) == 2 and slow == stragglers(hp, world.population)
+    slow = stragglers(hp, world.federation)
+    assert len(slow) == 2 and slow == stragglers(hp, world.federation)
     for client in range(5):
-        made = recipe(hp, world.population, 2, client)
-        heat = tempered(objective(hp, world.population, 2, client)).temperature
+        made = recipe(hp, world.federation, 2, client)
+        heat = tempered(objective(hp, world.federation, 2, client)).temperature
         assert (heat, made.phases[0].epochs) == ((0.05, 1) if client in slow else (1.0, 2))
 
 
 def test_chilling_is_exactly_the_gradient_of_the_tempered_loss(linear):
     """One full-batch step of a client: w - lr * grad CE(z / T), with the gradient (p_T - y) / T by hand (eq. 2)."""
     small = linear.with_training(epochs=1, batch=24, small_clients="allow")
-    population = small.population
+    federation = small.federation
     for heat in (4.0, 0.25, 0.05):
         hp = settings(temperature=heat)
-        request = METHODS["fedavg"].plan(hp, METHODS["fedavg"].init(hp, population), population, 0)[0]
+        request = METHODS["fedavg"].plan(hp, METHODS["fedavg"].init(hp, federation), federation, 0)[0]
         result = small.engine.train([request])[0]
         x = small.engine.data.pixels[request.rows].flatten(1)
         y = torch.nn.functional.one_hot(small.engine.data.labels[request.rows], 3).double()
-        weight, bias = request.weights[:12].view(3, 4), request.weights[12:]
+        weight, bias = request.start.weights[:12].view(3, 4), request.start.weights[12:]
         slope = (torch.softmax((x @ weight.T + bias) / heat, 1) - y) / heat / len(x)
         expected = torch.cat([(weight - 0.1 * slope.T @ x).flatten(), bias - 0.1 * slope.sum(0)])
         torch.testing.assert_close(result.weights, expected, rtol=1e-12, atol=1e-14)
@@ -93,8 +93,8 @@ def test_every_method_takes_a_temperature(deep, algorithm):
     method, ends = METHODS[algorithm], {}
     for heat in (1.0, 0.25):
         hp = settings(algorithm, temperature=heat)
-        state = method.init(hp, deep.population)
-        requests = method.plan(hp, state, deep.population, 0)
-        state, _ = method.fold(hp, state, deep.population, 0, requests, deep.engine.train(requests))
+        state = method.init(hp, deep.federation)
+        requests = method.plan(hp, state, deep.federation, 0)
+        state, _ = method.fold(hp, state, deep.federation, 0, requests, deep.engine.train(requests))
         ends[heat] = state["weights"]
     assert not torch.allclose(ends[1.0], ends[0.25])

@@ -174,25 +174,25 @@ CASES = [
 CLUSTERS = [[0, 3], [1, 2, 4]]
 
 
-def all_rounds(method, hp, population, engine, name=lambda client: client):
+def all_rounds(method, hp, federation, engine, name=lambda client: client):
     """The state after all rounds; the engine knows each client by ``name``."""
-    state, round = method.init(hp, population), 0
-    while requests := method.plan(hp, state, population, round):
+    state, round = method.init(hp, federation), 0
+    while requests := method.plan(hp, state, federation, round):
         trained = engine.train([dataclasses.replace(r, client=name(r.client)) for r in requests])
         came = [dataclasses.replace(t, client=r.client) for t, r in zip(trained, requests, strict=True)]
-        (state, _), round = method.fold(hp, state, population, round, requests, came), round + 1
+        (state, _), round = method.fold(hp, state, federation, round, requests, came), round + 1
     return state
 
 
 @pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")
-def test_clusters_learn_as_populations_of_their_own(deep, hp):
-    """Bit for bit in float64: each cluster against a population that holds its clients alone."""
-    method, everyone = METHODS[hp.algorithm], deep.population
+def test_clusters_learn_as_federations_of_their_own(deep, hp):
+    """Bit for bit in float64: each cluster against a federation that holds its clients alone."""
+    method, everyone = METHODS[hp.algorithm], deep.federation
     both = per_cluster(method, [everyone.cluster(members) for members in CLUSTERS])
     state = all_rounds(both, hp, everyone, deep.engine)
     for number, members in enumerate(CLUSTERS):
         training = dataclasses.replace(everyone.training, participants=min(3, len(members)))
-        own = {key: [getattr(everyone, key)[m] for m in members] for key in ("names", "train", "test")}
+        own = {"clients": tuple(everyone.clients[m] for m in members)}
         alone = dataclasses.replace(everyone, training=training, **own)
         if hp.stragglers is None:  # who is slow is drawn from all clients
             expected = all_rounds(method, hp, alone, deep.engine, members.__getitem__)
@@ -212,7 +212,7 @@ def _renamed(key: str, members: list[int]) -> str:
 
 @pytest.mark.parametrize("hp", CASES, ids=lambda hp: f"{hp.algorithm}-{hp.temperature}")
 def test_one_cluster_of_all_is_the_method_itself(deep, hp):
-    method, everyone = METHODS[hp.algorithm], deep.population
+    method, everyone = METHODS[hp.algorithm], deep.federation
     both = per_cluster(method, [everyone.cluster(range(len(SIZES)))])
     found = cluster_state(all_rounds(both, hp, everyone, deep.engine), 0)
     expected = all_rounds(method, hp, everyone, deep.engine)
@@ -220,8 +220,8 @@ def test_one_cluster_of_all_is_the_method_itself(deep, hp):
 
 
 def test_a_cluster_draws_its_own_clients_and_no_more_than_it_has(deep):
-    cluster = deep.population.cluster([4, 1])
-    assert len(cluster) == 2 and list(cluster.clients) == [1, 4]
+    cluster = deep.federation.cluster([4, 1])
+    assert len(cluster) == 2 and list(cluster.numbers) == [1, 4]
     assert cluster.drawn(0) == [1, 4]  # of 3 that a round asks for
-    share = deep.with_training(participants=0.1).population.cluster([0, 2, 4])
+    share = deep.with_training(participants=0.1).federation.cluster([0, 2, 4])
     assert all(len(share.drawn(round)) == 1 and share.drawn(round)[0] in (0, 2, 4) for round in range(9))

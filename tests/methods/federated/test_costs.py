@@ -13,9 +13,9 @@ from knot_runner.methods.contract import Method, RoundWork, Traffic
 from knot_runner.methods.federated import METHODS
 from knot_runner.methods.federated.costs import round_costs, training_flops
 from knot_runner.methods.federated.per_cluster import per_cluster, work_of_cluster
-from knot_runner.methods.federated.population import ServerExamples
+from knot_runner.methods.federation import with_server
 from knot_runner.pipelines.client_rounds import run_exchange
-from tests.feddf_runs import POINTS, distil
+from tests.feddf_runs import distil
 from tests.methods.federated.conftest import CLASSES, SIZES, make_world, settings
 
 #: Of the model with a hidden layer of 5: 4 pixels, 3 classes; weights and biases, 8 bytes each (float64).
@@ -31,27 +31,25 @@ class Played:
 
     def __init__(self, hp: FederatedSettings, rounds: int = 1, method: Method | None = None, members=None, **training):
         self.world = make_world([5]).with_training(**training)
-        server = ServerExamples(TRANSFER, RANDOM, torch.arange(4), POINTS)
-        labels = self.world.engine.data.labels
-        self.population = dataclasses.replace(self.world.population, server=server, labels=labels)
+        self.federation = with_server(self.world.federation, torch.arange(4), TRANSFER, RANDOM)
         if members is not None:
-            self.population = self.population.cluster(members)
+            self.federation = self.federation.cluster(members)
         method = method or METHODS[hp.algorithm]
-        state, self.works = method.init(hp, self.population), []
+        state, self.works = method.init(hp, self.federation), []
         for round in range(rounds):
-            requests, after = method.plan(hp, state, self.population, round), {}
+            requests, after = method.plan(hp, state, self.federation, round), {}
 
             def see(asked, logits, taught, after=after):
                 after.update(asked=asked, taught=taught, classes=logits[0].shape[1])
 
             trained = self.world.engine.train(requests)
-            state, _ = method.fold(hp, state, self.population, round, requests, trained)
-            state, _ = run_exchange(method, hp, self.population, self.world.engine, round, state, trained, see)
+            state, _ = method.fold(hp, state, self.federation, round, requests, trained)
+            state, _ = run_exchange(method, hp, self.federation, self.world.engine, round, state, trained, see)
             self.works.append(RoundWork(requests, **after))
-        self.costs = [round_costs(method, hp, self.population, work, FLOPS) for work in self.works]
+        self.costs = [round_costs(method, hp, self.federation, work, FLOPS) for work in self.works]
 
     def drawn(self, round: int = 0) -> list[int]:
-        return self.population.drawn(round)
+        return self.federation.drawn(round)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +89,7 @@ def test_a_last_round_of_heads_begins_with_the_body_and_sends_nothing_back():
     request = played.works[0].requests[0]
     heads = dataclasses.replace(request, recipe=dataclasses.replace(request.recipe, phases=(Phase(2, "head"),)))
     work = RoundWork([heads, heads, heads])
-    costs = round_costs(METHODS["fedper"], hp, played.population, work, FLOPS)
+    costs = round_costs(METHODS["fedper"], hp, played.federation, work, FLOPS)
     assert (costs["bytes_down"], costs["bytes_up"]) == (3 * BODY * SIZE, 0)
     assert costs["client_flops"] == 3 * 2 * len(request.rows) * (F + H)
 
@@ -99,12 +97,13 @@ def test_a_last_round_of_heads_begins_with_the_body_and_sends_nothing_back():
 @pytest.mark.parametrize(("batchnorm", "sent"), [("averaged", 6), ("local", 0), ("frozen", 0)])
 def test_running_statistics_are_sent_where_they_are_averaged(batchnorm, sent):
     played = Played(settings(), participants=2)
-    layout = played.population.layout
-    with_statistics = FlatLayout(layout.parameters, (Field("bn.running_mean", (6,), 0),), layout.head)
-    population = dataclasses.replace(played.population, layout=with_statistics)
+    (plain,) = played.federation.architectures
+    statistics = (Field("bn.running_mean", (6,), 0),)
+    layout = FlatLayout(plain.layout.parameters, statistics, plain.layout.head)
+    federation = dataclasses.replace(played.federation, architectures=(dataclasses.replace(plain, layout=layout),))
     hp = settings(batchnorm=batchnorm)
     for algorithm, numbers in (("fedavg", BODY + HEAD), ("scaffold", 2 * (BODY + HEAD)), ("fedper", BODY)):
-        costs = round_costs(METHODS[algorithm], hp, population, played.works[0], None)
+        costs = round_costs(METHODS[algorithm], hp, federation, played.works[0], None)
         assert costs["bytes_up"] == costs["bytes_down"] == 2 * (numbers + sent) * SIZE
         assert costs["client_flops"] is None is costs["server_flops"]
 
@@ -146,9 +145,9 @@ def test_fedmd_sends_nothing_in_a_round_without_distillation():
 
 def test_label_means_are_of_labels_that_a_client_has_and_others_have_sent():
     played = Played(settings("feddistill", labels=LABELS), rounds=2)
-    labels, sent = played.population.labels, []
+    labels, sent = played.federation.train_labels, []
     for round, costs in enumerate(played.costs):
-        own = {client: set(labels[played.population.train[client]].tolist()) for client in played.drawn(round)}
+        own = {client: set(labels[played.federation.clients[client].train].tolist()) for client in played.drawn(round)}
         assert costs["bytes_up"] == sum(map(len, own.values())) * CLASSES * SIZE
         known = {
             client: [label for label in has if any(label in there for other, there in sent if other != client)]
@@ -163,12 +162,12 @@ def test_label_means_are_of_labels_that_a_client_has_and_others_have_sent():
 
 def test_of_a_label_that_no_other_has_sent_nothing_is_received():
     played = Played(settings("feddistill", labels=LABELS), rounds=2)
-    request, labels = played.works[1].requests[0], played.population.labels
+    request, labels = played.works[1].requests[0], played.federation.train_labels
     own = labels[request.rows]
     first = own == own[0]
     request = dataclasses.replace(request, inputs={"known": first})
     work = RoundWork([request], classes=CLASSES)
-    costs = round_costs(METHODS["feddistill"], settings("feddistill", labels=LABELS), played.population, work, FLOPS)
+    costs = round_costs(METHODS["feddistill"], settings("feddistill", labels=LABELS), played.federation, work, FLOPS)
     assert len(own.unique()) > 1 and costs["bytes_down"] == CLASSES * SIZE
     assert costs["bytes_up"] == len(own.unique()) * CLASSES * SIZE
 
@@ -179,7 +178,7 @@ def test_clusters_cost_what_each_costs_by_itself(algorithm):
     spec = distil() if algorithm in ("feddf", "fedmd") else None
     hp = settings("fedavg" if algorithm == "feddf" else algorithm, distil=spec)
     method = METHODS[hp.algorithm]
-    everyone = Played(hp).population
+    everyone = Played(hp).federation
     together = Played(hp, method=per_cluster(method, [everyone.cluster(own) for own in members]))
     for number, own in enumerate(members):
         (alone,) = Played(hp, members=own).costs
@@ -190,7 +189,7 @@ def test_clusters_cost_what_each_costs_by_itself(algorithm):
 
 def test_a_method_of_ones_own_says_what_it_sends():
     signs = Traffic(
-        "signs of the update", lambda hp, population, work: (0, len(work.requests) * population.layout.size)
+        "signs of the update", lambda hp, federation, work: (0, len(work.requests) * federation.layout.size)
     )
     method = dataclasses.replace(METHODS["fedavg"], traffic=signs)
     costs = Played(settings(), method=method).costs[0]

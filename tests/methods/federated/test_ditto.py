@@ -28,7 +28,7 @@ def whole(linear):
 def test_own_models_are_held_near_the_model_that_was_sent(whole):
     hp = ditto(lam=0.7, epochs=3, lr=0.2, aggregation="uniform")
     state, seen = play(whole, hp, DITTO, 3)
-    start = whole.population.start.weights
+    start = whole.federation.model.weights
     w, own = start, {client: start for client in range(5)}
     for requests, trained, row in seen:
         assert [request.client for request in requests] == [0, 1, 2, 3, 4] * 2
@@ -42,7 +42,7 @@ def test_own_models_are_held_near_the_model_that_was_sent(whole):
         w = sum(sent) / 5
     torch.testing.assert_close(state["weights"], w, rtol=1e-11, atol=1e-13)
     for client, vector in own.items():
-        found = DITTO.deployed(hp, state, whole.population, client).weights
+        found = DITTO.deployed(hp, state, whole.federation, client).weights
         torch.testing.assert_close(found, vector, rtol=1e-11, atol=1e-13)
         assert (found - w).norm() > 1e-3
 
@@ -51,7 +51,7 @@ def test_the_global_model_is_fedavgs_bit_for_bit(world):
     state, _ = play(world, ditto(), DITTO, 3)
     plain, _ = play(world, settings(), FEDAVG, 3)
     assert torch.equal(state["weights"], plain["weights"])
-    assert DITTO.plan(ditto(), state, world.population, 4) == []
+    assert DITTO.plan(ditto(), state, world.federation, 4) == []
 
 
 def test_both_models_see_the_same_batches(world):
@@ -67,35 +67,35 @@ def test_who_has_not_trained_uses_the_global_model(world):
     absent = set(range(5)) - taken
     assert absent
     for client in absent:
-        assert torch.equal(DITTO.deployed(ditto(), state, world.population, client).weights, state["weights"])
+        assert torch.equal(DITTO.deployed(ditto(), state, world.federation, client).weights, state["weights"])
 
 
 def test_clusters_have_their_own_global_models(world):
     """Requests are told apart by their position: in a cluster, too."""
-    hp, clusters = ditto(), [world.population.cluster([0, 3]), world.population.cluster([1, 2, 4])]
+    hp, clusters = ditto(), [world.federation.cluster([0, 3]), world.federation.cluster([1, 2, 4])]
     state, _ = play(world, hp, per_cluster(DITTO, clusters), 2)
     for number, cluster in enumerate(clusters):
-        alone, _ = play(dataclasses.replace(world, population=cluster), hp, DITTO, 2)
+        alone, _ = play(dataclasses.replace(world, federation=cluster), hp, DITTO, 2)
         for name, value in alone.items():
             assert torch.equal(state[f"cluster/{number}/{name}"], value)
 
 
 def test_a_pull_that_oscillates_is_refused(world):
     with pytest.raises(UserError, match=r"method.ditto.lam: 10 with a rate of 0.1: .* below 10 is right"):
-        DITTO.init(ditto(lam=10.0), world.population)
-    DITTO.init(ditto(lam=9.9), world.population)
+        DITTO.init(ditto(lam=10.0), world.federation)
+    DITTO.init(ditto(lam=9.9), world.federation)
     with pytest.raises(UserError, match=r"method.ditto.lam: 4 with a rate of 0.25"):
-        DITTO.init(ditto(lam=4.0, lr=0.25), world.population)
+        DITTO.init(ditto(lam=4.0, lr=0.25), world.federation)
     with pytest.raises(UserError, match=r"with a rate of 0.4"):  # the temperature of the last round is in the rate
-        DITTO.init(ditto(lam=3.0, lr_control=True, schedule=Schedule("linear", 0.25, 3)), world.population)
+        DITTO.init(ditto(lam=3.0, lr_control=True, schedule=Schedule("linear", 0.25, 3)), world.federation)
     adamw = world.with_training(optimiser="adamw")
-    DITTO.init(ditto(lam=10.0), adamw.population)
+    DITTO.init(ditto(lam=10.0), adamw.federation)
 
 
 def test_chilled_own_models_train_cold_too(world):
-    requests = DITTO.plan(ditto(temperature=0.5), DITTO.init(ditto(), world.population), world.population, 0)
+    requests = DITTO.plan(ditto(temperature=0.5), DITTO.init(ditto(), world.federation), world.federation, 0)
     assert [request.objective.settings["temperature"] for request in requests] == [0.5] * 6
     slow = DITTO.plan(
-        ditto(lr=0.03, temperature=0.5, lr_control=True), DITTO.init(ditto(), world.population), world.population, 0
+        ditto(lr=0.03, temperature=0.5, lr_control=True), DITTO.init(ditto(), world.federation), world.federation, 0
     )
     assert [request.recipe.lr for request in slow] == [0.2] * 3 + [pytest.approx(0.06)] * 3

@@ -40,7 +40,7 @@ def test_clients_train_from_a_mix_that_they_learn(linear, max_epochs):
     world = linear.with_training(epochs=3, batch=24, participants=5, small_clients="allow", lr=1.0)
     hp = fedala(max_epochs=max_epochs, aggregation="uniform")
     state, seen = play(world, hp, FEDALA, 4)
-    w, own, mixes, counts = world.population.start.weights, {}, {}, []
+    w, own, mixes, counts = world.federation.model.weights, {}, {}, []
     for requests, _, row in seen:
         sent, passes = [], []
         for request in requests:
@@ -66,27 +66,27 @@ def test_clients_train_from_a_mix_that_they_learn(linear, max_epochs):
     torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
     mixed = dataclasses.replace(hp, fedala=dataclasses.replace(hp.fedala, deployed="mixed"))
     for client in range(5):
-        found = FEDALA.deployed(hp, state, world.population, client).weights
+        found = FEDALA.deployed(hp, state, world.federation, client).weights
         torch.testing.assert_close(found, own[client], rtol=1e-9, atol=1e-11)
         torch.testing.assert_close(state[f"mix/{client}"], mixes[client], rtol=1e-9, atol=1e-11)
         expected = own[client] + (w - own[client]) * mixes[client]
-        found = FEDALA.deployed(mixed, state, world.population, client).weights
+        found = FEDALA.deployed(mixed, state, world.federation, client).weights
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
         assert ((mixes[client] > 0) & (mixes[client] < 1)).any() and (mixes[client] == 0).any()
 
 
 def test_the_first_layers_are_the_global_models(deep):
     everybody = deep.with_training(participants=5)
-    layout, hp = everybody.population.layout, fedala(deployed="mixed")
+    layout, hp = everybody.federation.layout, fedala(deployed="mixed")
     assert layer_starts(layout) == [0, 25] and layout.size == 43
     state, seen = play(everybody, hp, FEDALA, 2)
     for client in range(5):
-        found = FEDALA.deployed(hp, state, everybody.population, client).weights
+        found = FEDALA.deployed(hp, state, everybody.federation, client).weights
         assert torch.equal(found[:25], state["weights"][:25])
         assert not torch.equal(found[25:], state["weights"][25:])
         assert len(state[f"mix/{client}"]) == 18
     for request in seen[1][0]:
-        sent, own = request.weights, request.program.tensors["weights"]
+        sent, own = request.start.weights, request.program.tensors["weights"]
         still = dataclasses.replace(request.recipe, lr=0.0)
         (result,) = everybody.engine.train([dataclasses.replace(request, recipe=still)])
         assert torch.equal(result.weights[:25], sent[:25]) and not torch.equal(own[:25], sent[:25])
@@ -96,7 +96,7 @@ def test_the_first_layers_are_the_global_models(deep):
 
 def test_all_layers_may_be_mixed_and_no_more(deep):
     with pytest.raises(UserError, match=r"method.fedala.layers: 3 are more than the 2 layers of the model; at most 2"):
-        FEDALA.init(fedala(layers=3), deep.population)
+        FEDALA.init(fedala(layers=3), deep.federation)
     everybody = deep.with_training(participants=5)
     state, _ = play(everybody, fedala(layers=2), FEDALA, 2)
     assert all(len(state[f"mix/{client}"]) == 43 for client in range(5))
@@ -113,7 +113,7 @@ def test_a_share_of_the_examples_drawn_anew_in_every_round(linear):
             count = round_half(0.3 * len(request.rows))
             chosen = torch.randperm(len(request.rows), generator=generator(3, "fedala", round, request.client))[:count]
             x, y = examples(world, request)
-            v, w = request.program.tensors["weights"], request.weights
+            v, w = request.program.tensors["weights"], request.start.weights
             mix = last.get(request.client, torch.ones_like(v))
             step = gradient(v + (w - v) * mix, x[chosen], y[chosen])
             last[request.client] = (mix - 5.0 * step * (w - v)).clamp(0, 1)
@@ -131,7 +131,7 @@ def test_a_first_round_and_who_has_not_trained(world):
     assert torch.equal(state["weights"], plain["weights"]) and all(r.program is None for r in seen[0][0])
     absent = set(range(5)) - {request.client for request in seen[0][0]}
     for client in range(5):
-        found = FEDALA.deployed(hp, state, world.population, client).weights
+        found = FEDALA.deployed(hp, state, world.federation, client).weights
         assert torch.equal(found, state["weights"]) == (client in absent)
 
 

@@ -8,12 +8,12 @@ import torch
 from knot_runner.config.settings import FedsoupSettings, ResnetSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.federated import METHODS
-from knot_runner.methods.federated.population import ClientModel
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
-from tests.methods.federated.conftest import CLASSES, World, settings
+from tests.methods.federated.conftest import CLASSES, World, settings, with_network, with_rows
 from tests.methods.federated.plain import descend, examples, play
 
 FEDSOUP, FEDAVG = METHODS["fedsoup"], METHODS["fedavg"]
@@ -26,9 +26,9 @@ def fedsoup(start=0.0, **changes):
 
 def holding_out(world, share=3):
     """The world with every so many of a client's examples held out."""
-    rows = world.population.train
+    rows = world.federation.rows("train")
     valid, train = [own[::share] for own in rows], [own[torch.arange(len(own)) % share != 0] for own in rows]
-    return dataclasses.replace(world, population=dataclasses.replace(world.population, train=train, valid=valid))
+    return dataclasses.replace(world, federation=with_rows(world.federation, train=train, valid=valid))
 
 
 def right(vector, world, rows):
@@ -45,7 +45,7 @@ def test_clients_choose_between_two_soups(linear, start):
     )
     hp = fedsoup(start, aggregation="uniform")
     state, seen = play(world, hp, FEDSOUP, ROUNDS)
-    w, own, pools = world.population.start.weights, {}, {}
+    w, own, pools = world.federation.model.weights, {}, {}
     grown = kept = 0
     for round, (requests, _, row) in enumerate(seen):
         for request in requests:
@@ -54,7 +54,7 @@ def test_clients_choose_between_two_soups(linear, start):
                 pool = pools.setdefault(client, [])
                 soup = torch.stack([theta, *pool]).mean(0)
                 larger = torch.stack([theta, *pool, w]).mean(0)
-                valid = world.population.valid[client]
+                valid = world.federation.clients[client].valid
                 if right(larger, world, valid) > right(soup, world, valid):
                     pool.append(w)
                     soup, grown = larger, grown + 1
@@ -67,7 +67,7 @@ def test_clients_choose_between_two_soups(linear, start):
     assert grown > 2 and kept > 5 and max(map(len, pools.values())) > (start == 0)
     torch.testing.assert_close(state["weights"], w, rtol=1e-9, atol=1e-11)
     for client in range(5):
-        found = FEDSOUP.deployed(hp, state, world.population, client).weights
+        found = FEDSOUP.deployed(hp, state, world.federation, client).weights
         torch.testing.assert_close(found, own[client], rtol=1e-9, atol=1e-11)
         assert int(state[f"pool_size/{client}"]) == len(pools[client])
         if pools[client]:
@@ -84,14 +84,14 @@ def test_before_the_first_soup_it_is_fedavg_and_who_has_not_trained_has_its_mode
     absent = set(range(5)) - {request.client for request in seen[0][0]}
     assert absent
     for client in range(5):
-        found = FEDSOUP.deployed(hp, state, world.population, client).weights
+        found = FEDSOUP.deployed(hp, state, world.federation, client).weights
         assert torch.equal(found, state["weights"]) == (client in absent)
 
 
 def test_costs_count_two_predictions_of_what_is_held_out(linear):
     world = holding_out(linear).with_training(rounds=1, participants=5, small_clients="allow")
-    for request in FEDSOUP.plan(fedsoup(), FEDSOUP.init(fedsoup(), world.population), world.population, 0):
-        held, own = len(world.population.valid[request.client]), len(request.rows)
+    for request in FEDSOUP.plan(fedsoup(), FEDSOUP.init(fedsoup(), world.federation), world.federation, 0):
+        held, own = len(world.federation.clients[request.client].valid), len(request.rows)
         assert request.program.further == pytest.approx(2 * held / (3 * own))
 
 
@@ -101,8 +101,8 @@ def test_running_statistics_are_those_of_training(linear):
     data = ImageData(pixels, linear.engine.data.labels, torch.zeros(1), torch.ones(1))
     network = Network(ResnetSettings("resnet", "r", [1, 1], 4, "cifar", "batch", 1), shape, 3)
     start = ClientModel(*(vector.double() for vector in flat.initial(network, 0)))
-    population = dataclasses.replace(linear.population, start=start, layout=flat.layout_of(network))
-    normed = World(population, Loop(network, data, data, torch.device("cpu"), torch.float64))
+    federation = with_network(linear.federation, network, start)
+    normed = World(federation, Loop(network, data, data, torch.device("cpu"), torch.float64))
     world = holding_out(normed).with_training(rounds=1, participants=5, small_clients="allow")
     _, seen = play(world, fedsoup(), FEDSOUP, 1)
     bare = [dataclasses.replace(request, program=None) for request in seen[0][0]]
@@ -112,8 +112,8 @@ def test_running_statistics_are_those_of_training(linear):
 
 def test_a_client_that_holds_out_nothing_is_refused(linear):
     with pytest.raises(UserError, match=r"partition.valid: .* holds out no examples, .*\(5 such clients\)"):
-        FEDSOUP.init(fedsoup(), linear.population)
+        FEDSOUP.init(fedsoup(), linear.federation)
     world = holding_out(linear)
-    world.population.valid[3] = world.population.valid[3][:0]
+    world.federation.clients[3].examples["valid"] = world.federation.clients[3].valid[:0]
     with pytest.raises(UserError, match=r"\(1 such clients\)"):
-        FEDSOUP.init(fedsoup(), world.population)
+        FEDSOUP.init(fedsoup(), world.federation)

@@ -15,11 +15,19 @@ from knot_runner.methods.federated.chilling import stragglers
 from knot_runner.methods.federated.fleet import devices, on_fleet
 from knot_runner.methods.federated.fleet.synchronous import sends_models
 from knot_runner.methods.federated.per_cluster import cluster_state, per_cluster
+from knot_runner.methods.party import Party
 from knot_runner.pipelines.cluster_rows import on_clock
 from knot_runner.pipelines.rounds import RoundLoop, run_rounds
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import SIZES, make_world, settings
 from tests.methods.federated.fleets import NoCommits, Played, fleet_of
+
+
+def many_clients():
+    """4000 clients of one example each."""
+    federation = make_world([]).federation
+    client = Party.of_rows("one", federation.clients[0].network, train=torch.arange(1))
+    return dataclasses.replace(federation, clients=(client,) * 4000)
 
 
 def test_a_server_that_waits_for_all_is_fedavg_with_a_clock(paced):
@@ -125,7 +133,7 @@ def test_a_round_in_which_all_fail_counts_and_changes_nothing(paced, failing, mo
     played = Played(fleet_of(**mode))
     assert played.column("participants") == [[]] * 4 and played.column("dropped") == [3] * 4
     assert played.column("clock") == [24.0, 48.0, 72.0, 96.0]
-    assert torch.equal(played.state["weights"], played.population.start.weights)
+    assert torch.equal(played.state["weights"], played.federation.model.weights)
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
@@ -141,9 +149,9 @@ def test_sending_takes_time_by_the_size_of_the_model(algorithm, paced):
 def test_methods_that_send_no_models_send_nothing_that_counts():
     (request,) = Played(None, members=[1], participants=1).seen[0][0]
     fleet = fleet_of(network={"down": 1.0, "up": 1.0, "sigma": 0.0})
-    population = make_world([]).population
-    (sends,) = devices.work_times(fleet, population, [request], True)
-    (not_,) = devices.work_times(fleet, population, [request], False)
+    federation = make_world([]).federation
+    (sends,) = devices.work_times(fleet, federation, [request], True)
+    (not_,) = devices.work_times(fleet, federation, [request], False)
     assert sends.sending > 0 == not_.sending and not_.total == 24.0
     hp = settings("fedavg")
     assert sends_models(hp) and not sends_models(SimpleNamespace(algorithm="fedmd"))
@@ -151,41 +159,41 @@ def test_methods_that_send_no_models_send_nothing_that_counts():
 
 def test_a_smaller_last_batch_that_is_left_out_takes_no_time():
     (request,) = Played(None, members=[1], participants=1, batch=5, drop_last=True).seen[0][0]
-    (time,) = devices.work_times(fleet_of(), make_world([]).population, [request], True)
+    (time,) = devices.work_times(fleet_of(), make_world([]).federation, [request], True)
     assert time.epoch == 10.0
 
 
 def test_speeds_are_lognormal_and_of_the_seed():
-    population = dataclasses.replace(make_world([]).population, train=[torch.arange(1)] * 4000)
+    federation = many_clients()
     fleet = fleet_of(compute={"median": 0.1, "sigma": 0.7}, network={"down": 4.0, "up": 2.0, "sigma": 0.5})
-    found = devices.seconds_per_example(fleet, population)
+    found = devices.seconds_per_example(fleet, federation)
     normal = torch.randn(4000, generator=generator(3, "fleet", "compute"), dtype=torch.float64)
     assert torch.allclose(found, 0.1 * (0.7 * normal).exp(), rtol=1e-12)
     assert float((found / 0.1).log().std()) == pytest.approx(0.7, abs=0.03)
-    sending = devices.seconds_per_number(fleet, population)
+    sending = devices.seconds_per_number(fleet, federation)
     assert float(sending.log().median()) == pytest.approx(math.log(32 * 0.75 / 1e6), abs=0.03)
     assert float(sending.log().std()) == pytest.approx(0.5, abs=0.03)
     assert abs(float(torch.corrcoef(torch.stack([found.log(), sending.log()]))[0, 1])) < 0.05
-    other = devices.seconds_per_example(fleet, dataclasses.replace(population, seed=4))
+    other = devices.seconds_per_example(fleet, dataclasses.replace(federation, seed=4))
     assert not torch.equal(found, other)
 
 
 def test_failures_are_of_the_seed_and_the_round():
-    population = dataclasses.replace(make_world([]).population, train=[torch.arange(1)] * 4000)
-    found = [devices.failures(fleet_of(dropout=0.25), population, round) for round in (0, 0, 1)]
+    federation = many_clients()
+    found = [devices.failures(fleet_of(dropout=0.25), federation, round) for round in (0, 0, 1)]
     assert found[0] == found[1] != found[2]
     shares = [share for share in found[0] if share is not None]
     assert len(shares) / 4000 == pytest.approx(0.25, abs=0.03) and sum(shares) / len(shares) == pytest.approx(
         0.5, abs=0.05
     )
-    assert devices.failures(fleet_of(), population, 0) == [None] * 4000
+    assert devices.failures(fleet_of(), federation, 0) == [None] * 4000
 
 
 @pytest.mark.parametrize("kind", ["periodic", "random"])
 def test_a_share_of_the_clients_is_there_at_any_time(kind):
-    population = dataclasses.replace(make_world([]).population, train=[torch.arange(1)] * 4000)
+    federation = many_clients()
     fleet = fleet_of(availability={"kind": kind, "share": 0.3, "period": 10.0})
-    there = [torch.tensor(devices.available_clients(fleet, population, at)) for at in (0.0, 1.0, 4.0, 10.0, 14.0)]
+    there = [torch.tensor(devices.available_clients(fleet, federation, at)) for at in (0.0, 1.0, 4.0, 10.0, 14.0)]
     assert all(float(now.double().mean()) == pytest.approx(0.3, abs=0.03) for now in there)
     if kind == "periodic":  # a day later as today, and a tenth of the day later a tenth more are gone
         assert torch.equal(there[0], there[3]) and torch.equal(there[2], there[4])
@@ -199,20 +207,20 @@ def test_a_share_of_the_clients_is_there_at_any_time(kind):
 @pytest.mark.parametrize("period", [0.1, 7.0, 3600.0])
 def test_the_server_waits_for_the_first_that_comes(kind, period):
     """Against steps of a fiftieth of the period."""
-    population = make_world([]).population
+    federation = make_world([]).federation
     fleet = fleet_of(availability={"kind": kind, "share": 0.1, "period": period})
     for client in range(5):
         for at in (0.0, 2.3 * period):
-            found = devices.await_clients(fleet, population, [client], at)
-            assert devices.available_clients(fleet, population, found)[client] and found >= at
+            found = devices.await_clients(fleet, federation, [client], at)
+            assert devices.available_clients(fleet, federation, found)[client] and found >= at
             steps = (at + step * period / 50 for step in range(20_000))
-            first = next(now for now in steps if devices.available_clients(fleet, population, now)[client])
+            first = next(now for now in steps if devices.available_clients(fleet, federation, now)[client])
             assert first - period / 40 <= found <= first + 1e-9
 
 
 def test_only_those_who_are_there_are_drawn(monkeypatch):
     monkeypatch.setattr(
-        devices, "available_clients", lambda fleet, population, at: [at >= 50, True, at >= 50, False, True]
+        devices, "available_clients", lambda fleet, federation, at: [at >= 50, True, at >= 50, False, True]
     )
     played = Played(fleet_of(), members=range(5), participants=3)
     assert played.rows[0]["participants"] == [1, 4] and played.rows[0]["clock"] == 48.0
@@ -238,11 +246,11 @@ def test_the_slowest_of_the_fleet_are_chilled(paced):
     assert [request.objective.settings["temperature"] for request in requests] == [1.0, 0.25, 1.0, 0.25, 1.0]
     seconds = [s * n * e for s, n, e in zip(speeds, SIZES, (2, 1, 2, 1, 2), strict=True)]
     assert played.rows[0]["clock"] == max(seconds) == 72.0  # of client 4; client 3 has 60 of its 120
-    population = dataclasses.replace(played.population, seconds_per_example=torch.tensor(speeds))
-    assert stragglers(played.hp, population) == {1, 3}
+    federation = dataclasses.replace(played.federation, seconds_per_example=torch.tensor(speeds))
+    assert stragglers(played.hp, federation) == {1, 3}
     seeded = settings(stragglers=dataclasses.replace(slow, by="seed"))
     order = torch.randperm(5, generator=generator(3, "stragglers"))
-    assert stragglers(seeded, population) == set(order[:2].tolist())
+    assert stragglers(seeded, federation) == set(order[:2].tolist())
 
 
 def test_a_last_round_of_all_heads_is_of_all(paced, failing):
@@ -263,10 +271,10 @@ def test_clusters_have_clocks_of_their_own(paced, failing):
     paced(1.0, 2.0, 0.5)
     failing({3: 0.5, 4: 0.25})
     world, fleet, hp = make_world([]), fleet_of(), settings()
-    method, _ = on_fleet(METHODS["fedavg"], world.population, fleet)
-    clusters = [world.population.cluster(members) for members in ([0, 1, 2], [3, 4])]
+    method, _ = on_fleet(METHODS["fedavg"], world.federation, fleet)
+    clusters = [world.federation.cluster(members) for members in ([0, 1, 2], [3, 4])]
     both = per_cluster(method, clusters)
-    everyone = world.population
+    everyone = world.federation
     loop = RoundLoop(both, hp, everyone, NoCommits(), lambda _, asked: world.engine.train(asked), timed=False)
     state, rows = run_rounds(loop)
     alone = [Played(fleet), Played(fleet, members=(3, 4), participants=2)]

@@ -38,7 +38,7 @@ def test_steps_by_hand(paced):
     assert played.column("clock") == pytest.approx([1.0, 2.0, 2.5, 3.0], rel=1e-12)
     assert played.column("participants") == [[0], [0], [1], [0]]
     assert played.column("staleness") == [0.0, 0.0, 2.0, 1.0]
-    start = played.population.start.weights
+    start = played.federation.model.weights
     weights = [state["weights"] for state in played.states]
     ((first,), (came,)), ((second,), _), ((slow,), (stale,)), ((last,), (late,)) = played.seen
     assert torch.equal(first.weights, start) and torch.equal(weights[0], came.weights)
@@ -57,7 +57,7 @@ def test_a_buffer_of_two_by_hand(paced):
     assert played.column("clock") == pytest.approx([2.5, 4.0, 5.0, 7.5], rel=1e-12)
     assert played.column("staleness") == [0.0, 0.5, 0.5, 0.0]
     (requests, trained), before = played.seen[1], played.states[0]["weights"]
-    changes = [result.weights - request.weights for request, result in zip(requests, trained, strict=True)]
+    changes = [result.weights - request.start.weights for request, result in zip(requests, trained, strict=True)]
     wanted = before + (8 * changes[0] + 16 * changes[1] / 2) / 24
     assert torch.allclose(played.states[1]["weights"], wanted, atol=1e-14)
 
@@ -73,7 +73,7 @@ def test_without_a_discount_old_updates_count_as_new_ones(paced):
     paced(1 / 16, 2.5 / 24, 10 / 32)
     played = Played(buffered(staleness_exponent=0.0))
     _, (stale,) = played.seen[2]
-    wanted = played.states[1]["weights"] + stale.weights - played.population.start.weights
+    wanted = played.states[1]["weights"] + stale.weights - played.federation.model.weights
     assert torch.allclose(played.states[2]["weights"], wanted, atol=1e-14)
 
 
@@ -85,7 +85,7 @@ def test_the_state_holds_the_versions_in_flight_and_no_others(paced):
         assert sorted({version for _, version in flying}) == sorted(set(versions) & {v for _, v in flying})
         kept = sorted(int(name.rpartition("/")[2]) for name in state if name.startswith("fleet/weights/"))
         assert kept == sorted({version for _, version in flying})
-    assert torch.equal(played.states[2]["fleet/weights/0"], played.population.start.weights)
+    assert torch.equal(played.states[2]["fleet/weights/0"], played.federation.model.weights)
     assert torch.equal(played.states[2]["fleet/weights/2"], played.states[1]["weights"])
     assert played.states[2]["fleet/in_flight"].tolist() == [[2, 0], [0, 2]]
     assert played.states[2]["fleet/arrivals"].tolist() == pytest.approx([10.0, 3.0])
@@ -105,7 +105,7 @@ def test_a_client_that_fails_makes_room_when_it_does(paced, failing):
     failing({1: 0.5})
     played = Played(buffered(2), members=range(4), rounds=1, participants=3)
     assert 1 not in played.rows[0]["participants"]
-    drawn = played.population.in_turn(0)
+    drawn = played.federation.in_turn(0)
     first, rest = drawn[:3], drawn[3]
     seconds = {0: 1.0, 1: 1.25, 2: 10.0, 3: 4.0}
     ends = sorted((seconds[client], client) for client in first)
@@ -120,18 +120,18 @@ def test_a_client_that_fails_makes_room_when_it_does(paced, failing):
 def test_heads_stay_as_their_clients_trained_them(paced):
     paced(1 / 16, 2.5 / 24, 10 / 32)
     played = Played(buffered(), "fedper", hidden=(5,))
-    head = played.population.layout.mask("head")
+    head = played.federation.layout.mask("head")
     (request,), (stale,) = played.seen[2]
     state, before = played.states[2], played.states[1]
     assert torch.equal(state["head/1"], stale.weights[head])
-    body = before["weights"] + 3**-0.5 * (stale.weights - request.weights)
+    body = before["weights"] + 3**-0.5 * (stale.weights - request.start.weights)
     assert torch.allclose(state["weights"][~head], body[~head], atol=1e-14)
 
 
 def test_the_server_waits_where_nobody_is_there(paced, monkeypatch):
     paced(1 / 16, 2.5 / 24, 10 / 32)
-    monkeypatch.setattr(devices, "available_clients", lambda fleet, population, at: [at >= 7] * 5)
-    monkeypatch.setattr(devices, "await_clients", lambda fleet, population, clients, at: max(at, 7.0))
+    monkeypatch.setattr(devices, "available_clients", lambda fleet, federation, at: [at >= 7] * 5)
+    monkeypatch.setattr(devices, "await_clients", lambda fleet, federation, clients, at: max(at, 7.0))
     assert Played(buffered()).column("clock") == pytest.approx([8.0, 9.0, 9.5, 10.0])
 
 

@@ -9,27 +9,27 @@ from tests.methods.federated.conftest import settings
 
 
 def play(world, hp, rounds):
-    method, state = METHODS[hp.algorithm], METHODS[hp.algorithm].init(hp, world.population)
+    method, state = METHODS[hp.algorithm], METHODS[hp.algorithm].init(hp, world.federation)
     seen = []
     for round in range(rounds):
-        requests = method.plan(hp, state, world.population, round)
+        requests = method.plan(hp, state, world.federation, round)
         trained = world.engine.train(requests)
         seen.append((state, requests, trained))
-        state, _ = method.fold(hp, state, world.population, round, requests, trained)
+        state, _ = method.fold(hp, state, world.federation, round, requests, trained)
     return state, seen
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
 def test_clients_keep_their_heads_and_share_the_body(deep, algorithm):
-    hp, population = settings(algorithm, aggregation="uniform"), deep.population
+    hp, federation = settings(algorithm, aggregation="uniform"), deep.federation
     state, seen = play(deep, hp, 3)
-    head = population.layout.mask("head")
+    head = federation.layout.mask("head")
     newest = {}
     for _, _, trained in seen:
         newest |= {result.client: result.weights[head] for result in trained}
     assert set(newest) == {int(key.split("/")[1]) for key in state if key.startswith("head/")}
-    for client in range(len(population)):
-        model = METHODS[algorithm].deployed(hp, state, population, client).weights
+    for client in range(len(federation)):
+        model = METHODS[algorithm].deployed(hp, state, federation, client).weights
         assert torch.equal(model[~head], state["weights"][~head])
         assert torch.equal(model[head], newest.get(client, state["weights"][head]))
     mean = sum(result.weights for result in seen[-1][2]) / 3
@@ -38,52 +38,52 @@ def test_clients_keep_their_heads_and_share_the_body(deep, algorithm):
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
 def test_a_client_goes_on_from_its_own_head_and_the_shared_body(deep, algorithm):
-    hp, population = settings(algorithm), deep.population
-    head = population.layout.mask("head")
+    hp, federation = settings(algorithm), deep.federation
+    head = federation.layout.mask("head")
     _, seen = play(deep, hp, 4)
     newest, own = {}, 0
     for state, requests, trained in seen:
         for request in requests:
-            assert torch.equal(request.weights[~head], state["weights"][~head])
-            assert torch.equal(request.weights[head], newest.get(request.client, state["weights"][head]))
+            assert torch.equal(request.start.weights[~head], state["weights"][~head])
+            assert torch.equal(request.start.weights[head], newest.get(request.client, state["weights"][head]))
             own += request.client in newest
         newest |= {result.client: result.weights[head] for result in trained}
     assert own > 3  # of 12 requests: clients that had a head of their own, which is not the averaged one
 
 
 def test_fedper_trains_both_parts_together(deep):
-    hp, population = settings("fedper"), deep.population
-    (request, *_) = METHODS["fedper"].plan(hp, METHODS["fedper"].init(hp, population), population, 0)
+    hp, federation = settings("fedper"), deep.federation
+    (request, *_) = METHODS["fedper"].plan(hp, METHODS["fedper"].init(hp, federation), federation, 0)
     assert [(phase.trains, phase.epochs) for phase in request.recipe.phases] == [("all", 2)]
-    assert METHODS["fedper"].plan(hp, METHODS["fedper"].init(hp, population), population, 4) == []
+    assert METHODS["fedper"].plan(hp, METHODS["fedper"].init(hp, federation), federation, 4) == []
 
 
 def test_fedrep_trains_the_head_then_the_body(deep):
-    hp, population = settings("fedrep", head_epochs=1), deep.with_training(epochs=3).population
-    requests = METHODS["fedrep"].plan(hp, METHODS["fedrep"].init(hp, population), population, 0)
+    hp, federation = settings("fedrep", head_epochs=1), deep.with_training(epochs=3).federation
+    requests = METHODS["fedrep"].plan(hp, METHODS["fedrep"].init(hp, federation), federation, 0)
     assert [(p.trains, p.epochs) for p in requests[0].recipe.phases] == [("head", 1), ("body", 2)]
 
 
 def test_fedrep_needs_an_epoch_for_the_body(deep):
     with pytest.raises(UserError, match=r"method.head_epochs: 2 of training.epochs=2 leaves none for the body"):
-        METHODS["fedrep"].init(settings("fedrep", head_epochs=2), deep.population)
+        METHODS["fedrep"].init(settings("fedrep", head_epochs=2), deep.federation)
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "fedrep"])
 def test_a_model_that_is_a_head_alone_has_no_body_to_share(linear, algorithm):
     with pytest.raises(UserError, match="model.hidden: .* at least one hidden layer"):
-        METHODS[algorithm].init(settings(algorithm), linear.population)
+        METHODS[algorithm].init(settings(algorithm), linear.federation)
 
 
 def test_the_last_round_trains_all_heads_alone(deep):
-    hp, population = settings("fedper", final_head_epochs=2), deep.population
+    hp, federation = settings("fedper", final_head_epochs=2), deep.federation
     state, seen = play(deep, hp, 5)
     before, requests, trained = seen[4]
-    head = population.layout.mask("head")
+    head = federation.layout.mask("head")
     assert [r.client for r in requests] == [0, 1, 2, 3, 4]
     assert torch.equal(state["weights"], before["weights"])
     for request, result in zip(requests, trained, strict=True):
-        assert torch.equal(result.weights[~head], request.weights[~head])
-        assert not torch.equal(result.weights[head], request.weights[head])
+        assert torch.equal(result.weights[~head], request.start.weights[~head])
+        assert not torch.equal(result.weights[head], request.start.weights[head])
         assert torch.equal(state[f"head/{result.client}"], result.weights[head])
-    assert METHODS["fedper"].plan(hp, state, population, 5) == []
+    assert METHODS["fedper"].plan(hp, state, federation, 5) == []

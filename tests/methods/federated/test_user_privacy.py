@@ -23,17 +23,17 @@ def came(client: int, weights: torch.Tensor) -> Trained:
 
 
 def private(world: World, spec: UserPrivacy) -> World:
-    population = dataclasses.replace(world.population, privacy=spec)
-    return World(population, world.engine).with_training(participants=spec.participants)
+    federation = dataclasses.replace(world.federation, privacy=spec)
+    return World(federation, world.engine).with_training(participants=spec.participants)
 
 
 def played(world: World, algorithm: str = "fedavg", rounds: int = 2, **changes):
     """(State, rows, requests of every round) of ``rounds`` rounds."""
     hp, method = settings(algorithm, **{"aggregation": "uniform", **changes}), METHODS[algorithm]
-    state, rows, asked = method.init(hp, world.population), [], []
+    state, rows, asked = method.init(hp, world.federation), [], []
     for round in range(rounds):
-        requests = method.plan(hp, state, world.population, round)
-        state, row = method.fold(hp, state, world.population, round, requests, world.engine.train(requests))
+        requests = method.plan(hp, state, world.federation, round)
+        state, row = method.fold(hp, state, world.federation, round, requests, world.engine.train(requests))
         rows.append(row)
         asked.append(requests)
     return state, rows, asked
@@ -90,14 +90,14 @@ def test_every_client_is_drawn_by_itself_with_probability_q():
     assert all(draw == sorted(draw) for draw in draws)
 
 
-def test_a_population_draws_as_its_privacy_says(linear):
+def test_a_federation_draws_as_its_privacy_says(linear):
     poisson = privacy(sampling="poisson", participants=3)
     world = private(linear, poisson)
-    drawn = [world.population.drawn(round) for round in range(20)]
+    drawn = [world.federation.drawn(round) for round in range(20)]
     assert drawn == [poisson.poisson_draw(range(5), 3, round) for round in range(20)]
     assert len({len(own) for own in drawn}) > 2
-    fixed = private(linear, privacy(participants=3)).population
-    assert [fixed.drawn(round) for round in range(4)] == [linear.population.drawn(round) for round in range(4)]
+    fixed = private(linear, privacy(participants=3)).federation
+    assert [fixed.drawn(round) for round in range(4)] == [linear.federation.drawn(round) for round in range(4)]
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedper", "fedrep"])
@@ -118,10 +118,10 @@ def test_a_round_moves_the_global_model_by_its_clipped_updates(deep, changes):
     world = private(deep, privacy(clip_norm=0.05))
     hp = settings(**{"algorithm": "fedavg", "aggregation": "uniform", **changes})
     method = METHODS[hp.algorithm]
-    state = method.init(hp, world.population)
+    state = method.init(hp, world.federation)
     for round in range(2):
-        trained = world.engine.train(method.plan(hp, state, world.population, round))
-        after, row = method.fold(hp, state, world.population, round, [], trained)
+        trained = world.engine.train(method.plan(hp, state, world.federation, round))
+        after, row = method.fold(hp, state, world.federation, round, [], trained)
         total = torch.zeros_like(state["weights"])
         for result in trained:
             move = result.weights - state["weights"]
@@ -146,20 +146,20 @@ def test_noise_goes_through_the_server_optimiser(linear):
 def test_a_round_of_fedper_without_participants_adds_noise(deep):
     """It is no round of heads alone."""
     spec = privacy(clip_norm=1.0, noise_multiplier=1.0, sampling="poisson", participants=3)
-    population = private(deep, spec).population
+    federation = private(deep, spec).federation
     hp, method = settings("fedper", aggregation="uniform"), METHODS["fedper"]
-    state = method.init(hp, population)
-    after, row = method.fold(hp, state, population, 1, [], [])
+    state = method.init(hp, federation)
+    after, row = method.fold(hp, state, federation, 1, [], [])
     assert torch.equal(after["weights"], private_mean(spec, 3, 1, state["weights"], [])[0])
     assert row == {"update_norms": []}
 
 
 def test_a_last_round_of_heads_alone_sends_nothing(deep):
-    population = private(deep, privacy(clip_norm=1.0, noise_multiplier=1.0)).population
+    federation = private(deep, privacy(clip_norm=1.0, noise_multiplier=1.0)).federation
     hp, method = settings("fedper", aggregation="uniform", final_head_epochs=1), METHODS["fedper"]
-    state, rounds = method.init(hp, population), population.training.rounds
-    requests = method.plan(hp, state, population, rounds)
-    after, row = method.fold(hp, state, population, rounds, requests, deep.engine.train(requests))
+    state, rounds = method.init(hp, federation), federation.training.rounds
+    requests = method.plan(hp, state, federation, rounds)
+    after, row = method.fold(hp, state, federation, rounds, requests, deep.engine.train(requests))
     assert torch.equal(after["weights"], state["weights"]) and row == {}
 
 
@@ -170,6 +170,6 @@ def test_running_statistics_stay_where_they_are():
     hp = settings(batchnorm="local", aggregation="uniform")
     state = {"weights": START, "buffers": buffers}
     trained = [dataclasses.replace(came(client, START + client), buffers=buffers + client) for client in range(5)]
-    after, _ = METHODS["fedavg"].fold(hp, state, world.population, 0, [], trained)
+    after, _ = METHODS["fedavg"].fold(hp, state, world.federation, 0, [], trained)
     assert torch.equal(after["buffers"], buffers)
     assert all(torch.equal(after[f"buffers/{client}"], buffers + client) for client in range(5))

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from knot_runner.config.settings import FinetuneSettings, SoupSettings
 from knot_runner.engine.federated import local
-from knot_runner.methods.federated.population import ClientModel
+from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.personalisation import finetune, soup
 from knot_runner.methods.personalisation.contract import PersonalFederation, Point
 from knot_runner.methods.personalisation.training import personal_recipe
@@ -22,9 +22,9 @@ def world():
 
 def federation_of(world, **changes) -> PersonalFederation:
     """Its clients after the rounds, client 2 with a model of its own."""
-    start = world.population.start
+    start = world.federation.model
     own = ClientModel(start.weights + 0.25, start.buffers)
-    return PersonalFederation(settings(**changes), world.population, lambda client: own if client == 2 else start)
+    return PersonalFederation.after(world.federation, settings(**changes), lambda client: own if client == 2 else start)
 
 
 def run(world, hp, federation):
@@ -45,9 +45,9 @@ def run(world, hp, federation):
 
 def plain(world, federation, hp, client, temperature=1.0):
     """Weights after every save: softmax regression by hand, the pull towards theta_0 added to the gradient."""
-    population, (weight, bias) = world.population, world.population.layout.parameters
+    weight, bias = federation.layout.parameters
     origin = federation.start(client).weights.double()
-    theta, rows, saved = origin.clone(), population.train[client], []
+    theta, rows, saved = origin.clone(), federation.clients[client].train, []
     x, y = world.engine.data.pixels[rows].flatten(1).double(), world.engine.data.labels[rows]
     for step in range(hp.saves):
         request = finetune.finetune_request(
@@ -113,11 +113,8 @@ def test_without_a_pull_nothing_of_it_is_left_and_a_strong_one_holds(world):
 
 
 def test_momentum_and_weight_decay_of_the_rounds_are_not_those_of_fine_tuning(world):
-    other = dataclasses.replace(world.population.training, momentum=0.9, weight_decay=0.1)
-    federation = dataclasses.replace(
-        federation_of(world, algorithm="fedprox", mu=3.0),
-        population=dataclasses.replace(world.population, training=other),
-    )
+    other = dataclasses.replace(world.federation.training, momentum=0.9, weight_decay=0.1)
+    federation = dataclasses.replace(federation_of(world, algorithm="fedprox", mu=3.0), training=other)
     recipe = finetune.finetune_request(FinetuneSettings(kind="finetune"), federation, {}, 0, 0).recipe
     assert (recipe.momentum, recipe.weight_decay, recipe.proximal, recipe.lr) == (0.0, 0.0, 0.0, 0.0025)
     assert personal_recipe(FinetuneSettings(kind="finetune"), federation, 0, 1).proximal == 0.0

@@ -1,6 +1,5 @@
 """Landscapes: the plane by hand, losses at its models as theirs, barriers, minima."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -12,8 +11,8 @@ from knot_runner.config.settings import LandscapeSettings
 from knot_runner.methods.personalisation import finetune, landscape
 from knot_runner.methods.personalisation.contract import PersonalFederation
 from knot_runner.methods.personalisation.landscape import Plane, barrier
-from knot_runner.report.figures.landscape import grid_minima
-from tests.methods.federated.conftest import make_world, settings
+from knot_runner.report.figures.federated.landscape import grid_minima
+from tests.methods.federated.conftest import make_world, settings, with_rows
 
 
 def test_a_plane_through_three_models():
@@ -43,8 +42,8 @@ def test_minima_of_a_grid():
 
 def test_losses_over_the_plane_are_those_of_its_models():
     world = make_world([5])
-    population = world.population
-    federation = PersonalFederation(settings(), population, lambda client: population.start)
+    begun = world.federation
+    federation = PersonalFederation.after(begun, settings(), begun.start_of)
     hp = LandscapeSettings(
         kind="landscape", lr=0.3, epochs=4, saves=4, clients=[3, 1], between=[2, 1], grid=5, margin=0.0
     )
@@ -53,7 +52,7 @@ def test_losses_over_the_plane_are_those_of_its_models():
     def losses(client, models):
         asked.append(client)
         return torch.stack([
-            torch.stack([_loss(world, model.weights, population.test[other]) for other in range(5)]) for model in models
+            torch.stack([_loss(world, model.weights, rows) for rows in federation.rows("test")]) for model in models
         ])  # fmt: skip
 
     state, round = finetune.init(hp, federation), 0
@@ -68,27 +67,27 @@ def test_losses_over_the_plane_are_those_of_its_models():
         own = {
             name: arrays[f"landscape/{client}/{name}"] for name in ("x", "y", "loss", "path", "path_loss", "segment")
         }
-        path = [population.start.weights, *(state[f"path/{client}/{step}"] for step in range(1, 5))]
+        path = [federation.model.weights, *(state[f"path/{client}/{step}"] for step in range(1, 5))]
         plane = Plane.of(path[0], path[-1], path[between])
         assert own["path"][:, 2][[0, between, 4]].abs().max() < 1e-12 and own["path"][0].abs().max() == 0
         for step, theta in enumerate(path):
-            each = [float(_loss(world, theta, population.test[other])) for other in range(5)]
+            each = [float(_loss(world, theta, federation.clients[other].test)) for other in range(5)]
             others = sum(each[:client] + each[client + 1 :]) / 4
             assert own["path_loss"][step].tolist() == pytest.approx([each[client], others], abs=1e-12)
         ends = own["path_loss"][[0, -1]]
         torch.testing.assert_close(own["segment"][[0, -1]], ends, rtol=0, atol=1e-9)
         for i, j in ((0, 0), (2, 3), (4, 1)):
             theta = plane.at(float(own["x"][j]), float(own["y"][i]), torch.float64)
-            assert float(own["loss"][i, j, 0]) == pytest.approx(float(_loss(world, theta, population.test[client])))
+            assert float(own["loss"][i, j, 0]) == pytest.approx(
+                float(_loss(world, theta, federation.clients[client].test))
+            )
 
 
 def test_the_clients_that_gain_the_most_are_drawn():
     world = make_world([])
-    population = world.population
+    begun = world.federation
     valid = [torch.arange(4), torch.arange(8), torch.arange(2), torch.arange(5), torch.arange(4)]
-    federation = PersonalFederation(
-        settings(), dataclasses.replace(population, valid=valid), lambda client: population.start
-    )
+    federation = PersonalFederation.after(with_rows(begun, valid=valid), settings(), begun.start_of)
     state = {"record/valid": torch.tensor([[1, 1, 0, 0, 1], [9, 9, 9, 9, 9], [2, 5, 1, 1, 3]])}
     hp = LandscapeSettings(kind="landscape")
     assert landscape.drawn(hp, federation, state) == [1, 2]  # gains .25, .5, .5, .2, .5: of equal ones the first two
@@ -97,7 +96,7 @@ def test_the_clients_that_gain_the_most_are_drawn():
 
 def _loss(world, weights, rows):
     """Mean cross-entropy of an MLP of one hidden layer, by hand."""
-    fields = world.population.layout.parameters
+    fields = world.federation.layout.parameters
     w = {field.name: weights[field.start : field.stop].view(field.shape).double() for field in fields}
     first, second = sorted({name.rsplit(".", 1)[0] for name in w}, key=lambda name: name == "head")
     x = world.engine.test.pixels[rows].flatten(1).double()

@@ -95,6 +95,7 @@ def test_gap_falls_with_the_support() -> None:
         assert result.server_only[0] == pytest.approx(emd(mu, nu), rel=1e-3), "facts sheet: 3e-4, 2e-4, 4e-5"
 
 
+@pytest.mark.thorough
 def test_exact_mode_at_500_points_keeps_its_support_and_is_within_1e_4() -> None:
     """The pruning of masses made the published value rise to 2e-3, with 19 636 points (facts sheet)."""
     mu, nu = toy(500, 500, 0)

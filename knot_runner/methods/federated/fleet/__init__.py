@@ -9,10 +9,10 @@ from knot_runner.config.settings import FleetSettings
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import asynchronous, synchronous
 from knot_runner.methods.federated.fleet.devices import with_speeds
-from knot_runner.methods.federated.population import Population
+from knot_runner.methods.federation import Federation
 
 
-def on_fleet(method: Method, population: Population, fleet: FleetSettings) -> tuple[Method, Population]:
+def on_fleet(method: Method, federation: Federation, fleet: FleetSettings) -> tuple[Method, Federation]:
     """``method`` with the clients of ``fleet``, in rounds or, with mode=async, without; the clients, of known speeds.
 
     State, beyond the method's: ``fleet/clock`` [1], float64, virtual seconds since the start; more with mode=async.
@@ -23,4 +23,4 @@ def on_fleet(method: Method, population: Population, fleet: FleetSettings) -> tu
     bound = {
         name: functools.partial(getattr(mode, name), method, fleet) for name in ("init", "plan", "fold", "through")
     }
-    return dataclasses.replace(method, **bound), with_speeds(fleet, population)
+    return dataclasses.replace(method, **bound), with_speeds(fleet, federation)

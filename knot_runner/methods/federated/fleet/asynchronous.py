@@ -20,7 +20,7 @@ from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices
 from knot_runner.methods.federated.fleet.synchronous import CLOCK, clock_of, with_chosen
-from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 IN_FLIGHT, ARRIVALS = "fleet/in_flight", "fleet/arrivals"
@@ -46,43 +46,43 @@ class ServerStep:
     dropped: int
 
 
-def init(method: Method, fleet: FleetSettings, hp: Any, population: Population) -> FederatedState:
+def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) -> FederatedState:
     """The method's, at 0 seconds, nobody in flight. Raises :class:`UserError` for a buffer that does not fill."""
-    at_once = population.participants
+    at_once = federation.participants
     if fleet.buffer > at_once:
         raise UserError(
             f"fleet.buffer: {fleet.buffer} is more than the {at_once} clients that train at any time "
             f"(training.participants); at most {at_once} is right"
         )
-    return {**method.init(hp, population), **_in_flight([], 0.0)}
+    return {**method.init(hp, federation), **_in_flight([], 0.0)}
 
 
 def plan(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
     """The updates that arrive until the next server step, each from the model that its client began with."""
-    if through(method, fleet, hp, state, population, round):
+    if through(method, fleet, hp, state, federation, round):
         return []
-    found, step = [], next_step(method, fleet, hp, state, population, round)
+    found, step = [], next_step(method, fleet, hp, state, federation, round)
     for version in sorted({update.version for update in step.updates}):
         clients = [update.client for update in step.updates if update.version == version]
         begun = state if version == round else {**state, **_model(state, version)}
-        found += method.plan(hp, begun, with_chosen(population, clients), version)
+        found += method.plan(hp, begun, with_chosen(federation, clients), version)
     return sorted(found, key=lambda request: request.client)
 
 
 def fold(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int,
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """The method's, of updates as if they had begun at the model of now, the stale ones smaller."""
-    step = next_step(method, fleet, hp, state, population, round)
+    step = next_step(method, fleet, hp, state, federation, round)
     staleness = [round - update.version for update in step.updates]
     after, row = state, {}
     if requests:
         work = zip(requests, trained, staleness, strict=True)
-        moved = [_moved(fleet, hp, state, population, *one) for one in work]
-        after, row = method.fold(hp, state, population, round, requests, moved)
+        moved = [_moved(fleet, hp, state, federation, *one) for one in work]
+        after, row = method.fold(hp, state, federation, round, requests, moved)
     kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
     for version in {flight.version for flight in step.flying}:
         model = state if version == round else _model(state, version)
@@ -94,14 +94,14 @@ def fold(
 
 
 def through(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> bool:
     """Whether the server has taken all its steps, ``training.rounds``."""
-    return round >= population.training.rounds
+    return round >= federation.training.rounds
 
 
 def next_step(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> ServerStep:
     """What happens until the server steps. Depends on the seed, the clock and who is in flight alone.
 
@@ -115,40 +115,40 @@ def next_step(
     while len(received) < fleet.buffer:
         done = {flight.client for flight in (*received, *failed)}
         if not any(flight.arrives <= now for flight in flying):
-            flying = flying + _beginning(method, fleet, hp, state, population, round, flying, done, now)
+            flying = flying + _beginning(method, fleet, hp, state, federation, round, flying, done, now)
         if not flying:
-            left = [client for client in population.clients if client not in done]
+            left = [client for client in federation.numbers if client not in done]
             if not left:
                 break
-            now = devices.await_clients(fleet, population, left, now)
+            now = devices.await_clients(fleet, federation, left, now)
             continue
         first = min(flying, key=lambda flight: (flight.arrives, flight.client))
         flying, now = [flight for flight in flying if flight != first], first.arrives
-        fails = devices.failures(fleet, population, first.version)[first.client] is not None
+        fails = devices.failures(fleet, federation, first.version)[first.client] is not None
         (failed if fails else received).append(first)
     return ServerStep(sorted(received, key=lambda flight: flight.client), flying, now, len(failed))
 
 
 def _beginning(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int,
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int,
     flying: list[Flight], done: set[int], now: float,
 ) -> list[Flight]:  # fmt: skip
     """Those who begin ``now``, as many as there is room for, in the order of FedAvg's own draw."""
-    there, away = devices.available_clients(fleet, population, now), done | {flight.client for flight in flying}
-    free = [client for client in population.in_turn(round) if there[client] and client not in away]
-    clients = free[: population.participants - len(flying)]
+    there, away = devices.available_clients(fleet, federation, now), done | {flight.client for flight in flying}
+    free = [client for client in federation.in_turn(round) if there[client] and client not in away]
+    clients = free[: federation.participants - len(flying)]
     if not clients:
         return []
-    requests = method.plan(hp, state, with_chosen(population, clients), round)
-    failing, found = devices.failures(fleet, population, round), []
-    for request, time in zip(requests, devices.work_times(fleet, population, requests, True), strict=True):
+    requests = method.plan(hp, state, with_chosen(federation, clients), round)
+    failing, found = devices.failures(fleet, federation, round), []
+    for request, time in zip(requests, devices.work_times(fleet, federation, requests, True), strict=True):
         share = failing[request.client]
         found.append(Flight(now + time.total * (1.0 if share is None else share), request.client, round))
     return found
 
 
 def _moved(
-    fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, request: LocalTraining,
+    fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, request: LocalTraining,
     result: Trained, staleness: int,
 ) -> Trained:  # fmt: skip
     """w + (1 + tau)^-a (w_k - w_begun), at the server's model w; what a client keeps to itself stays as it is."""
@@ -159,10 +159,11 @@ def _moved(
     def move(now: Tensor, begun: Tensor, came: Tensor) -> Tensor:
         return (now.double() + discount * (came.double() - begun.double())).to(came.dtype)
 
-    weights = move(state["weights"], request.weights, result.weights)
-    buffers = result.buffers if hp.batchnorm == "local" else move(state["buffers"], request.buffers, result.buffers)
+    start = request.start
+    weights = move(state["weights"], start.weights, result.weights)
+    buffers = result.buffers if hp.batchnorm == "local" else move(state["buffers"], start.buffers, result.buffers)
     if hp.algorithm in ("fedrep", "fedper"):
-        head = population.layout.mask("head")
+        head = federation.layout.mask("head")
         weights[head] = result.weights[head]
     return dataclasses.replace(result, weights=weights, buffers=buffers)
 

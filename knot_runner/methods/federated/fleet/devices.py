@@ -16,7 +16,7 @@ from knot_runner.config.settings import FleetSettings
 from knot_runner.engine.examples import batch_count
 from knot_runner.engine.federated.cohort import LocalTraining
 from knot_runner.engine.seeds import generator
-from knot_runner.methods.federated.population import Population
+from knot_runner.methods.federation import Federation
 
 #: Bits of a number on its way, whatever the precision of the simulation.
 BITS = 32
@@ -43,39 +43,39 @@ class WorkTime:
         return max(found, default=0)
 
 
-def seconds_per_example(fleet: FleetSettings, population: Population) -> Tensor:
+def seconds_per_example(fleet: FleetSettings, federation: Federation) -> Tensor:
     """Of each client, float64 [N]."""
     compute = fleet.compute
-    return compute.median * torch.exp(compute.sigma * _normal(population, "compute"))
+    return compute.median * torch.exp(compute.sigma * _normal(federation, "compute"))
 
 
-def with_speeds(fleet: FleetSettings, population: Population) -> Population:
-    """``population`` that knows its clients' speeds, of which its stragglers may be the lowest."""
-    return dataclasses.replace(population, seconds_per_example=seconds_per_example(fleet, population))
+def with_speeds(fleet: FleetSettings, federation: Federation) -> Federation:
+    """``federation`` that knows its clients' speeds, of which its stragglers may be the lowest."""
+    return dataclasses.replace(federation, seconds_per_example=seconds_per_example(fleet, federation))
 
 
-def seconds_per_number(fleet: FleetSettings, population: Population) -> Tensor:
+def seconds_per_number(fleet: FleetSettings, federation: Federation) -> Tensor:
     """To send one number to each client and back, float64 [N]."""
     network = fleet.network
     if network is None:
-        return torch.zeros(len(population.train), dtype=torch.float64)
+        return torch.zeros(len(federation.clients), dtype=torch.float64)
     both = BITS * (1 / network.down + 1 / network.up) / 1e6
-    return both / torch.exp(network.sigma * _normal(population, "network"))
+    return both / torch.exp(network.sigma * _normal(federation, "network"))
 
 
 def work_times(
-    fleet: FleetSettings, population: Population, requests: list[LocalTraining], sends_models: bool
+    fleet: FleetSettings, federation: Federation, requests: list[LocalTraining], sends_models: bool
 ) -> list[WorkTime]:
     """Of each of ``requests``; a method that sends no models sends next to nothing. SCAFFOLD's controls are as large
     as the model that they go with."""
-    compute, sending = seconds_per_example(fleet, population), seconds_per_number(fleet, population)
+    compute, sending = seconds_per_example(fleet, federation), seconds_per_number(fleet, federation)
     found = []
     for request in requests:
         recipe, examples = request.recipe, len(request.rows)
         if recipe.drop_last:
             examples = recipe.batch * batch_count(examples, recipe.batch, True)
-        numbers = request.weights.numel() + request.buffers.numel()
-        numbers += request.weights.numel() if request.control is not None else 0
+        numbers = request.start.weights.numel() + request.start.buffers.numel()
+        numbers += request.start.weights.numel() if request.control is not None else 0
         epochs = sum(phase.epochs for phase in recipe.phases)
         epoch = examples * float(compute[request.client])
         found.append(WorkTime(epochs, epoch, numbers * float(sending[request.client]) if sends_models else 0.0))
@@ -92,49 +92,49 @@ def shortened(request: LocalTraining, epochs: int) -> LocalTraining:
     return dataclasses.replace(request, recipe=dataclasses.replace(request.recipe, phases=tuple(phases)))
 
 
-def failures(fleet: FleetSettings, population: Population, round: int) -> list[float | None]:
+def failures(fleet: FleetSettings, federation: Federation, round: int) -> list[float | None]:
     """Of each client [N] that fails where it begins in ``round``: after which share of its time; None: it does not."""
-    draws = generator(population.seed, "fleet", "dropout", round)
-    fails, after = torch.rand(2, len(population.train), generator=draws, dtype=torch.float64).tolist()
+    draws = generator(federation.seed, "fleet", "dropout", round)
+    fails, after = torch.rand(2, len(federation.clients), generator=draws, dtype=torch.float64).tolist()
     return [share if draw < fleet.dropout else None for draw, share in zip(fails, after, strict=True)]
 
 
-def available_clients(fleet: FleetSettings, population: Population, at: float) -> list[bool]:
+def available_clients(fleet: FleetSettings, federation: Federation, at: float) -> list[bool]:
     """Whether each client [N] can be drawn ``at`` seconds from the start."""
-    spec, count = fleet.availability, len(population.train)
+    spec, count = fleet.availability, len(federation.clients)
     if spec is None:
         return [True] * count
     if spec.kind == "random":
-        draws = generator(population.seed, "fleet", "availability", math.floor(at / spec.period))
+        draws = generator(federation.seed, "fleet", "availability", math.floor(at / spec.period))
         shares = torch.rand(count, generator=draws, dtype=torch.float64)
     else:
-        shares = (at / spec.period + _phases(population)) % 1
+        shares = (at / spec.period + _phases(federation)) % 1
     return (shares < spec.share).tolist()
 
 
-def await_clients(fleet: FleetSettings, population: Population, clients: list[int], at: float) -> float:
+def await_clients(fleet: FleetSettings, federation: Federation, clients: list[int], at: float) -> float:
     """The first moment from ``at`` on at which one of ``clients`` can be drawn."""
     while True:
-        there = available_clients(fleet, population, at)
+        there = available_clients(fleet, federation, at)
         if any(there[client] for client in clients):
             return at
-        at = max(_next_change(fleet, population, clients, at), math.nextafter(at, math.inf))
+        at = max(_next_change(fleet, federation, clients, at), math.nextafter(at, math.inf))
 
 
-def _next_change(fleet: FleetSettings, population: Population, clients: list[int], at: float) -> float:
+def _next_change(fleet: FleetSettings, federation: Federation, clients: list[int], at: float) -> float:
     """When one of ``clients``, none of whom can be drawn ``at`` that moment, may be next."""
     period = fleet.availability.period
     if fleet.availability.kind == "random":
         return (math.floor(at / period) + 1) * period
-    phases = _phases(population)[clients]
+    phases = _phases(federation)[clients]
     return float(((torch.ceil(at / period + phases) - phases) * period).min())
 
 
-def _phases(population: Population) -> Tensor:
-    draws = generator(population.seed, "fleet", "phase")
-    return torch.rand(len(population.train), generator=draws, dtype=torch.float64)
+def _phases(federation: Federation) -> Tensor:
+    draws = generator(federation.seed, "fleet", "phase")
+    return torch.rand(len(federation.clients), generator=draws, dtype=torch.float64)
 
 
-def _normal(population: Population, what: str) -> Tensor:
-    draws = generator(population.seed, "fleet", what)
-    return torch.randn(len(population.train), generator=draws, dtype=torch.float64)
+def _normal(federation: Federation, what: str) -> Tensor:
+    draws = generator(federation.seed, "fleet", what)
+    return torch.randn(len(federation.clients), generator=draws, dtype=torch.float64)

@@ -14,7 +14,7 @@ from knot_runner.config.settings.federated import OWN_MODELS
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices
-from knot_runner.methods.federated.population import FederatedState, Population
+from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
 CLOCK = "fleet/clock"
@@ -41,12 +41,12 @@ class _Arrival:
     partial: bool
 
 
-def init(method: Method, fleet: FleetSettings, hp: Any, population: Population) -> FederatedState:
+def init(method: Method, fleet: FleetSettings, hp: Any, federation: Federation) -> FederatedState:
     """The method's, at 0 seconds. Raises :class:`UserError` for a deadline that nobody can meet."""
-    state = {**method.init(hp, population), CLOCK: torch.zeros(1, dtype=torch.float64)}
+    state = {**method.init(hp, federation), CLOCK: torch.zeros(1, dtype=torch.float64)}
     if fleet.deadline is not None:
-        everyone = with_chosen(population, list(population.clients))
-        times = devices.work_times(fleet, population, method.plan(hp, state, everyone, 0), sends_models(hp))
+        everyone = with_chosen(federation, list(federation.numbers))
+        times = devices.work_times(fleet, federation, method.plan(hp, state, everyone, 0), sends_models(hp))
         least = [time.total if fleet.late == "drop" else time.sending + time.epoch for time in times]
         if least and min(least) > fleet.deadline:
             what = "all of its epochs" if fleet.late == "drop" else "one epoch"
@@ -58,47 +58,47 @@ def init(method: Method, fleet: FleetSettings, hp: Any, population: Population) 
 
 
 def plan(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> list[LocalTraining]:
     """Of what the method asks for, all that will arrive: what is lost need not be trained."""
-    return fleet_round(method, fleet, hp, state, population, round).requests
+    return fleet_round(method, fleet, hp, state, federation, round).requests
 
 
 def fold(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int,
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int,
     requests: list[LocalTraining], trained: list[Trained],
 ) -> tuple[FederatedState, dict[str, Any]]:  # fmt: skip
     """The method's, of what has arrived; where nothing has, its state stays."""
-    found, row = fleet_round(method, fleet, hp, state, population, round), {}
+    found, row = fleet_round(method, fleet, hp, state, federation, round), {}
     if requests:
-        state, row = method.fold(hp, state, population, round, requests, trained)
+        state, row = method.fold(hp, state, federation, round, requests, trained)
     facts = {"clock": found.clock, "dropped": found.dropped, "late": found.late, "partial": found.partial}
     return {**state, CLOCK: torch.tensor([found.clock], dtype=torch.float64)}, {**row, **facts, "staleness": 0.0}
 
 
 def through(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> bool:
     """Whether the method plans nothing, whoever takes part."""
-    return not method.plan(hp, state, with_chosen(population, list(population.clients)), round)
+    return not method.plan(hp, state, with_chosen(federation, list(federation.numbers)), round)
 
 
 def fleet_round(
-    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, population: Population, round: int
+    method: Method, fleet: FleetSettings, hp: Any, state: FederatedState, federation: Federation, round: int
 ) -> FleetRound:
     """What becomes of ``round``. Depends on the seed and the clock alone, and not on what anybody has learnt.
 
     It ends when as many as were wanted have arrived, of whom the first are kept, or when nobody is waited for any more:
     the server hears of a failure when it happens, and of those who would be late it waits until the deadline.
     """
-    began = devices.await_clients(fleet, population, list(population.clients), clock_of(state))
-    drawn, wanted = _drawn(fleet, population, began, round)
-    asked = method.plan(hp, state, with_chosen(population, drawn), round)
+    began = devices.await_clients(fleet, federation, list(federation.numbers), clock_of(state))
+    drawn, wanted = _drawn(fleet, federation, began, round)
+    asked = method.plan(hp, state, with_chosen(federation, drawn), round)
     wanted = wanted if len(asked) == len(drawn) else len(asked)  # a method may ask all clients, in a last round
     deadline = math.inf if fleet.deadline is None else fleet.deadline
-    failing = devices.failures(fleet, population, round)
+    failing = devices.failures(fleet, federation, round)
     arrivals, failed, late = [], [], 0
-    for request, time in zip(asked, devices.work_times(fleet, population, asked, sends_models(hp)), strict=True):
+    for request, time in zip(asked, devices.work_times(fleet, federation, asked, sends_models(hp)), strict=True):
         epochs = time.epochs_until(deadline) if fleet.late == "partial" else time.epochs
         partial = 0 < epochs < time.epochs
         if partial:
@@ -122,17 +122,17 @@ def fleet_round(
     return FleetRound([arrival.request for arrival in kept], began + lasted, len(failed), late, partial_work)
 
 
-def _drawn(fleet: FleetSettings, population: Population, at: float, round: int) -> tuple[list[int], int]:
+def _drawn(fleet: FleetSettings, federation: Federation, at: float, round: int) -> tuple[list[int], int]:
     """(The clients that the server asks, how many of these it waits for), in the order of FedAvg's own draw."""
-    there = devices.available_clients(fleet, population, at)
-    turns = [client for client in population.in_turn(round) if there[client]]
-    drawn = turns[: math.ceil(population.participants * fleet.over_selection)]
-    return drawn, min(population.participants, len(drawn))
+    there = devices.available_clients(fleet, federation, at)
+    turns = [client for client in federation.in_turn(round) if there[client]]
+    drawn = turns[: math.ceil(federation.participants * fleet.over_selection)]
+    return drawn, min(federation.participants, len(drawn))
 
 
-def with_chosen(population: Population, clients: list[int]) -> Population:
-    """``population`` with ``clients`` as those who take part in a round."""
-    return dataclasses.replace(population, chosen=tuple(clients))
+def with_chosen(federation: Federation, clients: list[int]) -> Federation:
+    """``federation`` with ``clients`` as those who take part in a round."""
+    return dataclasses.replace(federation, chosen=tuple(clients))
 
 
 def clock_of(state: FederatedState) -> float:

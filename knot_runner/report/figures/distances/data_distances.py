@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report.figures import style
-from knot_runner.report.matrix_runs import agreements, by_setting, matrix_of, only_matrices, pairs_of
+from knot_runner.report.figures.distances.matrix_runs import agreements, by_setting, matrix_of, only_matrices, pairs_of
 from knot_runner.report.records.distance import kinds_of_pairs
 from knot_runner.report.render.text import plain
 from knot_runner.report.row_keys import lookup
@@ -54,7 +54,10 @@ def matrix_figure(runs: list[Run], command: str) -> style.Drawing:
         lines += _lines(title, list(seeds.values()), runs)
     first = f"of seed {min(run.job.seed for run in runs)}"
     which = f"means over seeds {style.seed_list(runs)}" if _fixed(runs[0]) else first
-    rows = [(title, seed, *pair) for title, seeds in found.items() for seed in seeds for pair in pairs_of(seeds[seed])]
+    rows = []
+    for title, seeds in found.items():
+        for seed, run in seeds.items():
+            rows += [(title, seed, *pair) for pair in pairs_of(run)]
     numbers = Numbers(("setting", "seed", "first", "second", "distance"), rows, digits=8)
     return style.Drawing(made, "Distances between data sets", [f"{MATRIX_NOTE} Drawn: {which}."], lines, numbers)
 

@@ -152,9 +152,8 @@ def _line(name: str, texts: int, values: list[float]) -> str:
 
 
 def _numbers(found: dict[str, GapSeries]) -> list[tuple[str, int, int, float]]:
-    return [
-        (name, texts, i, value)
-        for name, one in found.items()
-        for texts, own in sorted(one.values.items())
-        for i, value in enumerate(own)
-    ]
+    rows = []
+    for name, one in found.items():
+        for texts, own in sorted(one.values.items()):
+            rows += [(name, texts, i, value) for i, value in enumerate(own)]
+    return rows

@@ -6,12 +6,13 @@ index of the last of them, from 0, which is one less.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from knot_runner.metrics import rounds_to_target, time_to_target
 from knot_runner.report import run_folders
-from knot_runner.report.row_keys import Grid, RowSetting
+from knot_runner.report.row_keys import RowSetting
 from knot_runner.report.run_folders import Run
 from knot_runner.results.costs import bytes_of
 from knot_runner.util.errors import UserError
@@ -59,7 +60,7 @@ class LearningCurve:
 
 
 def learning_curve(run: Run, select: Select, command: str = "") -> LearningCurve:
-    """The course of a finished run; ``select``: show the last round, or the (first) one of best accuracy.
+    """How a finished run went; ``select``: show the last round, or the (first) one of best accuracy.
 
     Raises :class:`UserError` naming ``rounds.jsonl`` when it is absent or damaged.
     """
@@ -70,54 +71,65 @@ def learning_curve(run: Run, select: Select, command: str = "") -> LearningCurve
     return LearningCurve(measured, len(rows), shown, None if None in sent else tuple(sent))
 
 
-def with_learning_curves(runs: list[Run], select: Select, command: str) -> tuple[list[Run], dict[str, LearningCurve]]:
-    """``runs``, those with a damaged ``rounds.jsonl`` as corrupt, and the courses of the finished ones by run id."""
-    made, courses = [], {}
+def with_learning_curves(
+    runs: Sequence[Run], select: Select, command: str
+) -> tuple[list[Run], dict[str, LearningCurve]]:
+    """``runs``, those with a damaged ``rounds.jsonl`` as corrupt, and the curves of the finished ones by run id."""
+    made, curves = [], {}
     for run in runs:
         if run.status == "done":
             try:
-                courses[run.job.run_id] = learning_curve(run, select, command)
+                curves[run.job.run_id] = learning_curve(run, select, command)
             except UserError as problem:
                 run = Run(run.job, "corrupt", str(problem))
         made.append(run)
-    return made, courses
+    return made, curves
 
 
 def chilling_frame(
-    found: Grid, curves: dict[str, LearningCurve], target: float | Literal["best_of_T4"]
+    rows: pd.DataFrame, curves: dict[str, LearningCurve], target: float | Literal["best_of_T4"]
 ) -> pd.DataFrame:
-    """A row per run of ``found``: ``case``, ``key`` (its row), ``seed``, ``run``, whether it is ``finished``, how many
-    rounds it ``ran`` and MB it ``sent``, the ``goal`` (accuracy to reach: ``target``, or the best of the T=4 run of the
-    same seed and other settings), and each of :data:`CHILLING_COLUMNS`. NaN: not known, or the goal is not met."""
+    """``rows``, of :func:`case_rows`, with ``other`` (settings of their key), whether they are ``finished``, how many
+    rounds they ``ran`` and MB they ``sent``, the ``goal`` (accuracy to reach: ``target``, or the best of the T=4 run of
+    the same seed and other settings), and each of :data:`CHILLING_COLUMNS`. NaN: not known, or the goal is not met."""
     import pandas as pd
 
-    rows = []
-    for case, settings in found.items():
-        for key, seeds in settings.items():
-            warm = settings.get(RowSetting(WARM, other=key.other), {})
-            for seed, run in seeds.items():
-                curve, goal = curves.get(run.job.run_id), target
-                if target == "best_of_T4":
-                    warmest = curves.get(warm[seed].job.run_id) if seed in warm else None
-                    goal = warmest.best if warmest else None
-                shown = curve.shown if curve else {}
-                measured = {name: shown.get(measure) for name, measure in SHOWN_MEASURES.items()}
-                first = curve.reaches(goal) if curve and goal is not None else None
-                measured |= {"rounds": first, "bytes": curve.megabytes(first) if first else None}
-                ran = {"finished": curve is not None, "ran": curve.rounds if curve else 0, "goal": goal}
-                ran["sent"] = curve.megabytes(curve.rounds) if curve else None
-                place = {"case": case, "key": key, "other": key.other, "seed": seed, "run": run}
-                rows.append(place | ran | measured)
-    numbers = dict.fromkeys(["goal", "rounds", "bytes", "sent", *SHOWN_MEASURES], "float64")
-    frame = pd.DataFrame(rows).astype(numbers)
-    twins = pd.MultiIndex.from_frame(frame[["case", "other", "seed"]])
-    unchilled = frame[frame["key"] == frame["other"].map(lambda other: RowSetting(1.0, other=other))]
-    plain = unchilled.set_index(["case", "other", "seed"])[["accuracy", "rounds"]].reindex(twins).set_index(frame.index)
+    frame = rows.assign(other=[key.other for key in rows["key"]]).reset_index(drop=True)
+    own = [curves.get(run_id) for run_id in frame["run_id"]]
+    frame["finished"] = [curve is not None for curve in own]
+    frame["goal"] = target
+    if target == "best_of_T4":
+        best = pd.Series([curve.best if curve else None for curve in own], dtype="float64")
+        frame["goal"] = _of_twin(frame, WARM, best.to_frame("goal"))["goal"]
+    found = [_measured(curve, goal) for curve, goal in zip(own, frame["goal"], strict=True)]
+    numbers = dict.fromkeys(["rounds", "bytes", "sent", *SHOWN_MEASURES], "float64")
+    frame = frame.join(pd.DataFrame(found).astype(numbers))
+    plain = _of_twin(frame, 1.0, frame[["accuracy", "rounds"]])
     return frame.assign(
         accuracy=100 * frame["accuracy"],
         delta=100 * (frame["accuracy"] - plain["accuracy"]),
         speedup=plain["rounds"] / frame["rounds"],
     )
+
+
+def _measured(curve: LearningCurve | None, goal: float) -> dict[str, Any]:
+    """The numbers of a run; None where it is not finished or does not reach the ``goal``."""
+    if curve is None:
+        return dict.fromkeys(["ran", "sent", "rounds", "bytes", *SHOWN_MEASURES]) | {"ran": 0}
+    first = curve.reaches(goal)
+    shown = {name: curve.shown.get(measure) for name, measure in SHOWN_MEASURES.items()}
+    reached = {"rounds": first, "bytes": curve.megabytes(first) if first else None}
+    return {"ran": curve.rounds, "sent": curve.megabytes(curve.rounds), **reached, **shown}
+
+
+def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> pd.DataFrame:
+    """Of each row, the ``values`` of the run at ``temperature`` of the same case, other settings and seed."""
+    import pandas as pd
+
+    place = ["case", "other", "seed"]
+    twins = frame["key"] == frame["other"].map(lambda other: RowSetting(temperature, other=other))
+    known = frame[place].join(values)[twins].set_index(place)
+    return known.reindex(pd.MultiIndex.from_frame(frame[place])).set_index(frame.index)
 
 
 def short_of_goal(rows: pd.DataFrame) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.row_keys import Cases, case_of, lookup, others
 from knot_runner.report.run_folders import Job, Run
+from knot_runner.report.run_rows import one_per_seed, run_rows
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -89,23 +90,19 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
     """
     import pandas as pd
 
-    found = []
+    places = []
     for run, other in zip(runs, others([run.job for run in runs], GRID_KEYS), strict=True):
         line, place = _line(run.job, cases, algorithms, other), _place(run.job)
-        cell = {"line": line, **vars(line), "place": place, "key": place.key, "seed": run.job.seed, "run": run}
-        found.append(cell | (_measured(run, place) if run.status == "done" else {}))
-    columns = [*found[0], *ACCURACY_WEIGHTINGS, "ari", "singles"]
-    frame = pd.DataFrame(found, columns=list(dict.fromkeys(columns)), dtype=object)
-    ids = frame["run"].map(lambda run: run.job.run_id).groupby([frame["line"], frame["key"], frame["seed"]], sort=False)
-    for (line, key, seed), own in ids:
-        if own.nunique() > 1:
-            raise ValueError(f"two runs share {line.name}, {key} and seed {seed}")
+        measured = _measured(run, place) if run.status == "done" else {}
+        places.append({"line": line, **vars(line), "place": place, "key": place.key, **measured})
+    columns = dict.fromkeys([*places[0], *ACCURACY_WEIGHTINGS, "ari", "singles"])
+    frame = run_rows(runs).join(pd.DataFrame(places, columns=list(columns), dtype=object))
+    frame = one_per_seed(frame, ["line", "key"], lambda row: f"{row.line.name}, {row.key}")
     data = _ranks([*cases, *frame["data"]])
     names = _ranks([*algorithms.values(), *frame["algorithm"]])
     order = frame["line"].map(lambda line: (data[line.data], names[line.algorithm], line.clients, line.other))
     cells = frame.groupby(["line", "key"], sort=False).ngroup()
-    once = frame.assign(order=order, cell=cells).drop_duplicates(["line", "key", "seed"])
-    return once.sort_values(["order", "cell"], kind="stable", ignore_index=True)
+    return frame.assign(order=order, cell=cells).sort_values(["order", "cell"], kind="stable", ignore_index=True)
 
 
 def _measured(run: Run, place: GridColumn) -> dict[str, float | None]:

@@ -13,7 +13,7 @@ import numpy as np
 from knot_runner.report import paper_tables, run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain
-from knot_runner.report.row_keys import Cases, RowSetting, case_of, lookup, runs_by_case
+from knot_runner.report.row_keys import Cases, RowSetting, case_of, case_rows, lookup
 from knot_runner.report.run_folders import Job, Run
 from knot_runner.report.series import Band, Numbers, band, band_numbers, smoothed
 
@@ -121,11 +121,11 @@ def _of_row(measure: str, scale: float) -> Callable[[RoundRows], Series]:
 
 def _bands(runs: list[Run], read: dict[str, Callable[[RoundRows], Series]], command: str) -> Bands:
     made: Bands = {}
-    for case, rows in runs_by_case(runs, figure_cases(run.job for run in runs)).items():
-        for key, seeds in rows.items():
-            logs = [run_folders.rounds(run, command) for run in seeds.values()]
-            name = f"{case} ({key.other})" if key.other else case
-            made |= {(name, key, what): band([of(log) for log in logs]) for what, of in read.items()}
+    rows = case_rows(runs, figure_cases(run.job for run in runs))
+    for (case, key), own in rows.groupby(["case", "key"], sort=False):
+        logs = [run_folders.rounds(run, command) for run in own["run"]]
+        name = f"{case} ({key.other})" if key.other else case
+        made |= {(name, key, what): band([of(log) for log in logs]) for what, of in read.items()}
     return made
 
 

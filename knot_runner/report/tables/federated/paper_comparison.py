@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, TableRow
 from knot_runner.report.render.text import number, signed
-from knot_runner.report.row_keys import Grid, RowSetting
+from knot_runner.report.row_keys import RowSetting
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics import mean_interval
-from knot_runner.report.tables.chilling import LearningCurve, short_of_goal
+from knot_runner.report.tables.federated.chilling import LearningCurve, short_of_goal
 from knot_runner.report.tables.footnotes import absences, finished, sources
 
 if TYPE_CHECKING:
@@ -120,21 +120,19 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
     return lines + [f"{case}: not every round was measured, so rounds are upper bounds."] * sparse
 
 
-def paper_lines(runs: list[Run], found: Grid, table: dict[str, Any] | None) -> list[str]:
-    """What is missing, and where the data are not the paper's."""
-    rows = {f"{case} {key.name}": list(seeds.values()) for case, r in found.items() for key, seeds in r.items()}
-    lines = [*absences(rows), *sources(runs)]
-    for case, settings in found.items():
-        lines += other_data(case, [run for seeds in settings.values() for run in seeds.values()], table)
+def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: dict[str, Any] | None) -> list[str]:
+    """What is missing of ``rows``, of :func:`case_rows` from ``runs``, and where the data are not the paper's."""
+    lines = [*absences(rows, rows["case"] + " " + rows["key"].map(lambda key: key.name)), *sources(runs)]
+    for case, own in rows.groupby("case", sort=False):
+        lines += other_data(case, own["run"], table)
     return lines
 
 
 def other_data(case: str, members: Iterable[Run], table: dict[str, Any] | None) -> list[str]:
     """The line on data that are not the paper's; none where they are (:func:`same_data`)."""
-    runs = list(members)
-    if table is None or same_data(runs, table, case):
+    if table is None or same_data(members, table, case):
         return []
-    ours, theirs = finished(runs)[0].result, table["cases"][case]
+    ours, theirs = finished(members)[0].result, table["cases"][case]
     return [
         f"{case}: ours are {ours['datasets']['train']:,} training images and {len(ours['labels']['names'])} "
         f"classes, the paper's {theirs['images']:,} and {theirs['classes']}: orientation, not comparison."

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
 from knot_runner.report.row_keys import preset_cases
-from knot_runner.report.run_folders import Run
 from knot_runner.report.tables.aggregate import aggregate
-from knot_runner.report.tables.clustered_grid import (
+from knot_runner.report.tables.federated.clustered_grid import (
     ACCURACY_WEIGHTINGS,
     PRINTED,
     GridColumn,
@@ -25,9 +24,10 @@ from knot_runner.report.tables.clustered_grid import (
     printed_pair,
     printed_uplift,
 )
-from knot_runner.report.tables.clustering_gain import gain, gain_sentences
+from knot_runner.report.tables.federated.clustering_gain import gain, gain_sentences
+from knot_runner.report.tables.federated.paper_comparison import other_data, same_data
 from knot_runner.report.tables.footnotes import absences, cited, comparable, sources
-from knot_runner.report.tables.paper_comparison import other_data, same_data
+from knot_runner.report.tables.kind import TableRequest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,14 +38,15 @@ CLUSTERED_HEADS = ("data set", "algorithm", "clients")
 Printed = dict[str, Any] | None
 
 
-def clustered(runs: list[Run], table: Printed, metrics: Sequence[str]) -> Parts:
+def clustered(asked: TableRequest) -> Parts:
     """A row per data set, algorithm and number of clients, one of gains per algorithm and one per data set; a block of
     columns per structure and weighting (``metrics``: of :data:`ACCURACY_WEIGHTINGS`). The paper's numbers stand beside
     its own weighting.
 
     Raises :class:`UserError` for runs that have no row here.
     """
-    frame = clustered_frame(runs, preset_cases({}, table), table["algorithms"] if table else {})
+    table, metrics = asked.printed, asked.metrics
+    frame = clustered_frame(asked.runs, preset_cases({}, table), table["algorithms"] if table else {})
     columns = _columns(grid_columns(frame), metrics, examples_called(frame))
     heads = (*CLUSTERED_HEADS, "settings") if any(frame["other"]) else CLUSTERED_HEADS
     rows: list[TableRow] = []
@@ -96,10 +97,9 @@ def _group(there: Sequence[GridColumn], metric: str, examples: str) -> ColumnGro
 
 def _cell(own: pd.DataFrame, line: GridRow, table: Printed, place: GridColumn, weighting: str) -> TableCell:
     there = own[own["key"] == place.key]
-    members = list(there["run"])
     mean, std = (printed_pair(table, line, place) if weighting == PRINTED else None) or (None, None)
-    like = comparable(members) and same_data(members, table, line.data)
-    cell = aggregate(list(there[weighting].dropna()), members, mean, like, top=100.0)
+    like = comparable(there["run"]) and same_data(there["run"], table, line.data)
+    cell = aggregate(there[weighting].dropna(), there, mean, like, top=100.0)
     return dataclasses.replace(cell, paper_std=std)
 
 
@@ -124,7 +124,7 @@ def _uplift(
     place: GridColumn,
     weighting: str,
 ) -> TableCell:
-    """Mean and population standard deviation over rows of what clustering gains on vanilla; absent unless all rows
+    """Mean and federation standard deviation over rows of what clustering gains on vanilla; absent unless all rows
     ``needed`` are there, since a mean over other rows is another number."""
     if place == place.vanilla:
         return TableCell()
@@ -166,8 +166,7 @@ def _legend(metrics: Sequence[str]) -> str:
 
 def _under(frame: pd.DataFrame, rows: Sequence[TableRow], table: Printed) -> list[str]:
     """What is missing, and where the data are not the paper's."""
-    lines = absences({line.name: list(own["run"]) for line, own in frame.groupby("line", sort=False)})
-    lines += sources(list(frame["run"]))
+    lines = absences(frame, frame["line"].map(lambda line: line.name)) + sources(frame["run"])
     for data, own in frame.groupby("data", sort=False):
         lines += other_data(data, own["run"], table)
         uplifts = [row for row in rows if row.keys[:2] == (data, UPLIFT)]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from knot_runner.metrics import METRICS
+from knot_runner.metrics import METRICS, top_of
 from knot_runner.report.render.table_model import ColumnGroup, TableRow
 from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import run_rows
 from knot_runner.report.tables.aggregate import aggregate
-from knot_runner.report.tables.footnotes import finished
 
 #: (result, metric, column) -> the value of a baseline, None where it has none
 BaselineValue = Callable[[dict[str, Any], str, str], float | None]
@@ -21,23 +20,22 @@ BASELINES_LINE = (
 )
 
 
-def baseline_rows(runs: Sequence[Run], groups: Sequence[ColumnGroup], labelled: bool) -> list[TableRow]:
-    """One row per baseline over the seeds of ``runs``; all methods of a seed have the same."""
-    of_seed = {run.job.seed: run for run in finished(runs) if "baselines" in run.result}
-    members = [of_seed[seed] for seed in sorted(of_seed)]
+def baseline_rows(there: Sequence[Run], groups: Sequence[ColumnGroup], labelled: bool) -> list[TableRow]:
+    """One row per baseline over the seeds of ``there``, finished runs; all methods of a seed have the same."""
+    having = run_rows(run for run in there if "baselines" in run.result)
+    members = having.drop_duplicates("seed", keep="last").sort_values("seed")
     rows = []
-    for name, value in BASELINES.items() if members else ():
+    for name, value in BASELINES.items() if len(members) else ():
         cells = {}
         for group in groups:
-            top = METRICS[group.key].top if math.isfinite(METRICS[group.key].top) else None
-            found = [_values(members, value, group.key, column) for column in group.columns]
-            cells[group.key] = tuple(aggregate(ours, members, None, True, top) for ours in found)
-        rows.append(TableRow((name, "") if labelled else (name,), (name, "") if labelled else (name,), cells))
+            made = []
+            for column in group.columns:
+                ours = [value(run.result, group.key, column) for run in members["run"]]
+                made.append(aggregate(ours, members, top=top_of(group.key)))
+            cells[group.key] = tuple(made)
+        heads = (name, "") if labelled else (name,)
+        rows.append(TableRow(heads, heads, cells))
     return rows
-
-
-def _values(members: Sequence[Run], value: BaselineValue, metric: str, column: str) -> list[float | None]:
-    return [value(run.result, metric, column) for run in members]
 
 
 def _before(result: dict[str, Any], metric: str, column: str) -> float | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from knot_runner.report.render.table_model import ColumnGroup, TableRow
+from knot_runner.report.render.table_model import ColumnGroup, Parts
 from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
 from knot_runner.report.tables.aggregate import aggregate
+from knot_runner.report.tables.kind import TableRequest
+from knot_runner.report.tables.methods.methods import methods_by_data
 
 #: Metrics of a table of kind personal that names none.
 PERSONAL_METRICS = ("id_accuracy", "ood_accuracy", "clients_hurt")
@@ -29,13 +28,13 @@ TRADE_OFF_LINE = (
 )
 
 
-def with_trade_offs(made: list[TableRow], rows: Mapping[Any, list[Run]]) -> list[TableRow]:
-    """The rows of a table of methods, in the order of ``rows``, with the cells of ``TRADE_OFF_GROUPS``."""
-    found = []
-    for row, members in zip(made, rows.values(), strict=True):
-        cells = {key: (aggregate([_value(run, key) for run in members], members, None, True),) for key in TRADE_OFFS}
-        found.append(TableRow(row.keys, row.heads, {**row.cells, **cells}))
-    return found
+def personal_table(asked: TableRequest) -> Parts:
+    """A grid with the trade-offs of clients' own models."""
+    found = methods_by_data(asked, ("ALL",))
+    cells = []
+    for own in found.members:
+        cells.append({key: aggregate([_value(run, key) for run in own["run"]], own) for key in TRADE_OFFS})
+    return found.with_columns(TRADE_OFF_GROUPS, cells, [TRADE_OFF_LINE]).parts(asked)
 
 
 def _value(run: Run, key: str) -> float | None:

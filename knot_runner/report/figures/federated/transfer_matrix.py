@@ -7,7 +7,7 @@ import numpy as np
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
-from knot_runner.report.figures.data_distances import mark_groups
+from knot_runner.report.figures.distances.data_distances import mark_groups
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Numbers

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
-from knot_runner.report.row_keys import RowSetting, ordered, preset_cases, row_heads, runs_by_case
-from knot_runner.report.run_folders import Run
+from knot_runner.report.row_keys import RowSetting, case_rows, hottest_first, preset_cases, row_heads
 from knot_runner.report.tables.aggregate import aggregate
-from knot_runner.report.tables.chilling import (
+from knot_runner.report.tables.federated.chilling import (
     CHILLING_COLUMNS,
     OF_TARGET,
     WITH,
@@ -23,8 +22,7 @@ from knot_runner.report.tables.chilling import (
     short_of_goal,
     with_learning_curves,
 )
-from knot_runner.report.tables.footnotes import cited, comparable
-from knot_runner.report.tables.paper_comparison import (
+from knot_runner.report.tables.federated.paper_comparison import (
     Slips,
     controlled,
     errata_lines,
@@ -38,6 +36,8 @@ from knot_runner.report.tables.paper_comparison import (
     shown_round,
     unreached,
 )
+from knot_runner.report.tables.footnotes import cited, comparable
+from knot_runner.report.tables.kind import TableRequest
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,39 +49,40 @@ FROM_0 = 1
 SPENT = {"rounds": "ran", "bytes": "sent"}
 
 
-def temperatures_table(
-    runs: list[Run],
-    table: dict[str, Any] | None,
-    metrics: Sequence[str],
-    options: Mapping[str, Any],
-    command: str,
-) -> Parts:
+def temperatures_table(asked: TableRequest) -> Parts:
     """A row per temperature (and rate control), a block of columns per case.
 
     ``options``: target (best_of_T4, or an accuracy), select (final or best), cases (name -> settings that a run of it
     has). Raises :class:`UserError` for options that cannot be.
     """
+    options, table = asked.options, asked.printed
     target, select = check_target(options.get("target", "best_of_T4")), check_select(options.get("select", "final"))
-    runs, curves = with_learning_curves(runs, select, command)
-    found = runs_by_case(runs, preset_cases(options, table))
-    frame = chilling_frame(found, curves, target)
-    names = list(dict.fromkeys(name for metric in metrics for name in WITH.get(metric, (metric,))))
-    groups = tuple(_group(case, name) for case in found for name in names)
-    keys, slips = ordered(found), errata_of(table, found, names)
+    runs, curves = with_learning_curves(asked.runs, select, asked.command)
+    frame = chilling_frame(case_rows(runs, preset_cases(options, table)), curves, target)
+    names = list(dict.fromkeys(name for metric in asked.metrics for name in WITH.get(metric, (metric,))))
+    cases = frame["case"].unique()
+    groups = tuple(_group(case, name) for case in cases for name in names)
+    keys, slips = hottest_first(frame["key"]), errata_of(table, cases, names)
     made = []
     for key in keys:
         own = frame[frame["key"] == key]
         cells = {g.key: (_cell(own[own["case"] == g.block], key, g, table, slips),) for g in groups}
-        heading = (key.head, key.settings)[: len(row_heads(keys))]
-        made.append(TableRow(heading, heading, cells))
+        made.append(_row(key, keys, cells))
     lines = ["; ".join(f"{CHILLING_COLUMNS[name].head}: {CHILLING_COLUMNS[name].title}" for name in names) + "."]
     aimed = bool(OF_TARGET & set(names))
     lines.append(shown_round(select) + (f" {goal(target)}" if aimed else ""))
     for case, own in frame.groupby("case", sort=False) if aimed else ():
         lines += controlled(case, own) + unreached(case, own, curves)
-    lines += paper_lines(runs, found, table)
-    lines += [line for case in found for line in ordering(case, groups, made)]
+    lines += paper_lines(frame, runs, table)
+    for case in cases:
+        lines += ordering(case, groups, made)
     return made, row_heads(keys), groups, lines + errata_lines(slips) + cited(table)
+
+
+def _row(key: RowSetting, keys: Sequence[RowSetting], cells: dict[str, tuple[TableCell, ...]]) -> TableRow:
+    """The row of ``key`` in a table of the rows ``keys``."""
+    names = (key.head, key.settings)[: len(row_heads(keys))]
+    return TableRow(names, names, cells)
 
 
 # --------------------------------------------------------------------------------------------------- rows and columns
@@ -99,9 +100,8 @@ def _cell(
     """Of ``own``, the runs of one case and row."""
     case, name = group.block, group.key.removeprefix(f"{group.block}: ")
     paper, mark = paper_number(table, case, key, name, slips)
-    runs = list(own["run"])
-    like = comparable(runs) and same_data(runs, table, case)
-    cell = aggregate(own[name].dropna().tolist(), runs, paper, like, CHILLING_COLUMNS[name].top)
+    like = comparable(own["run"]) and same_data(own["run"], table, case)
+    cell = aggregate(own[name].dropna(), own, paper, like, CHILLING_COLUMNS[name].top)
     if name == "rounds" and cell.gap is not None:
         cell = dataclasses.replace(cell, gap=cell.gap - FROM_0)
     if name in SPENT and len(short_of_goal(own)):
@@ -124,22 +124,23 @@ def _beyond(own: pd.DataFrame, spent: str, digits: int) -> str:
 # --------------------------------------------------------------------------------------------- beside a printed trace
 
 
-def trace(runs: list[Run], table: dict[str, Any], command: str) -> Parts:
-    """A row per temperature; columns: accuracy and loss at T after the rounds that ``table`` prints, from 1.
+def trace(asked: TableRequest) -> Parts:
+    """A row per temperature; columns: accuracy and loss at T after the rounds that the printed table has, from 1.
 
     Raises :class:`UserError` for runs of several cases.
     """
-    runs, courses = with_learning_curves(runs, "final", command)
-    found = runs_by_case(runs, preset_cases({}, table))
-    if len(found) > 1:
-        raise UserError(f"a table of rounds is of one task and model; these runs are of {'; '.join(found)}")
-    ((case, rows),) = found.items()
-    keys, made, split = ordered(found), [], len(table["accuracy_rounds"])
-    for key in keys:
-        cells = _trace_cells(list(rows[key].values()), courses, table, case, key)
-        names = (key.head, key.settings)[: len(row_heads(keys))]
-        made.append(TableRow(names, names, {"accuracy": cells[:split], "loss": cells[split:]}))
-    return made, row_heads(keys), _trace_groups(table), paper_lines(runs, found, table) + cited(table)
+    table = asked.printed
+    runs, curves = with_learning_curves(asked.runs, "final", asked.command)
+    rows = case_rows(runs, preset_cases({}, table))
+    cases = rows["case"].unique()
+    if len(cases) > 1:
+        raise UserError(f"a table of rounds is of one task and model; these runs are of {'; '.join(cases)}")
+    keys, split = hottest_first(rows["key"]), len(table["accuracy_rounds"])
+    made = []
+    for key, own in rows.groupby("key", sort=False):
+        cells = _trace_cells(own, curves, table, key)
+        made.append(_row(key, keys, {"accuracy": cells[:split], "loss": cells[split:]}))
+    return made, row_heads(keys), _trace_groups(table), paper_lines(rows, runs, table) + cited(table)
 
 
 def _trace_groups(table: dict[str, Any]) -> tuple[ColumnGroup, ...]:
@@ -153,22 +154,18 @@ def _trace_groups(table: dict[str, Any]) -> tuple[ColumnGroup, ...]:
 
 
 def _trace_cells(
-    members: list[Run], courses: dict[str, LearningCurve], table: dict[str, Any], case: str, key: RowSetting
+    own: pd.DataFrame, curves: dict[str, LearningCurve], table: dict[str, Any], key: RowSetting
 ) -> tuple[TableCell, ...]:
+    case = own["case"].iloc[0]
     wanted = [("accuracy", number, 100.0) for number in table["accuracy_rounds"]]
     wanted += [("tempered_loss", number, 1.0) for number in table["loss_rounds"]]
     theirs = printed_row(table, case, key) or [None] * len(wanted)
-    like = comparable(members) and same_data(members, table, case)
-    return tuple(
-        aggregate(
-            [_at(courses.get(run.job.run_id), *one) for run in members],
-            members,
-            paper,
-            like,
-            top=100.0 if one[0] == "accuracy" else None,
-        )
-        for one, paper in zip(wanted, theirs, strict=True)
-    )
+    like = comparable(own["run"]) and same_data(own["run"], table, case)
+    cells = []
+    for (measure, number, scale), paper in zip(wanted, theirs, strict=True):
+        ours = [_at(curves.get(run_id), measure, number, scale) for run_id in own["run_id"]]
+        cells.append(aggregate(ours, own, paper, like, top=100.0 if measure == "accuracy" else None))
+    return tuple(cells)
 
 
 def _at(own: LearningCurve | None, measure: str, number: int, scale: float) -> float | None:

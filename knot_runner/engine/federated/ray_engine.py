@@ -1,0 +1,186 @@
+"""``hardware.engine=ray``: a cohort's requests are dealt to actors of a Ray cluster, each with data and ``lean``."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knot_runner.config.plugins import load_plugins
+from knot_runner.engine.examples import ClientData
+from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained, silent
+from knot_runner.engine.federated.dealing import EngineRequest, Result, infer_in_pieces, train_longest_first
+from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.lean_worker import packed, unpacked
+from knot_runner.models.network import Network
+from knot_runner.util.errors import UserError, first_line
+from knot_runner.util.processes import Ended, warnings_apart
+from knot_runner.util.ray_cluster import connected
+from knot_runner.util.workers import WorkerDied
+
+_KEY = "hardware.engine=ray"
+#: A kind of data, and its tensors as arrays.
+Held = list[tuple[type[ClientData], list[np.ndarray]]]
+
+
+class RayEngine:
+    """``workers`` actors (0 = one per ``threads`` cores of the cluster) that each train one client at a time as
+    ``lean`` does, with its bits. Any number of threads may use it at once.
+
+    The data go to each machine once. An actor that is lost ends the runs that use the engine with a
+    :class:`UserError`; the same command goes on from the last commit. ``say`` prints a line for the user; ``plugins``,
+    ``others``: as of :class:`Lean`.
+    """
+
+    name = "ray"
+    device = torch.device("cpu")
+
+    def __init__(
+        self, network: Network, data: ClientData, test: ClientData, dtype: torch.dtype, workers: int, threads: int,
+        say: Callable[[str], None] = silent, plugins: Sequence[str] = (), others: Sequence[Network] = (),
+    ) -> None:  # fmt: skip
+        self._ray = ray = connected(_KEY)
+        count = _number(ray, workers, threads)
+        held = ray.put([(type(one), [tensor.numpy() for tensor in one.tensors()]) for one in (data, test)])
+        actor = ray.remote(num_cpus=threads, max_restarts=0)(EngineActor)
+        arguments = held, [network, *others], dtype, threads, list(plugins), str(Path.cwd())
+        self._actors = [actor.remote(*arguments) for _ in range(count)]
+        self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for one in self._actors:
+            self._idle.put(one)
+        self._lock, self._lost, self._closed = threading.Lock(), "", False
+        say(f"ray: clients are dealt to {count} actors")
+
+    def train(self, cohort: list[LocalTraining]) -> list[Trained]:
+        """See :class:`Engine`."""
+        return train_longest_first(self._run, cohort)
+
+    def logits(self, requests: list[Inference]) -> list[Tensor]:
+        """See :class:`Engine`."""
+        return infer_in_pieces(self._run, requests)
+
+    def close(self) -> None:
+        """See :class:`Engine`; from any thread: waiting callers get :class:`Ended`."""
+        with self._lock:
+            self._closed = True
+            actors, self._actors = self._actors, []
+        for actor in actors:
+            self._ray.kill(actor)
+        self._idle.put(None)
+
+    def _run(self, requests: list[EngineRequest]) -> list[Result]:
+        """Every actor has one request at a time; results in the order of ``requests``."""
+        waiting, places = deque(enumerate(requests)), dict[tuple[Any, ...], Any]()
+        under_way: dict[Any, tuple[int, Any]] = {}
+        found: list[Result | None] = [None] * len(requests)
+        while waiting or under_way:
+            while waiting and (actor := self._free_actor(wait=not under_way)) is not None:
+                index, request = waiting.popleft()
+                under_way[self._send(actor, request, places)] = index, actor
+            (ended,), _ = self._ray.wait(list(under_way), num_returns=1)
+            index, actor = under_way.pop(ended)
+            found[index] = self._result(ended)
+            self._idle.put(actor)
+        return found
+
+    def _free_actor(self, wait: bool) -> Any:
+        """An actor without a request; None where all have one and the caller does not ``wait``."""
+        try:
+            actor = self._idle.get(block=wait)
+        except queue.Empty:
+            return None
+        if actor is None:  # for all that wait
+            self._idle.put(None)
+            raise WorkerDied(self._lost) if self._lost else Ended
+        return actor
+
+    def _send(self, actor: Any, request: EngineRequest, places: dict[tuple[Any, ...], Any]) -> Any:
+        """What ``actor`` makes of the request. ``places``: vectors that requests of this call share are sent once."""
+        model = request.model if isinstance(request, Inference) else request.start
+        vectors = [model.weights, model.buffers, getattr(request, "control", None)]
+        sent = [None if vector is None else self._placed(vector, places) for vector in vectors]
+        return actor.run.remote(packed(request), *sent)
+
+    def _placed(self, vector: Tensor, places: dict[tuple[Any, ...], Any]) -> Any:
+        key = vector.data_ptr(), vector.shape, vector.stride()
+        if key not in places:
+            places[key] = self._ray.put(vector.numpy())
+        return places[key]
+
+    def _result(self, ended: Any) -> Result:
+        """Raises a :class:`UserError` of the actor's, :class:`WorkerDied` where it was lost, :class:`Ended`."""
+        try:
+            return _as_tensors(self._ray.get(ended))
+        except self._ray.exceptions.RayTaskError as problem:
+            if isinstance(problem.cause, UserError):
+                raise problem.cause from None
+            raise RuntimeError(f"in an actor of Ray: {problem}") from None
+        except self._ray.exceptions.RayError as problem:
+            if self._closed and not self._lost:
+                raise Ended from None
+            self._lost = (
+                f"{_KEY}: an actor was lost ({first_line(problem)}); repeat the command to go on from the last commit"
+            )
+            self.close()
+            raise WorkerDied(self._lost) from None
+
+
+class EngineActor:
+    """In an actor of Ray: the data and a local engine. ``folder``: what relative plug-ins are of, if it is there."""
+
+    def __init__(
+        self, held: Held, networks: list[Network], dtype: torch.dtype, threads: int, plugins: list[str], folder: str
+    ) -> None:
+        if Path(folder).is_dir():
+            os.chdir(folder)
+        load_plugins(plugins)
+        data, test = [kind.of([_tensor(array) for array in arrays]) for kind, arrays in held]
+        self._engine = Lean(networks[0], data, test, dtype, 1, threads, others=networks[1:])
+
+    def run(
+        self, request: EngineRequest, weights: np.ndarray, buffers: np.ndarray, control: np.ndarray | None
+    ) -> Trained | np.ndarray:
+        """What the request comes to, with arrays in the place of tensors."""
+        model = ClientModel(_tensor(weights), _tensor(buffers))
+        request = unpacked(request, model, None if control is None else _tensor(control))
+        if isinstance(request, Inference):
+            return self._engine.logits([request])[0].numpy()
+        (trained,) = self._engine.train([request])
+        kept = {name: tensor.numpy() for name, tensor in trained.kept.items()}
+        return replace(trained, weights=trained.weights.numpy(), buffers=trained.buffers.numpy(), kept=kept)
+
+
+def _number(ray: Any, workers: int, threads: int) -> int:
+    """How many actors there are to be. Raises :class:`UserError` where the cluster has no room for them."""
+    cores = int(ray.cluster_resources().get("CPU", 0))
+    count = workers or cores // threads
+    if not 1 <= count <= cores // threads:
+        raise UserError(
+            f"hardware.workers: Ray's cluster has {cores} cores, too few for {count or 1} actors with "
+            f"hardware.threads={threads}; 0 = as many as it has room for"
+        )
+    return count
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    """On the same memory, which Ray shares between processes: engines do not write into data or start weights."""
+    with warnings_apart("ignore"):
+        return torch.from_numpy(array)
+
+
+def _as_tensors(result: Any) -> Result:
+    """A copy, since what came from Ray may not be written to."""
+    if isinstance(result, np.ndarray):
+        return torch.from_numpy(result.copy())
+    vectors = {name: torch.from_numpy(getattr(result, name).copy()) for name in ("weights", "buffers")}
+    kept = {name: torch.from_numpy(array.copy()) for name, array in result.kept.items()}
+    return replace(result, **vectors, kept=kept)

@@ -1,0 +1,1 @@
+"""Figures of federated distances, of distances between data sets, and of coresets."""

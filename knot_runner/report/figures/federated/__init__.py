@@ -1,0 +1,1 @@
+"""Figures of federated runs: rounds, partitions, temperature probes, clients' own models."""

@@ -1,0 +1,1 @@
+"""Figures of KNOT: teachers' bias, predictions, vectors, the generalisation bound."""

@@ -1,0 +1,1 @@
+"""Tables of federated runs: by temperature (FLex&Chill) and of clustered clients (FedWaD)."""

@@ -1,0 +1,66 @@
+"""What distillation gains on the student alone: points of a metric, paired over seeds, with their 95% interval."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from knot_runner.metrics import METRICS
+from knot_runner.report.render.table_model import ColumnGroup, Parts
+from knot_runner.report.run_folders import Run
+from knot_runner.report.tables.aggregate import aggregate
+from knot_runner.report.tables.kind import TableRequest
+from knot_runner.report.tables.methods.methods import methods_by_data
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+GAIN, TEACHER = "gain", "teacher"
+
+
+def gains_table(asked: TableRequest) -> Parts:
+    """A grid with the gain of each row on ``options["reference"]``, a method, and its best teacher."""
+    metric, reference = asked.metrics[0], str(asked.options.get("reference", ""))
+    found = methods_by_data(asked, ("ALL",))
+    references = [own for own in found.members if own["method"].iloc[0] == reference]
+    cells = []
+    for own in found.members:
+        gains = _gains(own, references, metric)
+        teachers = [_best_teacher(run, metric) for run in own["run"]]
+        cells.append({GAIN: aggregate(gains, own), TEACHER: aggregate(teachers, own)})
+    nothing = f"No run of {reference or 'report.reference'} is asked for, so there is no gain to show."
+    return found.with_columns(_groups(metric, reference), cells, [] if references else [nothing]).parts(asked)
+
+
+def _groups(metric: str, reference: str) -> tuple[ColumnGroup, ColumnGroup]:
+    title = METRICS[metric].title
+    return (
+        ColumnGroup(
+            GAIN, f"{title} less that of {reference} at the same seed, in points", ("ALL",), 1, head="gain", signed=True
+        ),
+        ColumnGroup(TEACHER, f"{title} of the teacher, the best one of several", ("ALL",), head="teacher"),
+    )
+
+
+def _gains(own: pd.DataFrame, references: list[pd.DataFrame], metric: str) -> list[float]:
+    """Points over the seeds that both have, by the reference's row of the same label where it has one, else by its
+    first; none of the reference itself."""
+    alike = [base for base in references if base["label"].iloc[0] == own["label"].iloc[0]]
+    base = next(iter([*alike, *references]), None)
+    if base is None or own["method"].iloc[0] == base["method"].iloc[0]:
+        return []
+    ours, theirs = (_by_seed(rows, metric) for rows in (own, base))
+    return [100 * (value - theirs[seed]) for seed, value in ours.items() if seed in theirs]
+
+
+def _by_seed(rows: pd.DataFrame, metric: str) -> dict[int, float]:
+    values = {run.job.seed: run.metric(metric, "ALL") for run in rows["run"]}
+    return {seed: value for seed, value in values.items() if value is not None}
+
+
+def _best_teacher(run: Run, metric: str) -> float | None:
+    """Of the frozen teachers that the run's student learnt from, on the student's test set."""
+    baselines = run.result.get("baselines") if run.status == "done" else None
+    values = [own[metric] for name, own in (baselines or {}).items() if name.startswith("teacher")]
+    if not values:
+        return None
+    return max(values) if METRICS[metric].better == "higher" else min(values)

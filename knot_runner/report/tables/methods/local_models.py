@@ -1,0 +1,58 @@
+"""Table of data sets: their sizes, and what the models trained on each alone reach."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from knot_runner.report.render.table_model import ColumnGroup, Parts, TableCell, TableRow
+from knot_runner.report.run_rows import run_rows
+from knot_runner.report.tables.aggregate import aggregate
+from knot_runner.report.tables.footnotes import absences, cited, comparable, finished, protocol, sources
+from knot_runner.report.tables.kind import TableRequest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SIZES = ("train", "valid", "test")
+#: Metrics that lie from 0 to this.
+SHARES = {"f1": 1.0, "accuracy": 1.0}
+LOCAL_GROUPS = (
+    ColumnGroup("sizes", "texts", SIZES, digits=0),
+    ColumnGroup("score", "score of the local model", ("score",)),
+)
+
+
+def local_models(asked: TableRequest) -> Parts:
+    """A row per task and data set: texts of each part, and the score of its local model."""
+    known = asked.printed["datasets"]
+    found = run_rows(asked.runs)
+    place = {task: i for i, task in enumerate(dict.fromkeys([*known, *found["task"]]))}
+    rows = []
+    for task, members in sorted(found.groupby("task", sort=False), key=lambda pair: place[pair[0]]):
+        names = [name for run in finished(members["run"]) for name in run.result["datasets"]]
+        for name in dict.fromkeys([*known.get(task, {}), *names]):
+            facts = known.get(task, {}).get(name, {})
+            score = facts.get("metric", asked.metrics[0])
+            sizes = tuple(_cell(members, "datasets", name, part, facts.get(part)) for part in SIZES)
+            scored = _cell(members, "teachers", name, score, facts.get("score"), SHARES.get(score))
+            rows.append(TableRow((task, name), (task, name), {"sizes": sizes, "score": (scored,)}))
+    lines = [*absences(found, found["task"]), *sources(asked.runs), *protocol(asked.runs), *cited(asked.printed)]
+    scores = {facts["metric"] for sets in known.values() for facts in sets.values() if "metric" in facts}
+    if scores == {"f1", "accuracy"}:
+        lines.append("score: macro F1 for sa and erc, accuracy for nli, on the data set's own test part.")
+    return rows, ("task", "data set"), LOCAL_GROUPS, lines
+
+
+def _cell(
+    members: pd.DataFrame, where: str, name: str, key: str, paper: float | None, top: float | None = None
+) -> TableCell:
+    """One value per seed, that of ``key`` for data set ``name`` in the part ``where`` of results: runs of one seed that
+    differ only in the method share their local models."""
+    by_seed: dict[int, list[Any]] = {}
+    for run in finished(members["run"]):
+        value = run.result.get(where, {}).get(name, {}).get(key)
+        if value is not None:
+            by_seed.setdefault(run.job.seed, []).append(value)
+    means = [statistics.fmean(values) for values in by_seed.values()]
+    return aggregate(means, members, paper, comparable(members["run"]), top)

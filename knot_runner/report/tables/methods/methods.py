@@ -1,0 +1,146 @@
+"""Tables of methods x data sets, beside the paper's, and of settings x ALL."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from knot_runner.metrics import METRICS, top_of
+from knot_runner.report import paper_tables
+from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
+from knot_runner.report.run_folders import Run
+from knot_runner.report.run_rows import one_per_seed, run_rows
+from knot_runner.report.tables.aggregate import aggregate
+from knot_runner.report.tables.footnotes import (
+    absences,
+    cited,
+    comparable,
+    finished,
+    missing_columns,
+    nearness,
+    protocol,
+    sources,
+)
+from knot_runner.report.tables.kind import TableRequest
+from knot_runner.report.tables.methods.baselines import BASELINES_LINE, baseline_rows
+from knot_runner.util.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class MethodsTable:
+    """A table under way. ``members``: the runs of each of ``rows``, as of :func:`run_rows`."""
+
+    members: list[pd.DataFrame]
+    rows: list[TableRow]
+    groups: tuple[ColumnGroup, ...]
+    lines: list[str]
+
+    def with_columns(
+        self, groups: Sequence[ColumnGroup], cells: Sequence[dict[str, TableCell]], lines: Sequence[str]
+    ) -> MethodsTable:
+        """The table with more ``groups`` of one column each, a dict of ``cells`` per row, and ``lines``."""
+        rows = []
+        for row, more in zip(self.rows, cells, strict=True):
+            rows.append(dataclasses.replace(row, cells=row.cells | {key: (cell,) for key, cell in more.items()}))
+        return MethodsTable(self.members, rows, (*self.groups, *groups), [*self.lines, *lines])
+
+    def parts(self, asked: TableRequest) -> Parts:
+        """The finished table, with rows of baselines where ``asked``."""
+        heads = ("method", "settings") if len(self.rows[0].keys) > 1 else ("method",)
+        if not asked.options.get("baselines"):
+            return self.rows, heads, self.groups, self.lines
+        shown = [group for group in self.groups if group.key in asked.metrics]
+        extra = baseline_rows(finished(asked.runs), shown, len(heads) > 1)
+        return [*self.rows, *extra], heads, self.groups, self.lines
+
+
+def methods_table(asked: TableRequest) -> Parts:
+    """A row per method and setting, a column per data set and their mean, for each metric."""
+    return methods_by_data(asked, _columns(asked.printed, finished(asked.runs))).parts(asked)
+
+
+def grid_table(asked: TableRequest) -> Parts:
+    """A row per method and setting, a column per metric: the mean over data sets."""
+    return methods_by_data(asked, ("ALL",)).parts(asked)
+
+
+def methods_by_data(asked: TableRequest, columns: tuple[str, ...]) -> MethodsTable:
+    """The table of the metrics ``asked`` for on the data sets ``columns``.
+
+    Raises :class:`UserError` for runs, or a printed table, of another task.
+    """
+    runs, table = asked.runs, asked.printed
+    _one_task(runs, table)
+    there, like = finished(runs), comparable(runs)
+    measured = [frozenset(run.result["metrics"].get(asked.metrics[0], {})) - {"ALL"} for run in there]
+    all_alike = like and table is not None and all(names == set(table["columns"]) - {"ALL"} for names in measured)
+    of_global = _global_sets(there)
+    groups = tuple(_group(metric, columns, of_global) for metric in asked.metrics)
+    found = _rows_of_methods(runs)
+    labelled = found["label"].any()
+    members, rows = [], []
+    for (method, label), own in found.groupby(["method", "label"], sort=False):
+        cells: dict[str, tuple[TableCell, ...]] = {}
+        for metric in asked.metrics:
+            made = []
+            for column in columns:
+                theirs = paper_tables.printed_value(table, metric, method, column) if table else None
+                ours = [run.metric(metric, column) for run in own["run"]]
+                made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
+            cells[metric] = tuple(made)
+        keys, heads = (method, label), (display(method), label)
+        rows.append(TableRow(keys, heads, cells) if labelled else TableRow(keys[:1], heads[:1], cells))
+        members.append(own)
+    named = found["method"].map(display) + found["label"].map(lambda label: label and f" {label}")
+    lines = [*absences(found, named), *sources(runs), *protocol(runs), *missing_columns(columns, measured, table)]
+    lines += nearness(groups, rows) + cited(table)
+    lines += [BASELINES_LINE] if asked.options.get("baselines") and _have_baselines(there) else []
+    return MethodsTable(members, rows, groups, lines)
+
+
+def _have_baselines(there: Sequence[Run]) -> bool:
+    return any("baselines" in run.result for run in there)
+
+
+def _one_task(runs: Sequence[Run], table: dict[str, Any] | None) -> None:
+    tasks = sorted({run.job.task for run in runs})
+    if len(tasks) > 1:
+        raise UserError(f"a table of methods is of one task; these runs are of {', '.join(tasks)}")
+    if table and table["task"] != tasks[0]:
+        raise UserError(f"Table {table['table']} of the paper is of task {table['task']}; these runs are of {tasks[0]}")
+
+
+def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
+    """Methods in the paper's order, others and labels in the order asked for."""
+    rows = one_per_seed(run_rows(runs), ["method", "label"], lambda row: f"{row.method!r}, {row.label!r}")
+    place = {method: i for i, method in enumerate(METHOD_NAMES)}
+    order = rows["method"].map(lambda method: place.get(method, len(place)))
+    return rows.loc[order.sort_values(kind="stable").index]
+
+
+def _columns(table: dict[str, Any] | None, there: Sequence[Run]) -> tuple[str, ...]:
+    """The paper's data sets, then our others, the global ones last; then ALL."""
+    blocks = [block for run in there for block in run.result["metrics"].values()]
+    ours, of_global = dict.fromkeys(name for block in blocks for name in block), _global_sets(there)
+    ordered = sorted(ours, key=lambda name: name in of_global)
+    theirs = table["columns"] if table else []
+    return (*(name for name in dict.fromkeys([*theirs, *ordered]) if name != "ALL"), "ALL")
+
+
+def _global_sets(there: Sequence[Run]) -> set[str]:
+    """The data sets of the global model; of images there are counts, no parties."""
+    roles = {}
+    for run in there:
+        for name, facts in run.result["datasets"].items():
+            roles[name] = facts.get("role") if isinstance(facts, dict) else None
+    return {name for name, role in roles.items() if role == "global"}
+
+
+def _group(metric: str, columns: tuple[str, ...], of_global: set[str]) -> ColumnGroup:
+    title = f"{METRICS[metric].title} ({METRICS[metric].better} is better)"
+    return ColumnGroup(metric, title, columns, of_global=tuple(c for c in columns if c in of_global))

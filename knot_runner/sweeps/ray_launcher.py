@@ -1,0 +1,107 @@
+"""``hydra/launcher=ray``: each job of a sweep is a task of a Ray cluster, and there a process of its own.
+
+The published launcher (hydra-ray-launcher 1.2.2) installs beside Hydra 1.3, but collects its jobs with ``ray.get`` one
+after another: the first worker that is lost ends the sweep. It also sends Hydra's state along with each job, which the
+plan makes needless, and requires boto3. Here a job whose worker is lost is begun again, goes on from its commit, and
+fails alone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from knot_runner.composing.job import ComposedJob, job_of
+from knot_runner.sweeps.plan import STOP, Plan, read_plan
+from knot_runner.sweeps.task import Outcome, lost, outcome, run_in_process
+from knot_runner.util.errors import UserError, first_line
+from knot_runner.util.messages import LOGGER
+from knot_runner.util.ray_cluster import connected
+
+_KEY = "hydra/launcher=ray"
+#: Workers that may be lost under a job before it counts as failed.
+MAX_LOST = 2
+
+
+class RayLauncher(Launcher):
+    """``address``: of the cluster (:func:`connected`). ``num_cpus``, ``num_gpus``: what Ray keeps for each job."""
+
+    def __init__(self, address: str | None, num_cpus: float, num_gpus: float) -> None:
+        self.address = address
+        self.kept = {"num_cpus": num_cpus, "num_gpus": num_gpus}
+        self.config: DictConfig | None = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """As Hydra asks."""
+        self.config = config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[Outcome]:
+        """The outcome of every job, in their order."""
+        assert self.config is not None
+        plan = read_plan(Path(self.config.plan))
+        jobs = [job_of(plan.config(name)) for (name,) in job_overrides]
+        if any(job.settings.hardware.engine == "ray" for job in jobs):
+            raise UserError(f"{_KEY} and hardware.engine=ray: one is right; jobs would keep the cores of actors")
+        ray = connected(_KEY, self.address)
+        for resource, wanted in (("CPU", self.kept["num_cpus"]), ("GPU", self.kept["num_gpus"])):
+            there = ray.cluster_resources().get(resource, 0)
+            if wanted > there:  # it may be one that grows
+                LOGGER.info("%s: jobs want %g %s each and the cluster has %g; they wait", _KEY, wanted, resource, there)
+        found = _all(ray, jobs, plan, self.kept)
+        return [found[job.run_id] for job in jobs]
+
+
+def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
+    """In a worker of Ray: the job of that name, in a process of its own. ``folder``: what relative paths are of.
+
+    Raises OSError and :class:`UserError` where the worker does not see the folder or the plan.
+    """
+    os.chdir(folder)
+    plan = read_plan(Path(plan_path))
+    return run_in_process(job_of(plan.config(run_id)), plan)
+
+
+def _all(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str, float]) -> dict[str, Outcome]:
+    """Outcome by run id. Ray starts jobs in this order, as many at once as it has room for."""
+    task = ray.remote(max_retries=0, **kept)(run_on_worker)
+    began = time.monotonic()
+
+    def submit(job: ComposedJob) -> Any:
+        return task.remote(job.run_id, str(plan.path), str(Path.cwd()))
+
+    under_way = {submit(job): job for job in jobs}
+    found: dict[str, Outcome] = {}
+    deaths: Counter[str] = Counter()
+    while under_way:
+        (ended,), _ = ray.wait(list(under_way), num_returns=1)
+        job = under_way.pop(ended)
+        try:
+            found[job.run_id] = ray.get(ended)
+        except ray.exceptions.RayTaskError as problem:  # the worker lives, but has no such folder, plan or program
+            cause = f"{_KEY}: a worker could not begin it: {first_line(problem.cause)}"
+            found[job.run_id] = _failed(job, plan, cause, began)
+        except ray.exceptions.RayError as problem:
+            deaths[job.run_id] += 1
+            cause = f"{_KEY}: its worker was lost ({first_line(problem)})"
+            if deaths[job.run_id] < MAX_LOST:
+                LOGGER.info("%s: %s; it goes on from its last commit", job.title, cause)
+                under_way[submit(job)] = job
+            else:
+                found[job.run_id] = _failed(job, plan, cause, began)
+    return found
+
+
+def _failed(job: ComposedJob, plan: Plan, cause: str, began: float) -> Outcome:
+    """Put on record what the job could not say itself; it may have been done by then."""
+    state = lost(job.folder, "killed", cause)
+    if state == "failed" and plan.fail_fast:
+        plan.mark(STOP)
+    return outcome(job.run_id, state, False, began)

@@ -1,0 +1,64 @@
+"""Where a job of a command stands: done, under way, failed, stopped or still to do; what its folder and lock say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from knot_runner import provenance
+from knot_runner.records import read_result
+
+if TYPE_CHECKING:
+    from knot_runner.composing.job import ComposedJob
+
+_Standing = Literal["done", "diverged", "other data", "running", "failed", "stopped", "to do"]
+
+
+@dataclass(frozen=True)
+class JobState:
+    """Where a job stands, and in a few words what more there is to say."""
+
+    standing: _Standing
+    text: str
+
+
+def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> JobState:
+    """What the job's folder, and its lock, say of it; ``data``: what it would read, shared by a command's jobs."""
+    from knot_runner.sweeps.state import read_failure, read_progress
+
+    result = read_result(job.folder)
+    if result is not None:
+        changes = (data or provenance.CurrentData(job.settings.paths.data)).changes(result)
+        if changes:
+            return JobState("other data", f"made from other data: {changes[0].removeprefix(provenance.DATA_CHANGE)}")
+        return JobState("diverged", "diverged") if result["status"] == "diverged" else JobState("done", "done")
+    progress = read_progress(job.folder)
+    if progress is not None:
+        return JobState("running", f"running: {progress.stage} {progress.done} of {progress.total}")
+    if is_locked(Path(job.settings.paths.out) / ".locks" / job.run_id):
+        return JobState("running", "running")
+    if (failure := read_failure(job.folder)) is not None:
+        return JobState("failed", f"failed: {failure.cause}")
+    return _begun(job) or JobState("to do", "to do")
+
+
+def _begun(job: ComposedJob) -> JobState | None:
+    """A job that was stopped goes on from its last commit."""
+    from knot_runner.estimate.pieces import rounds_done
+
+    done = rounds_done(job)
+    if done is not None:
+        rounds = getattr(job.settings.training, "rounds", None)
+        return JobState("stopped", f"stopped in round {done} of {rounds}" if rounds else "stopped")
+    return JobState("stopped", "stopped") if (job.folder / "config.yaml").exists() else None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process of this machine holds the lock ``path``; it is not tried, which could get in a sweep's way."""
+    try:
+        number = str(path.stat().st_ino)
+        locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return False
+    return any("FLOCK" in line and number in line.replace(":", " ").split() for line in locks)

@@ -1,0 +1,33 @@
+"""Ray, imported where it is asked for: it is an extra, and takes seconds to import and to connect."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import threading
+from types import ModuleType
+from typing import Any
+
+from knot_runner.util.errors import UserError, first_line
+from knot_runner.util.extras import require_extra
+
+
+def connected(key: str, address: str | None = None) -> ModuleType:
+    """The module ``ray``, connected until this process ends to the cluster at ``address``.
+
+    None is what Ray makes of it: the cluster of the variable ``RAY_ADDRESS``, else one that runs on this machine, else
+    one of this process alone, with a worker per core. Raises :class:`UserError` naming the setting ``key``.
+    """
+    require_extra(key, "ray")
+    ray: Any = importlib.import_module("ray")
+    if ray.is_initialized():
+        return ray
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    except Exception as problem:  # of whatever kind: no cluster, another version of Ray or of Python there
+        raise UserError(f"{key}: Ray has no cluster at {address or 'hand'}: {first_line(problem)}") from None
+    finally:
+        if threading.current_thread() is threading.main_thread():  # Ray sets a handler of its own
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+    return ray

@@ -1,0 +1,18 @@
+"""A reader of texts of one's own: fastText's files, a line each: ``__label__NAME text`` (``format: fasttext``)."""
+
+from knot_runner.data.readers import TEXT_READERS, read_lines
+from knot_runner.util.errors import UserError
+
+PREFIX = "__label__"
+
+
+def read_fasttext(path):
+    """The number of each line, and its columns ``label`` and ``text``."""
+    for number, line in read_lines(path):
+        label, _, text = line.strip().partition(" ")
+        if not label.startswith(PREFIX):
+            raise UserError(f"{path}: line {number}: begins without {PREFIX}NAME")
+        yield number, {"label": label.removeprefix(PREFIX), "text": text}
+
+
+TEXT_READERS["fasttext"] = read_fasttext
