@@ -90,6 +90,7 @@ def test_a_damaged_record_is_no_effect_and_a_number_that_runs_lack_is_refused(fi
     assert "its runs have no client_spread" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_weighting_of_ones_own(tmp_path, capsys):
     own = [CONF, f"plugins=[{EXAMPLES / 'own_weighting.py'}]", f"paths.out={tmp_path}"]
     losses = {}
