@@ -22,6 +22,8 @@ BOUND_FILE = "bound.json"
 CLIENTS_FILE = "clients.safetensors"
 #: What interrupted work goes on from; of no use beside a result.
 STATE_FILES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
+#: ... with tensors that several commits share.
+PART_FILES = "state-part-*.safetensors"
 #: What there is to say of results that are not sealed.
 BEFORE_SEALS = "recorded before their files were sealed, so that damage to logs and predictions would not show"
 #: The log of a distance matrix at work, in its artefact's folder.
@@ -163,9 +165,12 @@ def clear_states(folder: Path) -> None:
     """
     for name in STATE_FILES:
         (folder / name).unlink(missing_ok=True)
+    for path in folder.glob(PART_FILES):
+        path.unlink(missing_ok=True)
 
 
 def _digests(folder: Path) -> dict[str, str]:
     """Name -> sha256 (hex) of every file that is part of the run's result."""
     files = (path for path in folder.glob("[!.]*") if path.is_file() and path.suffix != ".tmp")
+    files = (path for path in files if not path.match(PART_FILES))
     return {path.name: sha256(path) for path in sorted(files) if path.name not in NOT_SEALED}

@@ -5,6 +5,8 @@ python scripts/bench.py pipeline --repeats 3
 python scripts/bench.py federation --workload W1 W2 --rounds 3 --repeats 3 --engines plain good lean
 python scripts/bench.py fedwad --workload W1 W2 --repeats 3
 python scripts/bench.py sweep --repeats 3 task.source=local task.missing=skip
+python scripts/bench.py clients --folder DIR --methods fedavg scaffold fedper
+python scripts/bench.py gpu --out gpu.md
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ BENCHES = {
     "federation": "bench_federation",
     "fedwad": "bench_fedwad",
     "sweep": "bench_sweep",
+    "clients": "bench_clients",
+    "gpu": "bench_gpu",
 }
 
 

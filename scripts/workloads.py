@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from knot_runner.config.settings import CnnSettings, ConvSettings, MlpSettings, ModelSettings
+from knot_runner.config.settings import CnnSettings, ConvSettings, MlpSettings, ModelSettings, ResnetSettings
 from knot_runner.engine.examples import ClientData, ImageData, TextData
 from knot_runner.models.network import Network
 from knot_runner.models.tokens import Encoded
@@ -77,12 +77,14 @@ def _workloads() -> dict[str, Workload]:
         intermediate=512,
         dropout=0.1,
     )
+    resnet = ResnetSettings("resnet", "w4", [2, 2, 2, 2], 64, "cifar", "group", 32)
     sizes = torch.randint(80, 356, (36,), generator=torch.Generator().manual_seed(2)).tolist()
     return {
         "W1": Workload(Network(cnn, (3, 32, 32), 10), [1000] * 50, 1),
         "W2": Workload(Network(mlp, (1, 28, 28), 62), sizes, 10),
         "W3": Workload(dnn, sizes, 10),
         "W3m": Workload(dnn, sizes, 10, momentum=0.9),
+        "W4": Workload(Network(resnet, (3, 32, 32), 10), [500] * 20, 1),
         "W5": Workload(Network(bert, 8000, 5), [800] * 10, 1, optimiser="adamw"),
     }
 

@@ -17,8 +17,9 @@ from typing import Any
 from safetensors.torch import load as load_bytes
 from torch import Tensor
 
+from knot_runner.engine.commit_parts import DoesNotMatch, StateParts
 from knot_runner.engine.tensor_file import tensor_parts
-from knot_runner.records import STATE_FILES, clear_states, read_sealed, write_sealed
+from knot_runner.records import PART_FILES, STATE_FILES, clear_states, read_sealed, write_sealed
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import append_synced, digest_of_parts, remove_temporaries, set_aside_files, write_atomic
 
@@ -39,11 +40,15 @@ class Commit:
 
 
 class Checkpoint:
-    """The committed state of one run or stage in ``folder``. Use under that folder's lock."""
+    """The committed state of one run or stage in ``folder``. Use under that folder's lock.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    ``share``: commits share what does not change, in parts (:class:`StateParts`).
+    """
+
+    def __init__(self, folder: Path, share: bool = False) -> None:
+        self.folder, self._share = folder, share
         self._slot = 0
+        self._parts = StateParts(folder)
         self._logged, self._hash = 0, hashlib.sha256()  # of the log as far as it is committed
         folder.mkdir(parents=True, exist_ok=True)
         remove_temporaries(folder)
@@ -53,19 +58,30 @@ class Checkpoint:
         Raises :class:`UserError` if damaged files cannot be set aside."""
         if not (self.folder / RECORD).exists():
             self._cut_log(b"")
+            self._parts.tidy()
             return Commit(-1)
         try:
             record, state, log = self._verified()
-        except _DoesNotMatch as problem:
-            place = set_aside_files(self.folder, [*STATE_FILES, LOG_FILE])
+            parts = self._parts.load(record.get("parts", []))
+        except DoesNotMatch as problem:
+            shared = sorted(path.name for path in self.folder.glob(PART_FILES))
+            place = set_aside_files(self.folder, [*STATE_FILES, *shared, LOG_FILE])
+            self._parts = StateParts(self.folder)
             self._cut_log(b"")
             return Commit(-1, problem=f"{problem}; set aside in {place}, and the work begins again from the start")
         self._cut_log(log)
+        self._parts.tidy()
         self._slot = 1 - int(record["file"].removeprefix("state-").removesuffix(".safetensors"))
-        return Commit(record["step"], load_bytes(state), record["values"])
+        return Commit(record["step"], load_bytes(state) | parts, record["values"])
 
-    def save(self, step: int, tensors: dict[str, Tensor], values: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-        """Commit the state after ``step`` with the ``rows`` logged since the last commit. Values, rows: plain JSON."""
+    def save(
+        self, step: int, tensors: dict[str, Tensor], values: dict[str, Any], rows: list[dict[str, Any]]
+    ) -> dict[str, Tensor]:
+        """Commit the state after ``step`` with the ``rows`` logged since the last commit. Values, rows: plain JSON.
+
+        Returns what of ``tensors`` has just become part of a file that commits share: the same values, mapped, to go on
+        with instead.
+        """
         text = "\n".join(json.dumps(row, allow_nan=False) for row in rows)
         length = append_synced(self.folder / LOG_FILE, text)
         self._hash.update(text.encode() + b"\n")
@@ -74,7 +90,8 @@ class Checkpoint:
             raise UserError(
                 f"{self.folder / LOG_FILE}: was changed while this work wrote it; the same command begins again"
             )
-        content = tensor_parts(tensors)
+        rest, shared = self._parts.settle(tensors) if self._share else (tensors, {})
+        content = tensor_parts(rest)
         state = self.folder / STATE_FILES[1 + self._slot]
         write_atomic(state, content)
         record = {
@@ -86,8 +103,12 @@ class Checkpoint:
             "log_sha256": self._hash.hexdigest(),
             "values": values,
         }
+        if parts := self._parts.record():
+            record["parts"] = parts
         write_sealed(self.folder / RECORD, record)
         self._slot = 1 - self._slot
+        self._parts.tidy()
+        return shared
 
     def log(self) -> list[dict[str, Any]]:
         """The rows logged so far."""
@@ -97,6 +118,7 @@ class Checkpoint:
     def clear(self) -> None:
         """Delete the states (the work is finished and its result stands elsewhere); the log stays."""
         clear_states(self.folder)
+        self._parts = StateParts(self.folder)
 
     @property
     def _work(self) -> str:
@@ -104,26 +126,26 @@ class Checkpoint:
         return "/".join(self.folder.absolute().parts[-2:])
 
     def _verified(self) -> tuple[dict[str, Any], bytes, bytes]:
-        """The record, the bytes of its state and of its log. Raises :class:`_DoesNotMatch`."""
+        """The record, the bytes of its state and of its log. Raises :class:`DoesNotMatch`."""
         path = self.folder / RECORD
         record = read_sealed(path)
         if record is None:
-            raise _DoesNotMatch(f"{path}: does not match its digest")
+            raise DoesNotMatch(f"{path}: does not match its digest")
         if record.get("work") != self._work:
-            raise _DoesNotMatch(f"{path}: is of other work ({record.get('work')})")
+            raise DoesNotMatch(f"{path}: is of other work ({record.get('work')})")
         state = self._read(record["file"])
         if hashlib.sha256(state).hexdigest() != record["sha256"]:
-            raise _DoesNotMatch(f"{self.folder / record['file']}: does not match its digest in {RECORD}")
+            raise DoesNotMatch(f"{self.folder / record['file']}: does not match its digest in {RECORD}")
         log = self._read(LOG_FILE)[: record["log_bytes"]]  # the rest was logged, but not committed
         if hashlib.sha256(log).hexdigest() != record["log_sha256"]:
-            raise _DoesNotMatch(f"{self.folder / LOG_FILE}: does not match its digest in {RECORD}")
+            raise DoesNotMatch(f"{self.folder / LOG_FILE}: does not match its digest in {RECORD}")
         return record, state, log
 
     def _read(self, name: str) -> bytes:
         try:
             return (self.folder / name).read_bytes()
         except FileNotFoundError:
-            raise _DoesNotMatch(f"{self.folder / name}: is gone") from None
+            raise DoesNotMatch(f"{self.folder / name}: is gone") from None
         except OSError as problem:
             raise UserError(f"{self.folder / name}: cannot be read: {problem.strerror or problem}") from None
 
@@ -134,7 +156,3 @@ class Checkpoint:
         if path.exists() and path.stat().st_size > len(committed):
             with path.open("rb+") as file:
                 file.truncate(len(committed))
-
-
-class _DoesNotMatch(Exception):
-    """A file differs from its commit."""

@@ -39,6 +39,11 @@ class Artefact:
     folder: Path
     info: dict[str, Any]
 
+    @property
+    def tensors_path(self) -> Path:
+        """The file of its tensors, which matched its digest when the artefact was found."""
+        return self.folder / TENSORS
+
     def tensors(self) -> dict[str, Tensor]:
         """Its tensors. Raises :class:`UserError` when their file does not match its digest."""
         return load_bytes(self.read(TENSORS))

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
+import numpy as np
 import torch
+from safetensors import safe_open
 from torch import Tensor
+
+from knot_runner.util.shared_memory import map_file
 
 #: What the format calls each type, in the order in which the library lays tensors out: no file changed when its own
 #: ``save`` was left.
@@ -15,6 +20,8 @@ _NAMES = {
     torch.float16: "F16", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
 _ORDER = list(_NAMES)
+#: Of those that numpy has.
+_TYPES = {"I64": "<i8", "F64": "<f8", "F32": "<f4", "I32": "<i4", "F16": "<f2", "I16": "<i2", "I8": "i1", "U8": "u1"}
 #: A header ends at a multiple of so many bytes.
 _ALIGNED = 8
 #: Parts below so many bytes are joined: few calls to the disk for small models, no copy of large ones.
@@ -40,6 +47,21 @@ def tensor_parts(tensors: Mapping[str, Tensor]) -> list[bytes | memoryview]:
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNED)
     return _joined([len(text).to_bytes(8, "little") + text, *flat.values()])
+
+
+def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of the file ``path`` as arrays on its mapped pages (:func:`map_file`); what is written to them stays
+    in this process. For files that have been compared with their digest. Raises SafetensorError, OSError."""
+    with safe_open(path, "numpy"):  # sees that the header is sound, and that no two tensors overlap
+        pass
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    memory = map_file(path)
+    return {
+        name: np.ndarray(entry["shape"], _TYPES[entry["dtype"]], memory.map, 8 + length + entry["data_offsets"][0])
+        for name, entry in header.items()
+    }
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:

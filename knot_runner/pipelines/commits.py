@@ -41,7 +41,7 @@ class Commits:
     def __init__(
         self, folder: Path, data: str, say: Callable[[str], None], code: str | None = None, plugins: Sequence[str] = ()
     ) -> None:
-        self._checkpoint, self._data, self._say, self._code = Checkpoint(folder), data, say, code
+        self._checkpoint, self._data, self._say, self._code = Checkpoint(folder, share=True), data, say, code
         self._plugins = list(plugins)
         self.step, self._cost, self._since = -1, 0.0, time.monotonic()
 
@@ -67,10 +67,12 @@ class Commits:
 
     def save(
         self, step: int, state: dict[str, Tensor], rows: list[dict[str, Any]], values: dict[str, Any] | None = None
-    ) -> None:
-        """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step."""
+    ) -> dict[str, Tensor]:
+        """Commit ``state`` and plain ``values`` after ``step``; ``rows``: the whole log, one row per step. Returns what
+        :meth:`Checkpoint.save` does."""
         began = time.monotonic()
         about = {"data": self._data, **(values or {}), **made_by(self._plugins)}
-        self._checkpoint.save(step, state, about, rows[self.step - step :])
+        shared = self._checkpoint.save(step, state, about, rows[self.step - step :])
         self.step, self._since = step, time.monotonic()
         self._cost = self._since - began
+        return shared

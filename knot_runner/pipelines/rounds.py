@@ -91,10 +91,10 @@ def run_rounds(loop: RoundLoop, start: State | None = None) -> tuple[State, list
         rows.append(row | {"seconds": time.monotonic() - began} if loop.timed else row)
         loop.log(row)
         if loop.commits.due():
-            _commit(loop.commits, round, state, rows)
+            state = _commit(loop.commits, round, state, rows)
         round += 1
     if loop.commits.step < round - 1:
-        _commit(loop.commits, round - 1, state, rows)
+        state = _commit(loop.commits, round - 1, state, rows)
     return state, rows
 
 
@@ -116,7 +116,8 @@ def _joined(values: dict[str, Any], tensors: dict[str, Tensor]) -> State:
     return {**values.get("state", {}), **tensors}
 
 
-def _commit(commits: Commits, round: int, state: State, rows: list[LogRow]) -> None:
+def _commit(commits: Commits, round: int, state: State, rows: list[LogRow]) -> State:
+    """The same state, of which what commits share is mapped now."""
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     plain = {name: value for name, value in state.items() if name not in tensors}
-    commits.save(round, tensors, rows, {"state": plain} if plain else {})
+    return {**state, **commits.save(round, tensors, rows, {"state": plain} if plain else {})}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,8 @@ class TestPredictions:
     unseen: list[float | None] = field(default_factory=list)
 
 
+#: Values of clients' own models that are held at a time, by at least so many models: each worker has some.
+VALUES_AT_ONCE, FEWEST_AT_ONCE = 2**24, 8
 #: What is said of a round in which nobody trained.
 NO_WORK: dict[str, Any] = {
     "participants": [], "before": [], "after": [], "train_loss": 0.0, "temperature": 0.0, "steps": 0
@@ -52,12 +55,23 @@ def predict_test(
         if federation.unseen:
             logits, labels = logits[torch.cat(own[:seen])], labels[torch.cat(own[:seen])]
     else:
-        models = [method.deployed(hp, state, federation, client) for client in clients]
-        parts = engine.logits([federation.inference(*asked) for asked in zip(clients, models, own, strict=True)])
+        parts = list(_own_logits(method, hp, state, federation, clients, engine))
         hits = [part.argmax(1) == labels[rows] for part, rows in zip(parts, own, strict=True)]
         logits, labels = torch.cat(parts[:seen]), labels[torch.cat(own[:seen])]
     accuracies = [float(hit.double().mean()) if len(hit) else None for hit in hits]
     return TestPredictions(logits, labels, accuracies[:seen], accuracies[seen:])
+
+
+def _own_logits(
+    method: Method, hp: Any, state: FederatedState, federation: Federation, clients: list[int], engine: Engine
+) -> Iterator[Tensor]:
+    """Logits of each client's model on its own test examples; a few models are made at a time."""
+    at_once = max(FEWEST_AT_ONCE, VALUES_AT_ONCE // federation.layout.size)
+    for first in range(0, len(clients), at_once):
+        part = clients[first : first + at_once]
+        models = [method.deployed(hp, state, federation, client) for client in part]
+        own = [federation.clients[client].test for client in part]
+        yield from engine.logits([federation.inference(*asked) for asked in zip(part, models, own, strict=True)])
 
 
 def one_model(method: Method, hp: Any) -> bool:

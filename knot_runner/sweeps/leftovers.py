@@ -7,15 +7,25 @@ gone on from. Each folder is cleared under its lock, so that nothing at work los
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from knot_runner.records import PAIRS_FILE, STATE_FILES, lock_of, lock_of_stage, lock_of_sweep, read_result, read_sealed
+from knot_runner.records import (
+    PAIRS_FILE,
+    PART_FILES,
+    STATE_FILES,
+    lock_of,
+    lock_of_stage,
+    lock_of_sweep,
+    read_result,
+    read_sealed,
+)
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import BusyError, locked
 
-#: Of no more use beside the result of a run, or a stage's ``info.json``.
-OF_RUNS, OF_STAGES = {*STATE_FILES, "progress.json"}, {*STATE_FILES, PAIRS_FILE}
+#: Patterns of files that are of no more use beside the result of a run, or a stage's ``info.json``.
+OF_RUNS, OF_STAGES = {*STATE_FILES, PART_FILES, "progress.json"}, {*STATE_FILES, PAIRS_FILE}
 
 
 def clear(out: Path) -> None:
@@ -48,5 +58,10 @@ def _clear(folder: Path, unneeded: set[str], lock: Path, finished: Callable[[Pat
 
 
 def _named(folder: Path, names: set[str]) -> list[Path]:
-    """Half-written files of ``folder``, and those of ``names``; sorted, so that a commit's record goes first."""
-    return sorted(path for path in folder.iterdir() if path.suffix == ".tmp" or path.name in names)
+    """Half-written files of ``folder``, and those that one of the patterns ``names`` fits; sorted, so that a commit's
+    record goes first."""
+    return sorted(path for path in folder.iterdir() if path.suffix == ".tmp" or _fits(path, names))
+
+
+def _fits(path: Path, names: set[str]) -> bool:
+    return any(fnmatch.fnmatchcase(path.name, name) for name in names)

@@ -7,7 +7,10 @@ import os
 import tempfile
 from collections.abc import Callable
 from multiprocessing import reduction
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 #: Arrays in shared memory begin at multiples of so many bytes, as torch's and numpy's own do.
 ALIGNED = 64
@@ -16,13 +19,20 @@ ALIGNED = 64
 class Memory:
     """``size`` bytes shared with every process that is started with this object among its arguments.
 
-    Anonymous: no name to clean up, no limit of /dev/shm, gone with its last process. ``map`` is the bytes.
+    Anonymous: no name to clean up, no limit of /dev/shm, gone with its last process. ``map`` is the bytes. ``private``:
+    what is written to them stays in the process that writes, as to the bytes of a file (:func:`map_file`).
     """
 
-    def __init__(self, size: int, descriptor: int | None = None) -> None:
-        self.size = size
+    def __init__(self, size: int, descriptor: int | None = None, private: bool = False) -> None:
+        self.size, self._private = size, private
         self._descriptor = _new_file(size) if descriptor is None else descriptor
-        self.map = mmap.mmap(self._descriptor, size)
+        self.map = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_COPY if private else mmap.ACCESS_WRITE)
+
+    def read_ahead(self, start: int, size: int) -> None:
+        """Have the system read so many bytes from ``start`` on, where they are a file's, without waiting for them."""
+        if hasattr(mmap, "MADV_WILLNEED"):
+            begin = start - start % mmap.PAGESIZE
+            self.map.madvise(mmap.MADV_WILLNEED, begin, start + size - begin)
 
     def close(self) -> None:
         """Close the file descriptor; views of the bytes stay valid."""
@@ -31,7 +41,30 @@ class Memory:
             self._descriptor = -1
 
     def __reduce__(self) -> tuple[Callable[..., Memory], tuple[Any, ...]]:
-        return _attached, (self.size, reduction.DupFd(self._descriptor))
+        return _attached, (self.size, reduction.DupFd(self._descriptor), self._private)
+
+
+#: Address of the first byte -> files that this process has mapped, for as long as it lives: what is theirs is not
+#: copied for its worker processes.
+_FILES: dict[int, Memory] = {}
+
+
+def map_file(path: Path) -> Memory:
+    """The bytes of the file ``path`` as it is now, mapped: pages are read when they are used, and are no memory of this
+    process. Raises OSError."""
+    with path.open("rb") as file:
+        memory = Memory(os.fstat(file.fileno()).st_size, os.dup(file.fileno()), private=True)
+    _FILES[np.frombuffer(memory.map, np.uint8).ctypes.data] = memory
+    return memory
+
+
+def place_in_file(array: np.ndarray) -> tuple[Memory, int] | None:
+    """The mapped file on whose bytes ``array`` lies contiguous, and from which byte on; None of other arrays."""
+    at = array.ctypes.data
+    for start, memory in list(_FILES.items()):
+        if start <= at and at + array.nbytes <= start + memory.size and array.flags.c_contiguous:
+            return memory, at - start
+    return None
 
 
 def aligned(size: int) -> int:
@@ -49,5 +82,5 @@ def _new_file(size: int) -> int:
     return descriptor
 
 
-def _attached(size: int, duplicate: Any) -> Memory:
-    return Memory(size, duplicate.detach())
+def _attached(size: int, duplicate: Any, private: bool) -> Memory:
+    return Memory(size, duplicate.detach(), private)

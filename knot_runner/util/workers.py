@@ -14,7 +14,7 @@ import numpy as np
 
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import Surroundings, begin_child, prepared, start_process
-from knot_runner.util.shared_memory import Memory, aligned
+from knot_runner.util.shared_memory import Memory, aligned, place_in_file
 
 #: Sends a message (progress) to the parent before the reply.
 Send = Callable[[Any], None]
@@ -123,18 +123,33 @@ def _result(function: Callable[..., Any], *arguments: Any) -> tuple[Exception | 
 
 
 class SharedArrays:
-    """Copies of arrays in memory shared with every process started with this among its arguments."""
+    """Copies of arrays in memory shared with every process started with this among its arguments; arrays that lie on a
+    mapped file are not copied."""
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
-        self._forms = [(array.shape, array.dtype) for array in arrays]
-        self.memory = Memory(max(sum(aligned(array.nbytes) for array in arrays), 1))
-        for copy, array in zip(self.arrays(), arrays, strict=True):
-            copy[...] = array
+        files = [place_in_file(array) if array.nbytes else None for array in arrays]
+        copied = [array for array, place in zip(arrays, files, strict=True) if place is None]
+        self.memory = Memory(max(sum(aligned(array.nbytes) for array in copied), 1))
+        self._places, start = list[tuple[Memory, int, tuple[int, ...], np.dtype]](), 0
+        for array, place in zip(arrays, files, strict=True):
+            memory, at = place or (self.memory, start)
+            self._places.append((memory, at, array.shape, array.dtype))
+            start += 0 if place else aligned(array.nbytes)
+        for copy, array, place in zip(self.arrays(), arrays, files, strict=True):
+            if place is None:
+                copy[...] = array
+
+    def expect(self, place: int, rows: np.ndarray) -> None:
+        """Have the system read ahead ``rows`` [n] of the array at ``place``, if it lies on a mapped file and the rows
+        near each other; at once, and without waiting."""
+        memory, at, shape, dtype = self._places[place]
+        if memory is self.memory or not len(rows):
+            return
+        first, last = int(rows.min()), int(rows.max()) + 1
+        if last - first <= 2 * len(rows):
+            size = int(np.prod(shape[1:])) * dtype.itemsize
+            memory.read_ahead(at + first * size, (last - first) * size)
 
     def arrays(self) -> list[np.ndarray]:
         """Views of the arrays, in the order given."""
-        start, views = 0, []
-        for shape, dtype in self._forms:
-            views.append(np.ndarray(shape, dtype, self.memory.map, start))
-            start += aligned(views[-1].nbytes)
-        return views
+        return [np.ndarray(shape, dtype, memory.map, at) for memory, at, shape, dtype in self._places]

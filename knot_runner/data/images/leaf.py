@@ -9,12 +9,10 @@ import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
+from knot_runner.data.images.leaf_rows import ROUNDED, TakenOut, UntrustworthyRows
 from knot_runner.data.readers import parse_object
 from knot_runner.data.tasks import ImageParts, Images
 from knot_runner.util.errors import UserError
-
-#: LEAF's pixels are bytes divided by 255, in some copies rounded to four places: within this of k/255, the byte is k
-ROUNDED = 5.1e-5
 
 #: one writer's pixels (uint8 or float32 [n, channels * height * width]) and labels (int64 [n])
 Writer = tuple[np.ndarray, np.ndarray]
@@ -80,7 +78,19 @@ def _images(writers: dict[str, Writer], home: dict[str, int], shape: list[int], 
 
 def _read(path: Path, side: int, classes: int) -> dict[str, Writer]:
     """The writers of one file, in the order of its ``users``."""
-    content = _parse(path)
+    text = _bytes(path)
+    try:
+        images = TakenOut(text, side)
+        writers = _writers(path, images.left, side, classes, images)
+        images.check()
+        return writers
+    except (UntrustworthyRows, UserError):
+        return _writers(path, text, side, classes, None)
+
+
+def _writers(path: Path, text: bytes, side: int, classes: int, images: TakenOut | None) -> dict[str, Writer]:
+    """The writers of the file ``path`` with ``text``, from which ``images`` were taken out, if any."""
+    content = _parse(path, text)
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
         raise UserError(f"{path}: is not LEAF json; it needs the lists users, num_samples and the object user_data")
@@ -92,12 +102,19 @@ def _read(path: Path, side: int, classes: int) -> dict[str, Writer]:
     if len(counts) != len(users):
         raise UserError(f"{path}: has {len(users)} users, but {len(counts)} num_samples")
     return {
-        name: _writer(f"{path}: writer {name!r}", data.pop(name), count, side, classes)
+        name: _writer(f"{path}: writer {name!r}", data.pop(name), count, side, classes, images)
         for name, count in zip(users, counts, strict=True)
     }
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+
+
+def _parse(path: Path, text: bytes) -> dict[str, Any]:
     def refuse(word: str) -> NoReturn:
         raise UserError(f"{path}: holds {word}, which is no pixel value")
 
@@ -107,14 +124,10 @@ def _parse(path: Path) -> dict[str, Any]:
             raise UserError(f"{path}: a key is there twice in one object: {', '.join(k for k, _ in pairs)[:100]}")
         return content
 
-    try:
-        text = path.read_bytes()
-    except OSError as problem:
-        raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
     return parse_object(str(path), text, parse_constant=refuse, object_pairs_hook=once)
 
 
-def _writer(where: str, rows: Any, count: Any, side: int, classes: int) -> Writer:
+def _writer(where: str, rows: Any, count: Any, side: int, classes: int, images: TakenOut | None) -> Writer:
     x, y = (rows.get("x"), rows.get("y")) if isinstance(rows, dict) else (None, None)
     if not (isinstance(x, list) and isinstance(y, list)):
         raise UserError(f"{where}: needs the lists x and y")
@@ -123,7 +136,8 @@ def _writer(where: str, rows: Any, count: Any, side: int, classes: int) -> Write
     wrong = [label for label in y if type(label) is not int or not 0 <= label < classes]
     if wrong:
         raise UserError(f"{where}: label {wrong[0]!r:.40} is not one of task.classes, 0 to {classes - 1}")
-    return _pixels(where, x, side), np.array(y, dtype=np.int64)
+    pixels = images.pixels(x) if images is not None else None
+    return _pixels(where, x, side) if pixels is None else pixels, np.array(y, dtype=np.int64)
 
 
 def _pixels(where: str, x: list[Any], side: int) -> np.ndarray:

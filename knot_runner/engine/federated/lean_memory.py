@@ -33,6 +33,10 @@ class SharedData:
         self._arrays = SharedArrays([tensor.numpy() for tensors in found for tensor in tensors])
         self.memory = self._arrays.memory
 
+    def expect(self, rows: Tensor) -> None:
+        """The examples at ``rows`` [n] of the first data will be read soon."""
+        self._arrays.expect(0, rows.numpy())
+
     def views(self) -> list[ClientData]:
         """The data on the shared memory, in the order given."""
         tensors = iter([torch.from_numpy(array) for array in self._arrays.arrays()])

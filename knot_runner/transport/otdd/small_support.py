@@ -21,15 +21,15 @@ import ot
 
 from knot_runner.transport.federated.plan import PIVOTS, PIVOTS_PER_POINT
 
-#: with fewer sinks for each source than this, the network simplex alone is as fast
-SINKS_PER_SOURCE = 4
+#: at first so many sinks are left open: ``OPEN`` for each source, and twice those that balance the masses
+OPEN = 8
+#: with no more sinks for each source than are left open at first, the network simplex alone does the work
+SINKS_PER_SOURCE = OPEN
 #: eps is halved from ``FIRST`` to ``LAST`` S / n, in units of the mean distance of a sink's best score from its mean
 #: score, over 1 + log S: about the distance of its second best score
 FIRST, LAST = 0.2, 12.0
 #: Newton steps at most; the change of a height in one, in units of eps; the share of mass out of place that is enough
 STEPS, STRIDE, NEAR = 8, 3.0, 0.04
-#: at first so many sinks are left open: ``OPEN`` for each source, and twice those that balance the masses
-OPEN = 8
 #: a settled sink's score may be below the best by this many units of rounding of the largest score
 _ROUNDING = 64
 
@@ -41,7 +41,7 @@ def best_plan(scores: np.ndarray, heights: np.ndarray | None, plan: np.ndarray) 
     Scores of float32 are compared as such; the network simplex has float64.
     """
     sources, sinks = scores.shape
-    if heights is None or sinks < SINKS_PER_SOURCE * sources:
+    if heights is None or sinks <= SINKS_PER_SOURCE * sources:
         return _simplex(scores, np.full(sources, sinks / math.gcd(sources, sinks)), plan)
     shares = _balanced(scores, heights)
     own, sure = shares.argmax(0), shares.max(0)

@@ -16,9 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_array
 
 from knot_runner.transport.otdd.small_support import best_plan
 from knot_runner.transport.otdd.tiles import Tile
+
+#: From so many sources on, plans are multiplied as sparse matrices: of S + n entries at most, S n as dense ones.
+SPARSE_FROM = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +117,10 @@ def _approach(problem: TileProblem, client: int, points: np.ndarray, near: np.nd
     """Write into ``near`` [2, m, S, d + B] where ``client`` moves the points of its pairs."""
     rows = problem.rows[client]
     plans = _plans(problem, client, _scores(problem, client, points))
-    means = plans.reshape(-1, len(rows)) @ rows * (plans.shape[1] / len(rows))
+    flat = plans.reshape(-1, len(rows))
+    if plans.shape[1] >= SPARSE_FROM:
+        flat = csr_array(flat)
+    means = flat @ rows * (plans.shape[1] / len(rows))
     for place, (at, side) in enumerate(problem.parts(client)):
         near[side, at] = points[at]
         own = means[place * plans.shape[1] : (place + 1) * plans.shape[1]]

@@ -1,0 +1,244 @@
+"""Everything that is to be known of a GPU, in one command and one table, in under nine minutes.
+
+First checks (``gpu_checks.py``): the stacked engine equals the loop, CUDA graphs, bf16, tf32, memory that runs out,
+several devices, jobs on one engine. Then seconds: a round of W1 (CNN), W2 (MLP) and W4 (ResNet-18) by engine and
+precision, fused sweeps of 1, 8 and 64 jobs, a KNOT run, the Sinkhorn loss, a matrix of distances. What does not begin
+within ``--minutes`` is left out, and the table says so; so it does of what failed, and the exit code is 1 then.
+
+python scripts/bench.py gpu --out gpu.md
+python scripts/bench.py gpu --cpu --quick      does the command itself work? needs no GPU
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from gpu_checks import CHECKS, Absent
+from workloads import LR, PARTICIPANTS, WORKLOADS, Workload
+
+from knot_runner.config.settings import HardwareSettings
+from knot_runner.config.settings.transport import FedwadSettings, OtddSettings
+from knot_runner.engine.federated import flat
+from knot_runner.engine.federated.choose import make_engine
+from knot_runner.engine.federated.cohort import ClientModel, Engine, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.shared import EnginePool
+from knot_runner.engine.hardware import choose_device, prepare_device
+
+#: Engine and precision of each line of a workload, on CUDA and on a CPU.
+ON_CUDA = [("stacked", "float32"), ("stacked", "tf32"), ("stacked", "bf16"), ("loop", "float32")]
+ON_CPU = [("lean", "float32"), ("stacked", "float32"), ("loop", "float32")]
+TIMED, JOBS = ("W1", "W2", "W4"), (1, 8, 64)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: what was done, and what came of it; ``failed``: whether it should not have."""
+
+    name: str
+    found: str
+    failed: bool = False
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:1, ...")
+    parser.add_argument("--cpu", action="store_true", help="the same on the CPU, as a trial of the command")
+    parser.add_argument("--quick", action="store_true", help="tiny work: does it run?")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="TEXT", help="lines whose name holds one of these texts"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="of each measurement, after one more")
+    parser.add_argument("--minutes", type=float, default=9.0, help="what has not begun by then is left out")
+    parser.add_argument("--out", type=Path, help="a file for the table, which is printed in any case")
+
+
+def main(options: argparse.Namespace) -> None:
+    device = choose_device("cpu" if options.cpu else options.device)
+    prepare_device(_hardware(device, "stacked"))
+    began, rows = time.monotonic(), list[Row]()
+    for name, work in _lines(device, options):
+        if options.only and not any(text in name for text in options.only):
+            continue
+        left = 60 * options.minutes - (time.monotonic() - began)
+        rows.append(Row(name, "left out: no time", True) if left < 0 else _done(name, work))
+        print(f"{rows[-1].name}: {rows[-1].found}", file=sys.stderr, flush=True)
+    table = _table(device, rows, time.monotonic() - began)
+    print(table)
+    if options.out is not None:
+        options.out.write_text(table + "\n", encoding="utf-8")
+    if any(row.failed for row in rows):
+        raise SystemExit(1)
+
+
+def _done(name: str, work: Callable[[], str]) -> Row:
+    try:
+        return Row(name, work())
+    except Absent as absent:
+        return Row(name, f"not here: {absent}")
+    except Exception as problem:  # one line that fails must not cost the others
+        return Row(name, f"FAILED: {type(problem).__name__}: {' '.join(str(problem).split())[:300]}", True)
+
+
+def _table(device: torch.device, rows: list[Row], seconds: float) -> str:
+    """Markdown."""
+    what = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU ({platform.machine()})"
+    versions = f"torch {torch.__version__}, Python {platform.python_version()}"
+    head = f"{what}, {os.cpu_count()} cores, {versions}; {seconds:.0f} s"
+    lines = [f"| {row.name} | {row.found.replace('|', '/')} |" for row in rows]
+    return "\n".join([head, "", "| what | found |", "|---|---|", *lines])
+
+
+def _lines(device: torch.device, options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Name and work of every line, the most wanted first."""
+    for name, check in CHECKS.items():
+        yield f"check: {name}", lambda check=check: check(device)
+    for workload in TIMED:
+        for engine, precision in ON_CUDA if device.type == "cuda" else ON_CPU:
+            name = f"{workload}, {engine}, {precision}: s a round"
+            yield name, lambda of=(workload, engine, precision): _rounds(device, *of, options)
+    for jobs in JOBS:
+        yield f"W2, fused sweep of {jobs} jobs: s a round of all", lambda jobs=jobs: _fused(device, jobs, options)
+    yield "KNOT (teachers, student): s a run", lambda: _knot(device, options)
+    for texts, teachers in ((64, 4), (1024, 4)):
+        name = f"Sinkhorn loss and gradient, {texts} x {teachers}: ms"
+        yield name, lambda batch=(texts, teachers): _sinkhorn(device, *batch, options)
+    yield "distances: s a matrix", lambda: _distances(options)
+
+
+# ------------------------------------------------------------------------------------------------------------- seconds
+
+
+def _workload(name: str, options: argparse.Namespace) -> Workload:
+    workload = WORKLOADS[name]
+    return replace(workload, sizes=[20] * PARTICIPANTS, epochs=1) if options.quick else workload
+
+
+def _hardware(device: torch.device, engine: str, precision: str = "float32") -> HardwareSettings:
+    workers = 1 if device.type == "cuda" else 0
+    return HardwareSettings(
+        device.type, str(device), threads=1, workers=workers, engine=engine, precision=precision, stack=0
+    )
+
+
+def _requests(workload: Workload, number: int, seed: int = 0) -> list[LocalTraining]:
+    """The clients of round ``number``, from the first weights: a round's work is the same from any."""
+    start = ClientModel(*flat.initial(workload.network, seed))
+    recipe = Recipe((Phase(workload.epochs),), 16, False, LR, workload.momentum)
+    rows, nothing = workload.rows(), torch.empty(0, dtype=torch.int64)
+    return [
+        LocalTraining(client, number, seed, start, rows[client], nothing, recipe) for client in workload.cohort(number)
+    ]
+
+
+def _seconds(engine: Engine, requests: list[LocalTraining]) -> float:
+    began = time.perf_counter()
+    engine.train(requests)  # whose results are on the CPU
+    return time.perf_counter() - began
+
+
+def _rounds(device: torch.device, name: str, engine: str, precision: str, options: argparse.Namespace) -> str:
+    workload = _workload(name, options)
+    data = workload.data()
+    made = make_engine(_hardware(device, engine, precision), workload.network, data, data)
+    try:
+        first, *seconds = [_seconds(made, _requests(workload, number)) for number in range(options.rounds + 1)]
+    finally:
+        made.close()
+    peak = f", {torch.cuda.max_memory_allocated(device) / 1e9:.1f} GB at most so far" if device.type == "cuda" else ""
+    return f"{_spread(seconds)} (the first {first:.2f}{peak})"
+
+
+def _fused(device: torch.device, jobs: int, options: argparse.Namespace) -> str:
+    """Jobs of other seeds in threads of one program, as ``hydra/launcher=fused`` has them."""
+    workload = _workload("W2", options)
+    data, engine = workload.data(), "stacked" if device.type == "cuda" or options.quick else "lean"
+    pool, found, problems = EnginePool(lambda _: None), list[float](), list[BaseException]()
+    barrier = threading.Barrier(jobs + 1)
+
+    def job(seed: int) -> None:
+        try:
+            made = pool.engine(_hardware(device, engine), workload.network, data, data)
+            for number in range(options.rounds + 1):
+                barrier.wait()
+                made.train(_requests(workload, number, seed))
+                barrier.wait()
+            made.close()
+        except BaseException as problem:
+            problems.append(problem)
+            barrier.abort()
+
+    threads = [threading.Thread(target=job, args=(seed,), daemon=True) for seed in range(jobs)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(options.rounds + 1):
+            barrier.wait()
+            began = time.perf_counter()
+            barrier.wait()
+            found.append(time.perf_counter() - began)
+    except threading.BrokenBarrierError:
+        raise next(problem for problem in problems if not isinstance(problem, threading.BrokenBarrierError)) from None
+    finally:
+        for thread in threads:
+            thread.join(60)
+        pool.close()
+    return f"{_spread(found[1:])}; {statistics.median(found[1:]) / jobs:.4f} a job ({engine})"
+
+
+def _knot(device: torch.device, options: argparse.Namespace) -> str:
+    """A whole command on generated text, start-up and commits included."""
+    small = ["task.limit=60", "model.hidden=16", "model.layers=1", "model.intermediate=32", "model.vocab_size=600"]
+    epochs = [f"training.{stage}.epochs={1 if options.quick else 3}" for stage in ("local", "pretrain", "distil")]
+    hardware = ["hardware=cuda", f"hardware.device={device}"] if device.type == "cuda" else ["hardware=cpu"]
+    with tempfile.TemporaryDirectory() as out:
+        words = ["task=erc", "method=sinkhorn_e", *epochs, *hardware, f"paths.out={out}"]
+        command = [sys.executable, "-m", "knot_runner", *words, *(small if options.quick else [])]
+        began = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr.strip()[-300:])
+        return f"{time.perf_counter() - began:.1f} (whole command, start-up included)"
+
+
+def _sinkhorn(device: torch.device, texts: int, teachers: int, options: argparse.Namespace) -> str:
+    from knot_runner.transport import Solver, transport_loss
+
+    masses = torch.distributions.Dirichlet(torch.full((5,), 0.5))
+    p, q = masses.sample((texts, 1)).to(device), masses.sample((texts, teachers)).to(device)
+    points, solver, found = torch.arange(5.0, device=device)[:, None], Solver("newton", 0.001, 1e-6, 0.5), list[float]()
+    for _ in range(5 * options.rounds + 1):
+        start = p.clone().requires_grad_()
+        began = time.perf_counter()
+        transport_loss(start, q, points, solver).sum().backward()
+        start.grad.cpu()  # waits for the device
+        found.append(1000 * (time.perf_counter() - began))
+    return _spread(found[1:])
+
+
+def _distances(options: argparse.Namespace) -> str:
+    """Federated distances between 20 sets of 600 samples, which are computed on the CPU whatever the device."""
+    import bench_fedwad
+
+    from knot_runner.transport.otdd import distance_matrix
+
+    fedwad = FedwadSettings("approximate", 10, 10, 0.5, 1.0)
+    settings = OtddSettings("federated", "sqrt_frobenius", "root_diagonal", 10_000, "float64", fedwad)
+    sets = bench_fedwad.Workload(*((4, 40) if options.quick else (20, 600))).sets()
+    began = time.perf_counter()
+    distance_matrix(sets, settings, 0, os.cpu_count() or 1)
+    return f"{time.perf_counter() - began:.2f} ({len(sets)} sets, {os.cpu_count()} cores)"
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.4g} ({min(values):.3g}-{max(values):.3g})"

@@ -1,0 +1,292 @@
+"""What has to hold on a device before its times mean anything: checks of the stacked engine, each a few seconds.
+
+A check returns what it measured, in words; it raises AssertionError where something does not hold, and :class:`Absent`
+where the device has no such thing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from knot_runner.config.settings import CnnSettings, HardwareSettings, MlpSettings, ResnetSettings
+from knot_runner.config.settings.networks import ConvSettings
+from knot_runner.engine.examples import ImageData
+from knot_runner.engine.federated import flat, stacked
+from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe, Trained
+from knot_runner.engine.federated.loop import Loop
+from knot_runner.engine.federated.shared import EnginePool
+from knot_runner.engine.federated.stacked import Stacked
+from knot_runner.engine.federated.stacked_memory import client_bytes
+from knot_runner.engine.federated.stacked_program import Program
+from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
+from knot_runner.models.network import Network
+from knot_runner.util.errors import UserError
+
+CLASSES, IMAGES, SIZES = 5, 96, (40, 23, 16, 5, 1, 40, 31, 8)
+NETWORKS = {
+    "MLP": Network(MlpSettings("mlp", "mlp", [32, 16], "logits"), (1, 8, 8), CLASSES),
+    "CNN": Network(CnnSettings("cnn", "cnn", [ConvSettings(4, 3, 1), ConvSettings(6, 3, 1)], [12], "logits"),
+                   (3, 8, 8), CLASSES),
+    "ResNet": Network(ResnetSettings("resnet", "resnet", [1, 1], 8, "cifar", "group", 4), (3, 8, 8), CLASSES),
+}  # fmt: skip
+PLAIN = Recipe(phases=(Phase(2),), batch=8, drop_last=False, lr=0.05)
+#: How far apart two engines' weights may be, relative to the largest: float64, and float32 after these few steps.
+FLOAT64_BAND, FLOAT32_BAND = 1e-10, 1e-5
+#: ... bfloat16 (8 bits of mantissa) and TF32 (10 bits), which only round products.
+BF16_BAND, TF32_BAND = 0.1, 0.02
+
+
+class Absent(Exception):
+    """This device has no such thing."""
+
+
+def stacked_equals_loop(device: torch.device) -> str:
+    """Weights of one cohort by the stacked engine and by the loop, in float64: every model, several recipes."""
+    recipes = {
+        "plain": PLAIN,
+        "momentum": dataclasses.replace(PLAIN, momentum=0.9, weight_decay=0.01),
+        "proximal": dataclasses.replace(PLAIN, proximal=0.3, augment="crop_flip"),
+    }
+    worst = 0.0
+    for name, network in NETWORKS.items():
+        for recipe in recipes.values():
+            cohort = _cohort(network, torch.float64, recipe, temperature=0.5)
+            wanted = Loop(network, *_data(network, device), device, torch.float64).train(cohort)
+            found = _trained(network, device, cohort, torch.float64)
+            worst = max(worst, _apart(found, wanted))
+            _hold(worst <= FLOAT64_BAND, f"{name}: weights are {worst:.1e} apart")
+    return f"{len(NETWORKS)} models x {len(recipes)} recipes, float64: at most {worst:.1e} apart"
+
+
+def the_same_twice(device: torch.device) -> str:
+    """The same bits again; and at a fixed width in another order of clients."""
+    network = NETWORKS["CNN"]
+    cohort = _cohort(network, torch.float32, PLAIN)
+    first, again = (_trained(network, device, cohort, torch.float32, stack=4) for _ in range(2))
+    _hold(_apart(first, again) == 0, "the same cohort gave other bits the second time")
+    turned = _trained(network, device, cohort[::-1], torch.float32, stack=4)[::-1]
+    _hold(_apart(first, turned) == 0, "clients' bits depend on their neighbours at a fixed width")
+    return "the same bits twice, and in another order of clients (stack=4)"
+
+
+def cuda_graphs(device: torch.device) -> str:
+    """Steps are captured, and replays in later rounds give what steps outside of a graph do."""
+    network = NETWORKS["CNN"]
+    if device.type != "cuda":
+        raise Absent("a CPU has no CUDA graphs")
+    cohort = _cohort(network, torch.float32, PLAIN)
+    engine = _engine(network, device, torch.float32)
+    rounds = [engine.train(cohort) for _ in range(2)]
+    graphs = sum(len(program.graphs) for program in engine.programs.values())
+    engine.close()
+    _hold(graphs > 0, "no graph was captured")
+    _hold(_apart(*rounds) == 0, "a replay gave other bits than the round that captured it")
+    with mock.patch.object(Program, "_advance", lambda self, k, trains: self.step(k, trains)):
+        eager = _trained(network, device, cohort, torch.float32)
+    worst = _apart(rounds[1], eager)
+    _hold(worst <= FLOAT32_BAND, f"replays are {worst:.1e} from steps outside of a graph")
+    return f"{graphs} graphs; {worst:.1e} from steps outside of them"
+
+
+def bf16(device: torch.device) -> str:
+    """Training in bfloat16 stays near float32, and is not float32."""
+    return _near(device, BF16_BAND, autocast="bf16")
+
+
+def tf32(device: torch.device) -> str:
+    """Training in TF32 stays near float32; a CPU refuses it."""
+    if device.type == "cuda":
+        return _near(device, TF32_BAND, tf32=True)
+    try:
+        _engine(NETWORKS["CNN"], device, torch.float32, tf32=True)
+    except UserError as refused:
+        return f"refused: {refused}"
+    raise AssertionError("a CPU trains in tf32, which it does not have")
+
+
+def out_of_memory(device: torch.device) -> str:
+    """A stack that does not fit is halved until it does, with the same weights; on CUDA by real exhaustion."""
+    network = NETWORKS["MLP"] if device.type != "cuda" else _wide()
+    cohort, said = _cohort(network, torch.float64, PLAIN), []
+    wanted = _trained(network, device, cohort, torch.float64)
+    engine = _engine(network, device, torch.float64, say=said.append)
+    with _scarce(engine, cohort):
+        found = engine.train(cohort)
+    engine.close()
+    _hold(any("out of GPU memory" in line for line in said), f"memory did not run out, or it was not said: {said}")
+    worst = _apart(found, wanted)
+    _hold(worst <= FLOAT64_BAND, f"weights are {worst:.1e} from those of the whole stack")
+    return f"said {len(said)} times; {worst:.1e} from the whole stack"
+
+
+def several_devices(device: torch.device) -> str:
+    """Every device trains the same cohort to the same bits."""
+    count = torch.cuda.device_count() if device.type == "cuda" else 1
+    if count < 2:
+        raise Absent(f"there is one {device.type} device")
+    network = NETWORKS["CNN"]
+    cohort = _cohort(network, torch.float32, PLAIN)
+    found = [_trained(network, torch.device("cuda", place), cohort, torch.float32) for place in range(count)]
+    worst = max(_apart(found[0], other) for other in found[1:])
+    alike = len({torch.cuda.get_device_name(place) for place in range(count)}) == 1
+    _hold(worst <= (0 if alike else FLOAT32_BAND), f"devices are {worst:.1e} apart")
+    return f"{count} devices, {worst:.1e} apart"
+
+
+def fused_sweep(device: torch.device) -> str:
+    """Jobs that share one engine get what each gets alone."""
+    network = NETWORKS["MLP"]
+    cohorts = [_cohort(network, torch.float64, PLAIN, seed=seed) for seed in range(4)]
+    alone = [_trained(network, device, cohort, torch.float64) for cohort in cohorts]
+    found: list[list[Trained] | BaseException] = [[] for _ in cohorts]
+    pool, data = EnginePool(lambda _: None), _data(network, device)
+    hardware = HardwareSettings(
+        device.type, str(device), threads=1, workers=1, engine="stacked", precision="float64", stack=0
+    )
+
+    def job(place: int) -> None:
+        try:
+            engine = pool.engine(hardware, network, *data)
+            found[place] = engine.train(cohorts[place])
+            engine.close()
+        except BaseException as problem:
+            found[place] = problem
+
+    threads = [threading.Thread(target=job, args=(place,)) for place in range(len(cohorts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    pool.close()
+    for result in found:
+        if isinstance(result, BaseException):
+            raise result
+    worst = max(_apart(result, wanted) for result, wanted in zip(found, alone, strict=True))
+    _hold(worst <= FLOAT64_BAND, f"a job among others is {worst:.1e} from alone")
+    return f"{len(cohorts)} jobs on one engine, {worst:.1e} from each alone"
+
+
+#: name -> check(device)
+CHECKS: dict[str, Callable[[torch.device], str]] = {
+    "stacked equals the loop": stacked_equals_loop,
+    "the same twice": the_same_twice,
+    "CUDA graphs": cuda_graphs,
+    "bf16": bf16,
+    "tf32": tf32,
+    "out of memory": out_of_memory,
+    "several devices": several_devices,
+    "fused sweep": fused_sweep,
+}
+
+
+# ------------------------------------------------------------------------------------------------------------ helpers
+
+
+def _hold(condition: bool, problem: str) -> None:
+    if not condition:
+        raise AssertionError(problem)
+
+
+def _near(device: torch.device, band: float, **precision: object) -> str:
+    network = NETWORKS["CNN"]
+    cohort = _cohort(network, torch.float32, PLAIN)
+    wanted = _trained(network, device, cohort, torch.float32)
+    found = _trained(network, device, cohort, torch.float32, **precision)
+    _hold(all(result.finite for result in found), "weights are not finite")
+    apart = max(_moved_apart(a, b, request) for a, b, request in zip(found, wanted, cohort, strict=True))
+    _hold(0 < apart <= band, f"updates are {apart:.1e} of float32's away; more than 0 and at most {band} is right")
+    return f"updates {apart:.1e} of float32's away"
+
+
+def _moved_apart(found: Trained, wanted: Trained, request: LocalTraining) -> float:
+    moved = (wanted.weights - request.start.weights).norm()
+    return float((found.weights - wanted.weights).norm() / moved)
+
+
+def _apart(found: list[Trained], wanted: list[Trained]) -> float:
+    pairs = zip(found, wanted, strict=True)
+    return max(float((a.weights - b.weights).abs().max() / b.weights.abs().max()) for a, b in pairs)
+
+
+def _data(network: Network, device: torch.device) -> tuple[ImageData, ImageData]:
+    draws, channels = torch.Generator().manual_seed(0), network.inputs[0]
+    pixels = torch.randint(256, (IMAGES, *network.inputs), generator=draws, dtype=torch.uint8)
+    labels = torch.randint(CLASSES, (IMAGES,), generator=draws)
+    data = ImageData(pixels, labels, torch.full((channels,), 0.5), torch.full((channels,), 0.25)).to(device)
+    return data, data
+
+
+def _cohort(
+    network: Network, dtype: torch.dtype, recipe: Recipe, temperature: float = 1.0, seed: int = 3
+) -> list[LocalTraining]:
+    """Clients of :data:`SIZES` images from one start."""
+    draws = torch.Generator().manual_seed(seed)
+    weights, buffers = flat.initial(network, seed)
+    start = ClientModel(weights.to(dtype), buffers.to(dtype))
+    objective = Objective(cross_entropy, dataclasses.asdict(CrossEntropy(temperature=temperature)))
+    rows = [torch.randperm(IMAGES, generator=draws)[:size] for size in SIZES]
+    tests = torch.empty(0, dtype=torch.int64)
+    return [
+        LocalTraining(client, 1, seed, start, own, tests, recipe, None, objective) for client, own in enumerate(rows)
+    ]
+
+
+def _engine(network: Network, device: torch.device, dtype: torch.dtype, **options: object) -> Stacked:
+    chosen = {"stack": 0, "autocast": "none", "tf32": False, **options}
+    return Stacked(network, *_data(network, device), device, dtype, **chosen)
+
+
+def _trained(
+    network: Network, device: torch.device, cohort: list[LocalTraining], dtype: torch.dtype, **options: object
+) -> list[Trained]:
+    engine = _engine(network, device, dtype, **options)
+    try:
+        return engine.train(cohort)
+    finally:
+        engine.close()
+
+
+def _wide() -> Network:
+    """64 MB in float64, so that a stack of eight takes gigabytes."""
+    return Network(MlpSettings("mlp", "mlp", [4096, 1024], "logits"), (1, 32, 32), CLASSES)
+
+
+class _scarce:
+    """While it lasts, memory runs out with more than half of ``cohort``: on CUDA this process may have no more than
+    three eighths of what the stack takes; elsewhere steps that are too wide raise what CUDA does."""
+
+    def __init__(self, engine: Stacked, cohort: list[LocalTraining]) -> None:
+        self._device, self._clients = engine.device, len(cohort)
+        self._engine, self._request = engine, cohort[0]
+        self._patch: object = None
+
+    def __enter__(self) -> None:
+        if self._device.type == "cuda":
+            structure = stacked.chunks([self._request], 0)[0][0]
+            each = client_bytes(self._engine.network, self._engine.measuring.data, structure, self._engine.dtype)
+            torch.cuda.empty_cache()
+            total = torch.cuda.get_device_properties(self._device).total_memory
+            allowed = torch.cuda.memory_reserved(self._device) + each * self._clients * 3 // 8
+            torch.cuda.set_per_process_memory_fraction(min(allowed / total, 1.0), self._device)
+            return
+        real, most = Program.step, self._clients // 2
+
+        def step(program: Program, k: int, trains: str) -> Tensor | None:
+            if k > most:
+                raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
+            return real(program, k, trains)
+
+        self._patch = mock.patch.object(Program, "step", step)
+        self._patch.__enter__()
+
+    def __exit__(self, *problem: object) -> None:
+        if self._patch is not None:
+            self._patch.__exit__(*problem)
+        else:
+            torch.cuda.set_per_process_memory_fraction(1.0, self._device)
