@@ -112,11 +112,9 @@ def test_what_is_recorded_is_of_the_held_out_examples(tmp_path):
     ((folder, result),) = results(tmp_path).items()
     (job,), _ = compose_all(words)
     setup = make_setup(run_context(job, lambda *_: None, lambda _: None))
-    rows = torch.cat(setup.federation.valid)
-    assert 0 < len(rows) < sum(map(len, setup.federation.train)) and not set(rows.tolist()) & set(
-        torch.cat(setup.federation.train).tolist()
-    )
-    network = build_network(setup.network).eval()
+    rows, trained_on = (torch.cat(setup.federation.rows(split)) for split in ("valid", "train"))
+    assert 0 < len(rows) < len(trained_on) and not set(rows.tolist()) & set(trained_on.tolist())
+    network = build_network(setup.networks[0]).eval()
     network.load_state_dict(load_file(folder / "model.safetensors"))
     with torch.no_grad():
         logits = network(normalised(setup.data, rows, torch.float32))
