@@ -46,6 +46,7 @@ def test_the_figure_and_its_numbers(grid, tmp_path):
     assert any("training.distil.limit: 20 of transfer's" in note for note in results[20, 0]["notes"])
 
 
+@pytest.mark.thorough
 def test_the_claim_is_on_the_gap(grid):
     claim = {"text": "falls", "source": "5.2", "measure": "result.bound.gap", "of": {"method.bound": True},
              "trend": "training.distil.limit", "expect": "falls"}  # fmt: skip
@@ -79,6 +80,7 @@ def test_the_slope_by_hand():
     assert "none; no seed of 1 has gaps above 0" in slope_line("gap", GapSeries({100: [-1.0], 200: [1.0]}))
 
 
+@pytest.mark.thorough
 def test_seeds_with_unlike_duplicates_stand_at_one_place(grid, monkeypatch):
     real = figure_bound._record
 

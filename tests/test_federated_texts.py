@@ -95,6 +95,7 @@ def test_the_last_smaller_batch_is_left_out_where_that_is_asked():
     assert sorted(torch.cat([positions for positions, _ in whole]).tolist()) == list(range(20))
 
 
+@pytest.mark.thorough
 def test_workers_change_no_bit_and_draw_nothing_of_ours():
     data, cohort = (texts(60, 0), texts(10, 1)), [request(client, optimiser="adamw") for client in range(3)]
     wanted = Loop(NETWORK, *data, CPU, torch.float32).train(cohort)

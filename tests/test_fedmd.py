@@ -172,6 +172,7 @@ def test_kill_9_and_the_same_command_again(tmp_path):
     assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
 
 
+@pytest.mark.thorough
 def test_texts_of_two_architectures(tmp_path):
     small = [f"{{kind:bert,name:{name},head:plain,weights:scratch,vocab:train,vocab_size:600,hub_id:x,revision:x,"
              f"hidden:{width},layers:1,heads:2,intermediate:16,dropout:0.1,per_party:{{}}}}"

@@ -63,6 +63,7 @@ def test_a_federated_run_teaches(out, federated):
     assert set(found["kept_epochs"]) == {"distil student"}
 
 
+@pytest.mark.thorough
 def test_a_student_and_a_global_model_teach(out, tmp_path):
     student = run(tmp_path, *TINY_TAUGHT)
     server = run(tmp_path, *PARTIES)

@@ -14,6 +14,7 @@ SHORT = ["training.rounds=1", "training.epochs=1", "training.participants=3", "t
 OWN = ["method.personalisation.epochs=1", "method.personalisation.saves=1", "method.personalisation.alphas=[0,0.5,1]"]
 
 
+@pytest.mark.thorough
 def test_the_preset_on_twelve_images(tmp_path, capsys):
     data, out = write_gld23k(tmp_path / "data"), tmp_path / "out"
     words = ["experiment=soup_gld23k", "method=soup", "seed=0", f"paths.data={data}", f"paths.out={out}"]

@@ -208,6 +208,7 @@ def test_other_presets_compose(preset, jobs):
     assert len(compose_all([f"experiment={preset}"])[0]) == jobs
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_real_data_sets(tmp_path, data_root, capsys):
     small = ["method.otdd.samples=60", "method.otdd.fedwad.support=5", "method.otdd.fedwad.iterations=3"]

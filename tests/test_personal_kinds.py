@@ -88,6 +88,7 @@ def test_an_unnormalised_aggregation_blows_up_and_says_so(tmp_path, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_clusters_are_combined_across(tmp_path):
     """Models of the last round are the clusters', and all clients are combined."""
     pairs = ["partition=pairs", "partition.clients=4", "partition.groups=[[0,1],[2,3]]"]
@@ -125,6 +126,7 @@ def test_lambda_finds_the_clients_with_reversed_labels(conflict, capsys):
     assert "partition.alter: 4 of 8 clients have their labels in reverse order" in result["notes"]
 
 
+@pytest.mark.thorough
 def test_the_figure_of_lambda(conflict, tmp_path, capsys):
     out, folder, result = conflict
     (run,) = load_runs([Job(folder.name, folder, "femnist", "transfer_matrix", 0)])

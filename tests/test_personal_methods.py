@@ -63,6 +63,7 @@ def test_fedsoup_mixes_in_the_later_rounds(tmp_path, capsys):
     assert 0 <= rows[1]["pool_size"] <= 1 and 0 <= rows[2]["pool_size"] <= 2
 
 
+@pytest.mark.thorough
 def test_personalisation_begins_with_own_models(tmp_path, capsys):
     """Fine-tuning by epochs at rate 1e-30 leaves what the clients had; the rounds are those of the run without."""
     (tmp_path / "conf" / "method").mkdir(parents=True)

@@ -52,6 +52,7 @@ def accuracies(out, method):
     return np.array(found)
 
 
+@pytest.mark.thorough
 def test_a_kind_of_table_of_ones_own(finished, capsys):
     out, own = finished
     assert main(["table", "own_table", *own]) == 0

@@ -46,9 +46,10 @@ def test_table_1_over_three_tasks(out, capsys):
     assert all(name in shown for name in ("Cell", "MELD", "SNLI"))
 
 
-@pytest.mark.parametrize(
-    "preset", ["knot_fig2", "knot_fig5", "knot_fig6", "knot_fig7", "knot_fig8", "knot_bias", "knot_probe"]
-)
+FURTHER = ["knot_fig2", "knot_fig5", "knot_fig6", "knot_fig7", "knot_fig8", "knot_bias"]
+
+
+@pytest.mark.parametrize("preset", ["knot_probe", *(pytest.param(one, marks=pytest.mark.thorough) for one in FURTHER)])
 def test_every_figure_is_drawn_from_its_runs(out, preset, capsys):
     small = [*overrides(out), *(["method.loss.epsilon=0.01,1"] if preset == "knot_fig8" else [])]
     assert main([f"experiment={preset}", *small]) == 0

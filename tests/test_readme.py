@@ -48,6 +48,7 @@ COMMAND = rf"^    (knot-runner (?:{RUN}|{SHOWN}))$"
 MEASURED = [line for guide in GUIDES for line in re.findall(COMMAND, (ROOT / guide).read_text(), re.M)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("line", MEASURED)
 def test_commands_of_measurements_compose(line):
     words = [word for word in shlex.split(line)[1:] if not word.startswith(("seed=", "paths.data="))]
@@ -149,6 +150,7 @@ def test_benchmarks_are_there_and_have_these_options(line, bench):
     assert callable(importlib.import_module(bench.BENCHES[bench.parsed(arguments).bench]).main)
 
 
+@pytest.mark.thorough
 def test_a_benchmark_runs(bench, capsys, monkeypatch):
     sinkhorn = importlib.import_module(bench.BENCHES["sinkhorn"])
     monkeypatch.setattr(sinkhorn, "TRAINED", sinkhorn.TRAINED[:1])

@@ -133,6 +133,7 @@ def test_the_table_of_clusters_speaks_of_texts(tmp_path, capsys):
     assert "Words tell the planted groups apart" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_coresets_of_features_and_their_neighbours(tmp_path, capsys):
     folder = run(tmp_path, *CORESET, "method=coreset", "method.participants=2")
     result, kept = json.loads((folder / "result.json").read_text()), load_file(folder / "coreset.safetensors")

@@ -62,6 +62,7 @@ class Mirror:
         self.codes.append(exit_code)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", RUNS)
 def test_every_kind_of_run_is_mirrored(tmp_path, monkeypatch, kind):
     begun, told = [], {}

@@ -52,6 +52,7 @@ def test_tables_on_a_pipe_are_not_folded(capsys, tmp_path):
     assert f"words ({long}/task/mine.yaml)" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "text", ["defaults: [b]", "defaults: [a]", "defaults: 3", "defaults: [{x: y}, null, '']", "3", ":"]
 )

@@ -61,6 +61,7 @@ def test_every_part_is_another_draw(task, name: str) -> None:
     assert len(set(digests)) == len(digests)
 
 
+@pytest.mark.thorough
 def test_the_same_in_another_process_and_under_another_hash_seed(task) -> None:
     code = (
         "import sys; from omegaconf import OmegaConf; from knot_runner.data.load import load_task; "

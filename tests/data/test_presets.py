@@ -94,6 +94,7 @@ def test_inference_counts(preset, data_root: Path) -> None:
         load_task(preset("nli", source="local", missing="skip"), data_root)
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_limit_on_real_files(preset, data_root: Path) -> None:
     made, _ = sizes(preset, "erc", data_root, limit=50)

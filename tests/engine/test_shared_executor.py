@@ -150,6 +150,7 @@ def _equal(artefact, expected):
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
 
 
+@pytest.mark.thorough
 def test_what_goes_wrong_reaches_its_own_job_alone(pool, store, plugin, tmp_path):
     with pool.executor(store, ONE, None, [plugin], nothing) as executor:
         executor([training("before")])

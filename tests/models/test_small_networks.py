@@ -97,6 +97,7 @@ def test_sizes_of_the_residual_networks(depth: int) -> None:
 WRNS = {(16, 1): (None, 180_916), (16, 2): (0.7, 703_284), (40, 1): (0.6, 569_780), (40, 2): (2.2, 2_255_156)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("depth", "widen"), WRNS)
 def test_sizes_of_the_wide_residual_networks(depth: int, widen: int) -> None:
     printed, theirs = WRNS[depth, widen]

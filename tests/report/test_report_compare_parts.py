@@ -241,6 +241,7 @@ configs = st.dictionaries(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(configs, st.booleans())
 def test_section_by_section_is_what_yaml_reads(tmp_path, config, flow):

@@ -94,6 +94,7 @@ def test_panels_keep_their_shape_and_go_below_each_other() -> None:
     assert fitted_panels(1, 5.0, 4.0, 2.0) == (1, 2.0, pytest.approx(1.6))
 
 
+@pytest.mark.thorough
 def test_plot_writes_what_its_flags_ask_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["partition", "task=femnist", "task.source=embedded", "partition=dirichlet", "partition.clients=3"]
     words += ["task.limit=300", "partition.floor=0", f"paths.out={tmp_path}"]

@@ -197,6 +197,7 @@ def test_the_verb_without_runs(tmp_path: Path) -> None:
         report_command(["knot_table3", *GRID, f"paths.out={tmp_path}"])
 
 
+@pytest.mark.thorough
 def test_a_report_does_not_import_torch() -> None:
     code = "import sys, knot_runner.report.page.build, knot_runner.cli.verbs.report; print('torch' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

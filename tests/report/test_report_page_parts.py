@@ -36,6 +36,7 @@ def test_figures_are_in_the_page_as_drawn(finished: list[Job]) -> None:
     assert figure.about.startswith("Bars of B_k") and "returns" not in figure.about
 
 
+@pytest.mark.thorough
 def test_a_preset_of_a_figure_has_no_table(finished: list[Job]) -> None:
     view = page_of(finished, kind="expected_label")
     assert view.table is None and [figure.name for figure in view.figures] == ["expected_label"]

@@ -178,6 +178,7 @@ def test_a_member_larger_than_it_claims(write, load, tmp_path: Path, files: dict
     refused(load, "x.zip/train", r"x\.zip")
 
 
+@pytest.mark.thorough
 def test_a_cut_zip_is_never_read(write, load, tmp_path: Path, files: dict[str, bytes]) -> None:
     path = write.zip(tmp_path / "x.zip", files)
     whole = path.read_bytes()
