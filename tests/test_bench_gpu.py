@@ -67,6 +67,7 @@ def changed(monkeypatch, change):
     monkeypatch.setattr(Stacked, "train", lambda self, cohort: change(self, real(self, cohort)))
 
 
+@pytest.mark.thorough
 def test_checks_hold(small):
     assert "said 1 times" in gpu_checks.out_of_memory(CPU)
     assert "the same bits" in gpu_checks.the_same_twice(CPU)

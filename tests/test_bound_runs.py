@@ -61,6 +61,7 @@ def test_a_run_asked_for_its_bound_has_it_and_is_otherwise_its_twin(images, caps
     assert read_result(plain) == other  # a finished result is not edited
 
 
+@pytest.mark.thorough
 def test_rows_of_every_form_and_class(images):
     record = json.loads((images[0] / "bound.json").read_text())
     forms = ["printed", "derived", "sharp", "sharp_empirical"]
@@ -141,6 +142,7 @@ def test_what_was_trained_otherwise_is_said_in_a_line_each(texts, capsys, monkey
     assert own == pytest.approx(record["loss"]["train"], abs=1e-4) and 0 < trained - own < 0.01
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_it_fits_a_terminal(texts, width):
     from io import StringIO
@@ -174,6 +176,7 @@ def test_duplicates_are_left_out_and_counted(tmp_path):
     assert _first_rows(_example_keys(store, ("images", "x")), set())[0].tolist() == [0, 2]
 
 
+@pytest.mark.thorough
 def test_held_out_texts_that_are_training_texts_are_left_out(images, tmp_path, monkeypatch):
     out = tmp_path / "out"
     shutil.copytree(images[1].parents[2], out)
@@ -217,6 +220,7 @@ def test_what_is_no_finished_run_of_knot_is_refused_in_a_line(tmp_path, capsys, 
     assert "config.yaml: cannot be read" in refusal([federated], capsys)
 
 
+@pytest.mark.thorough
 def test_stages_or_data_that_are_gone_are_named(images, tmp_path, capsys):
     out = tmp_path / "out"
     shutil.copytree(images[1].parents[2], out)

@@ -97,7 +97,7 @@ def without_times(result):
     return {key: value for key, value in result.items() if key not in ("seconds", "digest")}
 
 
-@pytest.mark.parametrize("task", ["sa", "erc", "nli"])
+@pytest.mark.parametrize("task", ["erc", *(pytest.param(task, marks=pytest.mark.thorough) for task in ("sa", "nli"))])
 def test_a_run_writes_its_records_and_shows_a_table(task, offline, tmp_path, capsys):
     result, folder = run(tmp_path, f"task={task}")
     said = capsys.readouterr().out

@@ -176,6 +176,7 @@ def _killed(out: Path, at: int) -> None:
     main([*SMALL, *of("fedrep"), "training.rounds=4", f"paths.out={out}"])
 
 
+@pytest.mark.thorough
 def test_kill_9_and_the_same_command_again(tmp_path):
     child = multiprocessing.get_context("fork").Process(target=_killed, args=(tmp_path / "killed", 3))
     child.start()

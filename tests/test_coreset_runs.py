@@ -88,6 +88,7 @@ def test_coresets_of_codes_come_back_as_images(tmp_path):
     assert kept["points"].shape == (5, 64) and kept["codes"].shape == (5, 6 * 2 * 2) and result["shape"] == [1, 8, 8]
 
 
+@pytest.mark.thorough
 def test_a_nearest_neighbour_run_is_what_its_coresets_say(tmp_path, capsys):
     result, folder = made(tmp_path, KNN)
     kept = load_file(folder / "coreset.safetensors")
@@ -177,6 +178,7 @@ def figure(out: Path, preset: str, overrides: list[str], capsys) -> tuple[str, l
         return capsys.readouterr().out, list(csv.DictReader(file))
 
 
+@pytest.mark.thorough
 def test_the_preset_of_coresets(tmp_path, capsys):
     small = [o for o in CORESET if not o.startswith(("method=", "partition", "method.fedwad.support", "task=mnist"))]
     small += ["partition.clients=6", "partition.shards_per_client=2", "method.fedwad.support=5", "hardware.workers=1"]

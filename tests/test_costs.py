@@ -146,6 +146,7 @@ def test_a_distillation_sends_every_local_model_once_and_counts_each_stage(tmp_p
     assert costs["client_flops"] + costs["server_flops"] == sum(wanted.values())
 
 
+@pytest.mark.thorough
 def test_a_teacher_is_sent_once_and_a_student_alone_sends_nothing(tmp_path):
     taught = json.loads((run(tmp_path, *TINY_TAUGHT) / "result.json").read_text())["costs"]
     alone = json.loads((run(tmp_path, *replaced(TINY_TAUGHT, "method=dml")) / "result.json").read_text())["costs"]

@@ -126,6 +126,7 @@ def test_each_generation_learns_from_the_one_before(tmp_path):
         assert request.party == ("student" if round == 3 else f"generation {round + 1}")
 
 
+@pytest.mark.thorough
 def test_teachers_are_trained_once_for_all_methods(tmp_path):
     for method in ("kd", "at", "multi_teacher"):
         run(tmp_path, *small(f"method={method}"))
@@ -164,6 +165,7 @@ def test_a_loud_term_is_warned_of(tmp_path, capsys):
     assert line.startswith("warning: method.terms.hint begins as ") and line in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_check_plans_every_student(tmp_path, capsys):
     assert main(["check", *small("method=dml,born_again,kd"), f"paths.out={tmp_path}", "--seconds=1"]) == 0
     assert "3 jobs, 0 done, 3 to do" in capsys.readouterr().out

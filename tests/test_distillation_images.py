@@ -54,6 +54,7 @@ def test_it_equals_a_plain_float64_loop(loss, weighting, tmp_path):
     np.testing.assert_allclose(found, wanted, atol=5e-6)
 
 
+@pytest.mark.thorough
 def test_the_result_speaks_of_parties(tmp_path):
     result, folder = run(tmp_path)
     assert list(result["datasets"]) == ["client 0", "client 1", "client 2", "server", "transfer"]

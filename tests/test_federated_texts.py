@@ -147,6 +147,7 @@ def test_what_does_not_fit_is_named_where_it_was_typed(tmp_path, capsys):
     assert "training=small: is not for method=fedavg; training=texts would fit" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_and_its_measures_are_those_of_its_predictions(tmp_path, capsys, method):
     run = [*TINY_TEXTS, f"method={method}", *METHODS[method], f"paths.out={tmp_path}"]

@@ -200,6 +200,7 @@ SMALL = ["method.generator.steps=3", "method.generator.hidden=8", "method.genera
 FEDGEN = replaced(TINY_IMAGES, "method=fedgen", "training.lr=0.1", *SMALL)
 
 
+@pytest.mark.thorough
 def test_engines_agree(tmp_path):
     words = [*FEDGEN, "hardware.precision=float64", "method.server.optimiser=momentum"]
     _, rows, weights = run(tmp_path / "lean", *words, "hardware.engine=lean")
@@ -219,6 +220,7 @@ def test_kill_9_and_the_same_command_again(tmp_path):
     assert again[1] == alone[1] and all(torch.equal(again[2][key], value) for key, value in alone[2].items())
 
 
+@pytest.mark.thorough
 def test_texts(tmp_path):
     _, rows, _ = run(tmp_path, *TINY_TEXTS, "method=fedgen", *SMALL)
     assert len(rows) == 2 and all(row["generator_loss"] > 0 for row in rows)

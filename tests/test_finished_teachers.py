@@ -54,6 +54,7 @@ def taught(teacher, *overrides):
     return [*replaced(TINY_TAUGHT, f"method.teacher=run:{teacher}", *overrides)]
 
 
+@pytest.mark.thorough
 def test_a_federated_run_teaches(out, federated):
     found = result_of(run(out, *taught(federated.name)))
     own = result_of(federated)

@@ -46,6 +46,7 @@ def test_a_client_of_the_good_loop_is_one_of_the_reference(model, momentum):
     assert moved > 1e-3 and float((found - expected.weights).abs().max()) < 2e-6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["plain", "loop"])
 def test_a_round_of_texts_moves_the_model(engine):
     small = replace(workloads.WORKLOADS["W5"], sizes=[5] * 10)

@@ -139,6 +139,7 @@ def test_hydra_says_how_it_composes(capsys, monkeypatch):
 # --------------------------------------------------------------------------------------------------------------- globs
 
 
+@pytest.mark.thorough
 def test_a_glob_leaves_out_what_does_not_have_a_key_that_was_typed(capsys):
     jobs, _ = compose_all(["task=femnist", "method=fedavg", "training=glob(include=[quick,kd])", "training.epochs=1"])
     assert {job.settings.training.name for job in jobs} == {"quick"}

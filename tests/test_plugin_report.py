@@ -76,6 +76,7 @@ def test_a_measure_of_claims_of_ones_own(finished, capsys):
     assert verdict["unit"] == "points" and verdict["seeds"] == 2 and verdict["low"] < verdict["high"]
 
 
+@pytest.mark.thorough
 def test_a_damaged_record_is_no_effect_and_a_number_that_runs_lack_is_refused(finished, capsys):
     out, own = finished
     log = sorted(out.glob("femnist/fedavg_chill/*/rounds.jsonl"))[0]

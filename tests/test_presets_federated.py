@@ -69,6 +69,7 @@ def test_texts_at_several_temperatures(tmp_path, capsys, task):
     assert (tmp_path / "figures" / f"chill_{task}.png").read_bytes()[:4] == PNG
 
 
+@pytest.mark.thorough
 def test_the_notebook_trace(tmp_path, capsys):
     small = [*CLIENTS, f"paths.out={tmp_path}", "partition.clients=5", "model.hidden=[8]", "seed=0"]
     said = shown(["experiment=chill_mnist_notebook", *small, "method.temperature=1,0.25"], capsys)

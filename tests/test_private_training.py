@@ -74,6 +74,7 @@ def test_without_clipping_and_noise_a_run_is_fedavg(tmp_path):
 EMPTY = replaced(CLIPPED, "training.participants=1", "training.rounds=8", "seed=2")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fedavg_chill", "fedper"])
 def test_engines_agree_and_rounds_may_be_empty(method, tmp_path):
     words = [*EMPTY, f"method={method}", "hardware.precision=float64"]

@@ -199,6 +199,7 @@ def test_claims_without_runs_are_counted_apart(folder, made, capsys):
     assert "| 1 of 2 |" not in table[2] and "| 0 of 2 | 0 | 0 | 0 + 1 without runs | " in table[2]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words, line", [
     (["--hours=soon"], "--hours: 'soon' is not a number of hours from 0"), (["--hours=-1"], "--hours: '-1'"),
     (["--hours=nan"], "--hours: 'nan'"), (["--hour=1"], "did you mean '--hours=2'?"),

@@ -59,6 +59,7 @@ def test_the_version_is_of_what_can_change_numbers(package: Path) -> None:
     assert version() != before
 
 
+@pytest.mark.thorough
 def test_what_counts_imports_nothing_that_does_not() -> None:
     """So no number can depend on a file that the version leaves out (trackers and this comparison give none), and
     whatever stands above a run is left out."""

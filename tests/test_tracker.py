@@ -45,6 +45,7 @@ class FakeRun:
         self.finished.append(exit_code)
 
 
+@pytest.mark.thorough
 def test_a_mirror_that_fails_is_said_once_and_left_behind(tmp_path, monkeypatch, capsys):
     fake = FakeRun()
     monkeypatch.setattr(wandb, "init", lambda **settings: fake)

@@ -108,6 +108,7 @@ def own_tracker():
     sys.modules.pop("own_tracker", None)
 
 
+@pytest.mark.thorough
 def test_a_tracker_of_ones_own_is_told_of_the_whole_run(tmp_path, own_tracker, capsys):
     words = [*TINY_IMAGES, "seed=7", f"paths.out={tmp_path}"]
     assert main([*own_tracker, *words]) == 0, capsys.readouterr().err

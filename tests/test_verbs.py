@@ -65,7 +65,7 @@ def test_a_method_that_is_none_is_in_no_row_of_what_composes(text, tmp_path, cap
     assert "task x method" in said.out and "Traceback" not in said.err
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.thorough) for part in (2, 3))])
 def test_a_sample_of_the_fuzz(part, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     codes = []

@@ -146,6 +146,7 @@ def test_excess_by_hand(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_methods_are_named_in_order_and_once(tmp_path: Path) -> None:
     swept = "method.fedwad.mode={}, method.fedwad.support={}, method.fedwad.t={}"
     jobs = [made(tmp_path, swept.format("approximate", s, t), support=s) for s in (10, 4) for t in ("0.5", "random")]

@@ -77,6 +77,7 @@ def test_vector_files_hold_text_as_text_and_no_date(jobs: Any, tmp_path: Path) -
     assert b"/Type3" not in pdf and b"CreationDate" not in pdf
 
 
+@pytest.mark.thorough
 def test_without_a_caption_panels_and_legend_are_left(jobs: Any, figures: Any, tmp_path: Path) -> None:
     for width in (None, 3.35):
         with figure_output(FigureOutput(("png",), width, captioned=False)):

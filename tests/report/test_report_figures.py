@@ -53,7 +53,7 @@ def jobs(factory: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", OF_TEXTS)
-@pytest.mark.parametrize("task", ["sa", "nli"])
+@pytest.mark.parametrize("task", ["nli", pytest.param("sa", marks=pytest.mark.thorough)])
 def test_every_figure_is_drawn(jobs: Any, tmp_path: Path, name: str, task: str) -> None:
     path = tmp_path / "figure.png"
     lines = FIGURES[name](jobs(task), path, notes=["a note"], command="knot-runner x")

@@ -110,6 +110,7 @@ def test_medians_of_gradient_norms_by_hand(factory: Any, tmp_path: Path) -> None
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_model_that_is_never_right_leaves_a_panel_empty(factory: Any, tmp_path: Path) -> None:
     lines = gradient_figure([job(factory, change={"gradients.right": np.zeros(60, np.uint8)})], tmp_path / "figure.png")
     assert len(lines) == 3 and all("wrong" in line for line in lines)

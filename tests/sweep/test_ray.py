@@ -30,6 +30,7 @@ def launched(ray, out, *overrides, fail_fast=False, **kept):
     return plan, jobs, ray_launcher._all(ray, jobs, plan, kept or {"num_cpus": 1})
 
 
+@pytest.mark.thorough
 def test_a_sweep_is_that_of_the_basic_launcher(tmp_path, monkeypatch, capfd):
     """Bit for bit, and what is done is found again, by either."""
     ray = faked(monkeypatch, resources={"CPU": 1.0})

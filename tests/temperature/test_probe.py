@@ -82,6 +82,7 @@ def test_the_image_shown_is_the_first_wrong_one_of_its_class():
     assert (shares.max(1).values.diff() > 0).all()  # colder is surer
 
 
+@pytest.mark.thorough
 def test_central_training_makes_the_model_better():
     data = data_of(40)
     data.pixels[:] = (data.labels * 50)[:, None, None, None].to(torch.uint8)

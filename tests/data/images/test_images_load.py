@@ -50,6 +50,7 @@ def test_femnist_digits(image_task, data_root: Path) -> None:
     assert task.notes == ["femnist: the training images are of 10 of the 62 classes"]
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_mnist(image_task, data_root: Path) -> None:
     task = load_images(image_task("mnist"), data_root)

@@ -118,6 +118,7 @@ def test_wrong_usps_lines(load, tmp_path: Path, line: str, message: str) -> None
         load(["zip"], name="usps")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_cut_usps_file_is_never_read_as_whole(write, load, tmp_path: Path, packed: bool) -> None:
     path = write.usps(tmp_path / ("zip.gz" if packed else "zip"), [1, 2, 3, 4, 5, 6], GREY)

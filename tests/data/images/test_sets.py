@@ -129,6 +129,7 @@ def test_settings_that_cannot_be_meant() -> None:
         settings(sets=sets | {"mnist": task_config("mnist") | {"limit": 3}})
 
 
+@pytest.mark.thorough
 @pytest.mark.real_data
 def test_the_real_sets(data_root: Path) -> None:
     task, partition = load_image_sets(settings(missing=["kmnist"]), data_root)

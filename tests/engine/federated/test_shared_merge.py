@@ -55,6 +55,7 @@ def test_runs_together_get_the_numbers_of_each_alone_in_float64(merged_sizes, pa
         assert a[2] == pytest.approx(b[2], abs=1e-12)
 
 
+@pytest.mark.thorough
 def test_a_fixed_stack_makes_the_bits_of_each_alone_in_float32(merged_sizes, patient):
     pool = EnginePool(lambda text: None)
     members = engines(pool, len(PLANS), stack=4)
