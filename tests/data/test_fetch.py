@@ -196,8 +196,17 @@ def test_a_whole_folder_may_only_be_read(tmp_path, server):
         (tmp_path / "set").chmod(0o755)
 
 
-def test_two_at_once_download_once(tmp_path, server):
-    found = []
+def test_two_at_once_download_once(tmp_path, server, monkeypatch):
+    """All have seen that the file is not there before the first begins."""
+    found, looked, all_looked = [], threading.local(), threading.Barrier(4)
+
+    def state_seen_by_all(*where):
+        state = file_state(*where)
+        if not hasattr(looked, "once"):
+            looked.once = all_looked.wait(10)
+        return state
+
+    monkeypatch.setattr(fetch, "file_state", state_seen_by_all)
     threads = [threading.Thread(target=lambda: found.append(get(tmp_path, server))) for _ in range(4)]
     for thread in threads:
         thread.start()
