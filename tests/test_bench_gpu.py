@@ -50,7 +50,7 @@ def test_a_line_that_fails_is_said_and_the_others_go_on(capsys, monkeypatch):
 
 def test_a_gpu_that_is_not_there_is_one_line():
     if torch.cuda.is_available():
-        pytest.skip("there is one")
+        pytest.skip("this machine has a GPU")
     with pytest.raises(UserError, match="this machine has no CUDA GPU"):
         bench_gpu.main(bench.parsed(["gpu"]))
 

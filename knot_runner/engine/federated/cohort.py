@@ -68,14 +68,14 @@ class LocalTraining:
     """One client's work in one round.
 
     ``start``: the model that it begins with, in the dtype to compute in; requests of a round may share it. ``rows`` [n]
-    int64 into the training examples; ``test_rows`` [m] into the test examples, on
-    which the model is measured before and after training. ``control`` [P], if given, is added to every gradient
-    (SCAFFOLD). ``inputs``: what the objective reads of each row, name -> [n, ...]. ``exchanged``: it is taught after
-    the round's fold, by an optimiser that is not the clients'. ``cluster``: of several that learn side by side, which
-    this is for; engines do not read it. ``network``: which of the engine's networks it is of.
-    ``held``: so many of the last rows are not trained on; their mean loss is taken every ``recipe.check`` steps,
-    ``recipe.patience`` steps without a lower one end the training, and the weights with the lowest come back.
-    ``program``: what is done in the place of the recipe's steps; the plain loop does it in every engine.
+    int64 into the training examples; ``test_rows`` [m] into the test examples, on which the model is measured before
+    and after training. ``control`` [P], if given, is added to every gradient (SCAFFOLD). ``inputs``: what the objective
+    reads of each row, name -> [n, ...]. ``exchanged``: it is taught after the round's fold, by an optimiser that is not
+    the clients'. ``cluster``: of several that learn side by side, which this is for; engines do not read it.
+    ``network``: which of the engine's networks it is of. ``held``: so many of the last rows are not trained on; their
+    mean loss is taken every ``recipe.check`` steps, ``recipe.patience`` steps without a lower one end the training, and
+    the weights with the lowest come back. ``program``: what is done in the place of the recipe's steps; the plain loop
+    does it in every engine.
     """
 
     client: int
