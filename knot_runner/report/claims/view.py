@@ -11,12 +11,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from knot_runner.report.claims.bootstrap import RESAMPLES
-from knot_runner.report.claims.looks import MAX_SEEDS, POWER
 from knot_runner.report.claims.verdicts import Verdict
 from knot_runner.report.render.markup import TextGrid, csv_text, markdown_document, write_forms
 from knot_runner.report.render.text import plain, signed
-from knot_runner.report.statistics import ALPHA
+from knot_runner.report.statistics.error_control import ALPHA, MAX_SEEDS, POWER
+from knot_runner.report.statistics.resampling import RESAMPLES
 from knot_runner.util.files import json_text
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow", "no runs": "dim"}

@@ -15,7 +15,7 @@ from rich.text import Text
 from knot_runner.report.compare.settings import KEPT, as_number, typed_column
 from knot_runner.report.render.markup import TextGrid, latex_document, markdown_document
 from knot_runner.report.render.text import escape_csv, number, plain, spread_text
-from knot_runner.report.statistics import MeanEstimate
+from knot_runner.report.statistics.intervals import MeanEstimate
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic
 
