@@ -24,6 +24,12 @@ def plain(text: str) -> str:
     return _CONTROL.sub("?", text)
 
 
+def short_line(label: str) -> str:
+    """Settings without their groups, for a narrow column: ``task.labels.support=onehot`` is ``support=onehot``."""
+    parts = [part.partition("=") for part in label.split(", ")]
+    return ", ".join(key.rpartition(".")[2] + equals + value for key, equals, value in parts)
+
+
 def escape_markdown(text: str) -> str:
     """``text`` so that Markdown and HTML show it as it is."""
     text = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
