@@ -137,13 +137,17 @@ def _print_plan(candidates: list[Candidate], hours: float) -> None:
         columns.append(TerminalColumn(head, right=head not in ("preset", "data"), overflow="fold"))
     rows = []
     for one in order(candidates):
-        minutes = one.minutes_left()
-        shown = "not measured" if minutes is None else f"{minutes:.1f}" if 0 < minutes < 10 else f"{minutes:.0f}"
         data = "absent" if one.missing else "there"
-        rows.append((one.name, str(one.claims), str(one.left()), shown, data))
+        rows.append((one.name, str(one.claims), str(one.left()), _minutes_text(one.minutes_left()), data))
     console = output()
     console.print(results_grid(columns, rows, padding=(0, 1, 0, 0)))
     print_line(console, f"for {hours:g} hours; minutes as measured on two CPU cores")
+
+
+def _minutes_text(minutes: float | None) -> str:
+    if minutes is None:
+        return "not measured"
+    return f"{minutes:.1f}" if 0 < minutes < 10 else f"{minutes:.0f}"
 
 
 def _carry_out(candidates: list[Candidate], end: float, outcomes: Outcomes, out: Path) -> None:
