@@ -21,7 +21,7 @@ from knot_runner.report.compare.files import (
     to_parquet,
     write,
 )
-from knot_runner.report.statistics import MeanEstimate, mean_estimate
+from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
 from knot_runner.util.errors import UserError
 from tests.report.compared import begun, made, sheet_of
 

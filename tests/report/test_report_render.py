@@ -16,8 +16,16 @@ from rich.console import Console
 
 from knot_runner.report.render.table_forms import table_csv, table_latex, table_markdown, write_table
 from knot_runner.report.render.table_model import ColumnGroup, TableCell
-from knot_runner.report.render.terminal import TerminalTable, short_line
-from knot_runner.report.render.text import escape_csv, escape_latex, escape_markdown, number, plain, value_text
+from knot_runner.report.render.terminal import TerminalTable
+from knot_runner.report.render.text import (
+    escape_csv,
+    escape_latex,
+    escape_markdown,
+    number,
+    plain,
+    short_line,
+    value_text,
+)
 from knot_runner.report.tables.build import build_table
 from knot_runner.util.errors import UserError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell
-from knot_runner.report.statistics import clipped_interval
+from knot_runner.report.statistics.intervals import clipped_interval
 
 # C0, C1, and the marks that reorder or hide text
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
@@ -22,6 +22,12 @@ _LATEX = {
 def plain(text: str) -> str:
     """``text`` in one line with control and invisible characters (ANSI codes among them) as ``?``."""
     return _CONTROL.sub("?", text)
+
+
+def short_line(label: str) -> str:
+    """Settings without their groups, for a narrow column: ``task.labels.support=onehot`` is ``support=onehot``."""
+    parts = [part.partition("=") for part in label.split(", ")]
+    return ", ".join(key.rpartition(".")[2] + equals + value for key, equals, value in parts)
 
 
 def escape_markdown(text: str) -> str:
