@@ -114,7 +114,8 @@ def test_a_few_models_are_held_at_a_time(monkeypatch):
 @pytest.mark.parametrize(("method", "points"), [("fedper", None), ("finetune", 3)])
 def test_the_record_of_own_models_recounted(tmp_path, method, points, monkeypatch):
     """Every count of the models that the engine was asked about, by the plain loop, and their losses."""
-    asked, logits = [], Lean.logits
+    asked, logits, given_back = [], Lean.logits, []
+    monkeypatch.setattr(personalised, "give_back_freed", lambda: given_back.append(len(asked)))
 
     def spied(self, requests):
         asked.extend(replace(each, model=ClientModel(each.model.weights.clone(), None)) for each in requests)
@@ -123,6 +124,7 @@ def test_the_record_of_own_models_recounted(tmp_path, method, points, monkeypatc
     monkeypatch.setattr(Lean, "logits", spied)
     own = [f"method={method}", "training.lr=0.1", *(PERSONAL if points else ["evaluate.matrix=end"])]
     _, record = run(tmp_path, *own)
+    assert len(given_back) == (2 if points else 0)  # after every save of clients under way
     setup = setup_of(f"method={method}")
     many = [request for request in asked if request.many]
     if points:
