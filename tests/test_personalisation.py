@@ -146,7 +146,7 @@ def test_models_with_one_body_are_known_by_it():
     weights, head = start.weights, setup.federation.layout.mask("head")
     with_head = ClientModel(federation.layout.with_head(weights, torch.arange(float(head.sum()))), start.buffers)
     assert with_head.weights[head].tolist() == list(range(int(head.sum())))
-    assert torch.equal(with_head.weights[~head], weights[~head])
+    assert torch.equal(with_head.weights[~head], weights[~head]) and not torch.equal(with_head.weights, weights)
     nudged = weights.clone()
     nudged[~head] = torch.nextafter(weights[~head], torch.tensor(9.0))
     others = [ClientModel(nudged, start.buffers), ClientModel(weights, torch.ones(3))]
