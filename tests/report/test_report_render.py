@@ -21,9 +21,11 @@ from knot_runner.report.render.text import (
     escape_csv,
     escape_latex,
     escape_markdown,
+    label_settings,
     number,
     plain,
     short_line,
+    spelled_labels,
     value_text,
 )
 from knot_runner.report.tables.build import build_table
@@ -85,6 +87,23 @@ def test_terminal_shows_settings_under_the_method(factory: Any) -> None:
     table = build_table([factory.made(label="task.labels.support=onehot, method.loss.epsilon=0.1")], None, ["f1"])
     assert "support=onehot, epsilon=0.1" in shown(TerminalTable(table))
     assert short_line("a.b=c/d.e, +f=1") == "b=c/d.e, +f=1"
+
+
+def test_groups_of_settings_are_shown_by_the_members_that_differ() -> None:
+    soup, late = "a=1, b.c={kind:soup,lr:0.01,start:0}", "a=2, b.c={kind:soup,lr:0.01,start:1}"
+    assert label_settings(soup) == {"a": "1", "b.c.kind": "soup", "b.c.lr": "0.01", "b.c.start": "0"}
+    assert spelled_labels([soup, late, soup]) == {soup: "a=1, b.c.start=0", late: "a=2, b.c.start=1"}
+    assert spelled_labels([soup])[soup] == "a=1, b.c.kind=soup, b.c.lr=0.01, b.c.start=0"
+    plain_label, listed = "seed.x=2, y=[1,2]", "z={}, w={a:{b:1}}"
+    assert spelled_labels([plain_label, listed, ""]) == {plain_label: plain_label, listed: listed, "": ""}
+
+
+def test_a_table_of_groups_of_settings_shows_the_members_that_differ(factory: Any) -> None:
+    jobs = [factory.made(label=f"method.personalisation={{kind:soup,lr:{rate}}}", base=0.4) for rate in (0.1, 0.2)]
+    assert [row.heads[1] for row in build_table(jobs, None, ["f1"]).rows] == [
+        "method.personalisation.lr=0.1",
+        "method.personalisation.lr=0.2",
+    ]
 
 
 def test_diverged_prints_div_everywhere_and_nan_nowhere(factory: Any) -> None:

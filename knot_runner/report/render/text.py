@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell
 from knot_runner.report.statistics.intervals import clipped_interval
 
+# a group of settings as a value: {kind:soup,lr:0.01}
+_GROUP = re.compile(r"\{([^{}\[\]\"']*)\}")
 # C0, C1, and the marks that reorder or hide text
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _LATEX = {
@@ -45,6 +48,31 @@ def escape_csv(text: str) -> str:
     """``text`` so that no spreadsheet takes it for a formula (quoting is left to ``csv``)."""
     text = plain(text)
     return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text
+
+
+def label_settings(label: str) -> dict[str, str]:
+    """Setting -> value of a job's label; of a group that is swept whole (``a.b={kind:soup,lr:0.01}``) each member."""
+    found: dict[str, str] = {}
+    for part in label.split(", "):
+        key, _, value = part.partition("=")
+        group = _GROUP.fullmatch(value)
+        if group and group[1]:
+            members = (member.partition(":") for member in group[1].split(","))
+            found |= {f"{key}.{name}": text for name, _, text in members}
+        elif part:
+            found[key] = value
+    return found
+
+
+def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
+    """Label -> how it is shown: members of groups of settings by themselves, less those that all ``labels`` share."""
+    told = {label: label_settings(label) for label in labels}
+    shared = set.intersection(*(set(facts.items()) for facts in told.values())) if len(told) > 1 else set()
+    shown = {}
+    for label, facts in told.items():
+        unlike = [f"{key}={value}" for key, value in facts.items() if (key, value) not in shared]
+        shown[label] = ", ".join(unlike) if _GROUP.search(label) else label
+    return shown
 
 
 def number(value: float, digits: int) -> str:
