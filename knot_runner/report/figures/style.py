@@ -21,8 +21,7 @@ from knot_runner.report.figures.output import (
     write_figure,
 )
 from knot_runner.report.render.table_model import display
-from knot_runner.report.render.terminal import short_line
-from knot_runner.report.render.text import plain
+from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import Job, Run, readable
 from knot_runner.report.series import Band, Numbers
 from knot_runner.report.tables.footnotes import embedded, finished, not_counted
@@ -201,6 +200,13 @@ def draw_band(axes: Axes, one: Band, colour: Any, filled: bool = True, **look: A
     axes.plot(one.places, one.mean, color=colour, **{"lw": 1.6, "ms": 4, **look})
     if filled:
         axes.fill_between(one.places, one.low, one.high, color=colour, alpha=0.15, lw=0)
+
+
+def draw_bands(axes: Axes, bands: Mapping[Any, Band], looks: Mapping[Any, Mapping[str, Any]], **more: Any) -> None:
+    """:func:`draw_band` for each of ``bands`` that has a value, in its own of ``looks``."""
+    for name, one in bands.items():
+        if len(one.places):
+            draw_band(axes, one, **looks[name], **more)
 
 
 def draw_boxes(axes: Axes, values: Sequence[np.ndarray], colour: Any, alpha: float, **look: Any) -> dict[str, Any]:
