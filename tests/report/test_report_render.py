@@ -94,6 +94,8 @@ def test_groups_of_settings_are_shown_by_the_members_that_differ() -> None:
     assert label_settings(soup) == {"a": "1", "b.c.kind": "soup", "b.c.lr": "0.01", "b.c.start": "0"}
     assert spelled_labels([soup, late, soup]) == {soup: "a=1, b.c.start=0", late: "a=2, b.c.start=1"}
     assert spelled_labels([soup])[soup] == "a=1, b.c.kind=soup, b.c.lr=0.01, b.c.start=0"
+    first, second = "a=1, b=2", "a=1, b=3"
+    assert spelled_labels([first, second]) == {first: first, second: second}  # no group: as they were typed
     plain_label, listed = "seed.x=2, y=[1,2]", "z={}, w={a:{b:1}}"
     assert spelled_labels([plain_label, listed, ""]) == {plain_label: plain_label, listed: listed, "": ""}
 
