@@ -95,7 +95,9 @@ def moving_measure(runs: list[Run], command: str) -> style.Drawing:
         axes.set_title(name)
     bar = made.colorbar(image, ax=grid, label="iteration of the dots", shrink=0.6, aspect=30)
     bar.locator = MaxNLocator(integer=True)
-    curves = {(name, key): band([excess(run, key) for run in of]) for name, of in methods.items() for key in COURSES}
+    curves = {}
+    for (name, members), key in itertools.product(methods.items(), COURSES):
+        curves[name, key] = band([excess(run, key) for run in members])
     for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
         style.draw_bands(axes, {name: curves[name, key] for name in methods}, looks)
         axes.set(xlabel="iteration", ylabel="relative excess", title=title)
