@@ -25,7 +25,8 @@ from knot_runner.models.network import Network
 
 #: Images gathered at a time (rounded to whole batches): many make gathering cheap, few stay in the cache.
 _IMAGES_AT_ONCE = 1024
-#: Values of recent inference requests that are kept, of images and of what heads read: 8 MB of float32.
+#: Values of recent inference requests that are kept, of images and of what heads read: 8 MB of float32. What the last
+#: request made is kept in any case.
 _KEPT_VALUES = 2**21
 
 
@@ -91,12 +92,13 @@ class ManualBackward:
             if not request.many:
                 return self._logits(weights, self._kept(key, lambda: self._images(request))).clone()
             parameters = pairs(weights, self._layout)
-            rows = self._kept((*key, "many"), lambda: self._rows_of_many(request))
-            if request.body:
-                features = self._kept((*key, request.body), lambda: self._features(parameters, rows))
-            else:
-                features = self._features(parameters, rows)
-            return self._head(parameters, features).clone()
+
+            def features() -> Tensor:
+                rows = self._kept((*key, "many"), lambda: self._rows_of_many(request))
+                return self._features(parameters, rows)
+
+            read = self._kept((*key, request.body), features) if request.body else features()
+            return self._head(parameters, read).clone()
 
     def _images(self, request: Inference) -> Tensor:
         """What ``request`` asks about, normalised."""
@@ -117,7 +119,7 @@ class ManualBackward:
         if found is None:
             found = make()
         self._recent[key] = found  # the most recent is the last
-        while sum(kept.numel() for kept in self._recent.values()) > _KEPT_VALUES:
+        while len(self._recent) > 1 and sum(kept.numel() for kept in self._recent.values()) > _KEPT_VALUES:
             del self._recent[next(iter(self._recent))]
         return found
 

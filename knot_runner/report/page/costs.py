@@ -13,18 +13,12 @@ from knot_runner.report.render.units import quantity
 from knot_runner.report.run_folders import Run
 
 #: Key of a result's ``costs`` -> its unit, in the order they are shown.
-COST_UNITS = {
-    "bytes_up": "B",
-    "bytes_down": "B",
-    "bytes_to_target": "B",
-    "client_flops": "FLOP",
-    "server_flops": "FLOP",
-}
+COST_KEYS = {"bytes_up": "B", "bytes_down": "B", "bytes_to_target": "B", "client_flops": "FLOP", "server_flops": "FLOP"}
 
 
 @dataclass(frozen=True)
 class CostRow:
-    """Medians over the ``runs`` of a method on a task that state their costs: key of :data:`COST_UNITS` -> text, ``-``
+    """Medians over the ``runs`` of a method on a task that state their costs: key of :data:`COST_KEYS` -> text, ``-``
     where no run has an amount (a target that was not reached, FLOPs that are not counted)."""
 
     task: str
@@ -45,7 +39,7 @@ def view_costs(runs: Sequence[Run]) -> tuple[CostRow, ...]:
 
 def _medians(costs: Sequence[dict[str, Any]]) -> dict[str, str]:
     shown = {}
-    for key, unit in COST_UNITS.items():
+    for key, unit in COST_KEYS.items():
         amounts = [one[key] for one in costs if is_number(one.get(key))]
         shown[key] = quantity(median(amounts), unit) if amounts else "-"
     return shown
