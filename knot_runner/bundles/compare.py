@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from knot_runner.provenance.code import table_of
 from knot_runner.records import CONFIG_FILE, RESULT_FILE
 from knot_runner.report.statistics.intervals import wilson
 
@@ -76,7 +77,7 @@ def compare_whole(
     logged = sum(path.startswith("rounds[") for path, _, _ in pairs)
     judged = accuracies(was, now)
     for (metric, name), interval in (intervals or {}).items():
-        old, new = (_table(_table(result, "metrics"), metric).get(name) for result in (was, now))
+        old, new = (table_of(table_of(result, "metrics"), metric).get(name) for result in (was, now))
         if _is_number(old) and _is_number(new):
             judged.append(JudgedMetric(f"{metric} {name}", old, new, *interval))
     return _compared(pairs, judged, unlike, len(rows), len(pairs) - logged, len(names))
@@ -118,24 +119,18 @@ def _judged_share(name: str, old: float, new: float, count: int) -> JudgedMetric
 
 def _accuracy(result: dict[str, Any]) -> dict[str, float]:
     """Data set -> accuracy, as far as it can be one."""
-    row = _table(_table(result, "metrics"), "accuracy")
+    row = table_of(table_of(result, "metrics"), "accuracy")
     return {name: value for name, value in row.items() if _is_number(value) and 0 <= value <= 1}
 
 
 def _test_examples(result: dict[str, Any]) -> dict[str, int]:
     """Data set -> its test examples, and ALL of them."""
-    sizes = _table(result, "datasets")
+    sizes = table_of(result, "datasets")
     if _is_number(sizes.get("test")):
         return {"ALL": int(sizes["test"])}
-    own = {name: _table(sizes, name).get("test") for name in sizes}
+    own = {name: table_of(sizes, name).get("test") for name in sizes}
     counts = {name: int(count) for name, count in own.items() if _is_number(count)}
     return counts | {"ALL": sum(counts.get(name, 0) for name in _accuracy(result) if name != "ALL")}
-
-
-def _table(values: dict[str, Any], key: str) -> dict[str, Any]:
-    """``values[key]`` where it is a mapping, else {}: a diverged run's result is not checked."""
-    found = values.get(key)
-    return found if isinstance(found, dict) else {}
 
 
 def _compared(

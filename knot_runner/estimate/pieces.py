@@ -194,8 +194,8 @@ def _ground(config: dict[str, Any]) -> list[Any]:
     return [config["task"], config.get("partition"), config.get("model"), hardware]
 
 
-def distil_kind(batch: int, loss: dict[str, Any]) -> str:
-    """Distillations that take alike per epoch."""
+def soft_targets_kind(batch: int, loss: dict[str, Any]) -> str:
+    """KNOT's distillations, of soft targets, that take alike per epoch."""
     return f"distillation, {loss['name']} {loss.get('solver') or loss.get('form') or ''}".rstrip() + f", batch {batch}"
 
 

@@ -113,7 +113,7 @@ def _kind_of_stage(config: dict[str, Any], stage: str, party: str, batch: int) -
         return pieces.teacher_kind(party, batch)
     if "terms" in method:
         return pieces.students_kind(batch, config["model"]["name"], method["terms"], method["schedule"])
-    return pieces.distil_kind(batch, method["loss"])
+    return pieces.soft_targets_kind(batch, method["loss"])
 
 
 def _of_stages(folder: Path, config: dict[str, Any], stages: dict[str, float]) -> list[RecordedCosts]:

@@ -23,8 +23,8 @@ from knot_runner.estimate.pieces import (
     START_KIND,
     WORKERS,
     Piece,
-    distil_kind,
     mutual_kind,
+    soft_targets_kind,
     students_kind,
     synthesis_kind,
     teacher_kind,
@@ -161,7 +161,7 @@ def _planned(request: StageRequest, rows: dict[Ref, int], step: int, there: bool
     if isinstance(request, TrainStudents):
         name = students_kind(batch, request.network.spec.name, request.terms, request.schedule)
     elif request.start is not None:
-        name = distil_kind(batch, request.objective.settings["loss"])
+        name = soft_targets_kind(batch, request.objective.settings["loss"])
     title = f"{name.partition(', batch')[0]}, {epochs} epoch{'s' * (epochs > 1)}"
     return PlannedStage(Piece(shared, title, key, name, epochs, step, there), request, rows[request.train.examples])
 

@@ -15,7 +15,7 @@ from knot_runner.engine.requests import Predict, Ref, StageRequest, StoredPart, 
 from knot_runner.engine.store import Artefact
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federation import Federation
-from knot_runner.methods.losses import check_distillation, distillation
+from knot_runner.methods.losses import check_loss_and_weighting, distillation
 from knot_runner.methods.party import Party
 from knot_runner.methods.weighting import needs_bias, probability_bias
 
@@ -25,7 +25,7 @@ KnotState = dict[str, Any]
 def init(hp: KnotSettings | TeachersSettings, federation: Federation) -> KnotState:
     """An empty state, after checking what only the tables of losses and weightings know."""
     if isinstance(hp, KnotSettings):
-        check_distillation(hp.loss, hp.weighting, federation.label_points, "method")
+        check_loss_and_weighting(hp.loss, hp.weighting, federation.label_points, "method")
     return {}
 
 

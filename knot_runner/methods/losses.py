@@ -60,7 +60,7 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-def check_distillation(loss: dict[str, Any], weighting: str, points: list[list[float]], where: str) -> None:
+def check_loss_and_weighting(loss: dict[str, Any], weighting: str, points: list[list[float]], where: str) -> None:
     """Raises :class:`UserError` for a loss or weighting (keys of ``where``) that the tables lack, or a solver that does
     not go with the label ``points`` [C, d]."""
     if weighting not in WEIGHTINGS:

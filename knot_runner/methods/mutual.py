@@ -17,7 +17,7 @@ from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.distil.requests import PickStudent
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import plan_teachers
-from knot_runner.methods.losses import check_distillation
+from knot_runner.methods.losses import check_loss_and_weighting
 from knot_runner.methods.parties import TrainParties
 from knot_runner.methods.party import Party
 from knot_runner.util.errors import UserError
@@ -27,7 +27,7 @@ MutualState = dict[str, Any]
 
 def init(hp: MutualSettings, federation: Federation) -> MutualState:
     """An empty state, after checking the loss and that there are two parties. Raises :class:`UserError`."""
-    check_distillation(hp.loss, "A", federation.label_points, "method")
+    check_loss_and_weighting(hp.loss, "A", federation.label_points, "method")
     if len(learners(hp, federation)) < 2:
         alone = federation.clients[0].name
         raise UserError(f"method.global_model: without the global model {alone} is the one party; true is right")

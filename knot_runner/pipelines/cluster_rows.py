@@ -15,6 +15,7 @@ from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.federated.per_cluster import cluster_work
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines import scores
+from knot_runner.pipelines.fleet_facts import fleet_counts
 from knot_runner.pipelines.rounds import LogRow
 from knot_runner.results.costs import BYTES, FLOPS, has_costs, summed_costs
 
@@ -96,9 +97,8 @@ def on_clock(parts: list[LogRow]) -> LogRow:
     """What was said of a fleet: clusters have clocks of their own, and the last one counts; {} without any."""
     if not all("clock" in part for part in parts):
         return {}
-    counts = {key: sum(part[key] for part in parts) for key in ("dropped", "late", "partial")}
     staleness = _mean([part["staleness"] for part in parts], [len(part["participants"]) for part in parts])
-    return {"clock": max(part["clock"] for part in parts), **counts, "staleness": staleness}
+    return {"clock": max(part["clock"] for part in parts), **fleet_counts(parts), "staleness": staleness}
 
 
 def _idle(last: LogRow) -> LogRow:

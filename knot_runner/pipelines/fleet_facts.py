@@ -14,17 +14,21 @@ def fleet_notes(fleet: FleetSettings | None) -> list[str]:
     return [f"fleet {fleet.name}: its clock is simulated, in virtual seconds"] if fleet is not None else []
 
 
+def fleet_counts(rows: list[LogRow]) -> dict[str, int]:
+    """Clients that dropped out, came too late, or did partial work, in all ``rows`` together."""
+    return {key: sum(row[key] for row in rows) for key in ("dropped", "late", "partial")}
+
+
 def fleet_result(rows: list[LogRow], target: float | None) -> dict[str, Any]:
     """The clock at the end and at the first round at ``target``, and what became of the clients; {} without a fleet."""
     if not rows or "clock" not in rows[-1]:
         return {}
-    counts = {key: sum(row[key] for row in rows) for key in ("dropped", "late", "partial")}
     arrived = [len(row["participants"]) for row in rows]
     stale = sum(row["staleness"] * count for row, count in zip(rows, arrived, strict=True))
     facts = {
         "clock": rows[-1]["clock"],
         "arrived": sum(arrived),
-        **counts,
+        **fleet_counts(rows),
         "empty": arrived.count(0),
         "staleness": stale / max(sum(arrived), 1),
     }

@@ -15,7 +15,7 @@ from knot_runner.data.images.parties import transfer_rows
 from knot_runner.data.pools import TextPool
 from knot_runner.data.tasks import UNLABELLED
 from knot_runner.engine.examples import ClientData, ImageData, TextData
-from knot_runner.methods.losses import check_distillation
+from knot_runner.methods.losses import check_loss_and_weighting
 from knot_runner.methods.party import label_points
 from knot_runner.methods.weighting import needs_bias
 from knot_runner.models.tokens import Encoded
@@ -61,7 +61,7 @@ def server_examples(
     spec = context.hp.distil
     if spec is None:
         return data, {}
-    check_distillation(spec.loss, spec.weighting, label_points(labels), "method.distil")
+    check_loss_and_weighting(spec.loss, spec.weighting, label_points(labels), "method.distil")
     own, random = _more_examples(context, task, data, held_out)
     parts = [part for part in (data, own, random) if part is not None]
     total = sum(len(part.labels) for part in parts)

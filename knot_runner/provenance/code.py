@@ -91,17 +91,18 @@ def code_changes(record: dict[str, Any]) -> list[str]:
         found.append(UNKNOWN)
     elif was != code_version():
         found.append(f"code {was}, now {code_version()}")
-    for plugin, version in _table(record, "plugins").items():
+    for plugin, version in table_of(record, "plugins").items():
         now = plugin_version(plugin)
         if now != version:
             found.append(f"plug-in {plugin} {'is gone' if now is None else 'changed'}")
-    torch = _public(str(_table(record, "versions").get("torch", torch_version())))
+    torch = _public(str(table_of(record, "versions").get("torch", torch_version())))
     if torch != torch_version():
         found.append(f"torch {torch}, now {torch_version()}")
     return [version_text(line) for line in found]
 
 
-def _table(record: dict[str, Any], key: str) -> dict[str, Any]:
+def table_of(record: dict[str, Any], key: str) -> dict[str, Any]:
+    """``record[key]`` where it is a mapping, else {}: not every record has been checked."""
     value = record.get(key)
     return value if isinstance(value, dict) else {}
 

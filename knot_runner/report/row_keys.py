@@ -105,6 +105,15 @@ def lookup(config: Mapping[str, Any], key: str) -> Any:
     return node
 
 
+def runs_with(runs: Iterable[Run], key: str, otherwise: str) -> list[Run]:
+    """Those of finished ``runs`` whose result has the dotted ``key``. Raises :class:`UserError` where none has, which
+    says that it has none of ``otherwise``."""
+    found = [run for run in runs if lookup(run.result, key)]
+    if not found:
+        raise UserError(f"none of the runs has {otherwise}")
+    return found
+
+
 def leaves(values: Mapping[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every value in nested ``values`` with its path from the top down; an empty mapping is a value."""
     for key, value in values.items():

@@ -22,12 +22,14 @@ class Band:
     seeds: np.ndarray
 
 
-def band(series: Sequence[dict[int, float]]) -> Band:
-    """The band of several runs, over the places at which each of them has a value."""
-    places = sorted(set.intersection(*(set(one) for one in series)))
-    values = np.array([[one[place] for place in places] for one in series], dtype=float)
-    seeds = np.full(len(places), len(series))
-    return Band(np.array(places, dtype=int), values.mean(0), values.min(0), values.max(0), seeds)
+def band(series: Sequence[Mapping[float, float]], everywhere: bool = True) -> Band:
+    """The band of several runs, over the places at which each of them has a value; at which any has one, unless
+    ``everywhere``."""
+    found = [set(one) for one in series]
+    places = sorted(set.intersection(*found) if everywhere else set.union(*found))
+    cells = [[one[place] for one in series if place in one] for place in places]
+    mean, low, high, seeds = (np.array([of(own) for own in cells]) for of in (np.mean, min, max, len))
+    return Band(np.array(places), mean, low, high, seeds)
 
 
 def smoothed(series: dict[int, float], window: int) -> dict[int, float]:

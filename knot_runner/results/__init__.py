@@ -12,13 +12,13 @@ from typing import Any
 from knot_runner.config.strict import build
 from knot_runner.results.base import RunResult
 from knot_runner.results.federated import FederatedResult
-from knot_runner.results.training import DistillationResult, DistilResult, ProbeResult
+from knot_runner.results.training import DistilResult, ProbeResult, StagesResult
 from knot_runner.results.transport import CoresetResult, DistanceResult, KnnResult, MatrixResult
 from knot_runner.util.errors import UserError
 
 #: Kind of run -> what its result must be; a plug-in's family answers for its own.
 RESULTS: dict[str, type[RunResult]] = {
-    "distillation": DistillationResult,
+    "distillation": StagesResult,
     "distil": DistilResult,
     "federated": FederatedResult,
     "probe": ProbeResult,

@@ -49,10 +49,11 @@ class BoundFacts:
 
 
 @dataclass(kw_only=True)
-class DistillationResult(RunResult):
-    """KNOT, or its teachers alone. ``before``: the global model before distillation; ``teachers``: each on its own
-    test set; ``baselines``: every teacher and their ensemble on the global model's; ``bias``: B_k by teacher [C].
-    ``parties``: of mutual learning, whose models ``metrics`` and ``before`` are of, each on its own test set."""
+class StagesResult(RunResult):
+    """Models trained in stages: KNOT, its teachers alone, mutual learning. ``before``: the global model before
+    distillation; ``teachers``: each on its own test set; ``baselines``: every teacher and their ensemble on the global
+    model's; ``bias``: B_k by teacher [C]. ``parties``: of mutual learning, whose models ``metrics`` and ``before`` are
+    of, each on its own test set."""
 
     metrics: Scores
     datasets: dict[str, SplitSizes]
@@ -119,7 +120,7 @@ class SynthesisFacts:
 
 
 @dataclass(kw_only=True)
-class DistilResult(DistillationResult):
+class DistilResult(StagesResult):
     """A distillation by loss terms. ``baselines``: every other model that was trained for it, on the student's test
     set."""
 

@@ -105,7 +105,7 @@ register(
         ("texts", "images"),
         run="knot_runner.pipelines.distillation:run_distillation",
         inspect="knot_runner.pipelines.distillation:inspect_distillation",
-        summary="knot_runner.report.records.run_summary:distillation_summary",
+        summary="knot_runner.report.records.run_summary:stages_summary",
         training="stages",
         fusable=True,
         preload=("knot_runner.pipelines.distillation", "torch._dynamo", "transformers.models.bert.modeling_bert"),

@@ -73,7 +73,7 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     if clustering := method.pop("clustering", None):
         reads = "features" if kind_of(config["task"]) == "texts" else "encoder"
         method["clustering"] = _used_clustering(clustering, reads)
-    method |= _used_distillation(method.pop("distil", None), kind_of(config["task"]))
+    method |= _used_server_distillation(method.pop("distil", None), kind_of(config["task"]))
     if method.get("personalisation") is None:
         method.pop("personalisation", None)
     hardware = {key: config["hardware"][key] for key in HARDWARE_IN_RUN_ID}
@@ -90,7 +90,7 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
     return {**used, "partition": {**used["partition"], **shares}} if shares else used
 
 
-def _used_distillation(distil: dict[str, Any] | None, task_kind: str) -> dict[str, Any]:
+def _used_server_distillation(distil: dict[str, Any] | None, task_kind: str) -> dict[str, Any]:
     """The server's distillation, where there is one: its random examples are images or texts."""
     if not distil:
         return {}

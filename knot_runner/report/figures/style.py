@@ -203,10 +203,9 @@ def draw_band(axes: Axes, one: Band, colour: Any, filled: bool = True, **look: A
 
 
 def draw_bands(axes: Axes, bands: Mapping[Any, Band], looks: Mapping[Any, Mapping[str, Any]], **more: Any) -> None:
-    """:func:`draw_band` for each of ``bands`` that has a value, in its own of ``looks``."""
+    """:func:`draw_band` for each of ``bands``, in its own of ``looks``."""
     for name, one in bands.items():
-        if len(one.places):
-            draw_band(axes, one, **looks[name], **more)
+        draw_band(axes, one, **looks[name], **more)
 
 
 def draw_boxes(axes: Axes, values: Sequence[np.ndarray], colour: Any, alpha: float, **look: Any) -> dict[str, Any]:

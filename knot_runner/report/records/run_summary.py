@@ -33,7 +33,7 @@ def summary_table(result: dict[str, Any]) -> Group:
 # ------------------------------------------------------------------------------------------------------- distillation
 
 
-def distillation_summary(name: str, result: dict[str, Any]) -> Group:
+def stages_summary(name: str, result: dict[str, Any]) -> Group:
     epoch = result.get("selected_epoch")
     measures = [metric for metric in METRICS if metric in result["metrics"]]
     names = dict.fromkeys(data for metric in measures for data in result["metrics"][metric] if data != "ALL")

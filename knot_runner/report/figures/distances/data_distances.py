@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report.figures import style
+from knot_runner.report.figures.client_map import draw_map, mark_clients
 from knot_runner.report.figures.distances.matrix_runs import agreements, by_setting, matrix_of, only_matrices, pairs_of
 from knot_runner.report.records.distance import kinds_of_pairs
 from knot_runner.report.render.text import plain
 from knot_runner.report.row_keys import lookup
 from knot_runner.report.run_folders import Run
-from knot_runner.report.series import Band, Numbers, band_numbers
+from knot_runner.report.series import Band, Numbers, band, band_numbers
 from knot_runner.util.errors import UserError
 
 #: Data sets whose names and distances are written into the map; of more, only planted groups are named.
@@ -35,6 +36,8 @@ _COURSE_NOTE = (
     "Means over seeds. Seconds: of the whole matrix, over its pairs; runs that shared an artefact share its seconds."
 )
 EXACT, SECONDS = "exact", "seconds"
+#: Seed -> place on the axis -> value.
+SeriesBySeed = dict[int, dict[float, float]]
 
 
 @style.figure_of(one_task=False)
@@ -104,19 +107,12 @@ def _draw_map(axes: style.Axes, runs: list[Run]) -> None:
     shown = runs if _fixed(runs[0]) else runs[:1]
     matrix, result = np.mean([matrix_of(run) for run in shown], axis=0), shown[0].result
     groups = result.get("groups")
-    if groups is not None:
-        order = np.argsort(groups, kind="stable")
-        matrix = matrix[np.ix_(order, order)]
-    image = axes.imshow(np.ma.masked_array(matrix, np.eye(len(matrix), dtype=bool)), cmap="cividis")
-    axes.figure.colorbar(image, ax=axes, shrink=0.75)
-    axes.spines[:].set_visible(False)
+    blank = np.eye(len(matrix), dtype=bool)
+    image = draw_map(axes, np.ma.masked_array(matrix, blank), groups, cmap="cividis")
     if len(matrix) <= _MAX_NAMED:
         _write_numbers(axes, image, result["names"])
-    elif groups is None:
-        axes.set(xlabel="client", ylabel="client")
-        axes.locator_params(integer=True)
     else:
-        mark_groups(axes, sorted(groups))
+        mark_clients(axes, groups)
 
 
 def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
@@ -128,20 +124,6 @@ def _write_numbers(axes: style.Axes, image: Any, names: list[str]) -> None:
         if i != j:
             colour = "white" if image.norm(value) < 0.6 else "black"
             axes.text(j, i, f"{value:,.0f}", ha="center", va="center", fontsize=9, color=colour)
-
-
-def mark_groups(axes: style.Axes, groups: list[int]) -> None:
-    """Lines between planted groups, which stand side by side, and their numbers."""
-    ends = np.flatnonzero(np.diff(groups)) + 1
-    for end in ends:
-        axes.axvline(end - 0.5, color="white", lw=1)
-        axes.axhline(end - 0.5, color="white", lw=1)
-    edges = np.array([0, *ends, len(groups)])
-    middles, label = (edges[:-1] + edges[1:] - 1) / 2, "clients by planted group"
-    axes.set_xticks(middles, sorted(set(groups)))
-    axes.set_yticks(middles, sorted(set(groups)))
-    axes.set(xlabel=label, ylabel=label)
-    axes.tick_params(length=0)
 
 
 @style.figure_of
@@ -182,8 +164,8 @@ def distance_course(runs: list[Run], command: str) -> style.Drawing:
 def _courses(runs: list[Run], varied: list[str]) -> dict[tuple[str, str], Band]:
     """(pair, what it is measured by) -> squared distances, then ("seconds", by) -> seconds of a pair. Exact ones have
     neither K nor S, so they are the same all along those axes."""
-    distances: dict[Any, Any] = defaultdict(lambda: defaultdict(dict))
-    seconds: dict[Any, Any] = defaultdict(lambda: defaultdict(dict))
+    distances: dict[tuple[str, str], SeriesBySeed] = defaultdict(lambda: defaultdict(dict))
+    seconds: dict[tuple[str, str], SeriesBySeed] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
         place = float(lookup(run.job.config, varied[0]))
         others = (f"{ALONG[key][0]}={lookup(run.job.config, key)}" for key in varied[1:])
@@ -192,16 +174,9 @@ def _courses(runs: list[Run], varied: list[str]) -> dict[tuple[str, str], Band]:
         if len(pairs) > MAX_PAIRS:
             pairs = [(f"mean of {len(pairs)} pairs", np.mean([value for _, value in pairs]))]
         for pair, value in pairs:
-            distances[pair, way][place][run.job.seed] = value
-        seconds[SECONDS, way][place][run.job.seed] = run.result["seconds"]["distances"] / run.result["pairs"]
-    return {names: _over_seeds(course) for names, course in (distances | seconds).items()}
-
-
-def _over_seeds(course: dict[float, dict[int, float]]) -> Band:
-    """Of place -> seed -> value; a place may lack a seed."""
-    places = sorted(course)
-    cells = [list(course[place].values()) for place in places]
-    return Band(np.array(places), *(np.array([of(values) for values in cells]) for of in (np.mean, min, max, len)))
+            distances[pair, way][run.job.seed][place] = value
+        seconds[SECONDS, way][run.job.seed][place] = run.result["seconds"]["distances"] / run.result["pairs"]
+    return {names: band(list(found.values()), everywhere=False) for names, found in (distances | seconds).items()}
 
 
 def _looks(ways: list[str]) -> dict[str, dict[str, Any]]:

@@ -95,9 +95,12 @@ def moving_measure(runs: list[Run], command: str) -> style.Drawing:
         axes.set_title(name)
     bar = made.colorbar(image, ax=grid, label="iteration of the dots", shrink=0.6, aspect=30)
     bar.locator = MaxNLocator(integer=True)
-    curves = {(name, key): band([excess(run, key) for run in of]) for name, of in methods.items() for key in COURSES}
+    curves = {}
+    for (name, members), key in itertools.product(methods.items(), COURSES):
+        curves[name, key] = band([excess(run, key) for run in members])
     for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
-        style.draw_bands(axes, {name: curves[name, key] for name in methods}, looks)
+        shown = {name: curves[name, key] for name in methods if len(curves[name, key].places)}
+        style.draw_bands(axes, shown, looks)
         axes.set(xlabel="iteration", ylabel="relative excess", title=title)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         style.log_scale(axes, "y", NARROW, numticks=7)
@@ -165,7 +168,7 @@ def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     looks = _looks(dict.fromkeys(name for _, name, _ in curves))
     made, grid = style.panels(2 * len(cases), 3.6, 3.1, across=4 if len(cases) > 1 else 2)
     for axes, panel in zip(grid, itertools.product(cases, QUANTITIES), strict=True):
-        shown = {name: one for (case, name, what), one in curves.items() if (case, what) == panel}
+        shown = {name: one for (case, name, what), one in curves.items() if (case, what) == panel and len(one.places)}
         style.draw_bands(axes, shown, looks, marker="o")
         axes.set(xlabel="n", ylabel=QUANTITIES[panel[1]], title=panel[0])
         style.log_scale(axes, "xy", NARROW, numticks=7)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from knot_runner.report.figures import style
+from knot_runner.report.row_keys import runs_with
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Numbers
-from knot_runner.util.errors import UserError
 
 ID_OOD_NOTE = (
     "ID: each client's own model on its own test examples; OOD: on every other client's, all alike; means over clients "
@@ -22,9 +22,7 @@ ID_OOD_NOTE = (
 def id_ood_figure(runs: list[Run], command: str) -> style.Drawing:
     """ID against OOD accuracy of every measured point, a line per method, means over seeds. The ends of the lines come
     back as lines of text; every point of every seed goes into a CSV."""
-    having = [run for run in runs if run.result.get("personalisation")]
-    if not having:
-        raise UserError(f"none of the runs has personal models; method=soup or finetune has (made by: {command})")
+    having = runs_with(runs, "personalisation", f"personal models; method=soup or finetune has (made by: {command})")
     groups = style.by_name(having)
     made, (axes,) = style.panels(1, 8.2, 5.0)
     lines, numbers = [], []

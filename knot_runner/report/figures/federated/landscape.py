@@ -10,9 +10,9 @@ import numpy as np
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
+from knot_runner.report.row_keys import runs_with
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Numbers
-from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,9 +30,7 @@ LANDSCAPE_NOTE = (
 def landscape_figure(runs: list[Run], command: str) -> style.Drawing:
     """Contours of the loss over the plane of two clients' fine-tuning, a row per client: on its own test examples, and
     on the others', all clients alike. The first run that has landscapes is drawn."""
-    run = next((run for run in runs if (run.result.get("personalisation") or {}).get("landscape")), None)
-    if run is None:
-        raise UserError(f"none of the runs has landscapes; method=landscape has (made by: {command})")
+    run = runs_with(runs, "personalisation.landscape", f"landscapes; method=landscape has (made by: {command})")[0]
     arrays = run_folders.arrays(run, CLIENTS_FILE, command)
     facts = run.result["personalisation"]["landscape"]
     made, grid = style.panels(2 * len(facts), 5.4, 4.3, across=2)

@@ -152,9 +152,11 @@ def _draw_rows(axes: style.Axes, found: Bands, panel: str, quantity: str) -> np.
     """Returns all means that are drawn."""
     rows = {key: one for (name, key, what), one in found.items() if (name, what) == (panel, quantity)}
     colours = style.temperature_colours(key.temperature for key in rows)
-    for key, one in rows.items():
-        look = {"lw": 1.1, "ls": "--"} if key.control else {}
-        style.draw_band(axes, one, colours[key.temperature], filled=not key.control, **look)
+    looks = {}
+    for key in rows:
+        dashed = {"lw": 1.1, "ls": "--"} if key.control else {}
+        looks[key] = {"colour": colours[key.temperature], "filled": not key.control, **dashed}
+    style.draw_bands(axes, rows, looks)
     axes.set_xlabel("rounds trained")
     axes.margins(x=0.01)
     return np.concatenate([one.mean for one in rows.values()])

@@ -7,11 +7,11 @@ import numpy as np
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
-from knot_runner.report.figures.distances.data_distances import mark_groups
+from knot_runner.report.figures.client_map import draw_map, mark_clients
 from knot_runner.report.render.text import plain
+from knot_runner.report.row_keys import runs_with
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Numbers
-from knot_runner.util.errors import UserError
 
 TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose update it has. Blue below 0, red above."
 
@@ -20,9 +20,7 @@ TRANSFER_NOTE = "Row: the client whose model it is; column: the client whose upd
 def transfer_figure(runs: list[Run], command: str) -> style.Drawing:
     """A map of lambda [K, K] per setting, of its first seed, clients sorted by group; the means over all seeds come
     back as lines. Raises :class:`UserError` for runs without a transfer matrix."""
-    having = [run for run in runs if (run.result.get("personalisation") or {}).get("transfer")]
-    if not having:
-        raise UserError("none of the runs has a transfer matrix; method=transfer_matrix learns one")
+    having = runs_with(runs, "personalisation.transfer", "a transfer matrix; method=transfer_matrix learns one")
     found = style.by_name(having)
     made, grid = style.panels(len(found), 3.9, 3.7)
     lines, rows = [], []
@@ -48,16 +46,10 @@ def transfer_matrix(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray
 
 
 def _draw_lambda(axes: style.Axes, matrix: np.ndarray, groups: np.ndarray | None) -> None:
-    order = np.arange(len(matrix)) if groups is None else np.argsort(groups, kind="stable")
     reach = float(np.quantile(np.abs(matrix), 0.99)) or 1.0  # a few large ones would leave the others pale
-    image = axes.imshow(matrix[np.ix_(order, order)], cmap="RdBu_r", vmin=-reach, vmax=reach)
-    axes.figure.colorbar(image, ax=axes, shrink=0.75)
-    axes.spines[:].set_visible(False)
-    if groups is not None:
-        mark_groups(axes, sorted(groups.tolist()))
-    else:
-        axes.set(xlabel="update of client", ylabel="client")
-        axes.locator_params(integer=True)
+    listed = None if groups is None else groups.tolist()
+    draw_map(axes, matrix, listed, cmap="RdBu_r", vmin=-reach, vmax=reach)
+    mark_clients(axes, listed, xlabel="update of client")
 
 
 def _transfer_means(runs: list[Run]) -> str:

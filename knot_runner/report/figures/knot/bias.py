@@ -12,9 +12,9 @@ import numpy as np
 from knot_runner.report import paper_tables, run_folders
 from knot_runner.report.figures import style
 from knot_runner.report.render.text import plain
+from knot_runner.report.row_keys import runs_with
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Numbers
-from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,10 +53,7 @@ def bias_figure(runs: list[Run], command: str) -> style.Drawing:
 
 def with_bias(runs: list[Run]) -> list[Run]:
     """Those of ``runs`` that measured B_k. Raises :class:`UserError` when there is none."""
-    found = [run for run in runs if run.result.get("bias")]
-    if not found:
-        raise UserError("none of the runs has a bias; method=teachers and the methods weighted by E measure it")
-    return found
+    return runs_with(runs, "bias", "a bias; method=teachers and the methods weighted by E measure it")
 
 
 def _bars(axes: style.Axes, rows: np.ndarray, labels: dict[str, Any], published: list[float] | None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.report.render.text import number, signed
+from knot_runner.report.render.text import signed, signed_with_half
 from knot_runner.report.statistics.intervals import mean_interval
 from knot_runner.report.tables.federated.clustered_grid import (
     BY_IMAGES,
@@ -46,7 +46,7 @@ class Gain:
     @property
     def band(self) -> str:
         """``+12.3 ± 4.5``."""
-        return signed(self.mean, 1) + (f" ± {number(self.half, 1)}" if self.half is not None else "")
+        return signed_with_half(self.mean, self.half, 1)
 
 
 def gain(accuracies: pd.DataFrame, place: GridColumn, table: dict[str, Any] | None) -> Gain | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.table_model import ColumnGroup, TableRow
-from knot_runner.report.render.text import number, signed
+from knot_runner.report.render.text import signed_with_half
 from knot_runner.report.row_keys import RowSetting
 from knot_runner.report.run_folders import Run
 from knot_runner.report.statistics.intervals import mean_interval
@@ -95,9 +95,8 @@ def controlled(case: str, rows: pd.DataFrame) -> list[str]:
         gaps = (rounds[twin] - rounds[key]).dropna().tolist() if twin in rounds else []
         if gaps:
             mean, half = mean_interval(gaps)
-            spread = f" ± {number(half, 1)}" if half is not None else ""
             seeds = f"{len(gaps)} seed{'s' * (len(gaps) > 1)}"
-            less = f"{signed(mean, 1)}{spread} ({seeds})"
+            less = f"{signed_with_half(mean, half, 1)} ({seeds})"
             lines.append(f"{case}: rounds of {twin.name} less those of {key.name}: {less}.")
         else:
             lines.append(f"{case}: {twin.name} and {key.name} have no seed in which both reach the target.")
