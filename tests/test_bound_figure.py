@@ -11,7 +11,7 @@ from knot_runner.composing.commands import compose_jobs
 from knot_runner.records import read_result
 from knot_runner.report.claims.verdicts import judge
 from knot_runner.report.figures.knot import bound as figure_bound
-from knot_runner.report.figures.knot.bound import GapSeries, slope_line, slope_of
+from knot_runner.report.figures.knot.bound import slope_line, slope_of
 from knot_runner.report.figures.registry import FIGURES
 from knot_runner.report.run_folders import load_runs
 from tests.bounded import BOUNDED, run
@@ -67,17 +67,17 @@ def test_a_run_without_a_bound_has_no_place_in_the_figure(tmp_path):
 
 def test_the_slope_by_hand():
     sizes = [100, 400, 1600]
-    exact = GapSeries({n: [3 / math.sqrt(n), 5 / math.sqrt(n)] for n in sizes})
-    mean, half, seeds = slope_of(exact)
-    assert mean == pytest.approx(-0.5) and half == pytest.approx(0, abs=1e-9) and seeds == 2
-    bent = GapSeries({n: [3 / math.sqrt(n), 5 / n, -1.0 if n == 400 else 1.0] for n in sizes})
-    mean, half, seeds = slope_of(bent)
-    assert mean == pytest.approx(-0.75) and half > 0 and seeds == 2
+    exact = {n: [3 / math.sqrt(n), 5 / math.sqrt(n)] for n in sizes}
+    found = slope_of(exact)
+    assert found.mean == pytest.approx(-0.5) and found.half == pytest.approx(0, abs=1e-9) and found.n == 2
+    bent = {n: [3 / math.sqrt(n), 5 / n, -1.0 if n == 400 else 1.0] for n in sizes}
+    found = slope_of(bent)
+    assert found.mean == pytest.approx(-0.75) and found.half > 0 and found.n == 2
     assert slope_line("gap", bent).endswith(
         "over 2 seeds; the bounds have -0.5; 1 of 3 seeds left out, with a gap of 0 or less"
     )
-    assert slope_of(GapSeries({100: [-1.0], 200: [1.0]})) is None
-    assert "none; no seed of 1 has gaps above 0" in slope_line("gap", GapSeries({100: [-1.0], 200: [1.0]}))
+    assert slope_of({100: [-1.0], 200: [1.0]}) is None
+    assert "none; no seed of 1 has gaps above 0" in slope_line("gap", {100: [-1.0], 200: [1.0]})
 
 
 @pytest.mark.thorough

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from knot_runner.cli.main import main
 from knot_runner.engine.store import Store
 from knot_runner.pipelines import bound
-from knot_runner.pipelines.bound import _example_keys, _first_rows
+from knot_runner.pipelines.bound_parts import example_keys, first_rows
 from knot_runner.records import intact, read_result
 from tests.bounded import BOUNDED, run
 from tests.tiny import TINY, TINY_IMAGES, TINY_PARTIES, replaced
@@ -168,12 +168,12 @@ def test_duplicates_are_left_out_and_counted(tmp_path):
     tensors = {"ids": ids, "offsets": torch.tensor([0, *np.cumsum(lengths)]), "second": torch.tensor([2, 2, 1, 2, 1]),
                "labels": torch.zeros(5)}  # fmt: skip
     store.put("tokens", "x", tensors, {})
-    keys = _example_keys(store, ("tokens", "x"))
-    rows, seen = _first_rows(keys, set())
+    keys = example_keys(store, ("tokens", "x"))
+    rows, seen = first_rows(keys, set())
     assert rows.tolist() == [0, 2, 3, 4]  # the last has its second sentence elsewhere
-    assert _first_rows(keys[:3] + [b"new", b"new"], seen)[0].tolist() == [3]
+    assert first_rows(keys[:3] + [b"new", b"new"], seen)[0].tolist() == [3]
     store.put("images", "x", {"pixels": torch.tensor([[1, 2], [1, 2], [2, 1]], dtype=torch.uint8)}, {})
-    assert _first_rows(_example_keys(store, ("images", "x")), set())[0].tolist() == [0, 2]
+    assert first_rows(example_keys(store, ("images", "x")), set())[0].tolist() == [0, 2]
 
 
 @pytest.mark.thorough
@@ -182,7 +182,7 @@ def test_held_out_texts_that_are_training_texts_are_left_out(images, tmp_path, m
     shutil.copytree(images[1].parents[2], out)
     folder = out / images[1].relative_to(images[1].parents[2])
     whole = json.loads((images[0] / "bound.json").read_text())
-    real, asked = bound._example_keys, []
+    real, asked = bound.example_keys, []
 
     def alike(store, examples):
         """The second training text is the first again; so are two held-out ones."""
@@ -190,7 +190,7 @@ def test_held_out_texts_that_are_training_texts_are_left_out(images, tmp_path, m
         keys = real(store, examples)
         return [b"one", b"one", *keys[2:]]
 
-    monkeypatch.setattr(bound, "_example_keys", alike)
+    monkeypatch.setattr(bound, "example_keys", alike)
     assert main(["bound", str(folder)]) == 0
     record = json.loads((folder / "bound.json").read_text())
     assert record["dropped"] == {"train": 1 + whole["dropped"]["train"], "valid": 2 + whole["dropped"]["valid"]}

@@ -2,6 +2,8 @@
 
 import copy
 import math
+import platform
+from pathlib import Path
 
 import pytest
 
@@ -168,3 +170,21 @@ def test_memory_is_the_machines_or_the_containers(tmp_path, monkeypatch):
 
 def test_sizes_in_words():
     assert [memory.size_text(n) for n in (999, 1000, 2.5e9, 3e20)] == ["999 bytes", "1.0 KB", "2.5 GB", "300.0 EB"]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep holes as they please")
+def test_holes_between_what_is_kept_are_given_back():
+    """48 MB in small pieces of which every other one is freed: half of that, less what lies beside what is kept."""
+    pieces = [bytearray(64 * 1024) for _ in range(768)]
+    for piece in pieces:
+        piece[::4096] = b"x" * 16
+    del pieces[::2]
+    held = memory.read_kilobytes(Path("/proc/self/status"), "RssAnon:")
+    memory.give_back_freed()
+    assert held - memory.read_kilobytes(Path("/proc/self/status"), "RssAnon:") > 16 * 2**20
+    assert len(pieces) == 384
+
+
+def test_where_the_c_library_cannot_nothing_is_given_back(monkeypatch):
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
+    memory.give_back_freed()

@@ -16,6 +16,7 @@ from tests.tiny import TINY_IMAGES, replaced
 
 FLEET = replaced(TINY_IMAGES, "fleet=phones", "training.lr=0.1", "fleet.dropout=0.3", "fleet.compute.sigma=2")
 ASYNC = replaced(FLEET, "fleet=phones_async", "fleet.buffer=2", "training.rounds=6")
+SOUPS = [*ASYNC, "method=fedsoup", "method.fedsoup.start=0"]
 FACTS = {"clock", "arrived", "dropped", "late", "partial", "empty", "staleness"}
 
 
@@ -42,7 +43,11 @@ def test_the_record_of_a_run_and_its_engines(tmp_path, capsys):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("words", [ASYNC, [*FLEET, "fleet.deadline=20", "fleet.late=partial"]], ids=["async", "sync"])
+@pytest.mark.parametrize(
+    "words",
+    [ASYNC, [*FLEET, "fleet.deadline=20", "fleet.late=partial"], SOUPS],
+    ids=["async", "sync", "soups"],
+)
 def test_kill_9_and_the_same_command_again(words, tmp_path):
     longer = replaced(words, "training.rounds=30")
     alone = run(tmp_path / "alone", *longer)
@@ -51,6 +56,15 @@ def test_kill_9_and_the_same_command_again(words, tmp_path):
     again = run(tmp_path / "k", *longer)
     assert again[1] == alone[1] and again[0]["fleet"] == alone[0]["fleet"]
     assert all(torch.equal(again[2][key], value) for key, value in alone[2].items())
+
+
+def test_soups_without_rounds(tmp_path):
+    """A client may be stale, and what it made last is what it uses."""
+    result, rows, kept = run(tmp_path, *SOUPS, "evaluate.matrix=end")
+    assert any(row["staleness"] for row in rows) and all("pool_size" in row for row in rows if row["participants"])
+    taken = {str(client) for row in rows for client in row["participants"]}
+    assert {name.split("/")[1] for name in kept if name.startswith("client/")} == taken
+    assert result["metrics"]["id_accuracy"]["ALL"] >= 0
 
 
 METHODS = {
@@ -128,6 +142,7 @@ BAD = [
     (["fleet=phones_async", "fleet.over_selection=2"], "fleet.over_selection: is of mode=sync; 1 is right"),
     (["fleet=phones_async", "fleet.staleness_exponent=-1"], "fleet.staleness_exponent: -1.0 is negative"),
     (["fleet=phones_async", "method=scaffold"], "fleet.mode: async does not go with method=scaffold, which corrects"),
+    (["fleet=phones_async", "method=ditto"], "method=ditto, which is not known to go without rounds; fedavg, fedprox"),
     (["fleet=phones_async", "method=feddf"], "fleet.mode: async does not go with method=feddf, which exchanges pred"),
     (["fleet=phones_async", "method=fedmd"], "fleet.mode: async does not go with method=fedmd, which exchanges pred"),
     (["fleet=phones_async", "method=fedper_final"], "method.final_head_epochs: is a last round of all, which"),

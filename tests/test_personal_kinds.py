@@ -24,6 +24,7 @@ from tests.tiny import TINY_IMAGES, replaced
 COSSIM = replaced(TINY_IMAGES, "method=cossim", "method.personalisation.rounds=2", "method.personalisation.lr=0.05")
 SMALL = [*TINY_IMAGES, "method=transfer_matrix", "method.personalisation.epochs=1", "method.personalisation.steps=4",
          "method.personalisation.saves=2", "method.personalisation.lr=0.1"]  # fmt: skip
+LANDSCAPE = [*TINY_IMAGES, "method=landscape", "method.personalisation.lr=0.05", "method.personalisation.grid=3"]
 #: Eight clients of real digits, half of them with reversed labels.
 CONFLICT = [word for word in TINY_IMAGES if not word.startswith(("partition.", "task.limit", "training."))]
 CONFLICT += ["partition=iid", "partition.clients=8", "partition.alter=conflict", "training.rounds=8",
@@ -186,10 +187,13 @@ def test_without_them_runs_have_the_names_that_they_had():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("small", [COSSIM, SMALL], ids=["cossim", "transfer_matrix"])
-def test_kill_9_and_the_same_command_again(small, tmp_path):
-    length = "rounds=40" if small is COSSIM else "steps=200"
-    longer = replaced(small, f"method.personalisation.{length}", "training.rounds=1")
+@pytest.mark.parametrize(
+    ("small", "length"),
+    [(COSSIM, ["rounds=40"]), (SMALL, ["steps=200"]), (LANDSCAPE, ["epochs=60", "saves=60"])],
+    ids=["cossim", "transfer_matrix", "landscape"],
+)
+def test_kill_9_and_the_same_command_again(small, length, tmp_path):
+    longer = replaced(small, *(f"method.personalisation.{words}" for words in length), "training.rounds=1")
     alone, result = run(tmp_path / "alone", *longer)
     until = functools.partial(there, tmp_path / "k", "*/*/*/personalisation/commit.json")
     killed = Forked(*longer, f"paths.out={tmp_path / 'k'}", until=until)

@@ -38,7 +38,7 @@ def test_the_version_is_of_what_can_change_numbers(package: Path) -> None:
     before = version()
     assert re.fullmatch(r"0\.1\.0\+[0-9a-f]{12}", before)
     for name in (
-        "report/statistics.py",
+        "report/statistics/intervals.py",
         "cli/main.py",
         "composing/job.py",
         "engine/tracker/tracker.py",

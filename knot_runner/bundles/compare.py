@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from knot_runner.records import CONFIG_FILE, RESULT_FILE
+from knot_runner.report.statistics.intervals import wilson
 
 Likeness = Literal["the same bits", "within rounding", "within the interval", "not the same"]
 #: Two numbers that differ by less than one of these differ by rounding: other instructions, threads, engines.
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
-#: Standard normal quantile of a two-sided 95% interval.
-Z95 = 1.959963984540054
 #: Keys that say how, when and where a run went and what it read, not what came out; at any depth.
 PASSING = {
     *("seconds", "beside", "device", "threads", "engine", "notes"),
@@ -96,14 +95,6 @@ def compare_rounds(
         if tests.get("ALL", 0) > 0 and all(_is_number(share) and 0 <= share <= 1 for share in shares):
             found.append(_judged_share(f"of round {number + 1}", *shares, tests["ALL"]))
     return _compared(pairs, found[-1:], [], len(rows), 0, 0)
-
-
-def wilson(share: float, count: int) -> tuple[float, float]:
-    """The 95% interval of a ``share`` of ``count`` examples (Wilson 1927, without continuity correction)."""
-    spread = Z95**2 / count
-    centre = (share + spread / 2) / (1 + spread)
-    half = Z95 * math.sqrt(share * (1 - share) / count + spread / (4 * count)) / (1 + spread)
-    return max(centre - half, 0.0), min(centre + half, 1.0)
 
 
 def judged_names(scores: Mapping[str, Any]) -> list[str]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from knot_runner.bundles.compare import judged_names
 from knot_runner.report.claims.items import Want, replicates
 from knot_runner.report.run_folders import PREDICTIONS, Job, Run
+from knot_runner.report.statistics.intervals import shifted_percentiles
 
 #: Metrics that resampled examples give anew.
 RESAMPLED_METRICS = ("f1", "sd")
@@ -24,8 +23,8 @@ Intervals = dict[tuple[str, str], tuple[float, float]]
 
 
 def resampled_intervals(folder: Path, result: dict[str, Any]) -> Intervals:
-    """The interval of each metric over all data sets, around the recorded value: as wide as the middle 95% of
-    resamples, shifted by the little that their mean is off. {} where the run in ``folder`` has no predictions."""
+    """The interval of each metric over all data sets, around the recorded value (:func:`shifted_percentiles`). {} where
+    the run in ``folder`` has no predictions."""
     scores, labels = result.get("metrics"), result.get("labels")
     if result["status"] != "done" or not isinstance(scores, dict) or not isinstance(labels, dict):
         return {}
@@ -41,9 +40,7 @@ def resampled_intervals(folder: Path, result: dict[str, Any]) -> Intervals:
         found, _ = replicates(wanted, {folder.name: run}, "")
     except (AssertionError, KeyError):  # a data set without predictions or coordinates of its own
         return {}
-    return {(want.measure, want.on): _around(scores[want.measure][want.on], values) for want, values in found.items()}
-
-
-def _around(value: float, replicated: np.ndarray) -> tuple[float, float]:
-    low, high = np.quantile(replicated, [0.025, 0.975]) - replicated.mean()
-    return float(value + low), float(value + high)
+    intervals = {}
+    for want, values in found.items():
+        intervals[want.measure, want.on] = shifted_percentiles(scores[want.measure][want.on], values)
+    return intervals

@@ -38,7 +38,7 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = F
     formats of :func:`current_output`, and print the numbers that are in it. ``keep``: as in :func:`references`."""
     spec = jobs[0].settings.report or {}
     kind = spec.get("kind", "")
-    asked = (kind,) if kind in figures.FIGURES else figure_names(spec) if "figures" in spec else ()
+    asked = figure_names(spec) if kind in figures.FIGURES or "figures" in spec else ()
     if not asked:
         raise UserError(f"plot {name}: is a table ('knot-runner table {name}' shows it)")
     for drawn in asked:

@@ -16,11 +16,11 @@ from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.epochs import Trainee, copy_weights, make_optimiser, train_epochs
 from knot_runner.engine.examples import ClientExamples, batch_count, stored_data
 from knot_runner.engine.objectives import LossRows, ObjectiveInputs, SampleLoss, make_loss
-from knot_runner.engine.requests import Predict, StoredPart, Train
+from knot_runner.engine.requests import Predict, Ref, StoredPart, Train
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.store import Store
 from knot_runner.engine.training import forward_all, train_batches
-from knot_runner.models.network import build_network, feature_reader
+from knot_runner.models.network import Network, build_network, feature_reader
 
 #: (finished steps, all steps, short text) -> None
 Report = Callable[[int, int, str], None]
@@ -50,7 +50,7 @@ def train_network(request: Train, place: Place, work: Path, report: Report) -> t
 
     Raises :class:`DivergedError` at the first loss that is not finite.
     """
-    model = _start_model(request, place)
+    model = initial_model(place, request.network, request.start, keyed(request.seed, "init", request.party))
     train, valid = (_load_part(request, part, place, model) for part in (request.train, request.valid))
     optimiser = make_optimiser(request.training, list(model.parameters()))
     trainee = Trainee(
@@ -67,10 +67,8 @@ def train_network(request: Train, place: Place, work: Path, report: Report) -> t
 def predict_network(request: Predict, place: Place, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Logits (or features) of every example, in the examples' order."""
     began = time.monotonic()
-    examples = _examples(place.store.get(*request.examples).tensors(), place.device)
-    with torch.device(place.device):
-        model = build_network(request.network)
-    model.load_state_dict(place.store.get(*request.weights).tensors())
+    examples = stored_examples(place, request.examples)
+    model = stored_model(place, request.network, request.weights)
     call = model if request.output == "logits" else feature_reader(model, request.network)
     batches = batch_count(len(examples), EVALUATION_BATCH, False)
     output = forward_all(model, examples, EVALUATION_BATCH, call, lambda done: report(done, batches, ""))
@@ -78,7 +76,7 @@ def predict_network(request: Predict, place: Place, report: Report) -> tuple[dic
 
 
 def _load_part(request: Train, part: StoredPart, place: Place, model: nn.Module) -> _Part:
-    examples = _examples(place.store.get(*part.examples).tensors(), place.device)
+    examples = stored_examples(place, part.examples)
     tensors = {name: place.store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
 
     def start_logits() -> Tensor:
@@ -88,20 +86,31 @@ def _load_part(request: Train, part: StoredPart, place: Place, model: nn.Module)
     return _Part(examples, *make_loss(request.objective, inputs))
 
 
-def _examples(tensors: dict[str, Tensor], device: torch.device) -> ClientExamples:
-    data = stored_data(tensors).to(device)
+def stored_examples(place: Place, ref: Ref) -> ClientExamples:
+    """All stored examples, on the device."""
+    data = stored_data(place.store.get(*ref).tensors()).to(place.device)
     return data.select(torch.arange(len(data.labels)), torch.float32)
 
 
-def _start_model(request: Train, place: Place) -> nn.Module:
-    torch.manual_seed(keyed(request.seed, "init", request.party))
-    model = build_network(request.network)
-    if request.start is not None:
-        model.load_state_dict(place.store.get(*request.start).tensors())
-    elif request.network.is_pretrained:
+def stored_model(place: Place, network: Network, weights: Ref) -> nn.Module:
+    """The network with stored ``weights``, on the device."""
+    with torch.device(place.device):
+        model = build_network(network)
+    model.load_state_dict(place.store.get(*weights).tensors())
+    return model
+
+
+def initial_model(place: Place, network: Network, start: Ref | None, seed: int) -> nn.Module:
+    """A model before its training: with the weights ``start``, else with pretrained ones, where its network has them,
+    and random ones drawn by ``seed``."""
+    torch.manual_seed(seed)
+    model = build_network(network)
+    if start is not None:
+        model.load_state_dict(place.store.get(*start).tensors())
+    elif network.is_pretrained:
         from knot_runner.models.pretrained import load_pretrained  # readers of encoders, which images do without
 
-        load_pretrained(model, request.network.spec, place.data_root)
+        load_pretrained(model, network.spec, place.data_root)
     return model.to(place.device)
 
 

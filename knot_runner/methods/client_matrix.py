@@ -43,14 +43,14 @@ class TestRows:
         return self.places[self.owners == client]
 
     def sums(self, values: Tensor, client: int) -> Tensor:
-        """Sums [K] of ``values`` [N] (one per row) over each client's examples; of the others' without those that
-        ``client`` has, too."""
-        kept = values.double()[self.places]
+        """Sums [..., K] of ``values`` [..., N] (one per row) over each client's examples; of the others' without those
+        that ``client`` has, too."""
+        kept = values.double()[..., self.places]
         if len(self.rows) < len(self.places):  # some rows are those of several clients
             has = torch.zeros(len(self.rows), dtype=torch.bool)
             has[self.own(client)] = True
             kept *= ~has[self.places] | (self.owners == client)
-        return torch.zeros(self.clients, dtype=torch.float64).index_add_(0, self.owners, kept)
+        return kept.new_zeros(*kept.shape[:-1], self.clients).index_add_(-1, self.owners, kept)
 
     def examples(self) -> Tensor:
         """int32 [K, K]: examples of client j (column) that count for the model of client k (row)."""
@@ -71,7 +71,8 @@ def count(tests: TestRows, logits: Tensor, labels: Tensor, client: int) -> Model
     """``logits`` [N, C] and ``labels`` [N] of ``tests.rows`` under the model of ``client``."""
     right = logits.argmax(1) == labels
     losses = F.cross_entropy(logits.double(), labels, reduction="none")
-    return ModelCounts(tests.sums(right, client).int(), tests.sums(losses, client))
+    correct, loss = tests.sums(torch.stack([right.double(), losses]), client)
+    return ModelCounts(correct.int(), loss)
 
 
 def matrix_measures(

@@ -16,13 +16,13 @@ from knot_runner import metrics
 from knot_runner.config.settings import StageSettings, build
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.epochs import Trainee, copy_weights, make_optimiser, train_epochs
-from knot_runner.engine.examples import Augment, ClientExamples, InputBatch, batch_count, stored_data
-from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report
+from knot_runner.engine.examples import Augment, InputBatch, batch_count
+from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, stored_examples, stored_model
 from knot_runner.engine.requests import OwnRequest, Ref, StoredPart
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.training import forward_all
 from knot_runner.methods.losses import LOSSES
-from knot_runner.models.network import Network, build_network
+from knot_runner.models.network import Network
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,11 @@ class _Together:
     def __init__(self, request: TrainParties, place: Place, report: Report) -> None:
         self.request, self.report = request, report
         self.models = nn.ModuleList(
-            _stored_model(network, start, place)
-            for network, start in zip(request.networks, request.starts, strict=True)
+            stored_model(place, network, start) for network, start in zip(request.networks, request.starts, strict=True)
         )
-        self.trains = [_stored_examples(place, part) for part in request.trains]
-        self.valids = [_stored_examples(place, part) for part in request.valids]
-        self.transfer = _stored_examples(place, request.transfer)
+        self.trains = [stored_examples(place, part.examples) for part in request.trains]
+        self.valids = [stored_examples(place, part.examples) for part in request.valids]
+        self.transfer = stored_examples(place, request.transfer.examples)
         self.points = torch.tensor(request.points, dtype=torch.float64, device=place.device)
 
     def epoch(self, number: int, optimiser: torch.optim.Optimizer) -> float:
@@ -157,15 +156,3 @@ class _Together:
             )
             found.append(metrics.macro_f1(confusion))
         return sum(found) / len(found)
-
-
-def _stored_model(network: Network, weights: Ref, place: Place) -> nn.Module:
-    with torch.device(place.device):
-        model = build_network(network)
-    model.load_state_dict(place.store.get(*weights).tensors())
-    return model
-
-
-def _stored_examples(place: Place, part: StoredPart) -> ClientExamples:
-    data = stored_data(place.store.get(*part.examples).tensors()).to(place.device)
-    return data.select(torch.arange(len(data.labels)), torch.float32)

@@ -47,8 +47,11 @@ def build_image_model(spec: ImageModel, shape: Shape, classes: int) -> nn.Module
     return kinds[type(spec)](spec, shape, classes)
 
 
-def _dense(sizes: list[int]) -> nn.ModuleList:
-    return nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+def _add_dense(model: Mlp | Cnn, sizes: list[int], classes: int, output: str) -> None:
+    model.flatten = nn.Flatten()
+    model.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+    model.head = nn.Linear(sizes[-1], classes)
+    model.softmax = output == "softmax"
 
 
 def _through_dense(model: Mlp | Cnn, x: Tensor) -> Tensor:
@@ -64,11 +67,7 @@ class Mlp(nn.Module):
 
     def __init__(self, spec: MlpSettings, shape: Shape, classes: int) -> None:
         super().__init__()
-        sizes = [shape[0] * shape[1] * shape[2], *spec.hidden]
-        self.flatten = nn.Flatten()
-        self.layers = _dense(sizes)
-        self.head = nn.Linear(sizes[-1], classes)
-        self.softmax = spec.output == "softmax"
+        _add_dense(self, [shape[0] * shape[1] * shape[2], *spec.hidden], classes, spec.output)
 
     def forward(self, x: Tensor) -> Tensor:
         return _through_dense(self, x)
@@ -87,11 +86,7 @@ class Cnn(nn.Module):
             height, width = ((side + 2 * conv.padding - conv.kernel + 1) // 2 for side in (height, width))
             if min(height, width) < 1:
                 raise UserError(f"model.convs: {len(spec.convs)} convolutions leave nothing of {shape[1]}x{shape[2]}")
-        sizes = [channels * height * width, *spec.hidden]
-        self.flatten = nn.Flatten()
-        self.layers = _dense(sizes)
-        self.head = nn.Linear(sizes[-1], classes)
-        self.softmax = spec.output == "softmax"
+        _add_dense(self, [channels * height * width, *spec.hidden], classes, spec.output)
 
     def forward(self, x: Tensor) -> Tensor:
         for conv in self.convs:

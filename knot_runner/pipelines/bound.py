@@ -12,8 +12,7 @@ from torch import Tensor
 from knot_runner.config.settings import KnotSettings
 from knot_runner.engine.examples import IMAGE_TENSORS, ImageData, normalised
 from knot_runner.engine.execute import Executor
-from knot_runner.engine.objectives import ObjectiveInputs
-from knot_runner.engine.requests import Ref, StoredPart, Train
+from knot_runner.engine.requests import Ref, Train
 from knot_runner.engine.seeds import generator
 from knot_runner.engine.store import Store
 from knot_runner.methods import bound
@@ -29,7 +28,7 @@ from knot_runner.methods.complexity import (
 )
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.knot import plan_distillation
-from knot_runner.methods.losses import distillation
+from knot_runner.pipelines.bound_parts import StudentPart, example_keys, first_rows, read_part
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.trained_model import TrainedModel, trained_models
 from knot_runner.transport import Solver, transport_loss
@@ -40,23 +39,6 @@ BOUND_FORMAT = 1
 LEAST_TEXTS = 2
 #: Training texts on which the loss that was trained is compared with the exact one.
 EPSILON_TEXTS = 2000
-
-
-@dataclass(frozen=True)
-class StudentPart:
-    """What the student and the teachers say of one part of the transfer set, each text once.
-
-    ``p``, ``start`` [N, C] probabilities of the student and of the model that it started from, ``q`` [N, K, C] of the
-    teachers; ``weights`` [N, K] as trained; ``rows`` [N] of the stored examples; ``dropped``: how many were left out,
-    as they are there already.
-    """
-
-    p: Tensor
-    start: Tensor
-    q: Tensor
-    weights: Tensor
-    rows: Tensor
-    dropped: int
 
 
 def measure_bound(
@@ -70,10 +52,10 @@ def measure_bound(
     hp, store = context.hp, executor.place.store
     student, before, _ = trained_models(federation, state)
     request = plan_distillation(hp, state, federation)[0]
-    first, seen = _first_rows(_example_keys(store, request.train.examples), set())
-    fresh, _ = _first_rows(_example_keys(store, request.valid.examples), seen)
-    train = _read_part((student, before), request, request.train, first, executor)
-    valid = _read_part((student, before), request, request.valid, fresh, executor)
+    first, seen = first_rows(example_keys(store, request.train.examples), set())
+    fresh, _ = first_rows(example_keys(store, request.valid.examples), seen)
+    train = read_part((student, before), request, request.train, first, executor)
+    valid = read_part((student, before), request, request.valid, fresh, executor)
     least = min(len(train.p), len(valid.p))
     if least < LEAST_TEXTS:
         raise UserError(f"bound: {least} texts are left without duplicates; {LEAST_TEXTS} are the least")
@@ -145,42 +127,6 @@ def _held_out(valid: np.ndarray, checkpoints: int, problem: _Problem) -> list[di
     """The bounds that need no class."""
     functions = {"hoeffding": bound.hoeffding, "bernstein": bound.bernstein}
     return [problem.row(name, "held-out", f(valid, problem.diameter, checkpoints)) for name, f in functions.items()]
-
-
-# ---------------------------------------------------------------------------------------------------- what was trained
-
-
-def _read_part(
-    models: tuple[TrainedModel, TrainedModel], request: Train, part: StoredPart, rows: Tensor, executor: Executor
-) -> StudentPart:
-    """The stored examples ``rows`` of ``part``; targets and weights as the objective itself makes them. ``models``: the
-    student, and what it started from."""
-    store, settings = executor.place.store, request.objective.settings
-    found = executor([model.predict("predictions", part.examples) for model in models])
-    p, start = (torch.softmax(one.tensors()["logits"].double() / settings["student_temperature"], 1) for one in found)
-    tensors = {name: store.get(*ref).tensors()["logits"] for name, ref in part.inputs.items()}
-    made, _ = distillation(settings, ObjectiveInputs(torch.empty(0), tensors, lambda: found[1].tensors()["logits"]))
-    q, weights = made["targets"][rows].double(), made["weights"][rows]
-    return StudentPart(p[rows], start[rows], q, weights, rows, len(p) - len(rows))
-
-
-def _example_keys(store: Store, examples: Ref) -> list[bytes]:
-    """What tells stored examples apart, as the model reads them: token ids, or pixels."""
-    tensors = store.get(*examples).tensors()
-    if "pixels" in tensors:
-        return [image.tobytes() for image in tensors["pixels"].numpy()]
-    ids, offsets, second = (tensors[name].numpy() for name in ("ids", "offsets", "second"))
-    return [ids[offsets[i] : offsets[i + 1]].tobytes() + second[i].tobytes() for i in range(len(second))]
-
-
-def _first_rows(keys: list[bytes], seen: set[bytes]) -> tuple[Tensor, set[bytes]]:
-    """Rows whose key was not there before, neither in ``seen`` nor above; and all keys seen by then."""
-    seen, rows = set(seen), []
-    for row, key in enumerate(keys):
-        if key not in seen:
-            seen.add(key)
-            rows.append(row)
-    return torch.tensor(rows, dtype=torch.int64), seen
 
 
 # ---------------------------------------------------------------------------------------------------------- complexity

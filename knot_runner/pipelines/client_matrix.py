@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -62,11 +64,35 @@ def logits_of(
 ) -> Iterator[tuple[int, Tensor]]:
     """(client, logits [N, C] on ``tests.rows``) of every model; a few models are held at a time."""
     values = len(tests.rows) * classes + federation.layout.size
-    waiting = iter(models)
+    waiting, bodies = iter(models), _Bodies(federation)
     while part := list(itertools.islice(waiting, max(FEWEST_AT_ONCE, VALUES_AT_ONCE // values))):
-        asked = [federation.inference(client, model, tests.rows) for client, model in part]
+        asked = []
+        for client, model in part:
+            request = federation.inference(client, model, tests.rows)
+            asked.append(dataclasses.replace(request, many=True, body=bodies.name(client, model)))
         for (client, _), logits in zip(part, engine.logits(asked), strict=True):
             yield client, logits
+
+
+class _Bodies:
+    """Which models have the body of the first one, as with FedPer and FedRep, where heads alone are clients' own."""
+
+    def __init__(self, federation: Federation) -> None:
+        self._federation = federation
+        self._first: tuple[int, list[Tensor]] | None = None
+        self._name = ""
+
+    def name(self, client: int, model: ClientModel) -> str:
+        """The digest of the first model's body for all that have it; "" for the others."""
+        number = self._federation.network_number(client)
+        parts = self._federation.layout_of(client).body_parts(model.weights, model.buffers)
+        if self._first is None:
+            self._first = number, parts
+            content = hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts))
+            self._name = content.hexdigest()
+        first, others = self._first
+        same = first == number and all(map(torch.equal, others, parts))
+        return self._name if same else ""
 
 
 def deployed_matrix(

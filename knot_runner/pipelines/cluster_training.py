@@ -19,7 +19,7 @@ from typing import Any
 
 from knot_runner.config.settings.server_distillation import used_of_server
 from knot_runner.config.settings.training_run_id import used_of_training, used_stragglers
-from knot_runner.config.strict import digest
+from knot_runner.config.strict import digest, without
 from knot_runner.data.images import ImageTask
 from knot_runner.engine.commit import LOG_FILE
 from knot_runner.engine.federated.cohort import Engine, Trained
@@ -123,8 +123,7 @@ def cluster_key(work: ClusterWork, cluster: Federation) -> str:
         plain["fleet"] = settings.fleet
     if cluster.server is not None:
         plain["server"] = _server_key(cluster)
-    parts = {"training": training, "method": method}
-    used = {name: {key: value for key, value in own.items() if key not in NOT_IN_KEY} for name, own in parts.items()}
+    used = {"training": without(training, *NOT_IN_KEY), "method": without(method, *NOT_IN_KEY)}
     return digest({**plain, **used})
 
 

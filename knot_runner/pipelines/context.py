@@ -20,6 +20,8 @@ from knot_runner.data.counts import Counts
 from knot_runner.data.tasks import ImageTask, Partition, PartyTask
 from knot_runner.engine.federated.cohort import Engine
 from knot_runner.engine.store import Store
+from knot_runner.records import CONFIG_FILE
+from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
     from knot_runner.engine.execute import Executor
@@ -34,10 +36,13 @@ Note = Callable[[str], None]
 
 def transport_libraries(hp: Any) -> list[str]:
     """Packages, by their names in the index, whose transport solvers a method's numbers come from."""
-    federated = isinstance(hp, FederatedSettings)
-    distilled = hp.distil if federated else hp if isinstance(hp, KnotSettings | MutualSettings) else None
+    distilled, clustered = None, False
+    if isinstance(hp, FederatedSettings):
+        distilled = hp.distil
+        clustered = hp.clustering is not None and hp.clustering.graph != "none"
+    elif isinstance(hp, KnotSettings | MutualSettings):
+        distilled = hp
     solver = distilled.loss.get("solver") if distilled is not None else None
-    clustered = federated and hp.clustering is not None and hp.clustering.graph != "none"
     libraries = list(family_of(hp).libraries)
     if solver == "geomloss":
         libraries.append("geomloss")
@@ -91,6 +96,12 @@ class RunContext:
     keep: bool = False
     #: is given the numbers of every round, epoch, iteration, pair or temperature as they are known
     log: Log = lambda row: None
+
+    def begin(self, notes: Sequence[str]) -> None:
+        """Say the ``notes`` and write the config, from which on the folder is that of a run."""
+        for note in notes:
+            self.note(note)
+        write_atomic(self.folder / CONFIG_FILE, self.config_yaml)
 
     @property
     def family(self) -> str:

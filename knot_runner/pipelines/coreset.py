@@ -54,9 +54,7 @@ def run_coreset(context: RunContext) -> dict[str, Any]:
     prepare_cpu_device(settings.hardware, context.note)
     seen = inspect_coreset(context)
     task, partition = seen.task, seen.partition
-    for note in seen.notes:
-        context.note(note)
-    write_atomic(context.folder / "config.yaml", context.config_yaml)
+    context.begin(seen.notes)
     space = feature_space(context, hp, task)
     clients = Clients(space.points(task.train), partition.train)
     course = _Course(context, clients, task.digest)

@@ -34,7 +34,6 @@ from knot_runner.pipelines.coreset import (
 from knot_runner.pipelines.encoding import feature_space
 from knot_runner.transport import coreset as descent
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import write_atomic
 
 
 def run_coreset_knn(context: RunContext) -> dict[str, Any]:
@@ -44,9 +43,7 @@ def run_coreset_knn(context: RunContext) -> dict[str, Any]:
     prepare_cpu_device(settings.hardware, context.note)
     whole, held, seen = _read(context)
     task, partition = seen.task, seen.partition
-    for note in seen.notes:
-        context.note(note)
-    write_atomic(context.folder / "config.yaml", context.config_yaml)
+    context.begin(seen.notes)
     space = feature_space(context, hp, whole, held)
     clients = Clients(space.points(task.train), partition.train)
     points, rows = _coresets(context, clients, whole.digest)

@@ -161,6 +161,9 @@ def _all_there(state: State, store: Store) -> bool:
 
 def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Executor) -> dict[str, Any]:
     """What a result says about itself, whatever becomes of the run."""
+    datasets = {}
+    for name, data in task.datasets.items():
+        datasets[name] = {"role": data.role, **{split: len(part) for split, part in data.splits.items()}}
     return {
         **({"kind": context.family} if context.family != "distillation" else {}),
         **context.describe(
@@ -169,10 +172,7 @@ def _describe(context: RunContext, task: PartyTask, counts: Counts, executor: Ex
             executor.place.device,
             [*task.files, *model_sources(context)],
         ),
-        "datasets": {
-            name: {"role": data.role, **{split: len(part) for split, part in data.splits.items()}}
-            for name, data in task.datasets.items()
-        },
+        "datasets": datasets,
         "rows": task.rows,
         "label_counts": counts.record(),
         "labels": {"names": task.labels.names, "coordinates": task.labels.coordinates},

@@ -31,7 +31,7 @@ from knot_runner.records import PAIRS_FILE
 from knot_runner.transport.otdd.matrix import distance_matrix
 from knot_runner.transport.otdd.statistics import LabelledSamples
 from knot_runner.util.errors import UserError
-from knot_runner.util.files import remove_temporaries, write_atomic
+from knot_runner.util.files import remove_temporaries
 
 DISTANCES_STAGE = "distances"
 #: Bump when a change of code changes what a distance is: older artefacts are then not found any more. (2: float32 is
@@ -59,9 +59,7 @@ def run_matrix(context: RunContext) -> dict[str, Any]:
     otdd = context.hp.otdd
     seen = inspect_matrix(context)
     task, partition = seen.task, seen.partition
-    for note in seen.notes:
-        context.note(note)
-    write_atomic(context.folder / "config.yaml", context.config_yaml)
+    context.begin(seen.notes)
     sets = labelled(context, otdd, task, partition.train, context.settings.seed)
     found = compute_distances(context, sets, partition.names, otdd, task.digest)
     for first, second in itertools.combinations(range(len(sets)), 2):

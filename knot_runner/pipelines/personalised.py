@@ -41,6 +41,7 @@ from knot_runner.pipelines.scores import TestPredictions
 from knot_runner.pipelines.setup import Setup
 from knot_runner.records import CLIENTS_FILE
 from knot_runner.util.files import write_atomic
+from knot_runner.util.memory import give_back_freed
 
 #: Below the run's folder: commits of what follows the rounds.
 PERSONAL_COMMITS = "personalisation"
@@ -153,6 +154,7 @@ class _Work:
         shown = self.kind.measured(self.spec, self.federation, state, round)
         for number, group in itertools.groupby(shown, key=lambda one: one[0]):
             self._record(state, number, [(client, model) for _, client, model in group])
+        give_back_freed()
         self.context.progress("personalisation", round + 1, self.kind.rounds(self.spec, self.federation), "")
         return state, {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,10 @@ def write_probe(
     """Paired sentences that differ in one word (App. D.2), through the student, the model before where there is one,
     and every teacher."""
     settings = context.settings
-    rows = [
-        (probe, template, list(words))
-        for probe, spec in settings.task.probe.items()
-        for template in spec["templates"]
-        for words in spec["words"]
-    ]
+    rows = []
+    for probe, spec in settings.task.probe.items():
+        for template, words in itertools.product(spec["templates"], spec["words"]):
+            rows.append((probe, template, list(words)))
     if not rows:
         return
     texts = [template.replace("{}", word) for _, template, words in rows for word in words]

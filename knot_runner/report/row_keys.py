@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from knot_runner.report.render.text import label_settings
 from knot_runner.report.run_folders import Job, Run
 from knot_runner.report.run_rows import one_per_seed, run_rows
 from knot_runner.util.errors import UserError
@@ -127,12 +128,7 @@ def _setting(job: Job, other: str) -> RowSetting:
 
 def others(jobs: Sequence[Job], shown: Container[str]) -> list[str]:
     """Of each job, the settings in which the ``jobs`` differ, less those that the table has ``shown`` anyhow."""
-    told = [{"method.algorithm": lookup(job.config, "method.algorithm"), **_label(job.label)} for job in jobs]
+    told = [{"method.algorithm": lookup(job.config, "method.algorithm"), **label_settings(job.label)} for job in jobs]
     keys = dict.fromkeys(key for facts in told for key in facts if key not in shown)
     unlike = [key for key in keys if len({facts.get(key) for facts in told}) > 1]
     return [", ".join(f"{key}={facts[key]}" for key in unlike if key in facts) for facts in told]
-
-
-def _label(label: str) -> dict[str, str]:
-    pairs = (part.partition("=") for part in label.split(", ") if part)
-    return {key: value for key, _, value in pairs}

@@ -7,13 +7,11 @@ import importlib.util
 from knot_runner.util.errors import UserError
 
 
-def require_extra(key: str, package: str, extra: str = "") -> None:
-    """Raises :class:`UserError`, naming the setting ``key`` and what to type, where ``package`` is not installed.
-
-    ``extra``: of ours, that installs it; by default of the package's own name.
-    """
+def require_extra(key: str, package: str) -> None:
+    """Raises :class:`UserError`, naming the setting ``key`` and what to type, where ``package`` is not installed, which
+    an extra of the same name installs."""
     if importlib.util.find_spec(package) is None:
-        raise UserError(not_installed(key, extra or package))
+        raise UserError(not_installed(key, package))
 
 
 def not_installed(key: str, extra: str) -> str:

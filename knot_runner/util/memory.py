@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
+import sys
 from pathlib import Path
 
 from knot_runner.util.errors import UserError
@@ -47,6 +49,18 @@ def require_memory(needed: float, key: str, what: str) -> None:
         raise UserError(
             f"{key}: {what} would need at least {size_text(needed)} of memory; this machine has {size_text(has)}"
         )
+
+
+def give_back_freed() -> None:
+    """Return memory that was freed to the system, where the C library is glibc.
+
+    Models that come and go by the thousand, copied by several threads, leave holes between what is kept, and the
+    process grows though it holds no more than before.
+    """
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
+        if trim is not None:
+            trim(0)
 
 
 def size_text(size: float) -> str:

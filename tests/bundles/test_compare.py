@@ -8,7 +8,8 @@ import math
 import pytest
 from scipy.stats import binomtest
 
-from knot_runner.bundles.compare import compare_rounds, compare_whole, wilson
+from knot_runner.bundles.compare import compare_rounds, compare_whole
+from knot_runner.report.statistics.intervals import wilson
 
 RESULT = {
     "metrics": {"accuracy": {"ALL": 0.8}, "loss": {"ALL": 1.25}},

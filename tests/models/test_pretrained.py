@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, BertModel, DistilBertConfig, DistilBertModel
 
 from knot_runner.engine.federated import flat
-from knot_runner.engine.loop import _start_model
+from knot_runner.engine.loop import initial_model
 from knot_runner.models.bert import TextClassifier
 from knot_runner.models.network import Network
 from knot_runner.models.pretrained import describe_weights, load_pretrained, read_encoder, weight_files
@@ -86,9 +86,8 @@ def test_federated_clients_start_from_them(saved):
 def test_a_training_starts_from_them(saved):
     """What the engine trains is the file's encoder, whatever the seed."""
     root, tensors = saved
-    request = type("Request", (), {"seed": 5, "party": "A", "start": None, "network": Network(LOCAL, 500, 5)})
     place = type("Place", (), {"data_root": root, "device": torch.device("cpu")})
-    found = _start_model(request, place).bert.state_dict()
+    found = initial_model(place, Network(LOCAL, 500, 5), None, seed=5).bert.state_dict()
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
 
 

@@ -8,16 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from knot_runner.report.claims import bootstrap
-from knot_runner.report.claims.bootstrap import (
-    EffectEstimate,
-    estimate_effect,
-    holm,
-    interval,
-    p_value,
-    resampled_sums,
-)
-from knot_runner.report.statistics import mean_interval
+from knot_runner.report.statistics import resampling
+from knot_runner.report.statistics.effects import EffectEstimate, estimate_effect, interval, p_value
+from knot_runner.report.statistics.error_control import holm
+from knot_runner.report.statistics.intervals import mean_interval
+from knot_runner.report.statistics.resampling import resampled_sums
 
 NUMBERS = st.floats(-5, 5).map(lambda value: round(value, 3))
 
@@ -83,7 +78,7 @@ def test_students_t_over_seeds_alone_takes_shared_items_for_independent():
     rng = np.random.default_rng(5)
     effects = rng.normal(size=(1000, 5)) + rng.normal(size=(1000, 1))
     covered = np.mean([abs(e.mean()) <= EffectEstimate(0, 5, e.std(ddof=1)).half(0.05) for e in effects])
-    assert covered == pytest.approx(0.67, abs=0.05)  # as bootstrap.py says
+    assert covered == pytest.approx(0.67, abs=0.05)  # as effects.py says
 
 
 def test_percentiles_cannot_do_with_few_seeds():
@@ -124,7 +119,7 @@ def test_other_columns_meet_the_same_items(monkeypatch):
     beside = resampled_sums(np.hstack([column, column**2]), 5, 40)[:, :1]
     assert np.allclose(beside, alone, rtol=0, atol=1e-5)  # rounding of single precision
     assert not np.allclose(resampled_sums(column, 6, 40), alone, rtol=0, atol=1)
-    monkeypatch.setattr(bootstrap, "DRAWS", 100)  # several blocks
+    monkeypatch.setattr(resampling, "DRAWS", 100)  # several blocks
     assert resampled_sums(column, 5, 40).shape == (40, 1)
 
 

@@ -107,7 +107,7 @@ def test_slips_are_marked_where_they_stand(federated: Any) -> None:
     assert cell(table, ("1",), "delta", "CIFAR100-ResNet18").mark == ""
     text = "\n".join(table.lines)
     assert "a: CIFAR100-ResNet18, T=0.05: printed -2.72 is against T=0.5 (29.77); against T=1 it is -1.20." in text
-    assert "b: CIFAR100-ResNet18, T=0.05: printed .74; 200 / 239 is .84." in text
+    assert "b: CIFAR100-ResNet18, T=0.05: printed 0.74; 200 / 239 is 0.84." in text
 
 
 def test_slips_of_cases_that_are_not_shown_are_not_told(federated: Any) -> None:

@@ -7,12 +7,12 @@ import pytest
 
 from knot_runner.metrics import METRICS
 from knot_runner.report.claims import evidence
-from knot_runner.report.claims.bootstrap import EffectEstimate
 from knot_runner.report.claims.items import Want
-from knot_runner.report.claims.looks import MAX_SEEDS, seeds_suggested
 from knot_runner.report.claims.measures import read_measure
 from knot_runner.report.claims.pairs import EffectPart, Unit
 from knot_runner.report.claims.spec import Claim
+from knot_runner.report.statistics.effects import EffectEstimate
+from knot_runner.report.statistics.error_control import MAX_SEEDS, seeds_suggested
 from knot_runner.report.tables.federated.chilling import check_target
 from knot_runner.util.errors import UserError
 

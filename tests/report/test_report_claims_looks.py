@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from knot_runner.report.claims.bootstrap import EffectEstimate, power
-from knot_runner.report.claims.looks import MAX_SEEDS, last_look, looks, seeds_suggested
 from knot_runner.report.claims.spec import planned_seeds
+from knot_runner.report.statistics.effects import EffectEstimate, power
+from knot_runner.report.statistics.error_control import MAX_SEEDS, last_look, looks, seeds_suggested
 from knot_runner.util.errors import UserError
 from tests.report.claimed import claim, grid, judged, rewrite
 

@@ -49,9 +49,9 @@ def test_the_terminal_has_every_number_in_its_width(width):
         "2.41 times",
         "[2.10, 2.80]",
         "paper 6.00",
-        "+.008 SD",
-        "[-.008, +.024]",
-        "paper -.030",
+        "+0.008 SD",
+        "[-0.008, +0.024]",
+        "paper -0.030",
         "holds",
         "> 100 more",
     ):

@@ -9,7 +9,7 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from knot_runner.report.compare.best import halve
 from knot_runner.report.frame import read_runs
-from knot_runner.report.statistics import MeanEstimate
+from knot_runner.report.statistics.intervals import MeanEstimate
 from knot_runner.util.errors import UserError
 from tests.report.compared import ask, begun, column, diverged, failed, heads, made, predicted, text, three_temperatures
 

@@ -108,7 +108,7 @@ def test_what_is_neither_is_refused_in_a_line(spread, name, said):
 
 def test_units_suit_the_largest_and_files_have_bytes(spread):
     sheet = ask(spread, x="bytes", measures=("bytes_up", "client_flops", "bytes_per_round"))
-    assert printed_rows(sheet)[0][2:] == ["1±0", ".500±.000", "6±0", "1±0"]
+    assert printed_rows(sheet)[0][2:] == ["1±0", "0.500±0.000", "6±0", "1±0"]
     assert "bytes (MB) | bytes\\_up (MB) | client\\_flops (MFLOP)" in sheet_markdown(sheet)
     assert "costs.bytes.mean" in sheet_csv(sheet).splitlines()[0] and "1000000.0" in sheet_csv(sheet).splitlines()[1]
     runs = ask(spread, "seed=0", "method.temperature=1", runs=True, measures=("bytes",))

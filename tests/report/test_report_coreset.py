@@ -33,7 +33,7 @@ def test_sound_records_are_believed_and_shown(record: dict[str, Any]) -> None:
     console = Console(width=100, file=io.StringIO())
     console.print(summary_table(record))
     said = console.file.getvalue()
-    assert ("2 of 3" in said) if record["kind"] == "coreset" else (".800" in said and ".750" in said)
+    assert ("2 of 3" in said) if record["kind"] == "coreset" else ("0.800" in said and "0.750" in said)
 
 
 @pytest.mark.parametrize(

@@ -36,5 +36,5 @@ def test_a_result_of_an_earlier_version_is_read_as_rounds_trained(federated: Any
     assert (run.result["best"], run.result["rounds_to_target"]) == ({"accuracy": 0.4, "round": 3}, rounds)
     assert rounds_trained(run.result) == run.result  # counted once
     text = shown(summary_table(old))
-    assert "best accuracy .400 after 3 rounds" in text
+    assert "best accuracy 0.400 after 3 rounds" in text
     assert f"reached after {rounds} round" in text or f"not reached in {old['rounds']} rounds" in text

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from knot_runner.cli.main import main
@@ -57,6 +58,16 @@ def test_at_a_single_column_nothing_is_cut_off(jobs: Any, figures: Any, tmp_path
         assert not any(box.overlaps(text.get_window_extent()) for text in figure.texts)
     assert all(panel.width > 0.3 * figure.dpi and panel.height > 0.3 * figure.dpi for panel in panels[:2])
     assert all(axes.get_legend() is None or axes.get_legend()._bbox_to_anchor is None for axes in figure.axes)
+
+
+@pytest.mark.parametrize("panels", [4, 5])
+def test_a_figure_higher_than_a_page_is_said(panels: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    figure = Figure(figsize=(3.35, 2.2 * panels), layout="constrained")
+    figure.subplots(panels)
+    with figure_output(FigureOutput(("svg",), 3.35, captioned=False)), caplog.at_level("WARNING", "knot_runner"):
+        output.write_figure(figure, "title", ["note"], tmp_path / "drawn.png")
+    said = "drawn: 11 inches high, more than a page; a larger --width has more panels in a row"
+    assert caplog.messages == ([said] if panels == 5 else [])
 
 
 @pytest.mark.thorough

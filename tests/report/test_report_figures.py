@@ -259,7 +259,7 @@ def test_a_panel_per_setting_with_its_purity(factory: Any, tmp_path: Path) -> No
         for seed in (0, 1)
     ]
     semantic, onehot = FIGURES["support"](jobs, tmp_path / "figure.png")
-    assert semantic.startswith("support=semantic (seeds 0, 1): 10-neighbour purity 1.00±.00 (chance .19)")
+    assert semantic.startswith("support=semantic (seeds 0, 1): 10-neighbour purity 1.00±0.00 (chance 0.19)")
     assert onehot.startswith("support=onehot (seeds 0, 1)")
 
 

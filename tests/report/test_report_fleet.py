@@ -97,7 +97,7 @@ def test_the_summary_of_a_fleet(federated, changes, said):
 def test_the_summary_says_when_the_target_was_reached(federated):
     facts = {**FACTS, "clock": 3000.0}
     text = of_rounds(federated, target=0.4, rounds_to_target=2, fleet=facts, time_to_target=1234.4)
-    assert "target .400 reached after 2 rounds" in text
+    assert "target 0.400 reached after 2 rounds" in text
     assert "virtual clock: target after 1,234 s of 3,000 s; 90 updates" in " ".join(text.split())
     assert "virtual" not in of_rounds(federated)
 

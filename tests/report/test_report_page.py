@@ -48,8 +48,8 @@ def test_the_numbers_are_means_and_intervals_of_the_records(finished: list[Job])
     values = np.array([json.loads((j.folder / "result.json").read_text())["metrics"]["f1"]["ALL"] for j in finished])
     half = 12.7062 * np.std(values[2:], ddof=1) / np.sqrt(2)  # t of one degree of freedom
     row = next(row for row in rows if row[0] == "Sinkhorn-E")
-    shown = f"{values[2:].mean():.3f}±{half:.3f}".replace("0.", ".")
-    assert row[-1] == f"{shown}(.41)"  # the paper's, KNOT Table 3
+    shown = f"{values[2:].mean():.3f}±{half:.3f}"
+    assert row[-1] == f"{shown}(0.41)"  # the paper's, KNOT Table 3
     assert "best" not in {
         name for text in re.findall(r'class="([^"]*)"', render_page(page_of(finished))) for name in text.split()
     }

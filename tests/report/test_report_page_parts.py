@@ -20,6 +20,7 @@ from knot_runner.report.page import runs as page_runs
 from knot_runner.report.page import settings as page_settings
 from knot_runner.report.page.build import render_page
 from knot_runner.report.run_folders import Job, load_runs
+from knot_runner.results.costs import total_costs
 from knot_runner.util.errors import UserError
 from tests.report.conftest import Factory
 from tests.report.pages import Reader, made, page_of
@@ -180,3 +181,29 @@ def test_records_without_sound_times(jobs: list[Job], factory: Factory, seconds:
     view = page_of(jobs)
     assert view.runs.times == {} and view.runs.spent == 0
     assert "of work" not in Reader(render_page(view)).text
+
+
+# --------------------------------------------------------------------------------------------------------------- costs
+
+
+def test_costs_are_medians_by_task_and_method(jobs: list[Job], factory: Factory) -> None:
+    """Jobs are two methods at two seeds; of the first method both seeds state costs, of the second one does."""
+    row = {"bytes_up": 1_000, "bytes_down": 3_000, "client_flops": 5_000_000, "server_flops": None}
+    first, second, other, silent = jobs
+    assert first.method == second.method != other.method
+    factory.write(first, **{**made(0), "costs": total_costs([row], 1, "models")})
+    factory.write(second, **{**made(1), "costs": total_costs([row | {"bytes_up": 2_000}], None, "models")})
+    factory.write(other, **{**made(0), "costs": total_costs([row | {"server_flops": 8_000}], None, "models")})
+    factory.write(silent, **made(1))
+    view = page_of(jobs)
+    found = view.runs.costs
+    assert [(one.method, one.runs) for one in found] == [(first.method, 2), (other.method, 1)]
+    assert list(found[0].medians.values()) == ["1.5 kB", "3 kB", "4 kB", "5 MFLOP", "-"]
+    assert list(found[1].medians.values()) == ["1 kB", "3 kB", "-", "5 MFLOP", "8 kFLOP"]
+    shown = [cells[2:] for cells in Reader(render_page(view)).rows]
+    assert ["2", "1.5 kB", "3 kB", "4 kB", "5 MFLOP", "-"] in shown
+
+
+def test_a_page_of_runs_without_costs_has_no_table_of_them(finished: list[Job]) -> None:
+    view = page_of(finished)
+    assert view.runs.costs == () and "Costs of a whole run" not in render_page(view)

@@ -16,8 +16,18 @@ from rich.console import Console
 
 from knot_runner.report.render.table_forms import table_csv, table_latex, table_markdown, write_table
 from knot_runner.report.render.table_model import ColumnGroup, TableCell
-from knot_runner.report.render.terminal import TerminalTable, short_line
-from knot_runner.report.render.text import escape_csv, escape_latex, escape_markdown, number, plain, value_text
+from knot_runner.report.render.terminal import TerminalTable
+from knot_runner.report.render.text import (
+    escape_csv,
+    escape_latex,
+    escape_markdown,
+    label_settings,
+    number,
+    plain,
+    short_line,
+    spelled_labels,
+    value_text,
+)
 from knot_runner.report.tables.build import build_table
 from knot_runner.util.errors import UserError
 
@@ -41,12 +51,12 @@ def nli(full_grid: Any) -> Any:
 @pytest.mark.parametrize(
     ("value", "digits", "text"),
     [
-        (0.4123, 3, ".412"),
+        (0.4123, 3, "0.412"),
         (0.9996, 3, "1.000"),
         (1.2, 3, "1.200"),
-        (0.0, 3, ".000"),
-        (0.5, 2, ".50"),
-        (-0.2, 2, "-.20"),
+        (0.0, 3, "0.000"),
+        (0.5, 2, "0.50"),
+        (-0.2, 2, "-0.20"),
         (0.04, 1, "0.0"),
         (13357, 0, "13,357"),
     ],
@@ -65,18 +75,35 @@ def test_the_widest_table_fits_80_columns(nli: Any, terminal: bool) -> None:
     text = shown(TerminalTable(nli), terminal=terminal)
     bare = re.sub(r"\x1b\[[0-9;]*m", "", text)
     assert max(map(len, bare.splitlines())) <= 80
-    assert "Sinkhorn-E" in bare and ".490" in bare and "±.050" in bare and "(.60)" in bare
-    assert "*" not in text and "\x1b[1m." not in text  # no method is marked as the best
+    assert "Sinkhorn-E" in bare and "0.490" in bare and "±0.050" in bare and "(0.60)" in bare
+    assert "*" not in text and "\x1b[1m0" not in text  # no method is marked as the best
 
 
 def test_terminal_puts_mean_and_interval_side_by_side_when_there_is_room(nli: Any) -> None:
-    assert ".490±.050" in shown(TerminalTable(nli), width=100)
+    assert "0.490±0.050" in shown(TerminalTable(nli), width=100)
 
 
 def test_terminal_shows_settings_under_the_method(factory: Any) -> None:
     table = build_table([factory.made(label="task.labels.support=onehot, method.loss.epsilon=0.1")], None, ["f1"])
     assert "support=onehot, epsilon=0.1" in shown(TerminalTable(table))
     assert short_line("a.b=c/d.e, +f=1") == "b=c/d.e, +f=1"
+
+
+def test_groups_of_settings_are_shown_by_the_members_that_differ() -> None:
+    soup, late = "a=1, b.c={kind:soup,lr:0.01,start:0}", "a=2, b.c={kind:soup,lr:0.01,start:1}"
+    assert label_settings(soup) == {"a": "1", "b.c.kind": "soup", "b.c.lr": "0.01", "b.c.start": "0"}
+    assert spelled_labels([soup, late, soup]) == {soup: "a=1, b.c.start=0", late: "a=2, b.c.start=1"}
+    assert spelled_labels([soup])[soup] == "a=1, b.c.kind=soup, b.c.lr=0.01, b.c.start=0"
+    plain_label, listed = "seed.x=2, y=[1,2]", "z={}, w={a:{b:1}}"
+    assert spelled_labels([plain_label, listed, ""]) == {plain_label: plain_label, listed: listed, "": ""}
+
+
+def test_a_table_of_groups_of_settings_shows_the_members_that_differ(factory: Any) -> None:
+    jobs = [factory.made(label=f"method.personalisation={{kind:soup,lr:{rate}}}", base=0.4) for rate in (0.1, 0.2)]
+    assert [row.heads[1] for row in build_table(jobs, None, ["f1"]).rows] == [
+        "method.personalisation.lr=0.1",
+        "method.personalisation.lr=0.2",
+    ]
 
 
 def test_diverged_prints_div_everywhere_and_nan_nowhere(factory: Any) -> None:
@@ -92,7 +119,7 @@ def test_markdown(factory: Any) -> None:
     jobs = [factory.made(method, base=base) for method, base in (("entropy_a", 0.3), ("sinkhorn_e", 0.4))]
     text = table_markdown(build_table(jobs, "knot_table3", ["f1"], notes=["one note"]))
     assert "| method | MELD | IEMOCAP | DyDa0 | DyDa1 | DyDa2 (global) | ALL |" in text
-    assert "| Sinkhorn-E | .400 (.38) |" in text and "| Entropy-A | .300 (.28) |" in text
+    assert "| Sinkhorn-E | 0.400 (0.38) |" in text and "| Entropy-A | 0.300 (0.28) |" in text
     assert text.endswith("- one note\n")
     grid = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in grid}) == 1
@@ -120,7 +147,7 @@ def test_latex(nli: Any) -> None:
     text = table_latex(dataclasses.replace(nli, lines=("100% sure",)))
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 2
     assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 2
-    assert r"& .490{\scriptsize\,$\pm$.050} {\scriptsize (.60)}" in text and "textbf" not in text
+    assert r"& 0.490{\scriptsize\,$\pm$0.050} {\scriptsize (0.60)}" in text and "textbf" not in text
     assert r"100\% sure" in text
     assert all(line.count("&") == 7 for line in text.splitlines() if line.startswith(("method", "Sinkhorn", "Entropy")))
 
@@ -192,7 +219,7 @@ def test_a_table_of_temperatures_fits_80_columns(chilled: Any, terminal: bool) -
         "rate=lr/0.05",
         ">3 (1 of 2)",
         "(-2.72)a",
-        "(.74)b",
+        "(0.74)b",
         "(299)",
         "vs T=1",
     ):
@@ -237,4 +264,4 @@ def test_hostile_cases_and_settings_are_escaped(federated: Any) -> None:
 def test_an_accuracy_below_one_percent_has_its_sign() -> None:
     signed = ColumnGroup("delta", "delta", ("x",), 2, signed=True)
     texts = [value_text(TableCell(mean=mean), signed) for mean in (0.5, -0.5, 0.0, 0.004, 2.2)]
-    assert texts == ["+.50", "-.50", ".00", ".00", "+2.20"]
+    assert texts == ["+0.50", "-0.50", "0.00", "0.00", "+2.20"]

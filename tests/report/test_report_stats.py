@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from knot_runner.report.statistics import clipped_interval, mean_interval
+from knot_runner.report.statistics.intervals import clipped_interval, mean_interval
 
 
 def test_by_hand() -> None:

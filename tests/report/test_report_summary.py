@@ -24,7 +24,7 @@ def test_summary_of_a_run(factory: Any) -> None:
     text = shown(summary_table(factory.result(factory.job(), notes=["IEMOCAP left out: no file"])))
     assert max(map(len, text.splitlines())) <= 80
     assert "erc · Sinkhorn-E · seed 0" in text
-    assert ".350 -> .400" in text and "global" in text and "ALL" in text and "the weights of epoch 7" in text
+    assert "0.350 -> 0.400" in text and "global" in text and "ALL" in text and "the weights of epoch 7" in text
     assert "IEMOCAP left out: no file" in text
 
 
@@ -52,10 +52,10 @@ def test_summary_of_a_federated_run(federated: Any) -> None:
     text = of_rounds(federated, notes=["a note"])
     assert max(map(len, text.splitlines())) <= 60
     values = {line.rsplit(" ", 2)[0].strip(): line.split()[-1] for line in text.splitlines() if line.strip()}
-    assert values["accuracy"] == ".300" and values["macro F1"] == ".270"
+    assert values["accuracy"] == "0.300" and values["macro F1"] == "0.270"
     assert values["loss"] == "1.700" and values["loss of logits / T"] == "2.700"
-    assert values["accuracy over clients, each alike"] == ".300"
-    assert "best accuracy .420 after 2 rounds" in text
+    assert values["accuracy over clients, each alike"] == "0.300"
+    assert "best accuracy 0.420 after 2 rounds" in text
     assert "engine lean" in text and "574,142 parameters" in text and "a note" in text
     assert "training.target=0.8" in text and "semantic distance" not in text
 
@@ -63,9 +63,9 @@ def test_summary_of_a_federated_run(federated: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"target": 0.74}, "target .740 not reached in 3 rounds"),
-        ({"target": 0.4, "rounds_to_target": 2}, "target .400 reached after 2 rounds"),
-        ({"target": 0.05, "rounds_to_target": 1}, "target .050 reached after 1 round"),
+        ({"target": 0.74}, "target 0.740 not reached in 3 rounds"),
+        ({"target": 0.4, "rounds_to_target": 2}, "target 0.400 reached after 2 rounds"),
+        ({"target": 0.05, "rounds_to_target": 1}, "target 0.050 reached after 1 round"),
     ],
 )
 def test_summary_says_when_the_target_was_reached(federated: Any, changes: dict[str, Any], said: str) -> None:

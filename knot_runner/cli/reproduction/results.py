@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
 from knot_runner.cli.reproduction.candidate import Candidate
 from knot_runner.composing.catalog import config_folder
 from knot_runner.records import read_result, read_sealed, write_sealed
+from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 from knot_runner.report.render.text import duration, escape_markdown, plain
 from knot_runner.util.files import write_atomic
 
@@ -101,14 +101,14 @@ def partial_lines(rows: Sequence[PresetRow]) -> list[str]:
 
 def results_table(rows: Sequence[PresetRow]) -> Table:
     """The same for the terminal, where the data are below a preset's name: 60 columns are enough."""
-    grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="")
-    grid.add_column(", ".join(HEADS[:2]), overflow="fold")
+    columns = [TerminalColumn(", ".join(HEADS[:2]), overflow="fold")]
     for head in HEADS[2:]:
-        grid.add_column(head, justify="right", overflow="fold", no_wrap=head in ("hold", "fail"))
+        columns.append(TerminalColumn(head, right=True, no_wrap=head in ("hold", "fail"), overflow="fold"))
+    shown = []
     for row in rows:
-        name, data, *cells = map(plain, row.cells)
-        grid.add_row(Text(name).append(f"\n  {data}", style="dim"), *map(Text, cells))
-    return grid
+        name, data, *cells = row.cells
+        shown.append((text_line(name).append(f"\n  {plain(data)}", style=DIM), *cells))
+    return results_grid(columns, shown, padding=(0, 1, 0, 0))
 
 
 def write_results(out: Path, rows: Sequence[PresetRow], lines: Sequence[str]) -> Path:

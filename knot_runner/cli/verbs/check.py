@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from knot_runner import provenance
-from knot_runner.report.render.terminal import output, short_line
-from knot_runner.report.render.text import plain
+from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line, text_line
+from knot_runner.report.render.text import plain, short_line
 from knot_runner.sweeps.standing import JobState, state_of
 from knot_runner.util.errors import UserError, nearest
 
@@ -70,7 +70,7 @@ def check_command(arguments: list[str]) -> int:
     refused = any(state.standing == "other data" for state in states)
     if refused:
         ways = "--stale=rerun makes those of other data anew, --stale=keep shows them as they are"
-        console.print(Text(f"a command with these jobs would stop; {ways}"), soft_wrap=True)
+        print_line(console, f"a command with these jobs would stop; {ways}")
     left = {job.run_id: job for job, state in zip(jobs, states, strict=True) if state.standing not in DONE}
     done = [job for job, state in zip(jobs, states, strict=True) if state.standing == "done"]
     code = _looked_ahead(console, list(left.values()), done, options) if left else 0
@@ -114,41 +114,39 @@ def _seconds(value: str) -> float:
 
 
 def _listed(jobs: list[ComposedJob], states: list[JobState]) -> Table:
-    rows = _table(TITLES)
+    rows = []
     for job, state in zip(jobs, states, strict=True):
         task, name, seed = job.settings.task, job.settings.method["name"], str(job.settings.seed)
-        _add(rows, job.run_id, task.name, task.source, name, seed, short_line(job.label), state.text)
-    return rows
+        rows.append((job.run_id, task.name, task.source, name, seed, short_line(job.label), state.text))
+    return _table(TITLES, rows)
 
 
 def _grouped(jobs: list[ComposedJob], states: list[JobState]) -> Table:
     """A row per task, source and method; jobs that need a look have one of their own."""
-    rows = _table(("task", "source", "method", "jobs", "state"))
+    rows = []
     groups: dict[tuple[str, str, str], list[JobState]] = {}
     for job, state in zip(jobs, states, strict=True):
         task = job.settings.task
         groups.setdefault((task.name, task.source, job.settings.method["name"]), []).append(state)
     for group, own in groups.items():
         count = Counter(state.standing for state in own)
-        _add(rows, *group, str(len(own)), ", ".join(f"{number} {name}" for name, number in count.items()))
+        rows.append((*group, str(len(own)), ", ".join(f"{number} {name}" for name, number in count.items())))
     notable = [(j, s) for j, s in zip(jobs, states, strict=True) if s.standing not in ("done", "to do")]
     for job, state in notable[:NOTABLE]:
         task = job.settings.task
-        _add(rows, task.name, task.source, job.settings.method["name"], "", f"{job.run_id} {state.text}")
+        rows.append((task.name, task.source, job.settings.method["name"], "", f"{job.run_id} {state.text}"))
     hidden = len(notable) - NOTABLE
-    _add(rows, "", "", "", "", (f"{hidden} more such jobs; " if hidden > 0 else "") + "--all lists every job")
-    return rows
+    more = f"{hidden} more such jobs; " if hidden > 0 else ""
+    rows.append(("", "", "", "", f"{more}--all lists every job"))
+    return _table(("task", "source", "method", "jobs", "state"), rows)
 
 
-def _table(titles: tuple[str, ...]) -> Table:
-    rows = Table(box=None, padding=(0, 2, 0, 0))
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> Table:
+    """``right``: the titles of columns of numbers."""
+    columns = []
     for title in titles:
-        rows.add_column(title, overflow="fold", no_wrap=title in ("run id", "seed", "jobs"))
-    return rows
-
-
-def _add(rows: Table, *cells: str) -> None:
-    rows.add_row(*(Text(plain(cell)) for cell in cells))
+        columns.append(TerminalColumn(title, title in right, title in ("run id", "seed", "jobs"), "fold"))
+    return listing(columns, rows)
 
 
 def _summary(states: list[JobState]) -> str:
@@ -191,7 +189,7 @@ def _looked_ahead(console: Console, jobs: list[ComposedJob], done: list[Composed
 
 
 def _print_stop(console: Console, problem: str) -> None:
-    console.print(Text(plain(f"the sweep would stop: {problem}")), soft_wrap=True)
+    print_line(console, f"the sweep would stop: {problem}")
 
 
 def _print_foreseen(console: Console, found: Foreseen, jobs: int) -> None:
@@ -199,8 +197,8 @@ def _print_foreseen(console: Console, found: Foreseen, jobs: int) -> None:
     for title, told in {"notes": found.lines(jobs), **found.counts}.items():
         if told:
             console.print(f"\n{title if title == 'notes' else f'examples of each class: {plain(title)}'}", style="bold")
-        for line in told:
-            console.print(Text(f"  {plain(line)}"), soft_wrap=not console.is_terminal)
+        for text in told:
+            console.print(text_line(f"  {text}"), soft_wrap=not console.is_terminal)
 
 
 def _print_shared(console: Console, loads: list[Load]) -> None:
@@ -208,8 +206,8 @@ def _print_shared(console: Console, loads: list[Load]) -> None:
 
     if lines := shared_lines(loads):
         console.print("\nshared by jobs", style="bold")
-        for line in lines:
-            console.print(Text(f"  {plain(line)}"))
+        for text in lines:
+            console.print(text_line(f"  {text}"))
 
 
 def _print_estimate(console: Console, found: SweepEstimate, out: Path) -> None:
@@ -219,12 +217,8 @@ def _print_estimate(console: Console, found: SweepEstimate, out: Path) -> None:
     there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     console.print("\nestimate, for this machine as busy as it is now", style="bold")
     if found.known:
-        rows = Table(box=None, padding=(0, 2, 0, 0))
-        for title in ("work to do", "times", "each", "in all", "from"):
-            rows.add_column(title, overflow="fold", justify="right" if title in ("times", "each", "in all") else "left")
-        for row in kind_rows(found):
-            _add(rows, *row)
-        console.print(rows)
+        numbers = ("times", "each", "in all")
+        console.print(_table(("work to do", *numbers, "from"), kind_rows(found), right=numbers))
     free = shutil.disk_usage(there).free
-    for line in total_lines(found, os.cpu_count() or 1, free_memory(), free):
-        console.print(Text(plain(line)), soft_wrap=True)
+    for text in total_lines(found, os.cpu_count() or 1, free_memory(), free):
+        print_line(console, text)

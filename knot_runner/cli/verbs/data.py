@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from knot_runner.data.fetch import PART, THERE, FetchError, fetch_file, file_state, place_of
 from knot_runner.data.sources import DataFile, DataSet, chosen_data_sets, data_sets
-from knot_runner.report.render.terminal import output
-from knot_runner.report.render.text import plain
+from knot_runner.report.render.terminal import TerminalColumn, listing, output, print_line, text_line
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import require_writable
 from knot_runner.util.memory import size_text
@@ -77,15 +74,16 @@ def _parsed(arguments: list[str]) -> tuple[list[str], str | None, Path | None, b
 
 def _print_all(known: list[DataSet], root: Path | None) -> None:
     console = output()
-    console.print(Text(plain(f"{_where(root)}; 'knot-runner data NAME' shows one, --fetch downloads")), soft_wrap=True)
-    rows = Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("data set", "state", "files", "size", "download", "licence", "official address", "tasks"):
-        rows.add_column(title, overflow="fold", no_wrap=title in ("data set", "state"))
+    print_line(console, f"{_where(root)}; 'knot-runner data NAME' shows one, --fetch downloads")
+    columns = [TerminalColumn(title, no_wrap=True, overflow="fold") for title in ("data set", "state")]
+    for title in ("files", "size", "download", "licence", "official address", "tasks"):
+        columns.append(TerminalColumn(title, overflow="fold"))
+    rows = []
     for one in known:
         files, download = f"{len(one.files)}", "--fetch" if one.sources else "by hand"
         texts = (one.name, _state(one, root), files, _size(one.size), download, one.licence, one.home)
-        rows.add_row(*(Text(plain(text)) for text in (*texts, ", ".join(one.tasks))))
-    console.print(rows)
+        rows.append((*texts, ", ".join(one.tasks)))
+    console.print(listing(columns, rows))
 
 
 def _state(one: DataSet, root: Path | None) -> str:
@@ -105,7 +103,7 @@ def _size(size: int | None) -> str:
 
 def _print_one(one: DataSet, root: Path | None) -> None:
     console = output()
-    console.print(Text(plain(f"{one.name}: {one.title}"), style="bold"), soft_wrap=True)
+    print_line(console, f"{one.name}: {one.title}", "bold")
     lines = [
         ("state", f"{_state(one, root)} in {root}" if root else _where(root)),
         ("tasks", ", ".join(one.tasks)),
@@ -122,7 +120,7 @@ def _print_one(one: DataSet, root: Path | None) -> None:
 
 def _print_lines(console: Console, lines: list[tuple[str, str]]) -> None:
     for title, text in lines:
-        console.print(Text(plain(f"  {title:<9} {text}")), soft_wrap=True)
+        print_line(console, f"  {title:<9} {text}")
     console.print()
 
 
@@ -155,7 +153,7 @@ def _print_hub(tasks: list[str], folder: str | None) -> None:
         groups = [settings, *getattr(settings, "sets", {}).values(), *getattr(settings, "datasets", {}).values()]
         found = [group.hub for group in groups if getattr(group, "hub", None) is not None]
         lines = list(dict.fromkeys(_hub_line(hub) for hub in found)) or ["none: this task has no hub copy"]
-        output().print(Text(plain(f"task={task} task.source=hub"), style="bold"))
+        output().print(text_line(f"task={task} task.source=hub", "bold"))
         _print_lines(output(), [("hub", line) for line in lines])
 
 

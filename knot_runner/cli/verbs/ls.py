@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.table import Table
-from rich.text import Text
-
 from knot_runner.composing import catalog
 from knot_runner.config.settings.families import FAMILIES, METHOD_SETTINGS, family_of_algorithm
 from knot_runner.config.settings.fit import FITTING_METHODS
-from knot_runner.report.render.terminal import output
-from knot_runner.report.render.text import plain
+from knot_runner.report.render.terminal import TerminalColumn, listing, output, text_line
 from knot_runner.util.errors import UserError
 
 LS_HELP = """\
@@ -36,7 +32,7 @@ def ls_command(arguments: list[str]) -> int:
         _print(group, [(path.stem, _described(path, folder)) for path in catalog.yaml_files(group, folder)])
     _print_compositions(folder)
     for path in catalog.hidden(folder):
-        output().print(Text(plain(f"{path}: is not used, since there is one of that name; another name is right")))
+        output().print(text_line(f"{path}: is not used, since there is one of that name; another name is right"))
     if plugins:
         _print("from plugins", _added(plugins))
     return 0
@@ -49,14 +45,12 @@ def _print_compositions(folder: str | None) -> None:
         algorithm = catalog.algorithm_of(path)
         if algorithm in METHOD_SETTINGS:
             methods.setdefault(family_of_algorithm(algorithm).name, []).append(path.stem)
-    rows = Table(title="task x method", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for kind in FITTING_METHODS:
-        rows.add_column(kind, no_wrap=True)
-    rows.add_column("methods", overflow="fold")
+    columns = [TerminalColumn(kind, no_wrap=True) for kind in FITTING_METHODS]
+    rows = []
     for family, names in methods.items():
         marks = ["yes" if kind in FAMILIES[family].tasks else "-" for kind in FITTING_METHODS]
-        rows.add_row(*marks, Text(plain(", ".join(names))))
-    output().print(rows)
+        rows.append([*marks, ", ".join(names)])
+    output().print(listing([*columns, TerminalColumn("methods", overflow="fold")], rows, "task x method"))
     output().print()
 
 
@@ -111,11 +105,6 @@ def _added(plugins: list[str]) -> list[tuple[str, str]]:
 
 
 def _print(group: str, choices: list[tuple[str, str]]) -> None:
-    console = output()
-    rows = Table(title=group, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
-    rows.add_column(no_wrap=True, style="bold")
-    rows.add_column(overflow="fold")
-    for name, text in choices:
-        rows.add_row(Text(plain(name)), Text(plain(text)))
-    console.print(rows)
-    console.print()
+    columns = (TerminalColumn(no_wrap=True, style="bold"), TerminalColumn(overflow="fold"))
+    output().print(listing(columns, choices, group))
+    output().print()

@@ -129,24 +129,25 @@ def _candidates(listed: list, words: list[str], flags: list[str], named: bool) -
 
 def _print_plan(candidates: list[Candidate], hours: float) -> None:
     """What there is to do, in the order in which it would be done."""
-    from rich.table import Table
-    from rich.text import Text
-
     from knot_runner.cli.reproduction.candidate import order
-    from knot_runner.report.render.terminal import output
-    from knot_runner.report.render.text import plain
+    from knot_runner.report.render.terminal import TerminalColumn, output, print_line, results_grid
 
-    grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="")
+    columns = []
     for head in ("preset", "claims", "runs to do", "minutes, about", "data"):
-        grid.add_column(head, justify="left" if head in ("preset", "data") else "right", overflow="fold")
+        columns.append(TerminalColumn(head, right=head not in ("preset", "data"), overflow="fold"))
+    rows = []
     for one in order(candidates):
-        minutes = one.minutes_left()
-        shown = "not measured" if minutes is None else f"{minutes:.1f}" if 0 < minutes < 10 else f"{minutes:.0f}"
         data = "absent" if one.missing else "there"
-        grid.add_row(*(Text(plain(cell)) for cell in (one.name, str(one.claims), str(one.left()), shown, data)))
+        rows.append((one.name, str(one.claims), str(one.left()), _minutes_text(one.minutes_left()), data))
     console = output()
-    console.print(grid)
-    console.print(Text(f"for {hours:g} hours; minutes as measured on two CPU cores"), soft_wrap=True)
+    console.print(results_grid(columns, rows, padding=(0, 1, 0, 0)))
+    print_line(console, f"for {hours:g} hours; minutes as measured on two CPU cores")
+
+
+def _minutes_text(minutes: float | None) -> str:
+    if minutes is None:
+        return "not measured"
+    return f"{minutes:.1f}" if 0 < minutes < 10 else f"{minutes:.0f}"
 
 
 def _carry_out(candidates: list[Candidate], end: float, outcomes: Outcomes, out: Path) -> None:

@@ -209,10 +209,14 @@ def _differences(run: BundledRun, now: dict, run_id: str, cut: int | None) -> li
     return lines
 
 
+def _file_digests(result: dict) -> dict[str, str | None]:
+    files = [file for file in result.get("files") or [] if isinstance(file, dict)]
+    return {str(file.get("path")): file.get("sha256") for file in files}
+
+
 def _data_text(was: dict, now: dict) -> str:
     """The files whose digests differ, by name; or the digests of all that was read."""
-    old, new = ({str(file.get("path")): file.get("sha256") for file in result.get("files") or []
-                 if isinstance(file, dict)} for result in (was, now))  # fmt: skip
+    old, new = _file_digests(was), _file_digests(now)
     unlike = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
     if unlike:
         return f"{', '.join(unlike[:4])}{' and more' * (len(unlike) > 4)} differ"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from knot_runner.config.settings.method import require_solvable
 from knot_runner.config.settings.sizes import (
     Fraction,
     FractionOrNone,
@@ -95,8 +96,7 @@ class SinkhornTermSettings:
     scaling: Fraction = 0.5
 
     def __post_init__(self) -> None:
-        require(self.epsilon >= 1e-4, "epsilon", f"{self.epsilon} is below 1e-4; solver=exact has no regularisation")
-        require(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"{self.tolerance} is outside 1e-12..1e-3")
+        require_solvable(self.epsilon, self.tolerance)
 
 
 @dataclass

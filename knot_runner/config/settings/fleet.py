@@ -15,7 +15,7 @@ from knot_runner.util.errors import UserError
 LogDeviation = Annotated[float, AtMost(20), Holds(lambda value: value >= 0, "is negative; 0 makes all clients alike")]
 PositiveShare = Annotated[float, Holds(lambda value: 0 < value <= 1, "is not in (0, 1]")]
 #: Methods that a server can go on with while clients still train: their clients send models, and nothing else.
-ASYNCHRONOUS = ("fedavg", "fedprox", "fedrep", "fedper")
+ASYNCHRONOUS = ("fedavg", "fedprox", "fedrep", "fedper", "fedsoup")
 
 
 @dataclass

@@ -19,6 +19,12 @@ class EntropySettings:
     form: Literal["kl", "symmetric", "cross_entropy"]
 
 
+def require_solvable(epsilon: float, tolerance: float) -> None:
+    """Raises :class:`UserError` for a transport problem that no solver is sure of."""
+    require(epsilon >= 1e-4, "epsilon", f"{epsilon} is below 1e-4; solver=exact has no regularisation")
+    require(1e-12 <= tolerance <= 1e-3, "tolerance", f"{tolerance} is outside 1e-12..1e-3")
+
+
 @dataclass
 class SinkhornSettings:
     """Regularised transport (KNOT eq. 1). ``newton`` converges to ``tolerance``; ``geomloss`` runs its schedule with
@@ -35,8 +41,7 @@ class SinkhornSettings:
     scaling: Fraction
 
     def __post_init__(self) -> None:
-        require(self.epsilon >= 1e-4, "epsilon", f"{self.epsilon} is below 1e-4; solver=exact has no regularisation")
-        require(1e-12 <= self.tolerance <= 1e-3, "tolerance", f"{self.tolerance} is outside 1e-12..1e-3")
+        require_solvable(self.epsilon, self.tolerance)
 
 
 #: Settings of the losses that come with the package; a plug-in's loss brings its own (methods/losses.py).

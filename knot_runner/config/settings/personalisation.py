@@ -192,8 +192,9 @@ PERSONALISATION_SETTINGS: dict[str, type] = {
 }
 
 
-def build_personalisation(values: Any, where: str = "method.personalisation") -> Any:
+def build_personalisation(values: Any) -> Any:
     """The settings of one kind of personalisation. Raises :class:`UserError`."""
+    where = "method.personalisation"
     kind = values.get("kind") if isinstance(values, dict) else values
     if not isinstance(kind, str) or kind not in PERSONALISATION_SETTINGS:
         raise UserError(f"{where}.kind: no personalisation {kind!r}{nearest(str(kind), PERSONALISATION_SETTINGS)}")

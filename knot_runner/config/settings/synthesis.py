@@ -82,8 +82,6 @@ class GeneratorSynthesis:
     entropy: NotNegative
 
 
-SynthesisSettings = StatisticsSynthesis | RecordsSynthesis | GeneratorSynthesis
-
 #: ``method.synthesis.kind`` -> its settings.
 SYNTHESIS_SETTINGS: dict[str, type] = {
     "statistics": StatisticsSynthesis,

@@ -18,6 +18,8 @@ from knot_runner.engine.objectives import Objective
 
 #: Examples per inference request: fixed, so that logits do not depend on the number of workers.
 INFERENCE_ROWS = 512
+#: The same where many models are asked about the same examples, of which more then pay.
+ROWS_OF_MANY = 1024
 
 
 def silent(text: str) -> None:
@@ -128,13 +130,19 @@ class Trained:
 @dataclass(frozen=True)
 class Inference:
     """Logits of ``rows`` [n] of the test examples (or training examples) under one ``model``, of the engine's network
-    of that number; ``cluster``: as of :class:`LocalTraining`."""
+    of that number; ``cluster``: as of :class:`LocalTraining`.
+
+    ``many``: other models are asked about these rows, too, so that an engine may do what depends on the rows alone once
+    for all of them, which changes rounding; ``body``: of models that differ in their heads alone, the same text for
+    all, which no other body has, so that an engine may compute what the heads read once, to the same bits."""
 
     model: ClientModel
     rows: Tensor
     split: Literal["test", "train"] = "test"
     cluster: int = field(default=0, kw_only=True)
     network: int = field(default=0, kw_only=True)
+    many: bool = field(default=False, kw_only=True)
+    body: str = field(default="", kw_only=True)
 
 
 class Engine(Protocol):

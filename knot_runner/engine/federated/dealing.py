@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.engine.federated import local
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Trained
+from knot_runner.engine.federated.cohort import INFERENCE_ROWS, ROWS_OF_MANY, Inference, LocalTraining, Trained
 
 EngineRequest = LocalTraining | Inference
 #: What a request comes to.
@@ -27,8 +27,9 @@ def train_longest_first(run: _Run, cohort: list[LocalTraining]) -> list[Trained]
 
 
 def infer_in_pieces(run: _Run, requests: list[Inference]) -> list[Tensor]:
-    """Logits [n, classes] of every request, by pieces of INFERENCE_ROWS examples, whatever the number of workers."""
-    parts = [request.rows.split(INFERENCE_ROWS) for request in requests]
+    """Logits [n, classes] of every request, by pieces of INFERENCE_ROWS or ROWS_OF_MANY examples, whatever the number
+    of workers."""
+    parts = [request.rows.split(ROWS_OF_MANY if request.many else INFERENCE_ROWS) for request in requests]
     pieces = [replace(request, rows=part) for request, own in zip(requests, parts, strict=True) for part in own]
     found = iter(run(pieces))
     return [torch.cat([next(found) for _ in own]) for own in parts]

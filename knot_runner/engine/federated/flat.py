@@ -52,6 +52,21 @@ class FlatLayout:
             found[field.start : field.stop] = keep == "all" or is_head == (keep == "head")
         return found
 
+    def with_head(self, weights: Tensor, head: Tensor) -> Tensor:
+        """A copy of ``weights`` [P] with the parameters ``head`` (as ``mask("head")`` picks them) in their place."""
+        found, start = weights.clone(), 0
+        for field in self.parameters:
+            if field.name.startswith(self.head):
+                size = field.stop - field.start
+                found[field.start : field.stop] = head[start : start + size]
+                start += size
+        return found
+
+    def body_parts(self, weights: Tensor, buffers: Tensor) -> list[Tensor]:
+        """Views of a model's ``weights`` [P] outside the head, and its ``buffers`` [Q]."""
+        body = [field for field in self.parameters if not field.name.startswith(self.head)]
+        return [*(weights[field.start : field.stop] for field in body), buffers]
+
     def biases(self) -> Tensor:
         """bool [P]: parameters named ``bias``."""
         found = torch.zeros(self.size, dtype=torch.bool)

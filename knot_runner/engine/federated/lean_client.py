@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,8 @@ from knot_runner.config.settings import CnnSettings, MlpSettings
 from knot_runner.engine.examples import ClientData, ImageData, normalised
 from knot_runner.engine.federated import flat, lean_gram, local
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Recipe, Trained
-from knot_runner.engine.federated.lean_dense import Dense, affine, pairs
+from knot_runner.engine.federated.lean_dense import Dense, LayerPairs, affine, pairs
+from knot_runner.engine.federated.lean_foreground import Foreground
 from knot_runner.engine.federated.lean_loss import AutogradLoss, BatchLoss, TemperedLoss
 from knot_runner.engine.federated.lean_network import LeanNetwork
 from knot_runner.engine.federated.lean_sgd import Sgd
@@ -24,7 +25,8 @@ from knot_runner.models.network import Network
 
 #: Images gathered at a time (rounded to whole batches): many make gathering cheap, few stay in the cache.
 _IMAGES_AT_ONCE = 1024
-#: Values of the images of recent inference requests that are kept: 8 MB of float32.
+#: Values of recent inference requests that are kept, of images and of what heads read: 8 MB of float32. What the last
+#: request made is kept in any case.
 _KEPT_VALUES = 2**21
 
 
@@ -67,7 +69,7 @@ class ManualBackward:
     def __init__(self, network: Network, data: ImageData, test: ImageData, dtype: torch.dtype) -> None:
         self._network, self._layout = network, flat.layout_of(network)
         self._data, self._test, self._dtype = data, test, dtype
-        self._recent: dict[tuple[str, bytes], Tensor] = {}
+        self._recent: dict[tuple[str | bytes, ...], Tensor | Foreground] = {}
 
     def train_client(self, request: LocalTraining, weights: Tensor | None = None) -> Trained:
         """See :class:`TrainingClient`. ``weights`` [P], if given: memory for the trained weights. By hand are
@@ -86,21 +88,40 @@ class ManualBackward:
     def infer(self, request: Inference) -> Tensor:
         """See :class:`TrainingClient`."""
         with torch.inference_mode():
-            found = self._logits(request.model.weights.to(self._dtype), self._images(request))
-        return found.clone()
+            weights, key = request.model.weights.to(self._dtype), (request.split, request.rows.numpy().tobytes())
+            if not request.many:
+                return self._logits(weights, self._kept(key, lambda: self._images(request))).clone()
+            parameters = pairs(weights, self._layout)
+
+            def features() -> Tensor:
+                rows = self._kept((*key, "many"), lambda: self._rows_of_many(request))
+                return self._features(parameters, rows)
+
+            read = self._kept((*key, request.body), features) if request.body else features()
+            return self._head(parameters, read).clone()
 
     def _images(self, request: Inference) -> Tensor:
-        """What ``request`` asks about, normalised. Many models are asked about the same images, as when every client's
-        model is measured on everybody's: those of recent requests are kept."""
-        key = request.split, request.rows.numpy().tobytes()
-        images = self._recent.pop(key, None)
-        if images is None:
-            data = self._test if request.split == "test" else self._data
-            images = normalised(data, request.rows, self._dtype)
-        self._recent[key] = images  # the most recent is the last
-        while sum(kept.numel() for kept in self._recent.values()) > _KEPT_VALUES:
+        """What ``request`` asks about, normalised."""
+        return normalised(self._test if request.split == "test" else self._data, request.rows, self._dtype)
+
+    def _rows_of_many(self, request: Inference) -> Tensor | Foreground:
+        """What ``request`` asks about, in the form that suits many models."""
+        images = self._images(request)
+        if isinstance(self._network.spec, CnnSettings) or len(self._layout.parameters) == 2 or not len(images):
+            return images
+        found = Foreground(images)
+        return found if found.saves else images
+
+    def _kept(self, key: tuple[str | bytes, ...], make: Callable[[], Any]) -> Any:
+        """What ``make`` makes for ``key``. Many models are asked about the same images, as when every client's model is
+        measured on everybody's: what recent requests made is kept."""
+        found = self._recent.pop(key, None)
+        if found is None:
+            found = make()
+        self._recent[key] = found  # the most recent is the last
+        while len(self._recent) > 1 and sum(kept.numel() for kept in self._recent.values()) > _KEPT_VALUES:
             del self._recent[next(iter(self._recent))]
-        return images
+        return found
 
     def _train(self, request: LocalTraining, weights: Tensor) -> tuple[float, int]:
         """(mean loss, steps) of all epochs; ``weights`` [P] change in place."""
@@ -165,20 +186,29 @@ class ManualBackward:
 
     def _logits(self, weights: Tensor, images: Tensor) -> Tensor:
         """The model's output [n, classes] for normalised ``images`` [n, C, H, W]."""
-        spec = self._network.spec
-        convs, layers = pairs(weights, self._layout)
-        found = []
-        for x in images.split(INFERENCE_ROWS):
-            if isinstance(spec, CnnSettings):
-                x = x.contiguous(memory_format=torch.channels_last)
-                for (weight, bias), conv in zip(convs, spec.convs, strict=True):
-                    x = F.max_pool2d(F.conv2d(x, weight, bias, padding=conv.padding), 2).relu_()
-            x = x.flatten(1)
-            for pair in layers[:-1]:
-                x = affine(x, pair).relu_()
-            x = affine(x, layers[-1])
-            found.append(torch.softmax(x, 1) if spec.output == "softmax" else x)
+        parameters = pairs(weights, self._layout)
+        found = [self._head(parameters, self._features(parameters, x)) for x in images.split(INFERENCE_ROWS)]
         return torch.cat(found)
+
+    def _features(self, parameters: LayerPairs, x: Tensor | Foreground) -> Tensor:
+        """What the head reads [n, features] of normalised images [n, C, H, W]."""
+        spec, (convs, layers) = self._network.spec, parameters
+        layers = layers[:-1]
+        if isinstance(x, Foreground):
+            x, layers = x.affine(layers[0]).relu_(), layers[1:]
+        elif isinstance(spec, CnnSettings):
+            x = x.contiguous(memory_format=torch.channels_last)
+            for (weight, bias), conv in zip(convs, spec.convs, strict=True):
+                x = F.max_pool2d(F.conv2d(x, weight, bias, padding=conv.padding), 2).relu_()
+        x = x.flatten(1)
+        for pair in layers:
+            x = affine(x, pair).relu_()
+        return x
+
+    def _head(self, parameters: LayerPairs, features: Tensor) -> Tensor:
+        """The model's output [n, classes] for what its head reads."""
+        found = affine(features, parameters[1][-1])
+        return torch.softmax(found, 1) if self._network.spec.output == "softmax" else found
 
 
 def _blocks(epoch: local.Epoch, size: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:

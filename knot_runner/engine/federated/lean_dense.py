@@ -13,6 +13,8 @@ from knot_runner.engine.federated import flat
 
 #: A layer's (weight, bias).
 WeightBias = tuple[Tensor, Tensor]
+#: Those of the convolutions, and of the dense layers.
+LayerPairs = tuple[list[WeightBias], list[WeightBias]]
 
 #: Layers of at least this many weights use oneDNN in the forward pass. A fixed rule, not a timed choice, since the two
 #: round differently: which is the faster must not decide a run's numbers. Measured on AVX-512 with AMX, batches of 10
@@ -23,7 +25,7 @@ LARGE = 1_000_000
 _aten = torch.ops.aten
 
 
-def pairs(vector: Tensor, layout: flat.FlatLayout) -> tuple[list[WeightBias], list[WeightBias]]:
+def pairs(vector: Tensor, layout: flat.FlatLayout) -> LayerPairs:
     """Views into ``vector`` [P]: (weight, bias) of the convolutions, and of the dense layers (the head last)."""
     tensors = list(flat.views(vector, layout.parameters).values())
     found = list(zip(tensors[::2], tensors[1::2], strict=True))

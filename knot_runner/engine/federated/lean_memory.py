@@ -11,7 +11,7 @@ from torch import Tensor
 
 from knot_runner.engine.examples import ClientData
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS
+from knot_runner.engine.federated.cohort import ROWS_OF_MANY
 from knot_runner.models.network import Network
 from knot_runner.util.shared_memory import Memory, aligned
 from knot_runner.util.workers import SharedArrays
@@ -57,10 +57,10 @@ class Slots:
 
     @classmethod
     def make(cls, count: int, networks: Sequence[Network], dtype: torch.dtype) -> Slots:
-        """``count`` slots that hold a model of any of ``networks`` or the logits of INFERENCE_ROWS images."""
+        """``count`` slots that hold a model of any of ``networks`` or the logits of ROWS_OF_MANY examples."""
         layouts = [flat.layout_of(network) for network in networks]
         sizes = tuple((layout.size, layout.buffer_size) for layout in layouts)
-        values = max(INFERENCE_ROWS * networks[0].classes, *map(sum, sizes))
+        values = max(ROWS_OF_MANY * networks[0].classes, *map(sum, sizes))
         stride = aligned(values * dtype.itemsize)
         return cls(Memory(count * stride), sizes, dtype, stride)
 

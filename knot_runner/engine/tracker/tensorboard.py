@@ -11,11 +11,6 @@ from knot_runner.engine.tracker.mirror import TrackedRun, flat, points
 EVENTS_FOLDER = "tensorboard"
 
 
-def begin_tensorboard(run: TrackedRun) -> TensorBoardMirror:
-    """Raises what a disk does that cannot be written to."""
-    return TensorBoardMirror(run)
-
-
 class TensorBoardMirror:
     """See :class:`~knot_runner.engine.tracker.mirror.Mirror`. What is no number is left out."""
 

@@ -17,7 +17,7 @@ from knot_runner.util.processes import on_sigterm
 #: ``tracker.name`` -> what begins a mirror, or where it is (imported when a run begins one). A plug-in adds its own.
 TRACKERS: dict[str, Callable[[TrackedRun], Mirror] | str] = {
     "wandb": "knot_runner.engine.tracker.wandb:begin_wandb",
-    "tensorboard": "knot_runner.engine.tracker.tensorboard:begin_tensorboard",
+    "tensorboard": "knot_runner.engine.tracker.tensorboard:TensorBoardMirror",
     "mlflow": "knot_runner.engine.tracker.mlflow:begin_mlflow",
 }
 

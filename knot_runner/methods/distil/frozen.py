@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from knot_runner.engine.examples import ClientExamples, ImageExamples
-from knot_runner.engine.loop import EVALUATION_BATCH, Place
+from knot_runner.engine.loop import EVALUATION_BATCH, Place, stored_model
 from knot_runner.engine.requests import Ref
 from knot_runner.methods.distil.learner import OutputReader
 from knot_runner.methods.distil.term import NetworkOutputs
-from knot_runner.models.network import Network, build_network
+from knot_runner.models.network import Network
 
 #: Bytes of one teacher's outputs that are kept; larger ones are computed again for every batch.
 MOST_BYTES = 2**30
@@ -60,10 +60,7 @@ class FrozenTeachers:
 
 def frozen_network(network: Network, weights: Ref, place: Place) -> nn.Module:
     """The network with stored ``weights``, in evaluation mode; none of its parameters has a gradient."""
-    with torch.device(place.device):
-        model = build_network(network)
-    model.load_state_dict(place.store.get(*weights).tensors())
-    return model.requires_grad_(False).eval()
+    return stored_model(place, network, weights).requires_grad_(False).eval()
 
 
 @torch.no_grad()

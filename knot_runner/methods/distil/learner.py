@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,6 @@ from knot_runner.util.errors import UserError, nearest
 FIRST_BATCHES = 8
 #: A term below this share of the cross-entropy is 0 but for rounding.
 ROUNDING_SHARE = 1e-6
-#: (a batch's positions [B], what the networks read of it) -> what each teacher says of it
-TeacherOutputs = Callable[[Tensor, dict[str, Tensor]], list[NetworkOutputs]]
 
 
 @dataclass(frozen=True)

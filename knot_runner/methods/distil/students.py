@@ -14,9 +14,8 @@ from knot_runner.config.settings import build
 from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, AverageSchedule, MutualSchedule, SnapshotSchedule
 from knot_runner.engine.diverged import DivergedError
 from knot_runner.engine.epochs import copy_weights
-from knot_runner.engine.examples import ClientExamples, InputBatch, batch_count, stored_data
-from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report
-from knot_runner.engine.requests import Ref
+from knot_runner.engine.examples import InputBatch, batch_count
+from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, initial_model, stored_examples
 from knot_runner.engine.seeds import generator, keyed
 from knot_runner.engine.training import forward_all
 from knot_runner.methods.distil.frozen import FrozenTeachers
@@ -30,7 +29,6 @@ from knot_runner.methods.distil.learner import (
     wanted_taps,
 )
 from knot_runner.methods.distil.term import NetworkOutputs, TermBatch
-from knot_runner.models.network import build_network
 
 if TYPE_CHECKING:
     from knot_runner.methods.distil.requests import TrainStudents
@@ -45,7 +43,7 @@ class Students:
     def __init__(self, request: TrainStudents, place: Place, report: Report) -> None:
         self.request, self.report = request, report
         self.schedule = build(SCHEDULE_SETTINGS[request.schedule["kind"]], request.schedule, "method.schedule")
-        self.train, self.valid = (_examples(place, part.examples) for part in (request.train, request.valid))
+        self.train, self.valid = (stored_examples(place, part.examples) for part in (request.train, request.valid))
         self.module = nn.ModuleDict({"students": nn.ModuleList(_start(request, place, n) for n in self._numbers())})
         if isinstance(self.schedule, AverageSchedule | SnapshotSchedule):
             self.module["teacher"] = copy.deepcopy(self.students[0]).requires_grad_(False).eval()
@@ -59,7 +57,7 @@ class Students:
         peers = list(dict.fromkeys([*own, *(name for names in others for name in names)]))
         many = len(self.students) > 1
         self.readers = [OutputReader(model, request.network, peers if many else own) for model in self.students]
-        originals = None if request.originals is None else _examples(place, request.originals)
+        originals = None if request.originals is None else stored_examples(place, request.originals)
         cached = request.augment == "none"
         self.frozen = FrozenTeachers(request.teachers, others, self.train, place, cached, originals)
         self.own_teacher = None
@@ -215,20 +213,7 @@ def _start(request: TrainStudents, place: Place, number: int) -> nn.Module:
     """A student before its training: with the weights of the phase before, or the first as the party's model and each
     further one from another seed."""
     name = request.party if number == 0 else f"{request.party} {number + 1}"
-    torch.manual_seed(keyed(request.seed, "init", name))
-    model = build_network(request.network)
-    if request.start is not None:
-        model.load_state_dict(place.store.get(*request.start).tensors())
-    elif request.network.is_pretrained:
-        from knot_runner.models.pretrained import load_pretrained  # readers of encoders, which images do without
-
-        load_pretrained(model, request.network.spec, place.data_root)
-    return model.to(place.device)
-
-
-def _examples(place: Place, ref: Ref) -> ClientExamples:
-    data = stored_data(place.store.get(*ref).tensors()).to(place.device)
-    return data.select(torch.arange(len(data.labels)), torch.float32)
+    return initial_model(place, request.network, request.start, keyed(request.seed, "init", name))
 
 
 def _detached(outputs: NetworkOutputs) -> NetworkOutputs:

@@ -66,9 +66,7 @@ def deployed(hp: FederatedSettings, state: FederatedState, federation: Federatio
     own = state.get(f"head/{client}")
     if own is None:
         return model
-    weights = model.weights.clone()
-    weights[federation.layout.mask("head")] = own
-    return ClientModel(weights, model.buffers)
+    return ClientModel(federation.layout.with_head(model.weights, own), model.buffers)
 
 
 def _request(

@@ -1,11 +1,11 @@
 """What the records say of a preset's claims: holds, does not hold, or undecided, with what would decide it.
 
-``judge`` pairs runs by seed, estimates each effect and its interval (``bootstrap``), divides its p-value by the share
-of the error that may be spent at this number of seeds (``looks.py``), and corrects for the number of claims by
-Holm's method. Together these keep false verdicts, over all claims and however often seeds are added, within 5%. It is
-the one rule for saying that something holds; tables and figures show estimates and intervals only. Effects in rounds
-are ratios, averaged geometrically: a ratio and its inverse then say the same, and no seed with a slow opponent
-outweighs the others.
+``judge`` pairs runs by seed, estimates each effect and its interval (``statistics/effects.py``), divides its p-value by
+the share of the error that may be spent at this number of seeds, and corrects for the number of claims by Holm's method
+(``statistics/error_control.py``). Together these keep false verdicts, over all claims and however often seeds are
+added, within 5%. It is the one rule for saying that something holds; tables and figures show estimates and intervals
+only. Effects in rounds are ratios, averaged geometrically: a ratio and its inverse then say the same, and no seed with
+a slow opponent outweighs the others.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from knot_runner.report.claims.bootstrap import EffectEstimate, holm, interval, p_value
 from knot_runner.report.claims.evidence import Basis, Evidence, gather
-from knot_runner.report.claims.looks import seeds_suggested
 from knot_runner.report.claims.measures import measure_of
 from knot_runner.report.claims.spec import Claim, check_settings, planned_seeds, read_claims
 from knot_runner.report.run_folders import Job, load_runs
-from knot_runner.report.statistics import ALPHA, clipped_interval
+from knot_runner.report.statistics.effects import EffectEstimate, interval, p_value
+from knot_runner.report.statistics.error_control import ALPHA, holm, seeds_suggested
+from knot_runner.report.statistics.intervals import clipped_interval
 
 Decision = Literal["holds", "does not hold", "undecided", "no runs"]
 

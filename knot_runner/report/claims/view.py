@@ -8,22 +8,28 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
-from knot_runner.report.claims.bootstrap import RESAMPLES
-from knot_runner.report.claims.looks import MAX_SEEDS, POWER
 from knot_runner.report.claims.verdicts import Verdict
 from knot_runner.report.render.markup import TextGrid, csv_text, markdown_document, write_forms
+from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid, text_line
 from knot_runner.report.render.text import plain, signed
-from knot_runner.report.statistics import ALPHA
+from knot_runner.report.statistics.error_control import ALPHA, MAX_SEEDS, POWER
+from knot_runner.report.statistics.resampling import RESAMPLES
 from knot_runner.util.files import json_text
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow", "no runs": "dim"}
 CLAIM_HEADS = (
     "", "claim", "verdict", "effect", "95% interval", "claimed", "paper", "seeds", "more seeds, about", "source",
 )  # fmt: skip
-#: Of these, the columns that hold numbers.
+TERMINAL_COLUMNS = (
+    TerminalColumn(right=True, no_wrap=True, style=DIM),
+    TerminalColumn("claim", ratio=1),
+    TerminalColumn("effect, interval, paper", no_wrap=True),
+    TerminalColumn("seeds", right=True, no_wrap=True),
+    TerminalColumn("verdict", no_wrap=True),
+)
+#: Of CLAIM_HEADS, the columns that hold numbers.
 RIGHT_HEADS = ("", "effect", "paper", "seeds", "more seeds, about")
 NUMBER_COLUMNS = ("effect", "low", "high", "paper", "seeds", "more_seeds", "planned", "look", "share", "p", "adjusted")
 TEXT_COLUMNS = ("text", "source", "verdict", "unit", "claimed", "basis", "note")
@@ -135,23 +141,19 @@ def _claims(places: Sequence[int]) -> str:
 
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
     """A table that fits 80 columns, of the claims whose runs are asked for, and its footnotes."""
-    grid = Table(box=None, padding=(0, 1, 1, 0), pad_edge=False, header_style="")
-    grid.add_column("", justify="right", no_wrap=True, style="dim")
-    grid.add_column("claim", ratio=1)
-    grid.add_column("effect, interval, paper", no_wrap=True)
-    grid.add_column("seeds", justify="right", no_wrap=True)
-    grid.add_column("verdict", no_wrap=True)
+    rows = []
     for i, verdict in _asked(verdicts):
-        claim = Text(plain(verdict.text)).append(f"\n{plain(verdict.source)}", style="dim")
-        grid.add_row(str(i), claim, _numbers(verdict), str(verdict.seeds), _decision(verdict))
-    lines = [Text(plain(line), style="dim") for line in footnotes(verdicts)]
-    return Group(Text(plain(title), style="bold"), Text(""), grid, *lines)
+        claim = text_line(verdict.text).append(f"\n{plain(verdict.source)}", style=DIM)
+        rows.append((str(i), claim, _numbers(verdict), str(verdict.seeds), _decision(verdict)))
+    grid = results_grid(TERMINAL_COLUMNS, rows, padding=(0, 1, 1, 0))
+    return Group(text_line(title, "bold"), text_line(""), grid, *(text_line(text, DIM) for text in footnotes(verdicts)))
 
 
 def _numbers(verdict: Verdict) -> Text:
     text = Text(effect_text(verdict))
-    for line in (interval_text(verdict), f"paper {claimed_text(verdict)}" if verdict.paper is not None else ""):
-        text.append(f"\n{line}" if line else "", style="dim")
+    paper = f"paper {claimed_text(verdict)}" if verdict.paper is not None else ""
+    for below in filter(None, (interval_text(verdict), paper)):
+        text.append(f"\n{below}", style=DIM)
     return text
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from knot_runner.report.compare.files import Column, Sheet, cell_text
 from knot_runner.report.compare.measures import direction, measure_title, resolve_measure
 from knot_runner.report.compare.settings import resolve_key, sort_places
-from knot_runner.report.statistics import MeanEstimate
+from knot_runner.report.statistics.intervals import MeanEstimate
 from knot_runner.util.errors import UserError, nearest
 
 #: Rows that a line names; of more it gives the number.

@@ -33,7 +33,7 @@ from knot_runner.report.compare.settings import (
     sort_places,
 )
 from knot_runner.report.frame import RunSet, read_runs
-from knot_runner.report.statistics import MeanEstimate, mean_estimate
+from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
 from knot_runner.util.errors import UserError, nearest
 
 if TYPE_CHECKING:

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table as Grid
+from rich.table import Table
 from rich.text import Text
 
 from knot_runner.report.compare.settings import KEPT, as_number, typed_column
 from knot_runner.report.render.markup import TextGrid, latex_document, markdown_document
+from knot_runner.report.render.terminal import DIM, TerminalColumn, fits, results_grid, text_line
 from knot_runner.report.render.text import escape_csv, number, plain, spread_text
-from knot_runner.report.statistics import MeanEstimate
+from knot_runner.report.statistics.intervals import MeanEstimate
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DIM_STYLE = "dim"
 #: A cell longer than this is cut in the terminal, in Markdown and in LaTeX; CSV and Parquet have all of it.
 LONGEST_CELL = 40
 
@@ -92,21 +92,20 @@ class TerminalSheet:
         self.sheet = sheet
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        wide, shown = options.update(max_width=10_000), _shown(self.sheet)
+        shown = _shown(self.sheet)
 
-        def fits(columns: list[_Shown]) -> bool:
-            return console.measure(_grid(columns), options=wide).maximum <= options.max_width
+        def fitting(columns: list[_Shown]) -> bool:
+            return fits(_grid(columns), console, options)
 
         measures = [one for one in shown if one.measure]
         lead = [one for one in shown if not one.measure]
-        if not fits([*lead, *measures[:1]]):
+        if not fitting([*lead, *measures[:1]]):
             lead = _joined(self.sheet, lead)
-        yield Text(plain(self.sheet.title), style="bold")
-        for block in _blocks(lead, measures, fits):
-            yield from (Text(""), _grid(block))
-        yield Text("")
-        for line in self.sheet.lines:
-            yield Text(plain(line), style=DIM_STYLE)
+        yield text_line(self.sheet.title, "bold")
+        for block in _blocks(lead, measures, fitting):
+            yield from (text_line(""), _grid(block))
+        yield text_line("")
+        yield from (text_line(text, DIM) for text in self.sheet.lines)
 
 
 @dataclass(frozen=True)
@@ -145,24 +144,19 @@ def _joined(sheet: Sheet, lead: list[_Shown]) -> list[_Shown]:
     return [*own[:place], _Shown("settings", cells, right=False, wraps=True), *own[place:]] if rest else own
 
 
-def _blocks(lead: list[_Shown], measures: list[_Shown], fits: Callable[[list[_Shown]], bool]) -> list[list[_Shown]]:
+def _blocks(lead: list[_Shown], measures: list[_Shown], fitting: Callable[[list[_Shown]], bool]) -> list[list[_Shown]]:
     """As many measures behind ``lead`` as fit, at least one; the others in further blocks."""
     blocks = [list(lead)]
     for one in measures:
-        if len(blocks[-1]) > len(lead) and not fits([*blocks[-1], one]):
+        if len(blocks[-1]) > len(lead) and not fitting([*blocks[-1], one]):
             blocks.append(list(lead))
         blocks[-1].append(one)
     return blocks
 
 
-def _grid(columns: list[_Shown]) -> Grid:
-    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style=DIM_STYLE)
-    for one in columns:
-        side = "right" if one.right else "left"
-        grid.add_column(Text(one.head), justify=side, no_wrap=not one.wraps, overflow="fold")
-    for row in zip(*(one.cells for one in columns), strict=True):
-        grid.add_row(*map(Text, row))
-    return grid
+def _grid(columns: list[_Shown]) -> Table:
+    heads = [TerminalColumn(Text(one.head), one.right, no_wrap=not one.wraps, overflow="fold") for one in columns]
+    return results_grid(heads, zip(*(one.cells for one in columns), strict=True), head_style=DIM)
 
 
 def _text_grid(sheet: Sheet) -> TextGrid:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from knot_runner.util.errors import UserError, nearest
 from knot_runner.util.files import write_atomic
+from knot_runner.util.messages import LOGGER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +28,8 @@ FORMATS: dict[str, dict[str, None]] = {
 #: Inches of a journal's columns.
 WIDTHS = {"single": 3.35, "double": 7.0}
 MM_PER_INCH = 25.4
+#: Inches of text on a page of letter paper.
+PAGE_HEIGHT = 9.0
 #: Narrower than this no axis with labels fits; wider is no page.
 NARROWEST_MM, WIDEST_MM = 60, 420
 #: Panels are put below each other rather than made narrower than this (inches).
@@ -121,6 +124,10 @@ def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -
         title, notes = "", []
     if output.width:
         arrange(figure, title, notes)
+        high = figure.get_figheight()
+        if high > PAGE_HEIGHT:
+            said = "%s: %.0f inches high, more than a page; a larger --width has more panels in a row"
+            LOGGER.warning(said, path.stem, high)
     else:
         _caption(figure, title, notes)
     for form in output.formats:

@@ -21,8 +21,7 @@ from knot_runner.report.figures.output import (
     write_figure,
 )
 from knot_runner.report.render.table_model import display
-from knot_runner.report.render.terminal import short_line
-from knot_runner.report.render.text import plain
+from knot_runner.report.render.text import plain, short_line, spelled_labels
 from knot_runner.report.run_folders import Job, Run, readable
 from knot_runner.report.series import Band, Numbers
 from knot_runner.report.tables.footnotes import embedded, finished, not_counted
@@ -140,13 +139,13 @@ def by_name(runs: Sequence[Run]) -> dict[str, list[Run]]:
     groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:
         groups[run.job.method, run.job.label].append(run)
-    labels = {label for _, label in groups}
+    labels = spelled_labels(label for _, label in groups)
     several_methods = len({method for method, _ in groups}) > 1
-    unlike_if_short = len({short_line(label) for label in labels}) == len(labels)
+    unlike_if_short = len({short_line(shown) for shown in labels.values()}) == len(labels)
     named = {}
     for (method, label), members in groups.items():
         head = display(method) if several_methods or not label else ""
-        settings = short_line(label) if unlike_if_short else label
+        settings = short_line(labels[label]) if unlike_if_short else labels[label]
         named[plain(" ".join(filter(None, (head, settings))))] = members
     return named
 
@@ -201,6 +200,13 @@ def draw_band(axes: Axes, one: Band, colour: Any, filled: bool = True, **look: A
     axes.plot(one.places, one.mean, color=colour, **{"lw": 1.6, "ms": 4, **look})
     if filled:
         axes.fill_between(one.places, one.low, one.high, color=colour, alpha=0.15, lw=0)
+
+
+def draw_bands(axes: Axes, bands: Mapping[Any, Band], looks: Mapping[Any, Mapping[str, Any]], **more: Any) -> None:
+    """:func:`draw_band` for each of ``bands`` that has a value, in its own of ``looks``."""
+    for name, one in bands.items():
+        if len(one.places):
+            draw_band(axes, one, **looks[name], **more)
 
 
 def draw_boxes(axes: Axes, values: Sequence[np.ndarray], colour: Any, alpha: float, **look: Any) -> dict[str, Any]:

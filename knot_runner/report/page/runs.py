@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from knot_runner.report.page.costs import CostRow, view_costs
 from knot_runner.report.records.schema import is_number
 from knot_runner.report.run_folders import UNUSED, Run
 
@@ -28,14 +29,15 @@ class Standing:
 @dataclass(frozen=True)
 class RunsView:
     """The runs of a page, each with its state. ``seeds``: how many have results; ``versions``: what made the runs and
-    how many; ``times``: seconds by what they were spent on; ``spent``: seconds behind the runs; ``span``: from when to
-    when their records were written."""
+    how many; ``times``: seconds by what they were spent on; ``spent``: seconds behind the runs; ``costs``: bytes and
+    FLOPs; ``span``: from when to when their records were written."""
 
     jobs: tuple[tuple[Run, Standing], ...]
     seeds: int
     versions: tuple[tuple[dict[str, str], int], ...]
     times: dict[str, list[float]]
     spent: float
+    costs: tuple[CostRow, ...]
     span: str
 
     @property
@@ -63,6 +65,7 @@ def view_runs(runs: Sequence[Run], unfinished: Mapping[str, Standing]) -> RunsVi
         tuple(versions(runs)),
         times(runs),
         spent(runs),
+        view_costs(runs),
         span(runs),
     )
 

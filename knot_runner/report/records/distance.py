@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from rich.console import Group
 
-from knot_runner.report.records.summary_grid import bold, run_view
+from knot_runner.report.records.run_view import bold, run_view
 from knot_runner.report.render.text import number
 
 #: A sum that is larger by less than this share has not risen.

@@ -13,8 +13,9 @@ from knot_runner.report.records.costs import cost_lines
 from knot_runner.report.records.earlier import rounds_trained
 from knot_runner.report.records.personal_summary import personal_lines
 from knot_runner.report.records.privacy_summary import privacy_lines
-from knot_runner.report.records.summary_grid import DIM_TEXT, SummaryRow, bold, dim_lines, run_view
+from knot_runner.report.records.run_view import SummaryRow, bold, dim_lines, run_view
 from knot_runner.report.render.table_model import display
+from knot_runner.report.render.terminal import DIM, text_line
 from knot_runner.report.render.text import number, plain
 from knot_runner.report.tables.footnotes import kept_epochs as kept_of
 
@@ -25,7 +26,7 @@ def summary_table(result: dict[str, Any]) -> Group:
     result = rounds_trained(result)
     name = f"{result['task']} · {display(result['method'])} · seed {result['seed']}"
     if result["status"] == "diverged":
-        return Group(Text(plain(f"{name}: diverged, so there are no numbers"), style="bold"), *dim_lines([], result))
+        return Group(text_line(f"{name}: diverged, so there are no numbers", "bold"), *dim_lines([], result))
     return load(family_of_result(result).summary)(name, result)
 
 
@@ -70,7 +71,7 @@ def _change(result: dict[str, Any], metric: str, dataset: str) -> Text:
     distilled = result.get("selected_epoch") is not None
     before = result.get("before", {}).get(metric, {}).get(dataset) if distilled else None
     after = result["metrics"][metric].get(dataset)
-    text = Text(f"{number(before, 3)} -> " if before is not None else "", style=DIM_TEXT)
+    text = Text(f"{number(before, 3)} -> " if before is not None else "", style=DIM)
     text.append(number(after, 3) if after is not None else "-", style="not dim bold")
     return text
 
@@ -172,5 +173,5 @@ def _on_clock(result: dict[str, Any]) -> list[str]:
 
 def probe_summary(name: str, result: dict[str, Any]) -> Group:
     temperatures = ", ".join(f"{value:g}" for value in result["temperatures"])
-    line = f"{result['model']} probed at T = {temperatures}; the figures are drawn by knot-runner plot"
-    return Group(Text(plain(name), style="bold"), *dim_lines([line], result))
+    about = f"{result['model']} probed at T = {temperatures}; the figures are drawn by knot-runner plot"
+    return Group(text_line(name, "bold"), *dim_lines([about], result))

@@ -6,9 +6,8 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
-from rich.text import Text
 
-from knot_runner.report.render.text import plain
+from knot_runner.report.render.terminal import DIM, TerminalColumn, fits, results_grid, text_line
 
 #: Form of a bound -> how it is headed, and what it is.
 FORM_NAMES = {
@@ -28,6 +27,8 @@ CLASS_NOTES = {
     "adds the logarithm of their number to log(1/delta)), so no guarantee for KNOT.",
     "norms": "norms: networks with layers no larger than the student's (Golowich et al. 2018).",
 }
+#: Columns of numbers.
+NUMBER_HEADS = ("first", "second", "third", "sum")
 VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "a constant is as good"}
 
 
@@ -38,25 +39,21 @@ class BoundTable:
         self.title, self.record = title, record
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(plain(self.title), style="bold")
+        yield text_line(self.title, "bold")
         grid = self._grid()
-        if console.measure(grid, options=options.update(max_width=1000)).maximum <= options.max_width:
+        if fits(grid, console, options):
             yield grid
         else:
-            yield from (Text(line) for line in self._lines())
-        yield from (Text(plain(line), style="dim") for line in bound_lines(self.record))
+            yield from map(text_line, self._lines())
+        yield from (text_line(text, DIM) for text in bound_lines(self.record))
 
     def _grid(self) -> Table:
-        grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
-        for head in ("bound", "class"):
-            grid.add_column(head, no_wrap=True)
-        for head in ("first", "second", "third", "sum"):
-            grid.add_column(head, justify="right", no_wrap=True)
-        grid.add_column("vacuous?", no_wrap=True)
+        heads = ("bound", "class", *NUMBER_HEADS, "vacuous?")
+        rows = []
         for row in self.record["rows"]:
-            numbers = (_number(row[name]) for name in ("first", "second", "third", "sum"))
-            grid.add_row(FORM_NAMES[row["form"]][0], row["class"], *numbers, vacuous_text(row))
-        return grid
+            numbers = (_number(row[name]) for name in NUMBER_HEADS)
+            rows.append((FORM_NAMES[row["form"]][0], row["class"], *numbers, vacuous_text(row)))
+        return results_grid([TerminalColumn(head, right=head in NUMBER_HEADS, no_wrap=True) for head in heads], rows)
 
     def _lines(self) -> list[str]:
         lines = []

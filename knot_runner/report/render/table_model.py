@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from knot_runner.metrics import METRICS
-from knot_runner.report.statistics import clipped_interval
+from knot_runner.report.statistics.intervals import clipped_interval
 
 #: The methods of the paper, in its order.
 METHOD_NAMES = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") for weighting in "adue")

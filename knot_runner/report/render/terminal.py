@@ -1,26 +1,115 @@
-"""A table for the terminal; readable from 80 columns on."""
+"""What is shown in the terminal: its console, lines of text, and tables in three looks; readable from 80 columns on.
+
+Every text passes through :func:`text_line` or a column, which leave no control characters in it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table as Grid
+from rich.table import Table
 from rich.text import Text
 
-from knot_runner.report.render.table_model import ColumnGroup as Columns
-from knot_runner.report.render.table_model import ResultTable, TableCell, block_title
-from knot_runner.report.render.text import caption, half_text, paper_text, plain, value_text
+from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell, block_title
+from knot_runner.report.render.text import caption, half_text, paper_text, plain, short_line, value_text
 
-DIM_MARK = "dim"
+DIM = "dim"
 #: Columns of what is no terminal: no table is wider, so that none is folded inside a word.
 PIPE_WIDTH = 1000
+#: A grid is measured in so many columns, to see whether it fits fewer.
+WIDEST_GRID = 10_000
+#: A row of a table; None: a line between rows, in a summary.
+TerminalRow = Sequence[str | Text] | None
 
 
 def output() -> Console:
     """A console for stdout."""
     console = Console()
     return console if console.is_terminal else Console(width=PIPE_WIDTH)
+
+
+def text_line(text: str, style: str = "") -> Text:
+    """``text`` in one line, in ``style``."""
+    return Text(plain(text), style=style)
+
+
+def print_line(console: Console, text: str, style: str = "") -> None:
+    """``text``, folded by the terminal alone, so that it is one line on a pipe."""
+    console.print(text_line(text, style), soft_wrap=True)
+
+
+# -------------------------------------------------------------------------------------------------------------- tables
+
+
+@dataclass(frozen=True)
+class TerminalColumn:
+    """``right``: of numbers; ``no_wrap``: no cell goes on in a second line; ``overflow``: what becomes of one that is
+    too long; ``ratio``: its share of the width, where the table takes all of it."""
+
+    head: str | Text = ""
+    right: bool = False
+    no_wrap: bool = False
+    overflow: Literal["ellipsis", "fold"] = "ellipsis"
+    style: str = ""
+    ratio: int | None = None
+
+
+def listing(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str = "") -> Table:
+    """What there is, or is to do: heads in bold; no heads where no column has one."""
+    has_heads = any(column.head for column in columns)
+    made = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=has_heads)
+    return _filled(made, columns, rows)
+
+
+def results_grid(
+    columns: Sequence[TerminalColumn],
+    rows: Iterable[TerminalRow],
+    padding: tuple[int, int, int, int] = (0, 2, 0, 0),
+    head_style: str = "",
+) -> Table:
+    """Numbers of many runs: heads like the cells. ``padding``: of a cell, above, right, below and left."""
+    made = Table(box=None, padding=padding, pad_edge=False, header_style=head_style)
+    return _filled(made, columns, rows)
+
+
+def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str) -> Table:
+    """Numbers of one run, its name above them, with lines below the heads and between parts."""
+    look = {"box": box.SIMPLE_HEAD, "padding": (0, 1), "pad_edge": False, "collapse_padding": True}
+    return _filled(Table(title=text_line(title, "bold"), title_justify="left", **look), columns, rows)
+
+
+def _filled(made: Table, columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow]) -> Table:
+    for column in columns:
+        made.add_column(
+            _cell_text(column.head),
+            justify="right" if column.right else "left",
+            no_wrap=column.no_wrap,
+            overflow=column.overflow,
+            style=column.style,
+            ratio=column.ratio,
+        )
+    for row in rows:
+        if row is None:
+            made.add_section()
+        else:
+            made.add_row(*map(_cell_text, row))
+    return made
+
+
+def _cell_text(cell: str | Text) -> Text:
+    return text_line(cell) if isinstance(cell, str) else cell
+
+
+def fits(grid: Table, console: Console, options: ConsoleOptions) -> bool:
+    """Whether no cell of ``grid`` has to be cut or folded."""
+    return console.measure(grid, options=options.update(max_width=WIDEST_GRID)).maximum <= options.max_width
+
+
+# ------------------------------------------------------------------------------------------------------ tables of runs
 
 
 class TerminalTable:
@@ -30,15 +119,15 @@ class TerminalTable:
         self.table = table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(plain(self.table.title), style="bold")
+        yield text_line(self.table.title, "bold")
         blocks = self.table.blocks()
         wide = [_grid(self.table, groups, stacked=False) for groups in blocks]
-        fits = [console.measure(g, options=options.update(max_width=1000)).maximum <= options.max_width for g in wide]
+        whole = [fits(grid, console, options) for grid in wide]
         if self.table.kind == "temperatures":  # blocks of the same columns look alike
-            fits = [all(fits)] * len(fits)
-        for groups, grid, fit in zip(blocks, wide, fits, strict=True):
+            whole = [all(whole)] * len(whole)
+        for groups, grid, fit in zip(blocks, wide, whole, strict=True):
             yield Text("")
-            yield Text(plain(block_title(groups)), style="italic")
+            yield text_line(block_title(groups), "italic")
             if fit:
                 yield grid
             elif self.table.kind == "clustered":  # its groups below each other
@@ -48,43 +137,33 @@ class TerminalTable:
             else:
                 yield _grid(self.table, groups, stacked=True)
         yield Text("")
-        yield Text(caption(self.table), style=DIM_MARK)
-        for line in self.table.lines:
-            yield Text(plain(line), style=DIM_MARK)
+        yield Text(caption(self.table), style=DIM)
+        yield from (text_line(text, DIM) for text in self.table.lines)
 
 
-def _grid(table: ResultTable, groups: Sequence[Columns], stacked: bool) -> Grid:
+def _grid(table: ResultTable, groups: Sequence[ColumnGroup], stacked: bool) -> Table:
     """Methods: one head column, settings on its second line. Data sets, clustered runs: a column for each head."""
-    grid = Grid(box=None, padding=(0, 0, 0, 1), pad_edge=False, header_style="")
     own_column = len(table.heads) if table.kind in ("locals", "clustered") else 1
     lead = "\n" if any(group.of_global for group in groups) else ""  # a line above, to mark the global one
-    for head in table.heads[:own_column]:
-        grid.add_column(Text(lead + head), no_wrap=not stacked)
-    columns = [(group, i) for group in groups for i in range(len(group.columns))]
-    for group, i in columns:
+    columns = [TerminalColumn(Text(lead + head), no_wrap=not stacked) for head in table.heads[:own_column]]
+    places = [(group, i) for group in groups for i in range(len(group.columns))]
+    for group, i in places:
         above = "global\n" if group.columns[i] in group.of_global else lead
-        grid.add_column(Text(above + plain(group.heading(i))), justify="right", no_wrap=True)
+        columns.append(TerminalColumn(Text(above + plain(group.heading(i))), right=True, no_wrap=True))
+    rows = []
     for row in table.rows:
-        heads = [Text(plain(head)) for head in row.heads[:own_column]]
-        heads[-1].append(
-            "".join(f"\n{plain(short_line(text))}" for text in row.heads[own_column:] if text), style=DIM_MARK
-        )
-        cells = (_cell(row.cells[g.key][i], g, stacked) for g, i in columns)
-        grid.add_row(*heads, *cells)
-    return grid
+        heads = [text_line(head) for head in row.heads[:own_column]]
+        for text in filter(None, row.heads[own_column:]):
+            heads[-1].append(f"\n{plain(short_line(text))}", style=DIM)
+        rows.append([*heads, *(_cell(row.cells[group.key][i], group, stacked) for group, i in places)])
+    return results_grid(columns, rows, padding=(0, 0, 0, 1))
 
 
-def short_line(label: str) -> str:
-    """Settings without their groups, for a narrow column: ``task.labels.support=onehot`` is ``support=onehot``."""
-    parts = [part.partition("=") for part in label.split(", ")]
-    return ", ".join(key.rpartition(".")[2] + equals + value for key, equals, value in parts)
-
-
-def _cell(cell: TableCell, group: Columns, stacked: bool) -> Text:
+def _cell(cell: TableCell, group: ColumnGroup, stacked: bool) -> Text:
     text = Text(value_text(cell, group))
     half, paper = half_text(cell, group), paper_text(cell, group)
     if half:
         text.append(f"\n{half.strip()}" if stacked or half.startswith(" ") else half)  # [low, high] is wide
     if paper:
-        text.append("\n" + paper, style=DIM_MARK)
+        text.append("\n" + paper, style=DIM)
     return text

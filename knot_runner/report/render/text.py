@@ -1,12 +1,15 @@
-"""Names and numbers as text: escaped for the place they go to, and printed the way the paper prints them."""
+"""Names and numbers as text: escaped for the place they go to, numbers with as many digits as their metric has."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from knot_runner.report.render.table_model import ColumnGroup, ResultTable, TableCell
-from knot_runner.report.statistics import clipped_interval
+from knot_runner.report.statistics.intervals import clipped_interval
 
+# a group of settings as a value: {kind:soup,lr:0.01}
+_GROUP = re.compile(r"\{([^{}\[\]\"']*)\}")
 # C0, C1, and the marks that reorder or hide text
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _LATEX = {
@@ -22,6 +25,12 @@ _LATEX = {
 def plain(text: str) -> str:
     """``text`` in one line with control and invisible characters (ANSI codes among them) as ``?``."""
     return _CONTROL.sub("?", text)
+
+
+def short_line(label: str) -> str:
+    """Settings without their groups, for a narrow column: ``task.labels.support=onehot`` is ``support=onehot``."""
+    parts = [part.partition("=") for part in label.split(", ")]
+    return ", ".join(key.rpartition(".")[2] + equals + value for key, equals, value in parts)
 
 
 def escape_markdown(text: str) -> str:
@@ -41,12 +50,34 @@ def escape_csv(text: str) -> str:
     return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text
 
 
+def label_settings(label: str) -> dict[str, str]:
+    """Setting -> value of a job's label; of a group that is swept whole (``a.b={kind:soup,lr:0.01}``) each member."""
+    found: dict[str, str] = {}
+    for part in label.split(", "):
+        key, _, value = part.partition("=")
+        group = _GROUP.fullmatch(value)
+        if group and group[1]:
+            members = (member.partition(":") for member in group[1].split(","))
+            found |= {f"{key}.{name}": text for name, _, text in members}
+        elif part:
+            found[key] = value
+    return found
+
+
+def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
+    """Label -> how it is shown: members of groups of settings by themselves, less those that all ``labels`` share."""
+    told = {label: label_settings(label) for label in labels}
+    shared = set.intersection(*(set(facts.items()) for facts in told.values())) if len(told) > 1 else set()
+    shown = {}
+    for label, facts in told.items():
+        unlike = [f"{key}={value}" for key, value in facts.items() if (key, value) not in shared]
+        shown[label] = ", ".join(unlike) if _GROUP.search(label) else label
+    return shown
+
+
 def number(value: float, digits: int) -> str:
-    """``0.4123`` as ``.412`` (three digits), ``0.4`` as it is; counts (``digits`` 0) with thousands separators."""
-    if digits == 0:
-        return f"{value:,.0f}"
-    text = f"{value:.{digits}f}"
-    return text.replace("0.", ".", 1) if digits > 1 and abs(round(value, digits)) < 1 else text
+    """``0.4123`` as ``0.412`` (three digits); counts (``digits`` 0) with thousands separators."""
+    return f"{value:,.0f}" if digits == 0 else f"{value:.{digits}f}"
 
 
 def signed(value: float, digits: int, plus: bool = True) -> str:
@@ -64,7 +95,7 @@ def value_text(cell: TableCell, group: ColumnGroup) -> str:
 
 
 def half_text(cell: TableCell, group: ColumnGroup) -> str:
-    """``±.010``, or "" without an interval (under two seeds, and for counts that agree) and standard deviation."""
+    """``±0.010``, or "" without an interval (under two seeds, and for counts that agree) and standard deviation."""
     half = cell.std if cell.half is None else cell.half
     if half is None or cell.text or not (group.digits or half):
         return ""
@@ -72,7 +103,7 @@ def half_text(cell: TableCell, group: ColumnGroup) -> str:
 
 
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
-    """``±.010``; of a share whose interval is cut at 0 or ``top``, the interval: `` [.905, 1]``."""
+    """``±0.010``; of a share whose interval is cut at 0 or ``top``, the interval: `` [0.905, 1]``."""
     whole = (mean - half, mean + half)
     low, high = clipped_interval(*whole, top)
     if (low, high) == whole:

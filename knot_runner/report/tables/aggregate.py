@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from knot_runner.report.render.table_model import TableCell
-from knot_runner.report.statistics import mean_interval
+from knot_runner.report.statistics.intervals import mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knot_runner.engine.federated.cohort import INFERENCE_ROWS
+from knot_runner.engine.federated.cohort import ROWS_OF_MANY
 from knot_runner.engine.federated.lean_memory import SharedData
 from knot_runner.engine.federated.lean_pool import SlotAllocator
 from knot_runner.engine.federated.lean_worker import Slots
@@ -31,7 +31,7 @@ def test_a_slot_holds_a_model_or_a_chunk_of_logits():
         weights, buffers = slots.model(slot)
         weights.fill_(slot + 1), buffers.fill_(slot + 3)
     assert [float(v.sum() / len(v)) for slot in (0, 1) for v in slots.model(slot)] == [1, 3, 2, 4]
-    slots.logits(0, INFERENCE_ROWS, CLASSES).fill_(7)
+    slots.logits(0, ROWS_OF_MANY, CLASSES).fill_(7)
     assert float(slots.model(1)[0].max()) == 2
     slots.memory.close()
 

@@ -72,6 +72,13 @@ def with_rows(federation: Federation, **rows) -> Federation:
     return dataclasses.replace(federation, clients=tuple(clients))
 
 
+def holding_out(world: World, share: int = 3) -> World:
+    """The world with every so many of a client's examples held out."""
+    rows = world.federation.rows("train")
+    valid, train = [own[::share] for own in rows], [own[torch.arange(len(own)) % share != 0] for own in rows]
+    return dataclasses.replace(world, federation=with_rows(world.federation, train=train, valid=valid))
+
+
 def with_network(federation: Federation, network: Network, start: ClientModel) -> Federation:
     """``federation`` whose clients all have ``network`` and begin with ``start``."""
     return dataclasses.replace(federation, architectures=(Architecture(network, flat.layout_of(network), start),))

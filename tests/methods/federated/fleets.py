@@ -7,7 +7,7 @@ from knot_runner.config.strict import build
 from knot_runner.methods.federated import METHODS
 from knot_runner.methods.federated.fleet import on_fleet
 from knot_runner.pipelines.rounds import RoundLoop, run_rounds
-from tests.methods.federated.conftest import make_world, settings
+from tests.methods.federated.conftest import holding_out, make_world, settings
 
 PLAIN = {"name": "t", "mode": "sync", "compute": {"median": 1.0, "sigma": 0.0}}
 
@@ -33,11 +33,13 @@ class NoCommits:
 
 
 class Played:
-    """Rounds of a fleet; ``members``: those of the five clients that there are. ``rows``, ``states`` after each round,
-    ``seen``: (requests, trained) of each."""
+    """Rounds of a fleet; ``members``: those of the five clients that there are; ``held``: a third of their examples is.
+    ``rows``, ``states`` after each round, ``seen``: (requests, trained) of each."""
 
-    def __init__(self, fleet, algorithm="fedavg", members=(0, 1, 2), hidden=(), changes=None, **training):
+    def __init__(self, fleet, algorithm="fedavg", members=(0, 1, 2), hidden=(), changes=None, held=False, **training):
         self.world = make_world(list(hidden)).with_training(**{"participants": 3, **training})
+        if held:
+            self.world = holding_out(self.world)
         self.federation = dataclasses.replace(self.world.federation, members=tuple(members))
         self.hp = settings(algorithm, **(changes or {}))
         self.method = METHODS[algorithm]

@@ -13,7 +13,7 @@ from knot_runner.engine.federated.loop import Loop
 from knot_runner.methods.federated import METHODS
 from knot_runner.models.network import Network
 from knot_runner.util.errors import UserError
-from tests.methods.federated.conftest import CLASSES, World, settings, with_network, with_rows
+from tests.methods.federated.conftest import CLASSES, World, holding_out, settings, with_network
 from tests.methods.federated.plain import descend, examples, play
 
 FEDSOUP, FEDAVG = METHODS["fedsoup"], METHODS["fedavg"]
@@ -22,13 +22,6 @@ ROUNDS = 8
 
 def fedsoup(start=0.0, **changes):
     return settings("fedsoup", fedsoup=FedsoupSettings(start), **changes)
-
-
-def holding_out(world, share=3):
-    """The world with every so many of a client's examples held out."""
-    rows = world.federation.rows("train")
-    valid, train = [own[::share] for own in rows], [own[torch.arange(len(own)) % share != 0] for own in rows]
-    return dataclasses.replace(world, federation=with_rows(world.federation, train=train, valid=valid))
 
 
 def right(vector, world, rows):

@@ -1,14 +1,18 @@
 """Buffered asynchronous aggregation (FedBuff) against steps typed out by hand, and FedAvg where both are one."""
 
+import dataclasses
+
 import pytest
 import torch
 
-from knot_runner.config.settings import ServerSettings
+from knot_runner.config.settings import FedsoupSettings, ServerSettings
+from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.federated.fleet import devices
 from knot_runner.util.errors import UserError
 from tests.methods.federated.conftest import SIZES
 from tests.methods.federated.fleets import Played, fleet_of
 
+EMPTY = torch.empty(0, dtype=torch.float64)
 ADAM = ServerSettings("adam", 0.1, 0.9, 0.99, 1e-3)
 
 
@@ -126,6 +130,43 @@ def test_heads_stay_as_their_clients_trained_them(paced):
     assert torch.equal(state["head/1"], stale.weights[head])
     body = before["weights"] + 3**-0.5 * (stale.weights - request.start.weights)
     assert torch.allclose(state["weights"][~head], body[~head], atol=1e-14)
+
+
+def test_a_soup_is_of_the_model_that_its_client_began_with(paced):
+    """Client 1 began with w_0 and is two steps late; then comes client 0, one step late, with a pool of its own."""
+    paced(1 / 10, 2.5 / 16, 10 / 20)
+    played = Played(buffered(), "fedsoup", changes={"fedsoup": FedsoupSettings(0.0)}, held=True, lr=5.0)
+    assert played.column("participants") == [[0], [0], [1], [0]] and played.column("staleness") == [0.0, 0.0, 2.0, 1.0]
+    grown = 0
+    for place, (client, begun) in enumerate([(0, 0), (0, 1), (1, 0), (0, 2)]):
+        ((request,), (soup,)), state = played.seen[place], played.states[place]
+        before = played.states[place - 1] if place else {"weights": played.federation.model.weights}
+        sent = played.states[begun - 1]["weights"] if begun else played.federation.model.weights
+        pool = before.get(f"pool/{client}", torch.zeros_like(sent))
+        size = int(before.get(f"pool_size/{client}", 0))
+        (theta,) = played.world.engine.train(
+            [dataclasses.replace(request, start=ClientModel(sent, EMPTY), program=None)]
+        )
+        without, larger = (theta.weights + size * pool) / (size + 1), (theta.weights + size * pool + sent) / (size + 2)
+        joined = int(state[f"pool_size/{client}"]) > size
+        grown += joined
+        assert torch.allclose(soup.weights, larger if joined else without, atol=1e-14)
+        if joined:
+            assert torch.allclose(state[f"pool/{client}"], (size * pool + sent) / (size + 1), atol=1e-14)
+        assert torch.equal(state[f"client/{client}/weights"], soup.weights)  # kept whole
+        tau = place - begun
+        wanted = before["weights"] + (1 + tau) ** -0.5 * (soup.weights - sent)
+        assert torch.allclose(state["weights"], wanted, atol=1e-14)
+    assert grown  # a soup with the global model was chosen, too
+
+
+def test_soups_begin_with_a_version(paced):
+    """From the third server step on: the stale update of version 0 is none, those of versions 2 and 3 are."""
+    paced(1 / 10, 2.5 / 16, 10 / 20)
+    played = Played(buffered(), "fedsoup", changes={"fedsoup": FedsoupSettings(0.5)}, held=True)
+    assert [request.program is not None for (request,), _ in played.seen] == [False, False, False, True]
+    assert set(played.states[2]) >= {"client/1/weights"} and "pool/1" not in played.states[2]
+    assert "pool/0" in played.states[3]
 
 
 def test_the_server_waits_where_nobody_is_there(paced, monkeypatch):

@@ -7,11 +7,13 @@ import torch
 import torch.nn.functional as F
 
 from knot_runner.config.settings import FinetuneSettings, SoupSettings
-from knot_runner.engine.federated import local
+from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.personalisation import finetune, soup
 from knot_runner.methods.personalisation.contract import PersonalFederation, Point
 from knot_runner.methods.personalisation.training import personal_recipe
+from knot_runner.models.network import build_network
+from tests.engine.federated.cases import MODELS
 from tests.methods.federated.conftest import make_world, settings
 
 
@@ -110,6 +112,8 @@ def test_without_a_pull_nothing_of_it_is_left_and_a_strong_one_holds(world):
         1,
     )
     assert request.control is None and request.recipe.proximal == 0
+    least = run(world, FinetuneSettings(kind="finetune", lr=0.2, epochs=4, saves=2, wd=1e-30), federation)
+    assert all(torch.equal(least[key], theta) for key, theta in plainly.items())  # wd -> 0, bit for bit
 
 
 def test_momentum_and_weight_decay_of_the_rounds_are_not_those_of_fine_tuning(world):
@@ -154,6 +158,24 @@ def test_soup_lies_between_and_has_both_ends(world, at):
         torch.testing.assert_close(theta, start + points[point].alpha * (end - start), rtol=0, atol=1e-12)
         if points[point].alpha in (0.0, 1.0):
             assert torch.equal(theta, end if points[point].alpha else start)
+
+
+def test_mixing_flat_models_is_mixing_their_parameters():
+    """Module by module, with running statistics."""
+    network = MODELS["resnet_batch"]
+    modules, models = [], []
+    for seed in (1, 2):
+        weights, buffers = (vector.double() for vector in flat.initial(network, seed))
+        module = build_network(network).double()
+        flat.load_flat(module, flat.layout_of(network), weights, buffers + seed)
+        modules.append(module.state_dict()), models.append(ClientModel(weights, buffers + seed))
+    mixed = build_network(network).double()
+    found = soup.interpolated(*models, 0.3)
+    flat.load_flat(mixed, flat.layout_of(network), found.weights, found.buffers)
+    for name, value in mixed.state_dict().items():
+        if value.is_floating_point():
+            wanted = 0.7 * modules[0][name].numpy() + 0.3 * modules[1][name].numpy()
+            assert float(abs(value.numpy() - wanted).max()) < 1e-12, name
 
 
 def test_running_statistics_are_mixed_as_weights_are():

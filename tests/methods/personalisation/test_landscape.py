@@ -74,6 +74,11 @@ def test_losses_over_the_plane_are_those_of_its_models():
             each = [float(_loss(world, theta, federation.clients[other].test)) for other in range(5)]
             others = sum(each[:client] + each[client + 1 :]) / 4
             assert own["path_loss"][step].tolist() == pytest.approx([each[client], others], abs=1e-12)
+        for step in (0, between, 4):  # where the plane has these three, it has their losses
+            theta = plane.at(*own["path"][step, :2].tolist(), torch.float64)
+            assert float(_loss(world, theta, federation.clients[client].test)) == pytest.approx(
+                float(own["path_loss"][step, 0]), abs=1e-6
+            )
         ends = own["path_loss"][[0, -1]]
         torch.testing.assert_close(own["segment"][[0, -1]], ends, rtol=0, atol=1e-9)
         for i, j in ((0, 0), (2, 3), (4, 1)):

@@ -14,7 +14,7 @@ from knot_runner.config.settings import build
 from knot_runner.config.settings.synthesis import SYNTHESIS_SETTINGS, GeneratorSynthesis, StatisticsSynthesis
 from knot_runner.data.tasks import UNLABELLED
 from knot_runner.engine.examples import stored_data
-from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report
+from knot_runner.engine.loop import EVALUATION_BATCH, Place, Report, stored_examples
 from knot_runner.engine.requests import OwnRequest, Ref, request_title
 from knot_runner.methods.distil.frozen import frozen_network
 from knot_runner.methods.distil.learner import OutputReader
@@ -43,8 +43,7 @@ class ReleaseRecords(OwnRequest):
     def carry_out(self, place: Place, work: Path, report: Report) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The records, and facts: ``kind``, ``floats`` and ``bytes``, what was released."""
         began = time.monotonic()
-        data = stored_data(place.store.get(*self.examples).tensors()).to(place.device)
-        examples = data.select(torch.arange(len(data.labels)), torch.float32)
+        examples = stored_examples(place, self.examples)
         taps = [] if self.kind == "top" else tap_names(self.network)
         reader = OutputReader(frozen_network(self.network, self.weights, place), self.network, taps)
         records = released_records(reader, examples, self.network.classes, self.kind, self.components or 0)

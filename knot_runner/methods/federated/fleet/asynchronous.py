@@ -20,6 +20,7 @@ from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices
 from knot_runner.methods.federated.fleet.synchronous import CLOCK, clock_of, with_chosen
+from knot_runner.methods.federated.own_models import kept_models
 from knot_runner.methods.federation import FederatedState, Federation
 from knot_runner.util.errors import UserError
 
@@ -83,6 +84,8 @@ def fold(
         work = zip(requests, trained, staleness, strict=True)
         moved = [_moved(fleet, hp, state, federation, *one) for one in work]
         after, row = method.fold(hp, state, federation, round, requests, moved)
+        if hp.algorithm == "fedsoup":  # a client keeps the soup that it made, however far the server moves by it
+            after = {**after, **kept_models(trained)}
     kept = {name: tensor for name, tensor in after.items() if not name.startswith("fleet/")}
     for version in {flight.version for flight in step.flying}:
         model = state if version == round else _model(state, version)

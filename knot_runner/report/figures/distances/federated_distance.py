@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
 
 from knot_runner.report import run_folders
 from knot_runner.report.figures import style
-from knot_runner.report.render.terminal import short_line
-from knot_runner.report.render.text import plain
+from knot_runner.report.render.text import plain, short_line
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Band, band, band_numbers
 from knot_runner.util.errors import UserError
@@ -71,16 +70,11 @@ def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def _draw_methods(axes: style.Axes, bands: Mapping[str, Band], looks: dict[str, Any], **more: Any) -> None:
-    """A line and band per method that has a value."""
-    for name, one in bands.items():
-        if len(one.places):
-            style.draw_band(axes, one, **looks[name], **more)
-
-
 def _legend(made: style.Figure, looks: dict[str, dict[str, Any]]) -> None:
-    dashes = {name: "-" if look["ls"] == "-" else "--" for name, look in looks.items()}
-    style.side_legend(made, {name: {"color": looks[name]["colour"], "lw": 2, "ls": dashes[name]} for name in looks})
+    shown = {}
+    for name, look in looks.items():
+        shown[name] = {"color": look["colour"], "lw": 2, "ls": "-" if look["ls"] == "-" else "--"}
+    style.side_legend(made, shown)
 
 
 @style.figure_of(reads=(MEASURE_NAMES,))
@@ -103,7 +97,7 @@ def moving_measure(runs: list[Run], command: str) -> style.Drawing:
     bar.locator = MaxNLocator(integer=True)
     curves = {(name, key): band([excess(run, key) for run in of]) for name, of in methods.items() for key in COURSES}
     for axes, (key, title) in zip(grid[len(methods) :], COURSES.items(), strict=True):
-        _draw_methods(axes, {name: curves[name, key] for name in methods}, looks)
+        style.draw_bands(axes, {name: curves[name, key] for name in methods}, looks)
         axes.set(xlabel="iteration", ylabel="relative excess", title=title)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         style.log_scale(axes, "y", NARROW, numticks=7)
@@ -172,7 +166,7 @@ def distance_runtime(runs: list[Run], command: str) -> style.Drawing:
     made, grid = style.panels(2 * len(cases), 3.6, 3.1, across=4 if len(cases) > 1 else 2)
     for axes, panel in zip(grid, itertools.product(cases, QUANTITIES), strict=True):
         shown = {name: one for (case, name, what), one in curves.items() if (case, what) == panel}
-        _draw_methods(axes, shown, looks, marker="o")
+        style.draw_bands(axes, shown, looks, marker="o")
         axes.set(xlabel="n", ylabel=QUANTITIES[panel[1]], title=panel[0])
         style.log_scale(axes, "xy", NARROW, numticks=7)
     _legend(made, looks)
@@ -198,11 +192,10 @@ def _by_size(name: str, runs: list[Run], seconds: str, value: str) -> Curves:
         error = abs(run.result[value] / run.result["closed_form"] - 1)
         cells[run.job.seed][run.result["samples"][0]].append((run.result["seconds"][seconds], error))
     means = [{size: np.mean(found, axis=0).tolist() for size, found in sizes.items()} for sizes in cells.values()]
-
-    def over_seeds(i: int) -> Band:
-        return band([{size: mean[i] for size, mean in one.items()} for one in means])
-
-    return {(name, what): over_seeds(i) for i, what in enumerate(QUANTITIES)}
+    curves = {}
+    for i, what in enumerate(QUANTITIES):
+        curves[name, what] = band([{size: mean[i] for size, mean in one.items()} for one in means])
+    return curves
 
 
 def _at_largest(curves: Curves) -> list[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from knot_runner.report.row_keys import lookup, others
 from knot_runner.report.run_folders import Run
+from knot_runner.report.statistics.association import Agreement, agreement_of
 from knot_runner.util.errors import UserError
 
 FEDWAD = {"support": "S", "iterations": "K", "t": "t"}
@@ -17,20 +17,6 @@ FEDWAD = {"support": "S", "iterations": "K", "t": "t"}
 MATRIX_KEYS = ("method.otdd.solver", *(f"method.otdd.fedwad.{key}" for key in FEDWAD))
 #: Title -> seed -> run.
 RunsBySetting = dict[str, dict[int, Run]]
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Of one matrix with the exact one of the same samples, over the distances of all pairs.
-
-    ``spearman``: rank correlation; ``kept`` of ``relations``: pairs of distances that come in the same order;
-    ``inflation``: median ratio to the exact distance.
-    """
-
-    spearman: float
-    kept: int
-    relations: int
-    inflation: float
 
 
 def by_setting(runs: Sequence[Run]) -> RunsBySetting:
@@ -82,15 +68,7 @@ def _samples_of(run: Run) -> str:
 def matrix_agreement(matrix: np.ndarray, exact: np.ndarray) -> Agreement | None:
     """Of ``matrix`` with ``exact``, both [N, N]; None under three data sets, or where all of one are equal."""
     pairs = np.triu_indices(len(exact), 1)
-    ours, true = matrix[pairs], exact[pairs]
-    if len(true) < 2 or np.ptp(true) == 0 or np.ptp(ours) == 0:
-        return None
-    from scipy.stats import spearmanr  # here, since scipy takes a third of a second to import
-
-    first, second = np.triu_indices(len(true), 1)
-    same = np.sign(ours[first] - ours[second]) == np.sign(true[first] - true[second])
-    inflation = float(np.median(ours / true)) if true.min() > 0 else float("nan")
-    return Agreement(float(spearmanr(ours, true).statistic), int(same.sum()), len(same), inflation)
+    return agreement_of(matrix[pairs], exact[pairs])
 
 
 def matrix_of(run: Run) -> np.ndarray:

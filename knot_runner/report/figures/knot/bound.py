@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +16,12 @@ from knot_runner.report.render.bound_view import FORM_NAMES
 from knot_runner.report.render.text import plain
 from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Numbers
-from knot_runner.report.statistics import mean_estimate
+from knot_runner.report.statistics.association import log_log_slopes
+from knot_runner.report.statistics.intervals import MeanEstimate, mean_estimate
 from knot_runner.util.errors import UserError
 
+#: Number of texts N -> one number for each seed.
+GapSeries = dict[int, list[float]]
 #: The series that are measured -> where the record has them.
 GAPS = {"gap": "gap", "gap, less the start's": "gap_less_start"}
 #: Of Theorem 5.2, and of every bound here.
@@ -34,18 +35,6 @@ GAP_NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class GapSeries:
-    """``values``: N -> one number for each seed."""
-
-    values: dict[int, list[float]]
-
-    @property
-    def means(self) -> dict[int, float]:
-        """N -> the mean over seeds, in order of N."""
-        return {texts: math.fsum(own) / len(own) for texts, own in sorted(self.values.items())}
-
-
 @style.figure_of
 def bound_figure(runs: list[Run], command: str) -> style.Drawing:
     """The student's gap between held-out and training loss against the number N of training texts, with intervals over
@@ -55,11 +44,11 @@ def bound_figure(runs: list[Run], command: str) -> style.Drawing:
     lines = []
     for i, (name, one) in enumerate(found.items()):
         _draw(axes, one, style.nth_colour(i), name)
-        lines += [_line(name, texts, own) for texts, own in sorted(one.values.items())]
+        lines += [_line(name, texts, own) for texts, own in sorted(one.items())]
     _draw_constant(axes, runs, command)
     axes.set(xlabel="training texts N", ylabel="loss (label distance)")
     style.log_scale(axes, "xy", powers_from=100.0)
-    sizes = sorted(found["gap"].values)
+    sizes = sorted(found["gap"])
     axes.set_xticks(sizes, [f"{texts}" for texts in sizes])
     style.side_legend(made, [axes], loc="outside right center")
     seeds = sorted({run.job.seed for run in runs})
@@ -83,36 +72,37 @@ def gap_series(runs: Sequence[Run], command: str) -> dict[str, GapSeries]:
                 found[name][texts].append(float(record["loss"][key]))
             for row in record["rows"]:
                 found[_name(row)][texts].append(float(row["second"] + row["third"]))
-    return {name: GapSeries(dict(values)) for name, values in found.items()}
+    return {name: dict(values) for name, values in found.items()}
 
 
-def slope_of(gap: GapSeries) -> tuple[float, float | None, int] | None:
-    """(Slope of log gap on log N by least squares, half of its 95% interval, seeds) over each seed's own slope.
+def slope_of(gap: GapSeries) -> MeanEstimate | None:
+    """Slope of log gap on log N, the mean over each seed's own slope.
 
     Of the seeds whose gaps are all above 0, None of none: a gap of 0 or less has no logarithm.
     """
-    sizes = sorted(gap.values)
-    seeds = min(len(own) for own in gap.values.values())
-    rows = np.array([[gap.values[texts][i] for texts in sizes] for i in range(seeds)])
+    sizes = sorted(gap)
+    rows = np.array([gap[texts][: _seeds_of(gap)] for texts in sizes]).T
     rows = rows[(rows > 0).all(1)]
     if len(sizes) < 2 or not len(rows):
         return None
-    slopes = np.polyfit(np.log(sizes), np.log(rows).T, 1)[0]
-    estimate = mean_estimate(slopes.tolist())
-    return (estimate.mean, estimate.half, estimate.n) if estimate else None
+    return mean_estimate(log_log_slopes(sizes, rows))
+
+
+def _seeds_of(gap: GapSeries) -> int:
+    """How many seeds have a number for every N."""
+    return min(map(len, gap.values()))
 
 
 def slope_line(name: str, gap: GapSeries) -> str:
     """The fitted slope of the series ``name`` in words."""
-    found, seeds = slope_of(gap), min(len(own) for own in gap.values.values())
+    found, seeds = slope_of(gap), _seeds_of(gap)
     if found is None:
         return f"slope of log {name} on log N: none; no seed of {seeds} has gaps above 0 at every number of texts"
-    mean, half, used = found
-    interval = f" [{mean - half:+.3f}, {mean + half:+.3f}]" if half is not None else ""
-    left_out = f"; {seeds - used} of {seeds} seeds left out, with a gap of 0 or less" if used < seeds else ""
-    return (
-        f"slope of log {name} on log N: {mean:+.3f}{interval} over {used} seeds; the bounds have {SLOPE:+g}{left_out}"
-    )
+    low, high = found.band
+    interval = f" [{low:+.3f}, {high:+.3f}]" if found.half is not None else ""
+    left_out = f"; {seeds - found.n} of {seeds} seeds left out, with a gap of 0 or less" if found.n < seeds else ""
+    slope = f"{found.mean:+.3f}{interval} over {found.n} seeds"
+    return f"slope of log {name} on log N: {slope}; the bounds have {SLOPE:+g}{left_out}"
 
 
 def _record(run: Run, command: str) -> dict[str, Any]:
@@ -130,12 +120,11 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def _draw(axes: style.Axes, one: GapSeries, colour: Any, name: str) -> None:
-    means = one.means
-    estimates = {texts: mean_estimate(one.values[texts]) for texts in means}
-    halves = [estimate.half or 0.0 if estimate else 0.0 for estimate in estimates.values()]
+    estimates = [_estimate(own) for _, own in sorted(one.items())]
+    means, halves = [found.mean for found in estimates], [found.half or 0.0 for found in estimates]
     look = {"marker": "o", "lw": 2.2} if name in GAPS else {"marker": ".", "lw": 1.2, "ls": "--"}
     bars = halves if name in GAPS else None
-    axes.errorbar(list(means), list(means.values()), yerr=bars, color=colour, capsize=3, label=plain(name), **look)
+    axes.errorbar(sorted(one), means, yerr=bars, color=colour, capsize=3, label=plain(name), **look)
 
 
 def _draw_constant(axes: style.Axes, runs: Sequence[Run], command: str) -> None:
@@ -145,15 +134,20 @@ def _draw_constant(axes: style.Axes, runs: Sequence[Run], command: str) -> None:
 
 
 def _line(name: str, texts: int, values: list[float]) -> str:
-    estimate = mean_estimate(values)
-    assert estimate is not None, "a series has a number for each of its places"
+    estimate = _estimate(values)
     half = f" +- {estimate.half:.2g}" if estimate.half is not None else ""
     return f"{name}, {texts} texts: {estimate.mean:.4g}{half}"
+
+
+def _estimate(values: list[float]) -> MeanEstimate:
+    estimate = mean_estimate(values)
+    assert estimate is not None, "a series has a number for each of its places"
+    return estimate
 
 
 def _numbers(found: dict[str, GapSeries]) -> list[tuple[str, int, int, float]]:
     rows = []
     for name, one in found.items():
-        for texts, own in sorted(one.values.items()):
+        for texts, own in sorted(one.items()):
             rows += [(name, texts, i, value) for i, value in enumerate(own)]
     return rows

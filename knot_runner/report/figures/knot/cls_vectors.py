@@ -13,7 +13,7 @@ from knot_runner.report.figures import style
 from knot_runner.report.render.table_model import display
 from knot_runner.report.render.text import number, plain, spread_text
 from knot_runner.report.run_folders import Run
-from knot_runner.report.statistics import mean_interval
+from knot_runner.report.statistics.intervals import mean_interval
 
 NEIGHBOURS = 10
 #: Points drawn per panel; t-SNE takes minutes for more and the eye sees no more. The numbers use all vectors.

@@ -140,8 +140,8 @@ def _uplift(
         gains.append(statistics.fmean(ours) - statistics.fmean(plain))
         counts += [len(ours), len(plain)]
     planned = int((members["key"] == place.key).groupby(members["line"]).sum()[needed].min())
-    mine, spread = statistics.fmean(gains), statistics.pstdev(gains)
-    return TableCell(mine, None, min(counts), planned, paper=mean, std=spread, paper_std=std)
+    spread = statistics.pstdev(gains) if len(gains) > 1 else None  # one row has none
+    return TableCell(statistics.fmean(gains), None, min(counts), planned, paper=mean, std=spread, paper_std=std)
 
 
 def _needed(members: pd.DataFrame, table: Printed) -> list[GridRow]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from knot_runner.report.render.text import number, signed
-from knot_runner.report.statistics import mean_interval
+from knot_runner.report.statistics.intervals import mean_interval
 from knot_runner.report.tables.federated.clustered_grid import (
     BY_IMAGES,
     PRINTED,

@@ -10,7 +10,7 @@ from knot_runner.report.render.table_model import ColumnGroup, TableRow
 from knot_runner.report.render.text import number, signed
 from knot_runner.report.row_keys import RowSetting
 from knot_runner.report.run_folders import Run
-from knot_runner.report.statistics import mean_interval
+from knot_runner.report.statistics.intervals import mean_interval
 from knot_runner.report.tables.federated.chilling import LearningCurve, short_of_goal
 from knot_runner.report.tables.footnotes import absences, finished, sources
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from knot_runner.metrics import METRICS, top_of
 from knot_runner.report import paper_tables
 from knot_runner.report.render.table_model import METHOD_NAMES, ColumnGroup, Parts, TableCell, TableRow, display
+from knot_runner.report.render.text import spelled_labels
 from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import one_per_seed, run_rows
 from knot_runner.report.tables.aggregate import aggregate
@@ -82,7 +83,7 @@ def methods_by_data(asked: TableRequest, columns: tuple[str, ...]) -> MethodsTab
     of_global = _global_sets(there)
     groups = tuple(_group(metric, columns, of_global) for metric in asked.metrics)
     found = _rows_of_methods(runs)
-    labelled = found["label"].any()
+    labelled, shown = found["label"].any(), spelled_labels(found["label"])
     members, rows = [], []
     for (method, label), own in found.groupby(["method", "label"], sort=False):
         cells: dict[str, tuple[TableCell, ...]] = {}
@@ -93,10 +94,10 @@ def methods_by_data(asked: TableRequest, columns: tuple[str, ...]) -> MethodsTab
                 ours = [run.metric(metric, column) for run in own["run"]]
                 made.append(aggregate(ours, own, theirs, all_alike if column == "ALL" else like, top_of(metric)))
             cells[metric] = tuple(made)
-        keys, heads = (method, label), (display(method), label)
+        keys, heads = (method, label), (display(method), shown[label])
         rows.append(TableRow(keys, heads, cells) if labelled else TableRow(keys[:1], heads[:1], cells))
         members.append(own)
-    named = found["method"].map(display) + found["label"].map(lambda label: label and f" {label}")
+    named = found["method"].map(display) + found["label"].map(lambda label: label and f" {shown[label]}")
     lines = [*absences(found, named), *sources(runs), *protocol(runs), *missing_columns(columns, measured, table)]
     lines += nearness(groups, rows) + cited(table)
     lines += [BASELINES_LINE] if asked.options.get("baselines") and _have_baselines(there) else []

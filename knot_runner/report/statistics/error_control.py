@@ -1,4 +1,6 @@
-"""When a claim is decided, so that adding seeds and looking again makes false verdicts no more frequent.
+"""When claims are decided, so that neither their number nor looking again makes false verdicts more frequent.
+
+Over several claims at once p-values are corrected by Holm's method.
 
 A preset fixes a number of seeds n beforehand (``report.seeds``). There is a verdict at n, 2 n, 4 n, ... seeds and at no
 other number, always over the seeds from 0 on, so that none can be picked. Of the 5% of false verdicts the first look
@@ -10,16 +12,29 @@ alpha spending, Lan & DeMets 1983; most of it at the planned number, where most 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from knot_runner.report.claims.bootstrap import EffectEstimate, power
-from knot_runner.report.statistics import ALPHA
+import numpy as np
 
+from knot_runner.report.statistics.effects import EffectEstimate, power
+
+#: How often verdicts may be false, over all claims of a preset and all looks at them.
+ALPHA = 0.05
 #: The chance of a verdict that a suggested number of seeds has.
 POWER = 0.8
 #: More further seeds than this are not suggested.
 MAX_SEEDS = 100
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values (1979): below alpha where the claim is decided with all errors together below alpha."""
+    order = np.argsort(values, kind="stable")
+    adjusted, worst = [1.0] * len(values), 0.0
+    for place, i in enumerate(order):
+        worst = max(worst, min(1.0, (len(values) - place) * values[i]))
+        adjusted[i] = worst
+    return adjusted
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Group
-from rich.table import Table as Grid
 from rich.text import Text
 
-from knot_runner.report.render.text import plain
+from knot_runner.report.render.terminal import DIM, TerminalColumn, summary_grid, text_line
 
-DIM_TEXT = "dim"
 #: A row of a summary: what it is, and its values; None: a line between rows.
 SummaryRow = tuple[str, Sequence[Text | str]] | None
 
@@ -27,17 +24,10 @@ def run_view(
 ) -> Group:
     """A table titled ``name`` with ``rows`` under ``heads``, the first of which names the rows; ``lines`` and the run's
     notes below it, dim. ``wraps``: whether values may go on in a second line."""
-    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True, title_justify="left")
-    grid.title = Text(plain(name), style="bold")
-    grid.add_column(heads[0], no_wrap=True)
-    for head in heads[1:]:
-        grid.add_column(Text(plain(head)), justify="right", no_wrap=not wraps)
-    for row in rows:
-        if row is None:
-            grid.add_section()
-        else:
-            grid.add_row(Text(plain(row[0])), *(Text(one) if isinstance(one, str) else one for one in row[1]))
-    return Group(grid, *dim_lines(lines, result))
+    columns = [TerminalColumn(heads[0], no_wrap=True)]
+    columns += [TerminalColumn(head, right=True, no_wrap=not wraps) for head in heads[1:]]
+    cells = [row and (row[0], *row[1]) for row in rows]
+    return Group(summary_grid(columns, cells, name), *dim_lines(lines, result))
 
 
 def bold(text: str) -> Text:
@@ -47,4 +37,4 @@ def bold(text: str) -> Text:
 
 def dim_lines(lines: Iterable[str], result: dict[str, Any]) -> list[Text]:
     """``lines`` and the run's notes, dim."""
-    return [Text(plain(str(line)), style=DIM_TEXT) for line in [*lines, *result.get("notes", [])]]
+    return [text_line(str(text), DIM) for text in [*lines, *result.get("notes", [])]]

@@ -17,11 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from knot_runner.report.statistics import LEVEL
+from knot_runner.report.statistics.intervals import LEVEL, normal_quantile, student_quantile
 
-RESAMPLES = 2000
-#: Numbers of draws held at once: 32 MB.
-DRAWS = 4_000_000
 #: Quantiles of the spread that further seeds may show.
 SPREADS = (np.arange(100) + 0.5) / 100
 
@@ -48,10 +45,11 @@ class EffectEstimate:
 
         One seed: over test items alone.
         """
-        count, (t, z) = seeds or self.seeds, (0.0, _normal(alpha))
+        count = seeds or self.seeds
+        z = -normal_quantile(alpha / 2)
         if self.spread is None:
             return z * math.sqrt(self.items)
-        t = _student(alpha, count - 1) * self.spread / math.sqrt(count)
+        t = -student_quantile(alpha / 2, count - 1) * self.spread / math.sqrt(count)
         least = self.items if seeds is None else 0.0
         return math.sqrt(max(t**2 + z**2 * self.shared, z**2 * least))
 
@@ -67,13 +65,13 @@ def interval(estimate: EffectEstimate) -> tuple[float, float] | None:
 def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
     """Two-sided: the least alpha whose interval leaves ``threshold`` out; None of one seed.
 
-    Where no seed differs from another: that of the sign test, 2^(1 - seeds).
+    Where no seed differs from another: that of the sign test.
     """
     gap = abs(estimate.effect - threshold)
     if estimate.seeds < 2:
         return None
     if estimate.flat:
-        return 2.0 ** (1 - estimate.seeds) if gap else 1.0
+        return sign_test(estimate.seeds) if gap else 1.0
     low, high = math.log(1e-15), 0.0  # half() falls as alpha grows
     for _ in range(60):
         middle = (low + high) / 2
@@ -81,28 +79,24 @@ def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
     return math.exp(high)
 
 
-def holm(values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values (1979): below alpha where the claim is decided with all errors together below alpha."""
-    order = np.argsort(values, kind="stable")
-    adjusted, worst = [1.0] * len(values), 0.0
-    for place, i in enumerate(order):
-        worst = max(worst, min(1.0, (len(values) - place) * values[i]))
-        adjusted[i] = worst
-    return adjusted
+def sign_test(seeds: int) -> float:
+    """The two-sided p-value of ``seeds`` effects that all lie on one side (Arbuthnott 1710; Dixon & Mood 1946)."""
+    return 2.0 ** (1 - seeds)
 
 
 def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> float:
     """The chance that ``seeds`` seeds leave a threshold at a distance of ``gap`` out of their interval of level
     1 - ``alpha``, were effect and spread as they are; of two seeds or more. The test items stay as they are."""
     if estimate.flat:
-        return float(gap > 0 and 2.0 ** (1 - seeds) < alpha)
+        return float(gap > 0 and sign_test(seeds) < alpha)
     noise = (estimate.spread or 0.0) / math.sqrt(seeds)
     if not noise:
         return float(estimate.half(alpha, seeds) < gap)
     from scipy.special import chdtri, ndtr
 
     found = noise * np.sqrt(chdtri(seeds - 1, SPREADS) / (seeds - 1))
-    halves = np.hypot(_student(alpha, seeds - 1) * found, _normal(alpha) * math.sqrt(estimate.shared))
+    over_seeds = -student_quantile(alpha / 2, seeds - 1) * found
+    halves = np.hypot(over_seeds, -normal_quantile(alpha / 2) * math.sqrt(estimate.shared))
     return float(ndtr((gap - halves) / noise).mean())
 
 
@@ -119,30 +113,3 @@ def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> 
     own = float(np.var(replicates, axis=0, ddof=1).sum()) / count**2
     shared = max(items - own, 0.0) * count / (count - 1) if count > 1 else 0.0  # mean covariance of two seeds
     return EffectEstimate(effect, count, spread, shared, items)
-
-
-def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
-    """Sums [B, K] of the ``columns`` [N, K] over N test items drawn with replacement, B times.
-
-    The draws depend on N and ``seed`` alone, so that columns of other runs meet the same items.
-    """
-    rng, items = np.random.default_rng(seed), len(columns)
-    values, found = columns.astype(np.float32), []
-    for first in range(0, resamples, max(1, DRAWS // items)):
-        rows = min(max(1, DRAWS // items), resamples - first)
-        draws = rng.integers(0, items, (rows, items)) + np.arange(rows)[:, None] * items
-        weights = np.bincount(draws.ravel(), minlength=rows * items).reshape(rows, items)
-        found.append(weights.astype(np.float32) @ values)
-    return np.concatenate(found).astype(np.float64)
-
-
-def _student(alpha: float, freedom: int) -> float:
-    from scipy.special import stdtrit  # here, since scipy takes a third of a second to import
-
-    return -float(stdtrit(freedom, alpha / 2))
-
-
-def _normal(alpha: float) -> float:
-    from scipy.special import ndtri
-
-    return -float(ndtri(alpha / 2))

@@ -1,0 +1,88 @@
+"""95% intervals: Student's t of a mean over seeds, Wilson's of a share, the percentile bootstrap of a metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LEVEL = 0.95
+
+
+def student_quantile(probability: float, freedom: int) -> float:
+    """The quantile of Student's t distribution with ``freedom`` degrees of freedom."""
+    from scipy.special import stdtrit  # here, since scipy takes a third of a second to import
+
+    return float(stdtrit(freedom, probability))
+
+
+def normal_quantile(probability: float) -> float:
+    """The quantile of the standard normal distribution."""
+    from scipy.special import ndtri
+
+    return float(ndtri(probability))
+
+
+def clipped_interval(low: float, high: float, top: float | None) -> tuple[float, float]:
+    """The interval of a share, cut at 0 and ``top``, beyond which no true value lies; None: of anything else, whole."""
+    return (low, high) if top is None else (max(low, 0.0), min(high, top))
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean of ``values`` and half the width of its 95% Student-t interval (n - 1 degrees of freedom; Student 1908).
+
+    One value has no interval: the half-width is None. Raises ValueError when ``values`` is empty.
+    """
+    n = len(values)
+    if n == 0:
+        raise ValueError("no values to average")
+    mean = math.fsum(values) / n
+    if n == 1:
+        return mean, None
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    return mean, student_quantile((1 + LEVEL) / 2, n - 1) * spread / math.sqrt(n)
+
+
+@dataclass(frozen=True)
+class MeanEstimate:
+    """``mean`` over ``n`` runs, ``half`` of its 95% interval (None under two runs); ``top``: the most that a share can
+    be, where the interval is cut, as at 0."""
+
+    mean: float
+    half: float | None
+    n: int
+    top: float | None = None
+
+    @property
+    def band(self) -> tuple[float | None, float | None]:
+        """The interval."""
+        if self.half is None:
+            return None, None
+        return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
+
+
+def mean_estimate(values: Sequence[float], top: float | None = None) -> MeanEstimate | None:
+    """Mean and 95% t interval of ``values``; None of none."""
+    return MeanEstimate(*mean_interval(values), len(values), top) if values else None
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """The 95% interval of a ``share`` of ``count`` examples (Wilson 1927, without continuity correction)."""
+    z = normal_quantile((1 + LEVEL) / 2)
+    spread = z**2 / count
+    centre = (share + spread / 2) / (1 + spread)
+    half = z * math.sqrt(share * (1 - share) / count + spread / (4 * count)) / (1 + spread)
+    return max(centre - half, 0.0), min(centre + half, 1.0)
+
+
+def shifted_percentiles(value: float, replicated: np.ndarray) -> tuple[float, float]:
+    """The percentile bootstrap interval (Efron 1979) around ``value``: as wide as the middle 95% of the ``replicated``
+    values [B], shifted by the little that their mean is off."""
+    import numpy as np
+
+    low, high = np.quantile(replicated, [0.025, 0.975]) - replicated.mean()
+    return float(value + low), float(value + high)
