@@ -38,11 +38,16 @@ FEATURES = 784
 OPTIONS = OtddSettings(
     "federated", "sqrt_frobenius", "root_diagonal", 10_000, "float64", FedwadSettings("approximate", 10, 10, 0.5, 1.0)
 )
-#: what a profile of one worker is summed up into: line -> (file, functions), own time of each and all it calls in numpy
+#: what a profile of one worker is summed up into: line -> (file, function), with all that a function calls but those of
+#: tile_distances.py, of which it is the own time
 STAGES = {
-    "products, copies": ("tile_distances.py", ("_scores", "_approach", "_meet", "_move", "_values", "_first")),
-    "network simplex": ("small_support.py", ("_simplex",)),
-    "class statistics": ("statistics.py", ("class_table",)),
+    "products, copies": (
+        *(("tile_distances.py", name) for name in ("_scores", "_approach", "_meet", "_move", "_values", "_first")),
+        *(("product_distances.py", name) for name in ("_products", "_start_products", "_send", "_meet")),
+    ),
+    "network simplex": (("small_support.py", "_simplex"),),
+    "changes of plans": (("plan_changes.py", "changed_plan"),),
+    "class statistics": (("statistics.py", "class_table"),),
 }
 
 
@@ -184,8 +189,9 @@ def _print_stages(workload: Workload, settings: OtddSettings) -> None:
     stats = pstats.Stats(profile)
     spent = {(key[0].rpartition("/")[2], key[2]): value for key, value in stats.stats.items()}
     cells = []
-    for line, (file, functions) in STAGES.items():
-        cells.append((line, sum(spent[file, name][2 if file == "tile_distances.py" else 3] for name in functions)))
+    for line, functions in STAGES.items():
+        found = [(file, spent[file, name]) for file, name in functions if (file, name) in spent]
+        cells.append((line, sum(times[2 if file == "tile_distances.py" else 3] for file, times in found)))
     plans = spent["small_support.py", "best_plan"][3] - dict(cells)["network simplex"]
     cells.append(("heights and checks", plans))
     print("  of one process: " + ", ".join(f"{line} {seconds / stats.total_tt:.0%}" for line, seconds in cells))

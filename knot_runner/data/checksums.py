@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from knot_runner.data.file_readers import ALONE, FileReaders
 from knot_runner.provenance import fingerprints
 from knot_runner.provenance.fingerprints import Opened
 from knot_runner.util.errors import UserError
@@ -20,12 +21,13 @@ CHECKSUMS = "SHA256SUMS"
 class DataFolder:
     """``paths.data`` while one task is loaded. ``checksums``: path below the folder -> sha256 (hex).
 
-    ``noted``: path -> each file that was read, or looked for and absent.
+    ``noted``: path -> each file that was read, or looked for and absent. ``readers``: processes that may read them.
     """
 
     root: Path
     checksums: dict[str, str]
     noted: dict[str, Opened] = field(default_factory=dict)
+    readers: FileReaders = ALONE
 
     @property
     def files(self) -> list[Opened]:
@@ -88,13 +90,13 @@ class DataFolder:
             )
 
 
-def open_folder(root: Path | None) -> DataFolder:
+def open_folder(root: Path | None, readers: FileReaders = ALONE) -> DataFolder:
     """The folder that ``task.source=local`` reads. Raises :class:`UserError` where it is not set or not there."""
     if root is None:
         raise UserError("paths.data: is not set; task.source=local needs paths.data=DIR or the variable KNOT_DATA")
     if not root.is_dir():
         raise UserError(f"paths.data: {root} is not a folder")
-    return DataFolder(root, _read_checksums(root / CHECKSUMS))
+    return DataFolder(root, _read_checksums(root / CHECKSUMS), readers=readers)
 
 
 def _read_checksums(path: Path) -> dict[str, str]:

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from knot_runner.config.settings import ImageTaskSettings, TaskSettings
 from knot_runner.config.strict import digest
+from knot_runner.data.file_readers import ALONE, FileReaders
 from knot_runner.data.images.load import load_images
 from knot_runner.data.load import load_task
 from knot_runner.data.tasks import ImageTask, PartyTask
@@ -31,15 +32,15 @@ class SharedTasks:
         self._known: WeakValueDictionary[str, Any] = WeakValueDictionary()
         self._last: OrderedDict[str, Any] = OrderedDict()  # strong references, for the jobs to come
 
-    def images(self, settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
+    def images(self, settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders = ALONE) -> ImageTask:
         """:func:`load_images`, or what it returned before."""
-        return self._get(load_images, settings, data_root)
+        return self._get(load_images, settings, data_root, readers)
 
     def texts(self, settings: TaskSettings, data_root: Path | None) -> PartyTask:
         """:func:`load_task`, or what it returned before."""
         return self._get(load_task, settings, data_root)
 
-    def _get(self, load: Callable[[Any, Path | None], Any], settings: Any, data_root: Path | None) -> Any:
+    def _get(self, load: Callable[..., Any], settings: Any, data_root: Path | None, *more: Any) -> Any:
         key = digest([load.__name__, dataclasses.asdict(settings), str(data_root)], 64)
         with self._lock:
             loading = self._loading[key]
@@ -47,7 +48,7 @@ class SharedTasks:
             with self._lock:
                 task = self._known.get(key)
             if task is None:
-                task = load(settings, data_root)
+                task = load(settings, data_root, *more)
             with self._lock:
                 self._known[key] = self._last[key] = task
                 self._last.move_to_end(key)

@@ -1,8 +1,9 @@
 """Images that took long to read from their files: kept as arrays in the store, and mapped by the runs that follow.
 
-LEAF's json of 3,550 writers takes a minute to read; its arrays are there at once, and being a mapped file they are no
-memory of any process. They are used as long as the files are those that were read: by what the file system says of
-each, and by content where that differs (:class:`knot_runner.provenance.fingerprints.Now`).
+LEAF's json of 3,550 writers takes a minute and a half of CPU time to read, which ``hardware.workers`` processes share;
+its arrays are there at once, and being a mapped file they are no memory of any process. They are used as long as the
+files are those that were read: by what the file system says of each, and by content where that differs
+(:class:`knot_runner.provenance.fingerprints.Now`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from typing import Any
 import torch
 
 from knot_runner.config.settings import ImageTaskSettings
+from knot_runner.config.settings.families import family_of
 from knot_runner.config.strict import digest
 from knot_runner.data.checksums import CHECKSUMS
+from knot_runner.data.file_readers import FileReaders
 from knot_runner.data.tasks import Images, ImageTask
+from knot_runner.engine.execute import worker_count
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.engine.tensor_file import mapped_arrays
 from knot_runner.pipelines.context import RunContext
@@ -44,7 +48,9 @@ def read_images(context: RunContext) -> ImageTask:
     if kept is not None and _same_files(kept, root):
         return _task(kept)
     began = time.monotonic()
-    task = context.services.images(settings, root)
+    # what the run's own workers import, since all are forked from one server
+    readers = FileReaders(worker_count(context.settings.hardware), family_of(context.hp).preload)
+    task = context.services.images(settings, root, readers)
     if time.monotonic() - began < SLOW:
         return task
     with store.lock(STAGE, key):

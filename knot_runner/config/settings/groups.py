@@ -122,7 +122,8 @@ class HardwareSettings:
     device: str
     #: torch threads per process; 1 keeps numbers the same under every launcher
     threads: Annotated[int, Holds(lambda value: 1 <= value <= 1024, "is not in 1..1024")]
-    #: processes that train independent models (or clients) side by side; 0 = one per core (engine=ray: of the cluster)
+    #: processes that train independent models (or clients) side by side, and read LEAF's large files; 0 = one per core
+    #: (engine=ray: of the cluster)
     workers: Annotated[int, Holds(lambda value: 0 <= value <= 1024, "is not in 0..1024; 0 = one per core")]
     #: what trains clients: loop (the reference), lean (worker processes, CPU), stacked (the cohort as one program), ray
     #: (lean in actors of a Ray cluster, with its bits and run ids); auto = lean on a CPU, stacked on a GPU

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -9,6 +11,7 @@ import numpy as np
 
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder
+from knot_runner.data.file_readers import read_files
 from knot_runner.data.images.leaf_rows import ROUNDED, TakenOut, UntrustworthyRows
 from knot_runner.data.readers import parse_object
 from knot_runner.data.tasks import ImageParts, Images
@@ -25,23 +28,26 @@ def read_leaf(folder: DataFolder, settings: ImageTaskSettings) -> ImageParts:
     (LEAF names test shards otherwise). uint8 where all pixels are k/255, else float32. Raises :class:`UserError` naming
     file and writer for anything that does not fit.
     """
-    side, classes = int(np.prod(settings.shape)), len(settings.classes)
+    read = partial(_read, side=int(np.prod(settings.shape)), classes=len(settings.classes))
     train: dict[str, Writer] = {}
     home: dict[str, int] = {}
-    shards = [(folder.short(path), _read(path, side, classes)) for path in _files(folder, settings.local.train)]
-    for number, (name, writers) in enumerate(shards):
+    paths = _files(folder, settings.local.train)
+    names = [folder.short(path) for path in paths]
+    for number, writers in enumerate(list(read_files(read, paths, folder.readers))):
         for writer, rows in writers.items():
             if writer in home:
-                raise UserError(f"{name}: writer {writer!r} is in {shards[home[writer]][0]} too")
+                raise UserError(f"{names[number]}: writer {writer!r} is in {names[home[writer]]} too")
             home[writer], train[writer] = number, rows
     test: dict[str, Writer] = {}
-    for path in _files(folder, settings.local.test):
-        for writer, rows in _read(path, side, classes).items():
-            _check_known(path, writer, home, test)
-            test[writer] = rows
+    paths = _files(folder, settings.local.test)
+    with closing(read_files(read, paths, folder.readers)) as found:
+        for path, writers in zip(paths, found, strict=True):
+            for writer, rows in writers.items():
+                _check_known(path, writer, home, test)
+                test[writer] = rows
     exact = all(pixels.dtype == np.uint8 for pixels, _ in [*train.values(), *test.values()])
     images = [_images(part, home, settings.shape, exact) for part in (train, test)]
-    return ImageParts(images[0], images[1] if settings.local.test else None, list(home), [name for name, _ in shards])
+    return ImageParts(images[0], images[1] if settings.local.test else None, list(home), names)
 
 
 def _check_known(path: Path, writer: str, home: dict[str, int], test: dict[str, Writer]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from knot_runner.config.settings import ImageTaskSettings
 from knot_runner.data.checksums import DataFolder, open_folder
 from knot_runner.data.embedded import EMBEDDED_DIGITS, read_digits
+from knot_runner.data.file_readers import ALONE, FileReaders
 from knot_runner.data.hub import read_hub_images
 from knot_runner.data.images.checks import ImageReader, by_part
 from knot_runner.data.images.cifar import read_cifar
@@ -33,16 +34,17 @@ IMAGE_READERS: dict[str, ImageReader] = {
 }
 
 
-def load_images(settings: ImageTaskSettings, data_root: Path | None) -> ImageTask:
+def load_images(settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders = ALONE) -> ImageTask:
     """The images of ``settings.source`` (``data_root``: the folder that ``local`` reads), held out and limited.
 
-    Same settings and files, same task, bit for bit. Raises :class:`UserError` naming the key or file.
+    Same settings and files, same task, bit for bit, whatever ``readers`` there are.
+    Raises :class:`UserError` naming the key or file.
     """
     classes, coordinates, folder = settings.classes, class_points(settings), None
     if settings.source == "embedded":
         parts, classes, coordinates = _embedded(settings), EMBEDDED_DIGITS, _first_points(coordinates)
     elif settings.source == "local":
-        folder = _open(settings, data_root)
+        folder = _open(settings, data_root, readers)
         parts = IMAGE_READERS[settings.local.format](folder, settings)
     elif settings.hub is None:
         raise UserError(f"task.hub: is not set, so task.source=hub has no {settings.name}")
@@ -73,7 +75,7 @@ def _first_points(coordinates: list[list[float]] | None) -> list[list[float]] | 
     return coordinates[:digits] if coordinates and len(coordinates) >= digits else None
 
 
-def _open(settings: ImageTaskSettings, data_root: Path | None) -> DataFolder:
+def _open(settings: ImageTaskSettings, data_root: Path | None, readers: FileReaders) -> DataFolder:
     """The data folder, after the checks of ``task.local`` that need no file."""
     source = settings.local
     if source is None:
@@ -82,7 +84,7 @@ def _open(settings: ImageTaskSettings, data_root: Path | None) -> DataFolder:
         raise UserError("task.local.train: names no file")
     if source.format not in IMAGE_READERS:
         raise UserError(f"task.local.format: no reader '{source.format}'{nearest(source.format, IMAGE_READERS)}")
-    folder = open_folder(data_root)
+    folder = open_folder(data_root, readers)
     twice = set(source.train) & set(source.test)
     if twice and source.format != "cifar":  # one cifar archive holds both
         raise UserError(f"task.local.test: {min(twice)} is in task.local.train too")

@@ -10,6 +10,7 @@ import numpy as np
 from knot_runner.config.settings.transport import OtddSettings
 from knot_runner.transport.otdd.draws import first_points
 from knot_runner.transport.otdd.means import centred
+from knot_runner.transport.otdd.plan_changes import SparsePlan, sparse_plan
 from knot_runner.transport.otdd.small_support import best_plan
 from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples
 
@@ -19,13 +20,12 @@ class FirstIteration:
     """What one client finds in iteration 1, which begins from the same points for all pairs, whatever t is.
 
     ``spread``: mean squared distance of its augmented points from their mean; ``means`` [S, d + k]: of each first
-    point, the mean features and the class masses of where its mass goes; ``heights`` [S]: that plan's
-    (small_support.py).
+    point, the mean features and the class masses of where its mass goes; ``plan``: of that mass.
     """
 
     spread: float
     means: np.ndarray
-    heights: np.ndarray
+    plan: SparsePlan
 
 
 def augmented_rows(samples: LabelledSamples, dtype: np.dtype, centre: np.ndarray | float = 0.0) -> np.ndarray:
@@ -45,10 +45,10 @@ def first_iteration(rows: np.ndarray, table: ClassTable, options: OtddSettings, 
     weights = np.concatenate([start[:, :features], start[:, features:] @ table.vectors.T], 1).astype(rows.dtype)
     scores = weights @ rows.T
     plan = np.empty_like(scores)
-    heights = best_plan(scores, None, plan)
+    known = sparse_plan(plan, best_plan(scores, None, plan))
     norms = np.einsum("ij,ij->", rows[:, :features], rows[:, :features], dtype=np.float64) / len(rows)
     spread = norms + table.mass @ np.einsum("ij,ij->i", table.vectors, table.vectors)
-    return FirstIteration(float(spread), plan @ rows * (len(start) / len(rows)), heights)
+    return FirstIteration(float(spread), plan @ rows * (len(start) / len(rows)), known)
 
 
 @dataclass(frozen=True, eq=False)

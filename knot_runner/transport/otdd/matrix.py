@@ -1,7 +1,8 @@
 """All distances between several sets of labelled samples: each set prepared once, pairs in tiles, tiles in processes.
 
     prepare      once per set: class statistics, and its part of iteration 1, which has the same first points everywhere
-    tiles        FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or exact OTDD pair by pair
+    tiles        FedWaD of up to 100 pairs at a time by stacked products (tile_distances.py), or of one after another by
+                 products of samples, where these are few (product_distances.py), or exact OTDD pair by pair
     processes    tiles are dealt to worker processes of one thread each (workers.py)
 
 What limits it, with S=10 and 784 features: see ``scripts/bench.py fedwad``.
@@ -20,6 +21,7 @@ from knot_runner.transport.otdd.draws import draw_times, first_points
 from knot_runner.transport.otdd.exact import least_cost
 from knot_runner.transport.otdd.first_iteration import FirstIteration, augmented_rows, first_iteration, label_products
 from knot_runner.transport.otdd.means import about_mean, centred, mean_products, mean_terms
+from knot_runner.transport.otdd.product_distances import product_distances, takes_products
 from knot_runner.transport.otdd.statistics import ClassTable, LabelledSamples, class_table
 from knot_runner.transport.otdd.tile_distances import tile_distances
 from knot_runner.transport.otdd.tiles import Tile, cut_tiles
@@ -81,7 +83,9 @@ def _computed(
         if options.solver == "exact":
             work, tasks = _exact, (_exact_tile(pairs, tables, options) for pairs in tiles)
         else:
-            work, tasks = tile_distances, _tasks(tables, openings, means, tiles, options, seed)
+            few = takes_products(options.fedwad.support, options.fedwad.iterations, max(map(len, rows)))
+            work = product_distances if few else tile_distances
+            tasks = _tasks(tables, openings, means, tiles, options, seed)
         for index, values in pool.run(work, tasks):
             _check_finite(values)
             yield _listed(tiles[index]), values.tolist()

@@ -31,7 +31,7 @@ FIRST, LAST = 0.2, 12.0
 #: Newton steps at most; the change of a height in one, in units of eps; the share of mass out of place that is enough
 STEPS, STRIDE, NEAR = 8, 3.0, 0.04
 #: a settled sink's score may be below the best by this many units of rounding of the largest score
-_ROUNDING = 64
+ROUNDING_UNITS = 64
 
 
 def best_plan(scores: np.ndarray, heights: np.ndarray | None, plan: np.ndarray) -> np.ndarray:
@@ -139,5 +139,5 @@ def _wrong(scores: np.ndarray, heights: np.ndarray, own: np.ndarray) -> np.ndarr
     """Which sinks [n] have a better source than their own, beyond rounding."""
     lifted = scores + heights.astype(scores.dtype)[:, None]
     top = lifted.max(0)
-    slack = _ROUNDING * np.finfo(scores.dtype).eps * np.abs(top).max()
+    slack = ROUNDING_UNITS * np.finfo(scores.dtype).eps * np.abs(top).max()
     return lifted[own, np.arange(len(own))] < top - slack
