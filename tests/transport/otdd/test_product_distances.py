@@ -1,0 +1,33 @@
+"""Steps of an iteration by inner products alone, against the same steps on the points themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+from knot_runner.transport.otdd import product_distances
+
+
+@pytest.mark.parametrize("times", [[0.9, 0.8, 0.3], [0.5, 0.5, 0.5], [1.0, 1.0, 1.0]])
+def test_the_sides_meet_as_points_do(times):
+    """Points at random, so that a point's partner is hardly ever the one in its own place."""
+    rng = np.random.default_rng(0)
+    middle, to_first, to_second = points = rng.normal(size=(3, 8, 5))
+    sets = [rng.normal(size=(6, 5)), rng.normal(size=(7, 5))]
+    course = product_distances._Course(
+        [np.stack([group @ own.T for group in points]) for own in sets],
+        np.stack([[one @ other.T for other in points] for one in points]),
+    )
+    product_distances._meet(course, times)
+
+    at_first, at_second, t = times
+    first = (1 - at_first) * middle + at_first * to_first
+    second = (1 - at_second) * middle + at_second * to_second
+    partner = linear_sum_assignment(cdist(second, first, "sqeuclidean"))[1]
+    assert (partner != np.arange(8)).sum() >= 4
+    met = (1 - t) * second + t * first[partner]
+    np.testing.assert_allclose(course.points[0, 0], met @ met.T, atol=1e-13)
+    for found, own in zip(course.middle, sets, strict=True):
+        np.testing.assert_allclose(found, met @ own.T, atol=1e-13)
