@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import threading
+import time
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from knot_runner.data import file_readers
 from knot_runner.data.file_readers import ALONE, FileReaders, read_files
 from knot_runner.data.images.load import load_images
 from knot_runner.pipelines import kept_images
+from knot_runner.provenance.fingerprints import TICK
 from knot_runner.util.errors import UserError
 from knot_runner.util.task_pool import TaskPool
 from tests.forked import PRELOADED
@@ -79,6 +81,7 @@ def both(load, pools):
 def test_two_processes_find_what_one_finds(load, pools, shards, write, exact):
     if not exact:  # one writer whose pixels are no bytes makes all of them float32
         write.leaf(shards / "train" / "2.json", {"w2": rows(np.random.default_rng(1), 3, exact=False), "v2": ([], [])})
+    time.sleep(2 * TICK / 1e9)  # until what the file system says of the files tells them from later ones
     alone = load(ALONE)
     assert not pools
     shared = load(TWO)
