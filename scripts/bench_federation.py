@@ -69,8 +69,7 @@ def main(options: argparse.Namespace) -> None:
             for engine in options.engines:
                 found[engine].append(_measure(engine, name, options.rounds, options.cores))
         _print(name, found, options)
-        plain_images = not (WORKLOADS[name].momentum or WORKLOADS[name].network.reads_texts)
-        if options.peers and plain_images:  # the peers' clients have images and plain SGD
+        if options.peers and not WORKLOADS[name].momentum:  # the peers' clients have none
             import bench_peers
 
             for row in bench_peers.rows(name, options.rounds, options.peer_python):

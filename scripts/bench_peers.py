@@ -3,12 +3,13 @@
 Both want other dependencies than this project, so they live in an environment beside it:
 
     python3 -m venv peers
-    peers/bin/pip install torch==2.13.0 "flwr[simulation]==1.41.0" pfl==0.6.0
+    peers/bin/pip install torch==2.13.0 "flwr[simulation]==1.41.0" pfl==0.6.0 transformers
     python scripts/bench.py federation --workload W2 --peers --peer-python peers/bin/python
 
 Two processes of one thread each: two Ray actors for Flower, two ranks under torchrun for pfl. Clients index tensors
-(no DataLoader) and train by autograd and ``optim.SGD``; evaluation is off; the clients of a round are those of the
-other engines. pfl deals batches in fixed order, without the shuffle of the others.
+(no DataLoader) and train by autograd and ``optim.SGD``; texts are trained in Flower alone, by ``optim.AdamW`` and with
+the BERT of transformers. Evaluation is off; the clients of a round are those of the other engines. pfl deals batches in
+fixed order, without the shuffle of the others.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from typing import Any
 
 import process_tree
 from peers_side import JOB, PROCESSES
-from workloads import BATCH, LR, WORKLOADS
+from workloads import BATCH, LR, TOKENS, WORKLOADS
+
+from knot_runner.models.network import Network
 
 #: what runs in the peers' Python
 SIDE = str(Path(__file__).with_name("peers_side.py"))
@@ -39,27 +42,44 @@ def rows(workload: str, rounds: int, python: str) -> list[dict[str, Any]]:
     flower = [python, SIDE, "flower"]
     pfl = [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={PROCESSES}", SIDE, "pfl"]
     job = _described(workload, rounds)
-    return [
-        _row(f"Flower, {PROCESSES} actors", flower, job),
-        _row(f"pfl-research, {PROCESSES} processes", pfl, job),
-    ]
+    found = [_row(f"Flower, {PROCESSES} actors", flower, job)]
+    if "bert" not in job:
+        found.append(_row(f"pfl-research, {PROCESSES} processes", pfl, job))
+    return found
 
 
 def _described(workload: str, rounds: int) -> dict[str, Any]:
     """The workload in plain values, for a Python without this project; one round more than is timed."""
     chosen = WORKLOADS[workload]
-    spec = chosen.network.spec
-    return {
-        "shape": chosen.network.inputs,
+    return (_text_model(chosen.network) if chosen.network.reads_texts else _image_model(chosen.network)) | {
         "classes": chosen.network.classes,
-        "convs": [[conv.channels, conv.kernel, conv.padding] for conv in getattr(spec, "convs", [])],
-        "hidden": spec.hidden,
         "sizes": chosen.sizes,
         "epochs": chosen.epochs,
+        "optimiser": chosen.optimiser,
         "batch": BATCH,
         "lr": LR,
         "cohorts": [chosen.cohort(number) for number in range(rounds + 1)],
     }
+
+
+def _image_model(network: Network) -> dict[str, Any]:
+    convs = [[conv.channels, conv.kernel, conv.padding] for conv in getattr(network.spec, "convs", [])]
+    return {"shape": network.inputs, "convs": convs, "hidden": network.spec.hidden}
+
+
+def _text_model(network: Network) -> dict[str, Any]:
+    """Settings of transformers' ``BertConfig``, and the least and the largest number of tokens of a text."""
+    spec = network.spec
+    bert = {
+        "vocab_size": spec.vocab_size,
+        "hidden_size": spec.hidden,
+        "num_hidden_layers": spec.layers,
+        "num_attention_heads": spec.heads,
+        "intermediate_size": spec.intermediate,
+        "hidden_dropout_prob": spec.dropout,
+        "attention_probs_dropout_prob": spec.dropout,
+    }
+    return {"bert": bert, "lengths": TOKENS}
 
 
 def _row(name: str, command: list[str], job: dict[str, Any]) -> dict[str, Any]:

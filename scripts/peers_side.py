@@ -31,15 +31,45 @@ def _job() -> dict[str, Any]:
 
 @cache
 def _data() -> list[tuple[Tensor, Tensor]]:
-    """(images [n, C, H, W], labels [n]) of each client; made once a process."""
+    """(images [n, C, H, W] or token ids [n, longest], 0 where there is none, and labels [n]) of each client; made once
+    a process."""
     job, draws = _job(), torch.Generator().manual_seed(1)
-    return [
-        (torch.randn(n, *job["shape"], generator=draws), torch.randint(job["classes"], (n,), generator=draws))
-        for n in job["sizes"]
-    ]
+    made = _texts if "bert" in job else _images
+    return [(made(n, draws), torch.randint(job["classes"], (n,), generator=draws)) for n in job["sizes"]]
+
+
+def _images(count: int, draws: torch.Generator) -> Tensor:
+    return torch.randn(count, *_job()["shape"], generator=draws)
+
+
+def _texts(count: int, draws: torch.Generator) -> Tensor:
+    """Ids of texts of ``lengths`` [least, most] tokens, the rest of a row 0."""
+    job = _job()
+    least, most = job["lengths"]
+    lengths = torch.randint(least, most + 1, (count, 1), generator=draws)
+    ids = torch.randint(5, job["bert"]["vocab_size"], (count, most), generator=draws)
+    return ids * (torch.arange(most) < lengths)
 
 
 def _model() -> nn.Module:
+    return _bert() if "bert" in _job() else _convolutional()
+
+
+def _bert() -> nn.Module:
+    """The classifier of Hugging Face's transformers, of ids [B, L] alone."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    job = _job()
+
+    class Classifier(BertForSequenceClassification):
+        def forward(self, ids: Tensor) -> Tensor:
+            used = ids[:, : int((ids > 0).sum(1).max())]  # a batch is as long as its longest text
+            return super().forward(used, attention_mask=(used > 0).long()).logits
+
+    return Classifier(BertConfig(num_labels=job["classes"], **job["bert"]))
+
+
+def _convolutional() -> nn.Module:
     job, layers = _job(), []
     channels, height, width = job["shape"]
     for after, kernel, padding in job["convs"]:
@@ -54,14 +84,18 @@ def _model() -> nn.Module:
 
 
 def _train(model: nn.Module, client: int) -> int:
-    """The client's epochs, in place; its number of images."""
+    """The client's epochs, in place; its number of examples."""
     torch.set_num_threads(1)
-    job, (images, labels) = _job(), _data()[client]
-    optimiser = torch.optim.SGD(model.parameters(), lr=job["lr"])
+    job, (inputs, labels) = _job(), _data()[client]
+    model.train()
+    if job["optimiser"] == "adamw":
+        optimiser = torch.optim.AdamW(model.parameters(), lr=job["lr"], weight_decay=0.0)
+    else:
+        optimiser = torch.optim.SGD(model.parameters(), lr=job["lr"])
     for _ in range(job["epochs"]):
         for part in torch.randperm(len(labels)).split(job["batch"]):
             optimiser.zero_grad()
-            F.cross_entropy(model(images[part]), labels[part]).backward()
+            F.cross_entropy(model(inputs[part]), labels[part]).backward()
             optimiser.step()
     return len(labels)
 

@@ -16,6 +16,8 @@ from knot_runner.models.tokens import Encoded
 PARTICIPANTS = 10
 BATCH = 16
 LR = 1e-3
+#: least and largest number of tokens of a text, about as many as utterances of MELD and DailyDialog have
+TOKENS = (5, 28)
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,8 @@ class Workload:
         return ImageData(pixels, labels, torch.full((channels,), 0.5), torch.full((channels,), 0.25))
 
     def _texts(self) -> TextData:
-        """Of 5 to 28 tokens, about as many as utterances of MELD and DailyDialog have."""
         draws, count = torch.Generator().manual_seed(1), sum(self.sizes)
-        lengths = torch.randint(5, 29, (count,), generator=draws)
+        lengths = torch.randint(TOKENS[0], TOKENS[1] + 1, (count,), generator=draws)
         offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
         ids = torch.randint(5, self.network.inputs, (int(offsets[-1]),), generator=draws, dtype=torch.int32)
         labels = torch.randint(0, self.network.classes, (count,), generator=draws)
