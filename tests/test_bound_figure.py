@@ -93,4 +93,4 @@ def test_seeds_with_unlike_duplicates_stand_at_one_place(grid, monkeypatch):
 
     monkeypatch.setattr(figure_bound, "_record", with_duplicate)
     gap = figure_bound.gap_series(load_runs(references(grid)), "")["gap"]
-    assert {texts: len(values) for texts, values in gap.values.items()} == {20: 2, 60: 2}
+    assert {texts: len(values) for texts, values in gap.items()} == {20: 2, 60: 2}
