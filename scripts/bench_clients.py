@@ -60,6 +60,8 @@ class Measured:
 
 
 def main(options: argparse.Namespace) -> None:
+    if options.rounds < 3:
+        raise SystemExit("bench: --rounds: 3 are the least, since steps are timed from the second round on")
     for clients in (FEW, options.clients):
         began = time.monotonic()
         images = write_leaf(options.folder / str(clients), clients)

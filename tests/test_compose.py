@@ -141,3 +141,10 @@ def test_every_yaml_opens_with_the_command_that_runs_it():
         if path.parent.name != "base":
             first = [line for line in path.read_text().splitlines() if not line.startswith("# @package")][0]
             assert first.startswith("# knot-runner "), path
+
+
+def test_ls_survives_brackets_without_end_in_a_users_file(tmp_path):
+    path = tmp_path / "experiment" / "deep.yaml"
+    path.parent.mkdir()
+    path.write_text("[" * 200_000)
+    assert describe_yaml(path) == "cannot be read: a run says where it is wrong"
