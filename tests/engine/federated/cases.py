@@ -18,6 +18,7 @@ from knot_runner.config.settings.networks import ConvSettings
 from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import ClientModel, LocalTraining, Phase, Recipe
+from knot_runner.engine.federated.lean import Lean
 from knot_runner.engine.objectives import CrossEntropy, Objective, cross_entropy
 from knot_runner.models.network import Network
 
@@ -134,3 +135,9 @@ def cohort(network, case, dtype=torch.float64, sizes=SIZES, seed=3, shared=True)
         start = ClientModel(weights.to(dtype), buffers.to(dtype))
         requests.append(LocalTraining(client, 2, seed, start, rows, tests, case.recipe, control, case.objective))
     return requests
+
+
+def lean_engine(model, workers, dtype=torch.float32):
+    """The lean engine of one of :data:`MODELS`, with training and test images."""
+    network = MODELS[model]
+    return Lean(network, images(network.inputs), images(network.inputs, 40, 1), dtype, workers, threads=1)
