@@ -16,6 +16,7 @@ from typing import Any
 from knot_runner.bundles.pack import ROUNDS_FILE
 from knot_runner.composing.job import ComposedJob, job_of
 from knot_runner.config.settings import FederatedSettings
+from knot_runner.config.settings.algorithms import federated_algorithm
 from knot_runner.config.strict import without
 from knot_runner.data.preflight import no_data
 from knot_runner.pipelines.context import Note, Progress
@@ -84,8 +85,8 @@ def whole_because(job: ComposedJob) -> str:
     """
     if not isinstance(job.method, FederatedSettings):
         return "has no rounds of its own"
-    if job.method.fedsoup is not None:
-        return "begins to mix models after a share of all rounds (method.fedsoup.start)"
+    if reason := federated_algorithm(job.method.algorithm).by_all_rounds:
+        return reason
     privacy = job.settings.privacy
     if privacy is not None and privacy.epsilon is not None:
         return "finds its noise for all rounds (privacy.epsilon)"

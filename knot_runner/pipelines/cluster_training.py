@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from knot_runner.config.settings.algorithms import own_keys
 from knot_runner.config.settings.server_distillation import used_of_server
 from knot_runner.config.settings.training_run_id import used_of_training, used_stragglers
 from knot_runner.config.strict import digest, without
@@ -37,8 +38,8 @@ from knot_runner.pipelines.setup import Setup
 CLUSTERS_STAGE = "clusters"
 #: Bump when a change of code changes what a cluster learns: older artefacts are then not found any more.
 CLUSTERS_FORMAT = 1
-#: Settings of a method that came later: without them it is what it was before, and has that key.
-LATER_SETTINGS = ("distil", "labels", "models", "generator", "ditto", "apfl", "fedala", "fedsoup")
+#: Keys of algorithms that keys of clusters have had from the start; others count where they are set.
+FIRST_KEYS = ("mu", "head_epochs")
 #: Settings of training and method that decide nothing of a cluster's rounds.
 NOT_IN_KEY = ("name", "target", "stop_at_target", "clustering", "personalisation")
 
@@ -112,8 +113,8 @@ def cluster_key(work: ClusterWork, cluster: Federation) -> str:
         "clients": [len(cluster.clients), list(cluster.numbers), rows.hexdigest()],
     }
     training, method = used_of_training(dataclasses.asdict(settings.training)), dataclasses.asdict(work.context.hp)
-    for later in LATER_SETTINGS:
-        if not method[later]:
+    for later in ("distil", "models", *own_keys()):
+        if later not in FIRST_KEYS and not method[later]:
             del method[later]
     if "distil" in method:
         method["distil"] = used_of_server(method["distil"])

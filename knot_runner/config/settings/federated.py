@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.latent_generator import LatentGenerator
-from knot_runner.config.settings.personal_methods import (
-    PERSONAL_METHODS,
-    ApflSettings,
-    DittoSettings,
-    FedalaSettings,
-    FedsoupSettings,
+from knot_runner.config.settings.algorithms import (
+    FEDERATED_ALGORITHMS,
+    FederatedAlgorithm,
+    algorithms_where,
+    federated_algorithm,
+    own_keys,
 )
+from knot_runner.config.settings.latent_generator import LatentGenerator
+from knot_runner.config.settings.personal_methods import ApflSettings, DittoSettings, FedalaSettings, FedsoupSettings
 from knot_runner.config.settings.server_distillation import LabelDistillation, ServerDistillation
 from knot_runner.config.settings.sizes import (
     FractionOrNone,
@@ -24,13 +25,7 @@ from knot_runner.config.settings.sizes import (
     Temperature,
 )
 from knot_runner.config.settings.transport import ClusteringSettings
-from knot_runner.config.strict import AtMost, Holds, require
-
-FEDERATED_ALGORITHMS = (
-    "fedavg", "fedprox", "scaffold", "fedgen", "fedrep", "fedper", "feddistill", "fedmd", "local", *PERSONAL_METHODS,
-)  # fmt: skip
-#: Those in which clients keep models of their own: they exchange logits alone, or nothing.
-OWN_MODELS = ("feddistill", "fedmd", "local")
+from knot_runner.config.strict import AtMost, Holds, build, require
 
 
 @dataclass
@@ -169,47 +164,53 @@ class FederatedSettings:
     fedsoup: FedsoupSettings | None = None
     #: what every client makes of its model after the last round, by ``kind``; null = nothing
     personalisation: Any = None
-    #: settings of a plug-in's own method
+    #: settings of a plug-in's own method; of the dataclass that it declares, if any
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        own = self.algorithm not in FEDERATED_ALGORITHMS
-        require(own or not self.options, "options", f"are of plug-in methods; algorithm={self.algorithm} has none")
-        if self.algorithm == "fedprox":
-            require(
-                self.mu is not None and self.mu >= 0, "mu", f"{self.mu} is not a weight of 0 or more; fedprox needs it"
-            )
-        elif not own:
-            require(self.mu is None, "mu", f"{self.mu} is of fedprox alone; algorithm={self.algorithm} has none")
-        if self.algorithm == "fedrep":
-            right = self.head_epochs is not None and self.head_epochs >= 1
-            require(right, "head_epochs", f"{self.head_epochs} is not at least 1; fedrep needs it")
-        elif not own:
-            require(self.head_epochs is None, "head_epochs", "is of fedrep alone")
-        personal = self.algorithm in ("fedrep", "fedper")
-        what = f"is of methods with one global model; with algorithm={self.algorithm} clients have heads of their own"
-        require(not personal or self.distil is None, "distil", what)
-        self._check_own_models()
-        needs = self.algorithm == "fedgen"
-        require(not needs or self.generator is not None, "generator", "is not set; fedgen needs it")
-        require(own or needs or self.generator is None, "generator", "is of fedgen alone")
-        for name in PERSONAL_METHODS:
-            given = getattr(self, name) is not None
-            require(given or self.algorithm != name, name, f"is not set; {name} needs it")
-            require(own or not given or self.algorithm == name, name, f"is of algorithm={name} alone")
-        require(own or personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")
+        if self.algorithm not in FEDERATED_ALGORITHMS:  # a plug-in's that declares nothing: it may read any key
+            return
+        algorithm = federated_algorithm(self.algorithm)
+        self._check_options(algorithm)
+        self._check_own_keys(algorithm)
+        self._check_distil(algorithm)
+        if not algorithm.averages:
+            plain = f"algorithm={self.algorithm} averages no models; optimiser none is right"
+            require(self.server.optimiser == "none", "server", plain)
+        alike = f"algorithm={self.algorithm} averages models, which must be alike; [] is right"
+        require(not self.models or not algorithm.averages, "models", alike)
+        if algorithm.keeps != "head":
+            owners = " and ".join(algorithms_where(lambda other: other.keeps == "head"))
+            require(self.final_head_epochs == 0, "final_head_epochs", f"is of {owners} alone")
 
-    def _check_own_models(self) -> None:
-        """What methods need whose clients keep their models, and what these do not have."""
-        if self.algorithm in OWN_MODELS:
-            plain = self.server.optimiser == "none"
-            require(plain, "server", f"algorithm={self.algorithm} averages no models; optimiser none is right")
-        distils, by_labels = self.distil is not None, self.labels is not None
-        require(distils or self.algorithm != "fedmd", "distil", "is not set; fedmd needs it")
-        for alone in ("feddistill", "local"):
-            require(not distils or self.algorithm != alone, "distil", f"is not of {alone}; null is right")
-        require(by_labels or self.algorithm != "feddistill", "labels", "is not set; feddistill needs it")
-        own = self.algorithm not in FEDERATED_ALGORITHMS
-        require(own or not by_labels or self.algorithm == "feddistill", "labels", "is of feddistill alone")
-        averages = f"algorithm={self.algorithm} averages models, which must be alike; [] is right"
-        require(own or not self.models or self.algorithm in OWN_MODELS, "models", averages)
+    def _check_options(self, algorithm: FederatedAlgorithm) -> None:
+        """Build the options, of an algorithm that declares a dataclass for them."""
+        if algorithm.options is None:
+            none = f"are of plug-in methods; algorithm={self.algorithm} has none"
+            require(not self.options, "options", none)
+        elif isinstance(self.options, dict):
+            self.options = build(algorithm.options, self.options, "method.options")
+
+    def _check_own_keys(self, algorithm: FederatedAlgorithm) -> None:
+        """The algorithm's own keys are set, and those that are others' alone are not."""
+        for own in algorithm.keys:
+            value = getattr(self, own.key)
+            shown = "" if own.wrong == "is not set" else f"{value} "
+            require(own.holds(value), own.key, f"{shown}{own.wrong}; {self.algorithm} needs it")
+        for key, names in own_keys().items():
+            value = getattr(self, key)
+            if self.algorithm in names or value is None:
+                continue
+            shown = f"{value} " if isinstance(value, int | float) else ""
+            owners = " and ".join(f"algorithm={name}" if name == key else name for name in names)
+            require(False, key, f"{shown}is of {owners} alone; algorithm={self.algorithm} has none")
+
+    def _check_distil(self, algorithm: FederatedAlgorithm) -> None:
+        """Whether the server distils where it has to, and does not where it cannot."""
+        distils = self.distil is not None
+        require(distils or algorithm.distil != "needed", "distil", f"is not set; {self.algorithm} needs it")
+        wrong = f"is not of {self.algorithm}; null is right"
+        if algorithm.keeps == "head":
+            of_heads = f"with algorithm={self.algorithm} clients have heads of their own"
+            wrong = f"is of methods with one global model; {of_heads}"
+        require(not distils or algorithm.distil != "none", "distil", wrong)

@@ -80,19 +80,19 @@ def check_fit(config: dict[str, Any], method: type, task_kind: str) -> None:
             what = "has texts, whose data sets are the parties of a distillation; without it is right"
         raise Misfit(f"partition: task={name} {what}")
     given = [key for key in SHARE_KEYS if (config.get("partition") or {}).get(key) is not None]
-    _check_shares(given, method_name, rounds, family.name == "federated", on_images)
+    _check_shares(given, method_name, rounds, family.holds_out, on_images)
     if rounds and "transfer" in given and has_transfer_set(config["task"]):
         raise Misfit(f"partition.transfer: task={name} has a transfer set of its own; null is right")
 
 
-def _check_shares(given: list[str], method: str, rounds: bool, federated: bool, on_images: bool) -> None:
+def _check_shares(given: list[str], method: str, rounds: bool, holds_out: bool, on_images: bool) -> None:
     """Whether a method takes the shares that are ``given`` of ``partition``: clients in rounds have no server of their
     own, and parties of a distillation all take part."""
     if not rounds and "unseen" in given:
         raise Misfit(f"partition.unseen: all parties of method={method} take part; null is right")
-    if "alter" in given and not (rounds and federated and on_images):
+    if "alter" in given and not (rounds and holds_out and on_images):
         raise Misfit("partition.alter: is of federated methods on images; null is right")
-    wrong = [key for key in given if key == "server" or not federated] if rounds else []
+    wrong = [key for key in given if key == "server" or not holds_out] if rounds else []
     if wrong:
         raise Misfit(f"partition.{wrong[0]}: method={method} leaves the clients all training images; null is right")
 

@@ -60,7 +60,3 @@ class FedsoupSettings:
 
     #: share of the rounds before the first soup
     start: Annotated[float, Holds(lambda value: 0 <= value < 1, "is not in [0, 1)")]
-
-
-#: Keys of ``method`` that are settings of the algorithm of that name, which needs them.
-PERSONAL_METHODS = ("ditto", "apfl", "fedala", "fedsoup")

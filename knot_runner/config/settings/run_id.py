@@ -83,8 +83,7 @@ def _used_of_rounds(config: dict[str, Any], counted: dict[str, Any]) -> dict[str
         hardware["stack"] = config["hardware"]["stack"]
     training = used_of_training(counted["training"])
     used = {"method": method, "training": training, "hardware": hardware, **_used_partition(counted)}
-    federated = family_of_algorithm(method["algorithm"]).name == "federated"
-    shares = held_out_shares(config) if federated else {}
+    shares = held_out_shares(config) if family_of_algorithm(method["algorithm"]).holds_out else {}
     if counted.get("fleet", {}).get("mode") == "sync":  # nobody is stale in rounds
         used["fleet"] = without(counted["fleet"], "staleness_exponent")
     return {**used, "partition": {**used["partition"], **shares}} if shares else used
