@@ -8,6 +8,7 @@ from knot_runner.config.settings import CoresetKnnSettings, CoresetSettings, Nat
 from knot_runner.data.images import ImageTask, Partition, make_partition
 from knot_runner.data.pools import TextPool, pool_texts
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.kept_images import read_images
 
 #: What has an ``encoder`` of images and ``features`` of texts.
 Described = OtddSettings | CoresetSettings | CoresetKnnSettings
@@ -19,7 +20,7 @@ def read_examples(context: RunContext, described: Described) -> ImageTask | Text
     """The task's images, or its labelled texts with what stands for them noted. Raises :class:`UserError`."""
     settings, root = context.settings, context.data_root
     if settings.on_images:
-        return context.services.images(settings.task, root)
+        return read_images(context)
     from knot_runner.pipelines.text_features import feature_files, feature_notes  # tokenizers, which images do without
 
     pool = pool_texts(context.services.texts(settings.task, root), getattr(settings.partition, "by", "user"))

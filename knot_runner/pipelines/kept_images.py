@@ -1,9 +1,9 @@
 """Images that took long to read from their files: kept as arrays in the store, and mapped by the runs that follow.
 
-LEAF's json of 3,550 writers takes a minute and a half of CPU time to read, which ``hardware.workers`` processes share;
-its arrays are there at once, and being a mapped file they are no memory of any process. They are used as long as the
-files are those that were read: by what the file system says of each, and by content where that differs
-(:class:`knot_runner.provenance.fingerprints.Now`).
+LEAF's json of 3,550 writers takes a minute and a half of CPU time to read, which ``hardware.workers`` processes share,
+and a zip of 12,000 JPEG files eight seconds; arrays are there at once, and being a mapped file they are no memory of
+any process. They are used as long as the files are those that were read: by what the file system says of each, and by
+content where that differs (:class:`knot_runner.provenance.fingerprints.Now`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STAGE = "images_read"
 #: Bump when a change of a reader changes what it finds.
 READ_FORMAT = 1
 #: Images that took so many seconds to read are kept.
-SLOW = 10.0
+SLOW = 3.0
 #: What of a task is no array, and of a part is one.
 _FACTS = ("name", "classes", "coordinates", "mean", "std", "source", "user_names", "file_names", "notes", "called")
 _ARRAYS = ("pixels", "labels", "users", "files")

@@ -13,6 +13,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.finished_teachers import check_finished_teachers, with_finished_teachers
+from knot_runner.pipelines.kept_images import read_images
 from knot_runner.pipelines.setup import check_network
 from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
@@ -22,14 +23,14 @@ def read_parties(context: RunContext) -> PartyTask:
     """Every party's examples: the data sets of a task of texts, or images dealt by ``partition``. Raises
     :class:`UserError`."""
     settings = context.settings
-    read = context.services.images if settings.on_images else context.services.texts
+    on_images = settings.on_images
+    task = read_images(context) if on_images else context.services.texts(settings.task, context.data_root)
     if not family_of(context.hp).clients:
-        return teaching_parties(read(settings.task, context.data_root), context.hp, settings.seed)
-    if not settings.on_images:
-        return read(settings.task, context.data_root)
+        return teaching_parties(task, context.hp, settings.seed)
+    if not on_images:
+        return task
     from knot_runner.data.images.parties import image_parties
 
-    task = read(settings.task, context.data_root)
     return image_parties(task, settings.partition, settings.shares, settings.seed)
 
 
