@@ -22,7 +22,7 @@ from knot_runner.data.tasks import Dataset, Examples
 from knot_runner.engine.seeds import keyed
 from knot_runner.pipelines import matrix, text_features
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.setup import initial_network
+from knot_runner.pipelines.first_model import initial_network
 from knot_runner.pipelines.text_federation import load_vocabulary
 from knot_runner.util.errors import UserError
 

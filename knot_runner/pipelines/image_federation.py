@@ -16,9 +16,9 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.methods.party import Party
 from knot_runner.models.network import Network
+from knot_runner.pipelines.first_model import check_network
 from knot_runner.pipelines.party_federation import party_federation
 from knot_runner.pipelines.random_images import random_images
-from knot_runner.pipelines.setup import check_network
 from knot_runner.pipelines.stage_limits import used_examples
 
 

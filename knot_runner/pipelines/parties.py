@@ -13,7 +13,7 @@ from knot_runner.engine.store import Store
 from knot_runner.methods.federation import Federation
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.finished_teachers import check_finished_teachers, with_finished_teachers
-from knot_runner.pipelines.setup import check_network
+from knot_runner.pipelines.first_model import check_network
 from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
 

@@ -7,15 +7,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from knot_runner.config.settings import Centralised
-from knot_runner.config.settings.networks import CustomSettings
 from knot_runner.data.counts import Counts, of_images
 from knot_runner.data.images import Images, ImageTask, Partition
 from knot_runner.data.images.altered import alter_clients
@@ -27,13 +24,12 @@ from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.choose import DTYPES
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.engine.flops import ExampleFlops, example_flops
-from knot_runner.engine.seeds import seeded
 from knot_runner.methods.federation import Federation, with_server
 from knot_runner.methods.party import Architecture, Party
-from knot_runner.models.custom import check_custom_model
-from knot_runner.models.network import Network, build_network
+from knot_runner.models.network import Network
 from knot_runner.pipelines.architectures import dealt_networks, dealt_notes
 from knot_runner.pipelines.context import RunContext
+from knot_runner.pipelines.first_model import first_model
 from knot_runner.pipelines.kept_images import read_images
 from knot_runner.pipelines.private_training import privacy_notes, with_privacy
 from knot_runner.pipelines.transfer_set import deal_clients, server_examples
@@ -150,31 +146,6 @@ def resident(task: ImageTask, images: Images) -> ImageData:
     """``images`` as the engines hold them."""
     mean, std = (torch.tensor(values, dtype=torch.float64) for values in (task.mean, task.std))
     return ImageData(torch.from_numpy(images.pixels), torch.from_numpy(images.labels), mean, std)
-
-
-def first_model(network: Network, seed: int, data_root: Path | None) -> tuple[Tensor, Tensor]:
-    """(weights [P], buffers [Q]) of :func:`initial_network`, which all clients start from."""
-    return flat.flat_vectors(initial_network(network, seed, data_root))
-
-
-def initial_network(network: Network, seed: int, data_root: Path | None) -> nn.Module:
-    """A fresh model, initialised by the run's seed, a text model's encoder perhaps pre-trained. Raises
-    :class:`UserError` for a model of one's own that does not fit the images."""
-    check_network(network, seed)
-    with seeded(seed, "init"):
-        model = build_network(network)
-    if network.reads_texts and network.spec.weights != "scratch":
-        from knot_runner.models.pretrained import load_pretrained
-
-        load_pretrained(model, network.spec, data_root)
-    return model
-
-
-def check_network(network: Network, seed: int) -> None:
-    """Raises :class:`UserError` for a model of one's own that does not fit the images."""
-    if isinstance(network.spec, CustomSettings):
-        with seeded(seed, "check"):
-            check_custom_model(network.spec, build_network(network), network.inputs, network.classes)
 
 
 def client_counts(setup: Setup) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from knot_runner.models.network import Network
 from knot_runner.models.pretrained import local_path
 from knot_runner.models.tokens import batches, encode, make_tokenizer
 from knot_runner.pipelines.context import RunContext
-from knot_runner.pipelines.setup import initial_network
+from knot_runner.pipelines.first_model import initial_network
 from knot_runner.pipelines.text_federation import load_vocabulary, model_files
 from knot_runner.provenance import Opened
 from knot_runner.util.errors import UserError
