@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from knot_runner.config.settings.server_distillation import used_of_server
+from knot_runner.config.settings.methods.server_distillation import used_of_server
 from knot_runner.config.settings.training_run_id import used_of_training, used_stragglers
 from knot_runner.config.strict import digest, without
 from knot_runner.data.images import ImageTask

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from knot_runner.config.settings import build_run
-from knot_runner.config.settings.distil import DistilSettings, RunTeacher
+from knot_runner.config.settings.distil.distil import DistilSettings, RunTeacher
 from knot_runner.config.settings.families import family_of
 from knot_runner.config.strict import digest
 from knot_runner.data.pools import pool_texts

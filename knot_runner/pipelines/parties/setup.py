@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from knot_runner.config.settings import BiasSettings, DistilSettings, ModelSettings
-from knot_runner.config.settings.distil import RunTeacher
+from knot_runner.config.settings.distil.distil import RunTeacher
 from knot_runner.config.settings.families import family_of
 from knot_runner.data.tasks import PartyTask
 from knot_runner.data.teaching import teaching_parties

@@ -11,7 +11,12 @@ import math
 from typing import Any
 
 from knot_runner.config.settings import build
-from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, AverageSchedule, MutualSchedule, SnapshotSchedule
+from knot_runner.config.settings.distil.distil import (
+    SCHEDULE_SETTINGS,
+    AverageSchedule,
+    MutualSchedule,
+    SnapshotSchedule,
+)
 from knot_runner.engine.federated.flat import layout_of
 from knot_runner.engine.flops import example_flops
 from knot_runner.engine.requests import Predict, Ref, StageRequest, Train, request_title

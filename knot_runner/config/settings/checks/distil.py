@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from knot_runner.config.settings.distil import SCHEDULE_SETTINGS, DistilSettings, OfflineSchedule, RunTeacher
-from knot_runner.config.settings.distil_terms import TERM_SETTINGS
-from knot_runner.config.settings.fit import TEXT_TEACHER, Misfit
+from knot_runner.config.settings.checks.fit import TEXT_TEACHER, Misfit
+from knot_runner.config.settings.distil.distil import SCHEDULE_SETTINGS, DistilSettings, OfflineSchedule, RunTeacher
+from knot_runner.config.settings.distil.terms import TERM_SETTINGS
 from knot_runner.config.settings.groups import ModelSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS, CustomSettings
 from knot_runner.config.strict import build

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from knot_runner.config.settings.families import family_of, family_of_algorithm
-from knot_runner.config.settings.fedwad import GaussiansSettings, ImageSetsSettings
+from knot_runner.config.settings.methods.fedwad import GaussiansSettings, ImageSetsSettings
 from knot_runner.config.settings.networks import NETWORK_SETTINGS
 from knot_runner.config.settings.partition import SHARE_KEYS, has_transfer_set
 from knot_runner.config.settings.run_id import kind_of

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.latent_generator import LatentGenerator
-from knot_runner.config.settings.personal_methods import (
+from knot_runner.config.settings.methods.latent_generator import LatentGenerator
+from knot_runner.config.settings.methods.personal_methods import (
     PERSONAL_METHODS,
     ApflSettings,
     DittoSettings,
     FedalaSettings,
     FedsoupSettings,
 )
-from knot_runner.config.settings.server_distillation import LabelDistillation, ServerDistillation
+from knot_runner.config.settings.methods.server_distillation import LabelDistillation, ServerDistillation
+from knot_runner.config.settings.methods.transport import ClusteringSettings
 from knot_runner.config.settings.sizes import (
     FractionOrNone,
     Items,
@@ -23,7 +24,6 @@ from knot_runner.config.settings.sizes import (
     StepsOrNone,
     Temperature,
 )
-from knot_runner.config.settings.transport import ClusteringSettings
 from knot_runner.config.strict import AtMost, Holds, require
 
 FEDERATED_ALGORITHMS = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from knot_runner.config.settings.distil import DistilSettings
-from knot_runner.config.settings.fit import Misfit
-from knot_runner.config.settings.images import ImageTaskSettings
-from knot_runner.config.settings.synthesis import SYNTHESIS_SETTINGS
+from knot_runner.config.settings.checks.fit import Misfit
+from knot_runner.config.settings.distil.distil import DistilSettings
+from knot_runner.config.settings.distil.synthesis import SYNTHESIS_SETTINGS
+from knot_runner.config.settings.tasks.images import ImageTaskSettings
 from knot_runner.config.strict import build
 from knot_runner.util.errors import UserError, nearest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from knot_runner.config.settings.method import BiasSettings
+from knot_runner.config.settings.methods.knot import BiasSettings
 from knot_runner.config.settings.sizes import FractionOrNone, Items, NotNegative, Positive, Steps, StepsOrNone
 from knot_runner.config.strict import require, without
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from knot_runner.config.settings.federated import FederatedSettings
-from knot_runner.config.settings.personalisation import CossimSettings, TransferMatrixSettings, build_personalisation
+from knot_runner.config.settings.methods.federated import FederatedSettings
+from knot_runner.config.settings.methods.personalisation import (
+    CossimSettings,
+    TransferMatrixSettings,
+    build_personalisation,
+)
 from knot_runner.util.errors import UserError
 
 if TYPE_CHECKING:

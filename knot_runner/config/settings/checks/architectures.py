@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from knot_runner.config.settings.federated import FederatedSettings
 from knot_runner.config.settings.groups import ModelSettings
+from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.networks import ImageModel
 from knot_runner.util.errors import UserError
 

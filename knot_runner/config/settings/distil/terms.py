@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from knot_runner.config.settings.method import require_solvable
+from knot_runner.config.settings.methods.knot import require_solvable
 from knot_runner.config.settings.sizes import (
     Fraction,
     FractionOrNone,

@@ -18,7 +18,7 @@ from knot_runner.config.settings.sizes import (
     StepsOrNone,
     Width,
 )
-from knot_runner.config.settings.text_features import TextFeatures
+from knot_runner.config.settings.tasks.text_features import TextFeatures
 from knot_runner.config.strict import AtMost, Holds, require
 
 
