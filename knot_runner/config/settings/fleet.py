@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.federated import OWN_MODELS, FederatedSettings
-from knot_runner.config.settings.fit import Misfit
+from knot_runner.config.settings.checks.fit import Misfit
+from knot_runner.config.settings.methods.federated import OWN_MODELS, FederatedSettings
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, FractionOrNone, Positive, Steps
 from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.errors import UserError
