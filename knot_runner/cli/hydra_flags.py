@@ -31,7 +31,8 @@ knot-runner composes its runs with Hydra. These of Hydra's flags are honoured:
   -m, --multirun           a grid; values with commas are one without it, too
   -cd, --config-dir DIR    adds a folder of YAML of your own
   -sc, --shell-completion install=SHELL
-                           completion in bash, zsh or fish: eval its output
+                           completion; bash, zsh: eval "$(knot-runner -sc ...)",
+                           fish: knot-runner -sc install=fish | source
   --version, -h, --help    of knot-runner
 
 Overrides are Hydra's: key=value, +key=value, ~key, a,b, range(0,5),
