@@ -43,7 +43,8 @@ Of Hydra's own keys:
 
   hydra/launcher=basic, fused, joblib, ray, submitit_local, submitit_slurm
   hydra.launcher.*, hydra.sweeper.max_batch_size
-  hydra/sweeper=optuna, hydra.sweeper.n_trials, hydra.sweeper.sampler.seed
+  hydra/sweeper=optuna, hydra.sweeper.n_trials, hydra.sweeper.n_jobs,
+  hydra.sweeper.sampler.seed
 
 Any other flag or key of Hydra's is refused, with what to type instead."""
 
