@@ -17,7 +17,9 @@ _PLACES = {
         ("claims", "compare", "compose", "run", "runs", "sweep", "table", "FinishedRun", "RunSelection"),
         "knot_runner.cli.python",
     ),
-    **dict.fromkeys(("FEDERATED_ALGORITHMS", "FederatedAlgorithm", "OwnKey"), "knot_runner.config.settings.algorithms"),
+    **dict.fromkeys(
+        ("FEDERATED_ALGORITHMS", "FederatedAlgorithm", "OwnKey"), "knot_runner.config.settings.methods.algorithms"
+    ),
     **dict.fromkeys(("Family", "register"), "knot_runner.config.settings.families"),
     **dict.fromkeys(("LocalProgram", "LocalResult"), "knot_runner.engine.federated.local_program"),
     "Objective": "knot_runner.engine.objectives",
@@ -37,8 +39,8 @@ _PLACES = {
 
 if TYPE_CHECKING:
     from knot_runner.cli.python import FinishedRun, RunSelection, claims, compare, compose, run, runs, sweep, table
-    from knot_runner.config.settings.algorithms import FEDERATED_ALGORITHMS, FederatedAlgorithm, OwnKey
     from knot_runner.config.settings.families import Family, register
+    from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS, FederatedAlgorithm, OwnKey
     from knot_runner.engine.federated.local_program import LocalProgram, LocalResult
     from knot_runner.engine.objectives import Objective
     from knot_runner.engine.tracker import TRACKERS, TrackedRun

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from knot_runner.cli.main import main
-from knot_runner.config.settings.algorithms import FEDERATED_ALGORITHMS
+from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
 from knot_runner.methods.contract import METHODS
 from tests.tiny import TINY_IMAGES, replaced
 

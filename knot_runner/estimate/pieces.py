@@ -9,8 +9,8 @@ from typing import Any
 
 from knot_runner.composing.job import ComposedJob
 from knot_runner.config.settings import FederatedSettings, TaskSettings
-from knot_runner.config.settings.algorithms import own_keys
 from knot_runner.config.settings.families import family_of
+from knot_runner.config.settings.methods.algorithms import own_keys
 from knot_runner.config.strict import digest, without
 from knot_runner.records import read_sealed
 

@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from knot_runner.config.settings.algorithms import FEDERATED_ALGORITHMS
-from knot_runner.config.settings.distil import DistilSettings
-from knot_runner.config.settings.federated import FederatedSettings
-from knot_runner.config.settings.fedwad import (
+from knot_runner.config.settings.distil.distil import DistilSettings
+from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS
+from knot_runner.config.settings.methods.federated import FederatedSettings
+from knot_runner.config.settings.methods.fedwad import (
     CoresetKnnSettings,
     CoresetSettings,
     DatasetDistanceSettings,
     FederatedDistanceSettings,
 )
-from knot_runner.config.settings.method import KnotSettings, MutualSettings, TeachersSettings
-from knot_runner.config.settings.probe import ProbeSettings
+from knot_runner.config.settings.methods.knot import KnotSettings, MutualSettings, TeachersSettings
+from knot_runner.config.settings.methods.probe import ProbeSettings
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.algorithms import EXCHANGES_PREDICTIONS, algorithms_where, federated_algorithm
-from knot_runner.config.settings.federated import FederatedSettings
-from knot_runner.config.settings.fit import Misfit
+from knot_runner.config.settings.checks.fit import Misfit
+from knot_runner.config.settings.methods.algorithms import EXCHANGES_PREDICTIONS, algorithms_where, federated_algorithm
+from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, FractionOrNone, Positive, Steps
 from knot_runner.config.strict import AtMost, Holds, require
 from knot_runner.util.errors import UserError

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from knot_runner.config.settings.algorithms import federated_algorithm
+from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.config.settings.sizes import AT_LEAST_ONE, NOT_NEGATIVE, Fraction, Items, ItemsOrNone, Parties
 from knot_runner.config.strict import AtMost, Holds, require, without
 

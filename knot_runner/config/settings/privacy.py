@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from knot_runner.config.settings.algorithms import algorithms_where, federated_algorithm
-from knot_runner.config.settings.federated import FederatedSettings
+from knot_runner.config.settings.checks.personal import shares_models
+from knot_runner.config.settings.methods.algorithms import algorithms_where, federated_algorithm
+from knot_runner.config.settings.methods.federated import FederatedSettings
 from knot_runner.config.settings.partition import Centralised
-from knot_runner.config.settings.personal_check import shares_models
 from knot_runner.config.settings.sizes import Fraction, Positive
 from knot_runner.config.strict import Holds, require
 from knot_runner.util.errors import UserError

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from knot_runner.config.plugins import as_written
-from knot_runner.config.settings.distil_run_id import used_of_pool
+from knot_runner.config.settings.distil.run_id import used_of_pool
 from knot_runner.config.settings.families import family_of_algorithm
+from knot_runner.config.settings.methods.server_distillation import used_of_server
 from knot_runner.config.settings.partition import SHARE_KEYS, held_out_shares, party_shares
-from knot_runner.config.settings.server_distillation import used_of_server
 from knot_runner.config.settings.training_run_id import used_of_stage, used_of_training, used_stragglers
 from knot_runner.config.strict import digest, without
 

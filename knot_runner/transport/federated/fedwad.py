@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from knot_runner.config.settings.transport import FedwadSettings
+from knot_runner.config.settings.methods.transport import FedwadSettings
 from knot_runner.transport.federated import server
 from knot_runner.transport.federated.client import Client
 from knot_runner.transport.federated.measure import Measure

@@ -17,7 +17,7 @@ from knot_runner.cli.main import main
 from knot_runner.data import file_readers
 from knot_runner.data.file_readers import ALONE, FileReaders, read_files
 from knot_runner.data.images.load import load_images
-from knot_runner.pipelines import kept_images
+from knot_runner.pipelines.runs import kept_images
 from knot_runner.provenance.fingerprints import TICK
 from knot_runner.util.errors import UserError
 from knot_runner.util.task_pool import TaskPool

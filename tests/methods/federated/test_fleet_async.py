@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from knot_runner.config.settings import FedsoupSettings, ServerSettings
-from knot_runner.config.settings.algorithms import FEDERATED_ALGORITHMS, FederatedAlgorithm
+from knot_runner.config.settings.methods.algorithms import FEDERATED_ALGORITHMS, FederatedAlgorithm
 from knot_runner.engine.federated.cohort import ClientModel
 from knot_runner.methods.contract import METHODS, Method
 from knot_runner.methods.federated import averaging

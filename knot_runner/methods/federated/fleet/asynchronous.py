@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from knot_runner.config.settings import FleetSettings
-from knot_runner.config.settings.algorithms import federated_algorithm
+from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from knot_runner.config.settings import FleetSettings
-from knot_runner.config.settings.algorithms import federated_algorithm
+from knot_runner.config.settings.methods.algorithms import federated_algorithm
 from knot_runner.engine.federated.cohort import LocalTraining, Trained
 from knot_runner.methods.contract import Method
 from knot_runner.methods.federated.fleet import devices
