@@ -177,8 +177,8 @@ class FederatedSettings:
             return
         algorithm = federated_algorithm(self.algorithm)
         self._check_options(algorithm)
-        self._check_own_keys(algorithm)
         self._check_distil(algorithm)
+        self._check_own_keys(algorithm)
         if not algorithm.averages:
             plain = f"algorithm={self.algorithm} averages no models; optimiser none is right"
             require(self.server.optimiser == "none", "server", plain)
