@@ -111,11 +111,12 @@ def _device(hardware: dict[str, Any], place: RerunPlace) -> dict[str, Any]:
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """(Dotted key, value) of all that is no mapping or list; a config is nested 40 deep at most."""
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-    if parts is None:
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
         yield key, value
         return
-    for name, part in parts:
+    for name, part in value.items():
         yield from _leaves(part, f"{key}.{name}" if key else str(name))
 
 
