@@ -16,7 +16,7 @@ from knot_runner.composing.job import ComposedJob
 from knot_runner.composing.override_errors import message_text
 from knot_runner.config.settings import DistilSettings, FederatedSettings, KnotSettings, MutualSettings
 from knot_runner.metrics import METRICS
-from knot_runner.records import read_record, read_result
+from knot_runner.records import ROUNDS_FILE, read_record, read_result
 from knot_runner.util.errors import UserError, nearest
 
 #: What ``report.objective`` begins with.
@@ -25,7 +25,6 @@ VALID = "valid."
 RECORDED = {DistilSettings: "f1", MutualSettings: "f1", KnotSettings: "loss"}
 #: What can be searched of KNOT: soft labels and loss stay the same.
 OF_KNOT = "training.distil."
-ROUNDS_FILE = "rounds.jsonl"
 
 
 def study_metric(job: ComposedJob, searched: Iterable[str], sweeper: str) -> str:

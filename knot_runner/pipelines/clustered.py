@@ -19,6 +19,7 @@ from knot_runner.pipelines.clusters.rows import merged
 from knot_runner.pipelines.clusters.training import ClusterWork, train_clusters
 from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds.loop import TrainingResult, scalars
+from knot_runner.records import ROUNDS_FILE
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
@@ -69,7 +70,7 @@ def learn(
     clusters = [setup.federation.cluster(members) for members in grouping.clusters.members]
     finished = train_clusters(ClusterWork(context, setup, method, engine), clusters)
     rows = merged([one.rows for one in finished], clusters)
-    write_atomic(context.folder / "rounds.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+    write_atomic(context.folder / ROUNDS_FILE, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     for row in rows:
         context.log(scalars(row))
     facts = {"clusters": grouping.facts | {"artefacts": [one.key for one in finished]}}

@@ -22,7 +22,6 @@ from knot_runner.config.settings.methods.server_distillation import used_of_serv
 from knot_runner.config.settings.training_run_id import used_of_training, used_stragglers
 from knot_runner.config.strict import digest, without
 from knot_runner.data.images import ImageTask
-from knot_runner.engine.commit import LOG_FILE
 from knot_runner.engine.federated.cohort import Engine, Trained
 from knot_runner.engine.store import Artefact, Store
 from knot_runner.methods.contract import Method, RoundWork
@@ -35,6 +34,7 @@ from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.rounds import scores
 from knot_runner.pipelines.rounds.client_rounds import client_rounds
 from knot_runner.pipelines.rounds.loop import LogRow, run_rounds
+from knot_runner.records import ROUNDS_FILE
 
 CLUSTERS_STAGE = "clusters"
 #: Bump when a change of code changes what a cluster learns: older artefacts are then not found any more.
@@ -190,10 +190,10 @@ def _write(store: Store, key: str, cluster: Federation, state: FederatedState, r
     log = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
     seconds = round(sum(row["seconds"] for row in rows), 2)
     info: dict[str, Any] = {"members": list(cluster.numbers), "seconds": seconds}
-    store.put(CLUSTERS_STAGE, key, state, info, {LOG_FILE: log})
+    store.put(CLUSTERS_STAGE, key, state, info, {ROUNDS_FILE: log})
 
 
 def _read(artefact: Artefact) -> Finished:
     return Finished(
-        artefact.key, artefact.tensors(), [json.loads(line) for line in artefact.read(LOG_FILE).splitlines()]
+        artefact.key, artefact.tensors(), [json.loads(line) for line in artefact.read(ROUNDS_FILE).splitlines()]
     )

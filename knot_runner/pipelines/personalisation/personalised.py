@@ -39,7 +39,7 @@ from knot_runner.pipelines.rounds.client_rounds import check_outcomes
 from knot_runner.pipelines.rounds.loop import LogRow, RoundLoop, TrainingResult, run_rounds, scalars
 from knot_runner.pipelines.rounds.scores import TestPredictions
 from knot_runner.pipelines.runs.commits import Commits
-from knot_runner.records import CLIENTS_FILE
+from knot_runner.records import CLIENTS_FILE, ROUNDS_FILE
 from knot_runner.util.files import write_atomic
 from knot_runner.util.memory import give_back_freed
 
@@ -55,7 +55,7 @@ def shared_rounds(context: RunContext, setup: Setup, method: Method, engine: Eng
     for row in rows:
         row.get("client_accuracy", {}).pop("clusters", None)
         context.log(scalars(row))
-    write_atomic(context.folder / "rounds.jsonl", "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+    write_atomic(context.folder / ROUNDS_FILE, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
     return TrainingResult(method, finished.state, rows, {"artefact": finished.key})
 
 
