@@ -58,7 +58,7 @@ class Family:
     #: whether a GPU computes any of it
     on_gpu: bool = True
     #: what a job's process imports before it is forked
-    preload: tuple[str, ...] = ("knot_runner.pipelines.federated", "knot_runner.engine.federated.lean_worker")
+    preload: tuple[str, ...] = ("knot_runner.pipelines.federated", "knot_runner.engine.federated.lean.worker")
     #: packages that always compute its numbers, beyond torch; their versions are recorded
     libraries: tuple[str, ...] = ()
 

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from knot_runner.engine.examples import ImageData, augmented_images, normalised
 from knot_runner.engine.federated import flat
 from knot_runner.engine.federated.cohort import LocalTraining
-from knot_runner.engine.federated.stacked_plan import PADDING, PhasePlan, Structure, width
+from knot_runner.engine.federated.stacked.plan import PADDING, PhasePlan, Structure, width
 from knot_runner.engine.objectives import LossRows, SampleLoss, tempered
 from knot_runner.models.network import Network, build_network
 from knot_runner.models.norms import BatchNorm

@@ -11,8 +11,8 @@ from itertools import groupby
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
-from knot_runner.engine.federated.shared_pool import ExclusiveEngine
-from knot_runner.engine.federated.stacked import Stacked
+from knot_runner.engine.federated.shared.pool import ExclusiveEngine
+from knot_runner.engine.federated.stacked.engine import Stacked
 from knot_runner.util.processes import Ended
 
 #: Seconds that a run waits for others, at least and at most.

@@ -11,14 +11,15 @@ from torch import Tensor
 
 from knot_runner.config.settings import CnnSettings, MlpSettings
 from knot_runner.engine.examples import ClientData, ImageData, normalised
-from knot_runner.engine.federated import flat, lean_gram, local
+from knot_runner.engine.federated import flat, local
 from knot_runner.engine.federated.cohort import INFERENCE_ROWS, Inference, LocalTraining, Recipe, Trained
-from knot_runner.engine.federated.lean_dense import Dense, LayerPairs, affine, pairs
-from knot_runner.engine.federated.lean_foreground import Foreground
-from knot_runner.engine.federated.lean_loss import AutogradLoss, BatchLoss, TemperedLoss
-from knot_runner.engine.federated.lean_network import LeanNetwork
-from knot_runner.engine.federated.lean_sgd import Sgd
-from knot_runner.engine.federated.lean_stems import Convs, Pixels, Stem
+from knot_runner.engine.federated.lean.passes import gram as lean_gram
+from knot_runner.engine.federated.lean.passes.dense import Dense, LayerPairs, affine, pairs
+from knot_runner.engine.federated.lean.passes.foreground import Foreground
+from knot_runner.engine.federated.lean.passes.loss import AutogradLoss, BatchLoss, TemperedLoss
+from knot_runner.engine.federated.lean.passes.network import LeanNetwork
+from knot_runner.engine.federated.lean.passes.sgd import Sgd
+from knot_runner.engine.federated.lean.passes.stems import Convs, Pixels, Stem
 from knot_runner.engine.federated.loop import Loop
 from knot_runner.engine.objectives import ObjectiveInputs, make_loss, tempered
 from knot_runner.models.network import Network

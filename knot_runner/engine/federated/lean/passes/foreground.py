@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from knot_runner.engine.federated.lean_dense import WeightBias
+from knot_runner.engine.federated.lean.passes.dense import WeightBias
 
 #: A pixel is added image by image where at most one image in so many differs from the background: such an addition
 #: takes about 14 times as long as one within a dense product (a core with AVX-512, layers of 256 outputs).

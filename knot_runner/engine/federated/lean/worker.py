@@ -16,8 +16,8 @@ from torch import Tensor
 from knot_runner.config.plugins import load_plugins
 from knot_runner.engine.federated.cohort import ClientModel, Inference
 from knot_runner.engine.federated.dealing import EngineRequest
-from knot_runner.engine.federated.lean_client import TrainingClient, make_client
-from knot_runner.engine.federated.lean_memory import SharedData, Slots
+from knot_runner.engine.federated.lean.client import TrainingClient, make_client
+from knot_runner.engine.federated.lean.memory import SharedData, Slots
 from knot_runner.models.network import Network
 from knot_runner.util.workers import Handler, Send
 

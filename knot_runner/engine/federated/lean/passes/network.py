@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from knot_runner.engine.federated import flat
-from knot_runner.engine.federated.lean_dense import Dense, pairs
-from knot_runner.engine.federated.lean_loss import BatchLoss
-from knot_runner.engine.federated.lean_sgd import Sgd
-from knot_runner.engine.federated.lean_stems import Stem
+from knot_runner.engine.federated.lean.passes.dense import Dense, pairs
+from knot_runner.engine.federated.lean.passes.loss import BatchLoss
+from knot_runner.engine.federated.lean.passes.sgd import Sgd
+from knot_runner.engine.federated.lean.passes.stems import Stem
 
 
 class LeanNetwork:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from knot_runner.engine.federated.lean_dense import WeightBias, masked_
+from knot_runner.engine.federated.lean.passes.dense import WeightBias, masked_
 
 #: The Gram form is used if it needs at most this share of the ordinary form's multiplications.
 MIN_SAVING = 0.8

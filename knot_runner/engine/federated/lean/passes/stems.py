@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from knot_runner.engine.examples import augmented_images
-from knot_runner.engine.federated.lean_dense import WeightBias, masked_
+from knot_runner.engine.federated.lean.passes.dense import WeightBias, masked_
 
 _aten = torch.ops.aten
 

@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from knot_runner.engine.examples import ImageData
-from knot_runner.engine.federated.stacked_plan import Structure, width
-from knot_runner.engine.federated.stacked_program import Program
+from knot_runner.engine.federated.stacked.plan import Structure, width
+from knot_runner.engine.federated.stacked.program import Program
 from knot_runner.models.network import Network
 
 #: Share of the free memory that a stack may take. A GPU is ours, but allocators leave gaps and kernels need workspace;
@@ -84,7 +84,7 @@ def available(meminfo: Path) -> float:
 
 
 def narrowed(clients: int) -> int:
-    """The widest stack of at most ``clients`` (at least 1) that a program makes, see :func:`stacked_plan.width`."""
+    """The widest stack of at most ``clients`` (at least 1) that a program makes, see :func:`plan.width`."""
     while clients > 1 and width(clients) > clients:
         clients -= 1
     return max(clients, 1)

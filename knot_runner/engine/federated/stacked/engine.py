@@ -14,9 +14,9 @@ from knot_runner.engine.examples import ImageData
 from knot_runner.engine.federated import local
 from knot_runner.engine.federated.cohort import ClientModel, Inference, LocalTraining, Trained, silent
 from knot_runner.engine.federated.loop import Loop
-from knot_runner.engine.federated.stacked_memory import client_bytes, free_bytes, narrowed, out_of_memory
-from knot_runner.engine.federated.stacked_plan import Structure, chunks, plan_chunk, width
-from knot_runner.engine.federated.stacked_program import Program
+from knot_runner.engine.federated.stacked.memory import client_bytes, free_bytes, narrowed, out_of_memory
+from knot_runner.engine.federated.stacked.plan import Structure, chunks, plan_chunk, width
+from knot_runner.engine.federated.stacked.program import Program
 from knot_runner.engine.objectives import (
     LossRows,
     ObjectiveInputs,

@@ -11,8 +11,8 @@ import torch
 
 from knot_runner.engine.federated.cohort import Inference, LocalTraining, Trained
 from knot_runner.engine.federated.dealing import EngineRequest, Result
-from knot_runner.engine.federated.lean_memory import SharedData, SlotAllocator, Slots
-from knot_runner.engine.federated.lean_worker import Measures, Order, pack, prepare_client
+from knot_runner.engine.federated.lean.memory import SharedData, SlotAllocator, Slots
+from knot_runner.engine.federated.lean.worker import Measures, Order, pack, prepare_client
 from knot_runner.models.network import Network
 from knot_runner.util.processes import Ended
 from knot_runner.util.workers import WorkerDied, WorkerProcess
@@ -21,7 +21,7 @@ from knot_runner.util.workers import WorkerDied, WorkerProcess
 #: for the parent's threads, which share the GIL.
 AHEAD = 2
 #: Slow imports of a worker.
-_PRELOADED = ["knot_runner.engine.federated.lean_worker"]
+_PRELOADED = ["knot_runner.engine.federated.lean.worker"]
 
 
 @dataclass(eq=False)

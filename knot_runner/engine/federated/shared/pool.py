@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from knot_runner.engine.federated.cohort import Engine, Inference, LocalTraining, Trained
-from knot_runner.engine.federated.lean import Lean
+from knot_runner.engine.federated.lean.engine import Lean
 from knot_runner.engine.federated.ray_engine import RayEngine
 from knot_runner.util.processes import Ended
 
