@@ -1,7 +1,11 @@
 """Imports go down only, so that each floor can be read, tested and replaced without the ones above it."""
 
 import ast
+import re
+from graphlib import TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "knot_runner"
 #: Floors from the ground up; a module may import its own floor and those below.
@@ -139,3 +143,58 @@ def test_a_public_name_means_one_thing():
 def test_the_house_has_eight_floors_and_few_loose_modules():
     assert len(FLOORS) <= 8
     assert len(list(PACKAGE.glob("*.py"))) <= 5
+
+
+#: Folders whose files lie in rooms.
+HOUSES = ("pipelines", "config/settings", "engine/federated")
+MAX_FILES = 12
+
+
+def rooms(house):
+    """``house`` and the folders below it that hold Python files."""
+    return sorted({path.parent for path in (PACKAGE / house).rglob("*.py")})
+
+
+@pytest.mark.parametrize("house", HOUSES)
+def test_rooms_are_small_and_their_doors_say_what_to_open_first(house):
+    for room in rooms(house):
+        files = {path.name for path in room.glob("*.py")}
+        assert len(files) <= MAX_FILES, room
+        door = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+        first = re.search(r"[Oo]pen ``(\w+\.py)`` first", door)
+        assert first and first[1] in files, room
+        named = {name for name in re.findall(r"``(\w+)/``", door) if (room / name).is_dir()}
+        assert named == {other.name for other in rooms(house) if other.parent == room}, room
+
+
+def run_time_imports(tree):
+    """The modules that ``tree`` imports when it runs: those for type checking aside."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        yield from run_time_imports(node)
+
+
+def room_of(parts, house):
+    """A folder of ``house`` by its name, or a loose file by its own; ``parts``: of a path or a module below it."""
+    folder = PACKAGE.joinpath(house)
+    depth = 0
+    while depth < len(parts) and folder.joinpath(*parts[: depth + 1]).is_dir():
+        depth += 1
+    return "/".join(parts[:depth]) if depth else parts[0]
+
+
+@pytest.mark.parametrize("house", HOUSES)
+def test_no_two_rooms_import_one_another(house):
+    """Lazy imports count, too: a room can be read after those that it uses."""
+    below, uses = f"knot_runner.{house.replace('/', '.')}.", {}
+    for path in (PACKAGE / house).rglob("*.py"):
+        if path.name == "__init__.py":
+            continue
+        own = room_of(path.relative_to(PACKAGE / house).with_suffix("").parts, house)
+        found = run_time_imports(ast.parse(path.read_text()))
+        others = {room_of(name.removeprefix(below).split("."), house) for name in found if name.startswith(below)}
+        uses.setdefault(own, set()).update(others - {own})
+    TopologicalSorter(uses).prepare()  # raises CycleError
