@@ -1,8 +1,8 @@
-"""``hydra/sweeper=optuna``: a study, whose trials are ordinary runs of values that Optuna's sampler draws.
+"""``hydra/sweeper=optuna``: a study whose trials are ordinary runs with values drawn by Optuna's sampler.
 
-The sampler is seeded and is told of the runs' validation metric alone, so the same command asks for the same trials
-again and finds the runs that are finished. Runs are chosen by examples that clients hold out (``partition.valid``);
-test metrics are shown of the chosen run, and choose nothing.
+The sampler is seeded and sees only the runs' validation metric, so the same command proposes the same trials again and
+reuses finished runs. The best run is selected on examples that clients hold out (``partition.valid``); test metrics are
+shown for the selected run only and do not affect the selection.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
 
 SWEEPER = "hydra/sweeper=optuna"
 TRIALS, SEED = "hydra.sweeper.n_trials", "hydra.sweeper.sampler.seed"
-#: What ``report.objective`` begins with, and what it is where a preset says nothing.
+#: Prefix of ``report.objective``, and its default.
 VALID, OBJECTIVE = "valid.", "valid.accuracy"
 
 
 @dataclass(frozen=True)
 class Study:
-    """``words``: flags and overrides that all trials have; ``space``: overrides that list or bound what is drawn."""
+    """A study's request. ``words``: flags and overrides of all trials; ``space``: overrides that define the search
+    space."""
 
     words: list[str]
     space: list[Override]
@@ -56,13 +57,13 @@ class Study:
 
 
 def asks_for_study(arguments: Sequence[str]) -> bool:
-    """Whether a command line asks for a study."""
+    """Whether a command line requests a study."""
     return SWEEPER in arguments
 
 
 def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
-    """All trials one after another, each carried out by ``sweep`` like a grid of one job; the exit code. Raises
-    :class:`UserError`, before any trial where what is asked for cannot be had."""
+    """Run all trials one after another, each by ``sweep`` as a grid of one job; returns the exit code. Raises
+    :class:`UserError`, before any trial if the request is invalid."""
     study = _read(arguments)
     require_extra(SWEEPER, "optuna")
     import optuna
@@ -75,7 +76,7 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
     best, worst = None, 0
     for number in range(study.trials):
         trial = drawn.ask(space)
-        with messages_to(lambda text: None):  # what was chosen has been said of the first
+        with messages_to(lambda text: None):  # automatic choices were logged for the first trial
             job, command = _job(study, trial.params)
         _objective(job)
         code = sweep(command)
@@ -95,7 +96,7 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
 
 
 def _read(arguments: Sequence[str]) -> Study:
-    """What a command line asks for. Raises :class:`UserError`."""
+    """The study of a command line. Raises :class:`UserError`."""
     flags, words = split_flags(arguments)
     config_dir = config_dir_of(flags)
     own = {key: word.partition("=")[2] for word in words for key in (TRIALS, SEED) if word.startswith(f"{key}=")}
@@ -126,8 +127,8 @@ def _whole(given: dict[str, str], key: str, otherwise: int, least: int) -> int:
 
 
 def _distribution(override: Override, config_dir: str | None) -> BaseDistribution:
-    """As Hydra's own sweepers have it: intervals are uniform, or logarithmic with ``tag(log, ...)``; ranges have steps,
-    and lists are of categories."""
+    """The distribution of an override, as in Hydra's own sweepers: intervals are uniform, or logarithmic with
+    ``tag(log, ...)``; ranges have steps, and lists are categorical."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     value: Any = override.value()
@@ -146,7 +147,7 @@ def _distribution(override: Override, config_dir: str | None) -> BaseDistributio
 
 
 def _example(distribution: BaseDistribution) -> Any:
-    """A value of it: what can be checked before any trial is checked of one of it."""
+    """A sample value, with which the settings are checked before any trial."""
     return distribution.low if hasattr(distribution, "low") else distribution.choices[0]
 
 
@@ -162,7 +163,7 @@ def _words(params: dict[str, Any]) -> list[str]:
 
 
 def _objective(job: ComposedJob) -> str:
-    """The validation metric of the study. Raises :class:`UserError` where the run records none."""
+    """The validation metric of the study. Raises :class:`UserError` if the run records none."""
     name = str((job.settings.report or {}).get("objective", OBJECTIVE))
     metric = name.removeprefix(VALID)
     if not name.startswith(VALID) or metric not in METRICS:
@@ -181,7 +182,7 @@ def _objective(job: ComposedJob) -> str:
 
 
 def valid_metric(result: dict[str, Any], metric: str) -> float | None:
-    """A finished run's ``metric`` on the held-out examples; None where it diverged, or did not finish."""
+    """A finished run's ``metric`` on the held-out examples; None if it diverged or did not finish."""
     if result.get("status") != "done":
         return None
     if "personalisation" in result:
