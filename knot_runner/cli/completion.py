@@ -43,7 +43,7 @@ class _Bash(BashCompletion):
     _get_exec = staticmethod(lambda: COMMAND)
 
     def uninstall(self) -> None:
-        """The line that removes our command's completion only; other Hydra programs share the function."""
+        """Print the line that removes our command's completion only; other Hydra programs share the function."""
         print(f"complete -r {COMMAND}")
 
     def _query(self, config_name: str | None, line: str) -> list[str]:

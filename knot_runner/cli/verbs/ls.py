@@ -67,7 +67,7 @@ def _described(path: Path, folder: str | None) -> str:
 
 
 def _added(plugins: list[str]) -> list[tuple[str, str]]:
-    """(Table, name) of each entry that plug-ins add to the extensible tables, as it is typed."""
+    """(``key=name``, "") of each entry that plug-ins add to the extensible tables, or one row saying there is none."""
     from knot_runner.config.plugins import load_plugins
     from knot_runner.data.images.load import IMAGE_READERS
     from knot_runner.data.images.partition import PARTITIONS
