@@ -84,7 +84,7 @@ class Barrier:
 @dataclass(kw_only=True)
 class PersonalisationFacts:
     """Personalisation after the rounds. ``start``: the models after the last round; ``chosen``: index of the deployed
-    point; ``id_at_matched_ood``: allowed OOD loss against ``start`` in points -> best ID accuracy;
+    point; ``id_at_matched_ood``: allowed drop of OOD accuracy, in points -> best ID accuracy;
     ``gain_at_matched_ood``: its gain over ``start`` at 1 point; ``area``: under the trade-off curve."""
 
     kind: str
