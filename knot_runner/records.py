@@ -30,6 +30,8 @@ BEFORE_SEALS = "recorded before their files were sealed, so that damage to logs 
 PAIRS_FILE = "pairs.jsonl"
 #: The final model of a run (the global one, or the student), and the run's settings.
 MODEL_FILE, CONFIG_FILE = "model.safetensors", "config.yaml"
+#: The log of a run: a row for each round, epoch or stage.
+ROUNDS_FILE = "rounds.jsonl"
 #: Files of a run's folder on its progress, which change after the result is written.
 NOT_SEALED = {RESULT_FILE, "log.txt", "progress.json", "failed.json", *STATE_FILES}
 

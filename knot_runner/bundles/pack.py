@@ -13,13 +13,11 @@ from pathlib import Path
 from knot_runner import provenance
 from knot_runner.bundles.manifest import FORMAT, MANIFEST, MAX_FILE, Manifest, PackedFile, PackedRun
 from knot_runner.bundles.ustar import archive_bytes
-from knot_runner.records import CONFIG_FILE, RESULT_FILE, is_sealed, read_record, read_result
+from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE, is_sealed, read_record, read_result
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 from knot_runner.util.memory import size_text
 
-#: Log of rounds, epochs or stages.
-ROUNDS_FILE = "rounds.jsonl"
 #: Files that a comparison reads, packed whatever their size.
 NEEDED = (CONFIG_FILE, RESULT_FILE, ROUNDS_FILE)
 #: Bytes above which a sealed file (usually weights) is left out unless requested.

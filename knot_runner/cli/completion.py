@@ -31,8 +31,10 @@ SHOWN_FLAGS = (
 )  # fmt: skip
 #: Verbs whose first argument is a preset.
 OF_PRESETS = ("claims", "plot", "report", "reproduce", "table")
-#: Makes zsh accept bash's script.
-FOR_ZSH = "autoload -Uz bashcompinit && bashcompinit"
+#: With this, zsh reads bash's script; the first line is for a zsh whose own start-up files have no completion.
+FOR_ZSH = """\
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }
+autoload -Uz bashcompinit && bashcompinit"""
 #: Words a shell takes literally: bash expands the suggestions it gets, and these include config values.
 PLAIN = re.compile(r"[\w./=,:+~@%-]+")
 

@@ -64,7 +64,7 @@ class Services:
     engine: Callable[..., Engine] = partial(call, "knot_runner.engine.federated.choose:make_engine")
     executor: Callable[..., Executor] = partial(call, "knot_runner.engine.execute:Executor")
     beside: int = 0
-    parties: Callable[..., PartyTask] = partial(call, "knot_runner.pipelines.parties:read_parties")
+    parties: Callable[..., PartyTask] = partial(call, "knot_runner.pipelines.parties.setup:read_parties")
 
 
 @dataclass(frozen=True, eq=False)
