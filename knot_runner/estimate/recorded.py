@@ -43,7 +43,8 @@ def recorded_costs(jobs: list[ComposedJob], cores: int) -> dict[str, Cost]:
 
 
 def _cost(runs: list[tuple[float, float, int]], busy: float) -> Cost:
-    """What runs of a kind take, of (seconds at the start, seconds a unit, bytes) of some."""
+    """Cost of a kind from (seconds at the start, seconds per unit, bytes) of its runs: medians; the maximum of
+    bytes."""
     starts, units, spaces = zip(*runs, strict=True)
     source = f"{len(runs)} recorded run{'s' * (len(runs) > 1)}"
     return Cost(statistics.median(starts), statistics.median(units), (1.0, busy), disk=max(spaces), source=source)
