@@ -1,7 +1,7 @@
 """knot_runner: experiments in knowledge distillation and federated learning, composed from YAML.
 
-From Python: ``import knot_runner as kr``, then ``kr.run(["task=femnist", "method=fedavg"]).result``. What is listed in
-:data:`_PLACES` is imported when it is first used, so that the import of the package itself costs nothing.
+From Python: ``import knot_runner as kr``, then ``kr.run(["task=femnist", "method=fedavg"]).result``. The names in
+:data:`_PLACES` are imported on first use, so that importing the package itself costs nothing.
 """
 
 from __future__ import annotations

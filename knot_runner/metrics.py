@@ -1,7 +1,7 @@
-"""Metrics of predictions, in one table: what each is called, how it is computed, printed, bounded and averaged.
+"""The table of metrics of predictions: name, computation, format, range and averaging of each.
 
-Everything that measures, sorts, prints, claims or plots reads :data:`METRICS`. A plug-in adds a metric of its own by
-``METRICS["name"] = Metric(...)``; it is then in every result, and tables, claims and ``compare`` take its name.
+All code that evaluates, sorts, prints, judges claims or plots reads :data:`METRICS`. A plug-in adds a metric by
+``METRICS["name"] = Metric(...)``; it is then in every result, and tables, claims and ``compare`` accept its name.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ import numpy as np
 class Metric:
     """One metric."""
 
-    #: as tables head it
+    #: title in tables
     title: str
     better: Literal["higher", "lower"]
-    #: of a :class:`TestSet`; None where it is not known there (labels without coordinates). Without a function it is
-    #: measured where the run has what it needs: losses need logits, accuracy over clients needs the clients
+    #: computes it from a :class:`TestSet`; returns None if undefined there (labels without coordinates). A metric
+    #: without a function is computed during the run, where its input is: losses need logits, accuracy over clients
+    #: needs the clients
     function: Callable[[TestSet], float | None] | None = None
-    #: as differences and claims print it: ``unit`` is ``scale`` times what is stored
+    #: unit in which differences and claims are printed: ``scale`` times the stored value
     unit: str = ""
     scale: float = 1.0
-    #: digits behind the point, of a value as it is stored and in its unit
+    #: decimals of a stored value, and of one in its unit
     digits: int = 3
     unit_digits: int = 3
-    #: the largest value that it can take, as it is stored
+    #: maximum of the stored value
     top: float = math.inf
-    #: over data sets (ALL): of all examples together, or the mean over data sets
+    #: how ALL is computed: on all examples pooled, or as the mean over data sets
     over: Literal["pooled", "mean"] = "pooled"
-    #: in narrow columns
+    #: title in narrow columns
     short: str = ""
-    #: whether resampled test examples give it anew (``report/claims/items.py`` has its sums)
+    #: whether it can be recomputed on resampled test examples (``report/claims/items.py`` has its sums)
     resampled: bool = False
 
 
@@ -107,11 +108,11 @@ def mean_cross_entropy(logits: np.ndarray, labels: np.ndarray, temperature: floa
 
 
 def _of_clients(title: str, better: Literal["higher", "lower"] = "higher") -> Metric:
-    """A share, averaged over clients."""
+    """The metric of a share that is averaged over clients."""
     return Metric(title, better, unit="points", scale=100.0, unit_digits=2, top=1.0)
 
 
-#: By the key in ``metrics`` of ``result.json``, in the order in which they are shown.
+#: Key in ``metrics`` of ``result.json`` -> metric, in display order.
 METRICS: dict[str, Metric] = {
     "f1": Metric("macro F1", "higher", lambda test: macro_f1(test.confusion), "F1", top=1.0, resampled=True),
     "accuracy": Metric(
@@ -139,41 +140,42 @@ METRICS: dict[str, Metric] = {
 }  # fmt: skip
 
 
-#: The most that other numbers of a result can be, by the last part of their keys; the least is 0.
+#: Maximum of other numbers of a result, by the last part of their key; the minimum is 0.
 OTHER_TOPS = {"auc": 1.0}
 
 
 def top_of(key: str) -> float | None:
-    """The most that the number under a dotted ``key`` of a result can be, its least being 0; None where nothing bounds
-    it: ``metrics.accuracy.ALL`` and ``personalisation.transfer.auc`` are at most 1."""
+    """Maximum of the number at a dotted ``key`` of a result, whose minimum is 0; None if unbounded:
+    ``metrics.accuracy.ALL`` and ``personalisation.transfer.auc`` are at most 1."""
     parts = key.split(".")
     tops = [METRICS[part].top for part in parts if part in METRICS and math.isfinite(METRICS[part].top)]
     return tops[0] if tops else OTHER_TOPS.get(parts[-1])
 
 
 def computed_metrics() -> list[str]:
-    """Names of the metrics that are computed of predictions on a test set."""
+    """Names of the metrics that are computed from predictions on a test set."""
     return [name for name, metric in METRICS.items() if metric.function]
 
 
 def measured(test: TestSet) -> dict[str, float]:
-    """Every metric that ``test`` gives."""
+    """Name -> value of every metric that is defined on ``test``."""
     values = {name: metric.function(test) for name, metric in METRICS.items() if metric.function}
     return {name: value for name, value in values.items() if value is not None}
 
 
-#: What the rounds in a federated result count, as it says; those of earlier versions say nothing, and count from 0.
+#: ``rounds_count`` of federated results: how they count rounds; earlier versions lack the key and count from 0.
 ROUNDS_COUNT = "rounds trained"
 
 
 def rounds_to_target(accuracies: list[tuple[int, float]], target: float | None) -> int | None:
-    """Rounds trained until one of (round from 0, accuracy) is ``target`` or more: its round + 1; None if none is."""
+    """Rounds trained until the first (round from 0, accuracy) with accuracy >= ``target``: its round + 1; None if
+    never."""
     reached = [round + 1 for round, value in accuracies if target is not None and value >= target]
     return min(reached, default=None)
 
 
 def time_to_target(accuracies: list[tuple[float, float]], target: float | None) -> float | None:
-    """The moment of the first of (moment, accuracy) whose accuracy is ``target`` or more; None if none is."""
+    """Time of the first (time, accuracy) with accuracy >= ``target``; None if never."""
     return next((moment for moment, value in accuracies if target is not None and target <= value), None)
 
 

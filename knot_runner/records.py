@@ -1,7 +1,7 @@
-"""Records that carry their own digest, so that a damaged one is made again or named, and never believed.
+"""Sealed records, which contain their own digest: a damaged one is remade or reported, and never used.
 
-``result.json`` seals itself and, by their digests, all other files of its run that a report may read. This module is
-the one place where either is checked.
+``result.json`` seals itself and, by their digests, all other files of its run that a report may read. Both are checked
+in this module only.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, sha256, write_json
 
 RESULT_FILE = "result.json"
-#: The generalisation bound of a distillation: sealed by itself, and by the result of a run that was asked for it.
+#: The generalisation bound of a distillation: sealed by itself, and by the result if the run computed it.
 BOUND_FILE = "bound.json"
-#: Of a federated run: the model of every client on the test examples of every client.
+#: Of a federated run: evaluation of every client's model on every client's test examples.
 CLIENTS_FILE = "clients.safetensors"
-#: What interrupted work goes on from; of no use beside a result.
+#: Checkpoint from which interrupted work resumes; not needed once there is a result.
 STATE_FILES = ("commit.json", "state-0.safetensors", "state-1.safetensors")
-#: ... with tensors that several commits share.
+#: Tensors shared by several commits.
 PART_FILES = "state-part-*.safetensors"
-#: What there is to say of results that are not sealed.
+#: Message on results that are not sealed.
 BEFORE_SEALS = "recorded before their files were sealed, so that damage to logs and predictions would not show"
-#: The log of a distance matrix at work, in its artefact's folder.
+#: The log of a running distance matrix, in its artefact's folder.
 PAIRS_FILE = "pairs.jsonl"
-#: The model that a run ends with: the global one, or the student; and the settings that it was made with.
+#: The final model of a run (the global one, or the student), and the run's settings.
 MODEL_FILE, CONFIG_FILE = "model.safetensors", "config.yaml"
 #: The log of a run: a row for each round, epoch or stage.
 ROUNDS_FILE = "rounds.jsonl"
-#: Files of a run's folder that say how it went, and change after its result is written.
+#: Files of a run's folder on its progress, which change after the result is written.
 NOT_SEALED = {RESULT_FILE, "log.txt", "progress.json", "failed.json", *STATE_FILES}
 
 
 def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
-    """Write ``value`` as JSON with its digest; returns what was written. Raises :class:`UserError`."""
+    """Write ``value`` as JSON with its digest; returns the written mapping. Raises :class:`UserError`."""
     content = {key: part for key, part in value.items() if key != "digest"}
     sealed = {**content, "digest": digest(content, 64)}
     write_json(path, sealed)
@@ -45,13 +45,13 @@ def write_sealed(path: Path, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_sealed(path: Path) -> dict[str, Any] | None:
-    """What :func:`write_sealed` wrote; None when it is not there or not as it was written."""
+    """Read a record of :func:`write_sealed`; None if it is missing or was changed."""
     value = read_json(path)
     return value if isinstance(value, dict) and intact(value) else None
 
 
 def intact(value: dict[str, Any]) -> bool:
-    """Whether the content is what was written."""
+    """Whether the content matches its digest."""
     rest = {key: part for key, part in value.items() if key != "digest"}
     try:
         return value.get("digest") == digest(rest, 64)
@@ -60,8 +60,8 @@ def intact(value: dict[str, Any]) -> bool:
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> dict[str, Any]:
-    """Write ``result.json`` with the run's id and, as ``digest``, the sha256 of every other file in ``folder`` that is
-    part of the result, by name, and under its own name that of all of this; returns what was written."""
+    """Write ``result.json`` with the run's id and, in ``digest``, the sha256 by name of every other file in ``folder``
+    that is part of the result, and of the result itself under its own name; returns the written mapping."""
     content = {**{key: part for key, part in result.items() if key != "digest"}, "run_id": folder.name}
     files = _digests(folder)
     sealed = {**content, "digest": {**files, RESULT_FILE: digest([content, files], 64)}}
@@ -70,7 +70,7 @@ def write_result(folder: Path, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
-    """The finished run's result; None when there is none, it is damaged, or it is another run's."""
+    """The result of the finished run in ``folder``; None if it is missing, damaged, or another run's."""
     result = read_json(folder / RESULT_FILE)
     return result if isinstance(result, dict) and not problem_of(result, folder) else None
 
@@ -87,9 +87,9 @@ def find_run(word: str, out: Path) -> Path:
 
 
 def problem_of(result: dict[str, Any], folder: Path) -> str:
-    """What is wrong with ``result`` as that of the run in ``folder``, in words that follow its path; "" for nothing.
+    """Why ``result`` is invalid for the run in ``folder``, as text to follow its path; "" if it is valid.
 
-    Results of earlier versions do not name their run, and are sealed by themselves alone.
+    Results of earlier versions do not name their run and seal only themselves.
     """
     if not _whole(result):
         return "does not match its digest"
@@ -115,18 +115,18 @@ def is_sealed(result: dict[str, Any]) -> bool:
 
 
 def has_record(folder: Path, result: dict[str, Any], name: str) -> bool:
-    """Whether a finished run's file ``name`` is there, or was when its ``result`` was written."""
+    """Whether a finished run's file ``name`` exists, or existed when its ``result`` was written."""
     return (folder / name).exists() or (is_sealed(result) and name in result["digest"])
 
 
 def read_record(folder: Path, result: dict[str, Any], name: str) -> bytes:
-    """The bytes of file ``name`` of the finished run in ``folder``, as its ``result`` sealed them.
+    """The bytes of file ``name`` of the finished run in ``folder``, checked against the seals in its ``result``.
 
-    Raises :class:`UserError` naming the file when it is not there, or not as it was. Nothing can be checked where the
-    result is not sealed (:func:`is_sealed`).
+    Raises :class:`UserError` naming the file if it is missing or changed. Without seals (:func:`is_sealed`) nothing can
+    be checked.
     """
     path = folder / name
-    if not path.is_file():  # a pipe would never end
+    if not path.is_file():  # reading a pipe would not end
         raise UserError(f"{path}: is not there")
     try:
         content = path.read_bytes()
@@ -146,24 +146,24 @@ def recorded_config(folder: Path) -> dict[str, Any]:
 
 
 def lock_of(out: str, run_id: str) -> Path:
-    """The lock of a run below ``out``: beside all runs and not in its folder, which may be set aside."""
+    """Path of a run's lock below ``out``: not in the run's folder, which may be set aside."""
     return Path(out) / ".locks" / run_id
 
 
 def lock_of_stage(root: Path, stage: str, key: str) -> Path:
-    """The lock of a stage's artefact below ``root``."""
+    """Path of the lock of a stage's artefact below ``root``."""
     return root / ".locks" / f"{stage}-{key}"
 
 
 def lock_of_sweep(folder: Path) -> Path:
-    """The lock of a sweep that is under way, by the folder of its plan."""
+    """Path of the lock of a running sweep, from the folder of its plan."""
     return folder.parents[1] / ".locks" / f"sweep-{folder.name}"
 
 
 def clear_states(folder: Path) -> None:
-    """Delete what interrupted work goes on from: it is finished, and its result stands. The log stays.
+    """Delete the checkpoint of finished work whose result is written; keeps the log.
 
-    The record goes first: states that no record names are of no use to anybody.
+    The commit record is deleted first: states without a record are never used.
     """
     for name in STATE_FILES:
         (folder / name).unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Finished runs in one archive, for somebody else to run again: what is packed, how it is read, what is compared."""
+"""Bundles: packs finished runs into one archive for others to rerun, reads bundles, and compares reruns."""

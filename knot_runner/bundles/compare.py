@@ -1,9 +1,9 @@
-"""How alike two runs are, the one on record and the one made again: by their round logs and the numbers of results.
+"""Compares a recorded run with its rerun, by round logs and the numbers of their results.
 
-Four answers, the strictest that is true. ``the same bits``: every number is equal, and so are the bytes of weights and
-predictions. ``within rounding``: whole numbers and names are equal, others agree to :data:`RELATIVE` of their size or
-:data:`ABSOLUTE`. ``within the interval``: accuracy on all test examples lies in the 95% Wilson interval of the
-recorded one, and F1 and semantic distance in theirs where they are given. ``not the same``: none of these.
+The verdict is the strictest that holds. ``the same bits``: all numbers and the bytes of weights and predictions are
+equal. ``within rounding``: integers and names are equal, other numbers agree to :data:`RELATIVE` of their size or
+:data:`ABSOLUTE`. ``within the interval``: accuracy on all test examples lies in the 95% Wilson interval of the recorded
+one, and F1 and semantic distance in theirs if given. ``not the same``: none of these.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from knot_runner.records import CONFIG_FILE, RESULT_FILE, ROUNDS_FILE
 from knot_runner.report.statistics.intervals import wilson
 
 Likeness = Literal["the same bits", "within rounding", "within the interval", "not the same"]
-#: Two numbers that differ by less than one of these differ by rounding: other instructions, threads, engines.
+#: Numbers that differ by less than one of these differ by rounding (other instructions, threads, engines).
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
-#: Keys that say how, when and where a run went and what it read, not what came out; at any depth.
+#: Keys, at any depth, that describe how, when and where a run was made and what it read, not its results.
 PASSING = {
     *("seconds", "beside", "device", "threads", "engine", "notes"),
     *("code", "plugins", "versions", "files", "data", "digest", "run_id", "artefact", "artefacts", "made_by", "commit"),
 }
-#: Sealed files whose bytes hold times or folders, so that their rows and keys are compared in place of them.
+#: Sealed files that contain times or folders; their rows and keys are compared instead of their bytes.
 NOT_BY_BYTES = {CONFIG_FILE, RESULT_FILE, ROUNDS_FILE}
-#: Lines of differences that are shown.
+#: Maximum number of differences shown.
 MAX_DIFFERENCES = 3
-#: Letters of a value or its path in such a line.
+#: Maximum characters of a value or path in such a line.
 LONGEST_SHOWN = 80
 
 
 @dataclass(frozen=True)
 class JudgedMetric:
-    """A metric on record and ``now``, and the 95% interval of the recorded one, from ``low`` to ``high``."""
+    """A metric as recorded (``was``) and ``now``, with the 95% interval of the recorded one from ``low`` to
+    ``high``."""
 
     name: str
     was: float
@@ -44,15 +45,16 @@ class JudgedMetric:
     high: float
 
     def line(self) -> str:
-        """For a person."""
+        """The metric as a line of text."""
         interval = f"95% interval [{self.low:.4f}, {self.high:.4f}]"
         return f"{self.name}: {self.now:.4f} now; {self.was:.4f} on record, {interval}"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """``rounds``: rows of the log that were compared; ``numbers``: values of the result; ``files``: compared by their
-    bytes; ``differences``: the largest first, as lines; ``intervals``: metrics beside their intervals, as lines."""
+    """The verdict and its basis. ``rounds``: number of log rows compared; ``numbers``: of result values; ``files``: of
+    files compared by bytes; ``differences``: lines, largest first; ``intervals``: lines on metrics and their
+    intervals."""
 
     likeness: Likeness
     rounds: int
@@ -69,7 +71,7 @@ def compare_whole(
     new_rows: Sequence[dict[str, Any]],
     intervals: Mapping[tuple[str, str], tuple[float, float]] | None = None,
 ) -> Comparison:
-    """A whole run: results ``was`` (recorded) and ``now``, and the rows of their logs; ``intervals``: of other metrics
+    """Compare whole runs: results ``was`` (recorded) and ``now``, and their log rows; ``intervals``: of metrics other
     than accuracy, by metric and data set."""
     pairs = [*_pairs(was, now, ""), *_pairs(list(rows), list(new_rows), "rounds")]
     names = sorted({*_digests(was), *_digests(now)})
@@ -86,8 +88,8 @@ def compare_whole(
 def compare_rounds(
     was: dict[str, Any], rows: Sequence[dict[str, Any]], new_rows: Sequence[dict[str, Any]]
 ) -> Comparison:
-    """The first rounds: the recorded ``rows`` and those of a run that was cut after as many; ``was``: the recorded
-    result. What the last row has besides does not count, since a run measures its models after its last round."""
+    """Compare first rounds: recorded ``rows`` and those of a run cut after as many rounds; ``was``: the recorded
+    result. Additional keys of the last row do not count, since a run evaluates its models after its last round."""
     pairs = _pairs(list(rows), list(new_rows), "rounds")
     tests = _test_examples(was)
     found = []
@@ -99,14 +101,14 @@ def compare_rounds(
 
 
 def judged_names(scores: Mapping[str, Any]) -> list[str]:
-    """The data sets whose intervals are looked at: all together where ``scores`` has that, so that small parties, each
-    with an interval that one in twenty leaves, do not decide; else each."""
+    """The data sets whose intervals are checked: ALL if ``scores`` has it, else each. With ALL, many small parties,
+    whose intervals each miss one time in twenty, do not decide."""
     return ["ALL"] if "ALL" in scores else list(scores)
 
 
 def accuracies(was: dict[str, Any], now: dict[str, Any]) -> list[JudgedMetric]:
-    """The accuracy (:func:`judged_names`) that both results have, where the recorded one says of how many test examples
-    it is."""
+    """The accuracies (:func:`judged_names`) in both results for which the recorded one states the number of test
+    examples."""
     tests = _test_examples(was)
     old, new = _accuracy(was), _accuracy(now)
     names = [name for name in judged_names(old) if name in new and tests.get(name, 0) > 0]
@@ -118,13 +120,13 @@ def _judged_share(name: str, old: float, new: float, count: int) -> JudgedMetric
 
 
 def _accuracy(result: dict[str, Any]) -> dict[str, float]:
-    """Data set -> accuracy, as far as it can be one."""
+    """Data set -> accuracy, for valid values."""
     row = table_of(table_of(result, "metrics"), "accuracy")
     return {name: value for name, value in row.items() if _is_number(value) and 0 <= value <= 1}
 
 
 def _test_examples(result: dict[str, Any]) -> dict[str, int]:
-    """Data set -> its test examples, and ALL of them."""
+    """Data set or ALL -> number of test examples."""
     sizes = table_of(result, "datasets")
     if _is_number(sizes.get("test")):
         return {"ALL": int(sizes["test"])}
@@ -163,15 +165,15 @@ def _digests(result: dict[str, Any]) -> dict[str, str]:
 
 
 class _Absent:
-    """Stands for a value that one of two runs does not have."""
+    """Placeholder for a value that one of two runs lacks."""
 
 
 ABSENT = _Absent()
 
 
 def _pairs(was: Any, now: Any, path: str) -> list[tuple[str, Any, Any]]:
-    """(Path, recorded value, that of now) of all that the record has, but for :data:`PASSING`; without recursion, since
-    the record may be nested as deep as anybody likes. What only the new run has is of a later version."""
+    """(Path, recorded value, new value) of everything in the record except :data:`PASSING`; without recursion, since
+    the record may be nested arbitrarily deep. Values only in the new run come from a later version and are ignored."""
     found, left = [], [(path, was, now)]
     while left:
         where, old, new = left.pop()
@@ -183,7 +185,7 @@ def _pairs(was: Any, now: Any, path: str) -> list[tuple[str, Any, Any]]:
 
 
 def _parts(where: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """What two mappings or two lists hold; nothing of other values."""
+    """Yield the (path, old, new) members of two mappings or two lists; nothing for other values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key, value in old.items():
             if key not in PASSING:
@@ -195,20 +197,19 @@ def _parts(where: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _equal(old: Any, new: Any) -> bool:
-    """Whether two values are the same; 1 is not 1.0, nor True."""
+    """Whether two values are equal in type and value: 1 differs from 1.0 and True."""
     return type(old) is type(new) and old == new
 
 
 def _close(old: Any, new: Any) -> bool:
-    """Whether two values differ by rounding alone: of the values that are not equal, numbers of which one at least has
-    a fraction or an exponent."""
+    """Whether two unequal values differ by rounding only: both are numbers, at least one of them a float."""
     if not _is_number(old) or not _is_number(new) or (isinstance(old, int) and isinstance(new, int)):
         return False
     return math.isclose(old, new, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
 
 
 def _gap(old: Any, new: Any) -> float:
-    """How far two values are apart, by their size; infinite where they are not both numbers."""
+    """Relative difference of two values; infinite unless both are numbers."""
     if not _is_number(old) or not _is_number(new):
         return math.inf
     return abs(old - new) / max(abs(old), abs(new), ABSOLUTE)

@@ -1,6 +1,6 @@
-"""The 95% interval of a recorded run's macro F1 and semantic distance over its test examples, from its predictions.
+"""95% intervals of a recorded run's macro F1 and semantic distance over its test examples, from its predictions.
 
-They are resampled as claims resample them (``report/claims/items.py``); accuracy has Wilson's interval, which needs no
+Examples are resampled as for claims (``report/claims/items.py``); accuracy has Wilson's interval, which needs no
 predictions.
 """
 
@@ -14,16 +14,16 @@ from knot_runner.report.claims.items import Want, replicates
 from knot_runner.report.run_folders import PREDICTIONS, Job, Run
 from knot_runner.report.statistics.intervals import shifted_percentiles
 
-#: Metrics that resampled examples give anew.
+#: Metrics recomputed on resampled examples.
 RESAMPLED_METRICS = ("f1", "sd")
-#: More classes than any task has would need memory without end.
+#: Limit on classes, above that of any task, which bounds memory.
 MAX_CLASSES = 1000
-#: Metric, data set -> the least and largest value.
+#: (metric, data set) -> (lower, upper) end of the interval.
 Intervals = dict[tuple[str, str], tuple[float, float]]
 
 
 def resampled_intervals(folder: Path, result: dict[str, Any]) -> Intervals:
-    """The interval of each metric over all data sets, around the recorded value (:func:`shifted_percentiles`). {} where
+    """The interval of each metric over all data sets, around the recorded value (:func:`shifted_percentiles`); {} if
     the run in ``folder`` has no predictions."""
     scores, labels = result.get("metrics"), result.get("labels")
     if result["status"] != "done" or not isinstance(scores, dict) or not isinstance(labels, dict):
@@ -38,7 +38,7 @@ def resampled_intervals(folder: Path, result: dict[str, Any]) -> Intervals:
     ]
     try:
         found, _ = replicates(wanted, {folder.name: run}, "")
-    except (AssertionError, KeyError):  # a data set without predictions or coordinates of its own
+    except (AssertionError, KeyError):  # a data set without predictions or coordinates
         return {}
     intervals = {}
     for want, values in found.items():

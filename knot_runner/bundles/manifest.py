@@ -14,9 +14,10 @@ from knot_runner.util.errors import UserError
 MANIFEST, FORMAT = "bundle.json", "knot_runner bundle 1"
 #: Folder of the runs inside an archive.
 RUNS = "runs"
-#: Bytes of the table of contents, and of any one file.
+#: Maximum bytes of the table of contents and of a single file.
 MAX_MANIFEST, MAX_FILE = 4_000_000, 64_000_000
-#: A run's folder, ``<task>/<method>/<run id>``, as composing allows its names, and a file in it: neither can lead out.
+#: Patterns of a run's folder, ``<task>/<method>/<run id>``, with the names composing allows, and of a file in it;
+#: neither can point outside.
 _RUN_FOLDER = re.compile(r"\w[\w .+-]*/\w[\w .+-]*/\w[\w-]*")
 _FILE_NAME = re.compile(r"\w[\w.-]*")
 _LONGEST_NAME = 200
@@ -24,7 +25,7 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class PackedFile:
-    """A file of a run: bytes and sha256 (hex)."""
+    """A file of a run: ``size`` in bytes and sha256 (hex)."""
 
     name: str
     size: Annotated[int, AtMost(MAX_FILE)]
@@ -59,8 +60,8 @@ class PackedRun:
 
 @dataclass(frozen=True)
 class Manifest:
-    """``code``: version of the code that packed the runs (what made each is in its result); ``libraries``: versions of
-    what was installed there; ``platform``: Python and machine there."""
+    """The table of contents. ``code``: version of the code that packed the runs (the code that made each run is in its
+    result); ``libraries``, ``platform``: library versions, and Python and machine, of the packing machine."""
 
     format: str
     code: str
@@ -75,12 +76,13 @@ class Manifest:
         require(len(set(folders)) == len(folders), "runs", "names a run twice")
 
     def text(self) -> str:
-        """As it is written: JSON with sorted keys."""
+        """The stored form: JSON with sorted keys."""
         return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def read_manifest(content: bytes, where: str) -> Manifest:
-    """The table of contents in ``content``. Raises :class:`UserError` that begins with ``where`` for any other."""
+    """Parse the table of contents in ``content``. Raises :class:`UserError`, starting with ``where``, if it is
+    invalid."""
     try:
         values = strict_json(content)
     except ValueError as problem:
@@ -92,7 +94,8 @@ def read_manifest(content: bytes, where: str) -> Manifest:
 
 
 def strict_json(content: bytes) -> Any:
-    """JSON as we write it. Raises ValueError for anything else: NaN, other encodings, endless nesting or numbers."""
+    """Parse JSON as we write it. Raises ValueError for anything else: NaN, other encodings, too deep nesting, too long
+    numbers."""
     try:
         return json.loads(content.decode(), parse_constant=_no_number)
     except RecursionError:

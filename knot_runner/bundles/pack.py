@@ -1,4 +1,4 @@
-"""Finished runs into one archive. The same runs give the same bytes: names in order, no times, no owners."""
+"""Packs finished runs into one archive. The same runs give the same bytes: sorted names, no times, no owners."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 from knot_runner.util.memory import size_text
 
-#: What a comparison reads, whatever its size.
+#: Files that a comparison reads, packed whatever their size.
 NEEDED = (CONFIG_FILE, RESULT_FILE, ROUNDS_FILE)
-#: Bytes; a larger sealed file (weights, as a rule) is left out unless it is asked for.
+#: Bytes above which a sealed file (usually weights) is left out unless requested.
 LEFT_OUT_ABOVE = 4_000_000
-#: Files and bytes of one bundle.
+#: Maximum files and bytes of a bundle.
 MAX_FILES, MAX_BYTES = 900, 300_000_000
 
 
 @dataclass(frozen=True)
 class RunContents:
-    """A run's part of the table of contents, and the bytes of its files by their names in the archive."""
+    """A run's entry in the table of contents, and the bytes of its files by name in the archive."""
 
     run: PackedRun
     seed: int
@@ -36,7 +36,7 @@ class RunContents:
 
 
 def finished_runs(folder: Path) -> list[Path]:
-    """``folder`` if it is a run's, else the folders of all finished runs up to three levels below it, sorted."""
+    """``[folder]`` if it is a run's, else the sorted folders of all finished runs up to three levels below it."""
     if (folder / RESULT_FILE).is_file():
         return [folder]
     found = [path.parent for depth in ("*", "*/*", "*/*/*") for path in folder.glob(f"{depth}/{RESULT_FILE}")]
@@ -44,9 +44,9 @@ def finished_runs(folder: Path) -> list[Path]:
 
 
 def packed_run(folder: Path, weights: bool = False) -> RunContents:
-    """The finished run in ``folder``; ``weights``: also its large files.
+    """Read the finished run in ``folder`` for packing; ``weights``: including its large files.
 
-    Raises :class:`UserError` naming the file that is absent, damaged or too large.
+    Raises :class:`UserError` naming a file that is missing, damaged or too large.
     """
     result = read_result(folder)
     if result is None:
@@ -72,7 +72,7 @@ def packed_run(folder: Path, weights: bool = False) -> RunContents:
 
 
 def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
-    """Write ``runs`` as one archive at ``path``, wholly or not at all. Raises :class:`UserError`."""
+    """Write ``runs`` as one archive at ``path``, atomically. Raises :class:`UserError`."""
     versions = provenance.code_version(), this_platform(), installed_libraries()
     manifest = Manifest(FORMAT, *versions, [one.run for one in runs])
     members = {MANIFEST: manifest.text().encode()}
@@ -88,14 +88,14 @@ def write_bundle(runs: Sequence[RunContents], path: Path) -> None:
 
 
 def too_much(files: int, size: int) -> str:
-    """Why so many ``files`` of ``size`` bytes in all are no bundle; "" where they are one."""
+    """Error text if ``files`` files of ``size`` bytes in total exceed the limits of a bundle; else ""."""
     if files <= MAX_FILES and size <= MAX_BYTES:
         return ""
     return f"{files} files of {size_text(size)} in all; at most {MAX_FILES} and {size_text(MAX_BYTES)} are a bundle"
 
 
 def contents_lines(runs: Sequence[RunContents]) -> list[str]:
-    """What a bundle holds, for a person."""
+    """Lines describing the content of a bundle."""
     lines = []
     for one in runs:
         size = size_text(sum(map(len, one.contents.values())))
@@ -114,10 +114,10 @@ def this_platform() -> str:
 
 
 def installed_libraries() -> dict[str, str]:
-    """Versions of what the package requires, as far as it is installed; builds (``+cpu``) included."""
+    """Versions, with builds (``+cpu``), of the package's installed requirements."""
     try:
         required = metadata.requires("knot_runner") or []
-    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
         required = []
     names = sorted({re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required if "extra ==" not in line})
     found = {}

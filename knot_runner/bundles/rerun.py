@@ -1,7 +1,7 @@
-"""A bundled run made again here: its settings, but for where it runs and what a stranger must not choose.
+"""Reruns a bundled run here with its settings, except for paths, hardware and settings that are unsafe from strangers.
 
-A config of somebody else's may name code (``plugins``), files anywhere, a download of any size and an account: plug-ins
-and files outside ``paths.data`` are refused, the hub is asked where that is allowed, and a tracker never.
+A foreign config may name code (``plugins``), any files, a download of any size and an account: plug-ins and files
+outside ``paths.data`` are refused, the hub is used only if allowed, and trackers are disabled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from knot_runner.records import ROUNDS_FILE
 from knot_runner.sweeps.job import run_context
 from knot_runner.util.errors import UserError
 
-#: Word by which a setting asks for the Hugging Face hub.
+#: Value by which a setting selects the Hugging Face hub.
 HUB = "hub"
 #: Keys whose value may be :data:`HUB`.
 HUB_KEYS = ("source", "weights", "vocab", "encoder")
@@ -32,8 +32,8 @@ HUB_KEYS = ("source", "weights", "vocab", "encoder")
 
 @dataclass(frozen=True)
 class RerunPlace:
-    """Where runs are made again: ``data`` (``paths.data``, None: none) and the folder ``out``; ``network``: whether the
-    hub may be asked; ``cuda``: whether there is such a device."""
+    """Environment for reruns: ``data`` (``paths.data``, None: none) and the folder ``out``; ``network``: whether the
+    hub may be used; ``cuda``: whether there is a CUDA device."""
 
     data: str | None
     out: Path
@@ -43,16 +43,16 @@ class RerunPlace:
 
 @dataclass(frozen=True)
 class MadeAgain:
-    """A finished run: its ``result`` and the rows of its log."""
+    """A finished rerun: its ``result`` and log ``rows``."""
 
     result: dict[str, Any]
     rows: list[dict[str, Any]]
 
 
 def job_here(config: dict[str, Any], place: RerunPlace, rounds: int | None = None) -> ComposedJob:
-    """The job of a bundled run's ``config``, with the paths of ``place``, and of its rounds the first ``rounds``.
+    """The job of a bundled run's ``config`` with the paths of ``place``, limited to the first ``rounds`` rounds.
 
-    Raises :class:`UserError` naming the key that a bundle must not set, or that cannot be meant.
+    Raises :class:`UserError` naming a key that a bundle must not set or that is invalid.
     """
     if config.get("plugins"):
         raise UserError("plugins: names code that is not in the bundle, and verify runs nobody's; [] is right")
@@ -79,9 +79,9 @@ def job_here(config: dict[str, Any], place: RerunPlace, rounds: int | None = Non
 
 
 def whole_because(job: ComposedJob) -> str:
-    """Why the first rounds of a run depend on how many there are, so that it is made again whole; "" where they do not.
+    """Why the first rounds of a run depend on its number of rounds, so that it must be rerun completely; "" if not.
 
-    A temperature schedule has rounds of its own, and what clients make of their models comes after the last round.
+    A temperature schedule depends on the rounds, and personalisation follows the last round.
     """
     if not isinstance(job.method, FederatedSettings):
         return "has no rounds of its own"
@@ -94,7 +94,7 @@ def whole_because(job: ComposedJob) -> str:
 
 
 def made_again(job: ComposedJob, progress: Progress, note: Note) -> MadeAgain:
-    """Carry out ``job`` in this process. Raises :class:`UserError`."""
+    """Run ``job`` in this process. Raises :class:`UserError`."""
     result = complete_run(run_context(job, progress, note))
     log = job.folder / ROUNDS_FILE
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
@@ -102,7 +102,7 @@ def made_again(job: ComposedJob, progress: Progress, note: Note) -> MadeAgain:
 
 
 def _device(hardware: dict[str, Any], place: RerunPlace) -> dict[str, Any]:
-    """The device that was used where there is one here, else the CPU; no more processes than cores."""
+    """``hardware`` with the recorded device if available here, else the CPU, and no more processes than cores."""
     asked, workers = str(hardware.get("device")), hardware.get("workers")
     here = asked if asked.startswith("cuda") and place.cuda else "cpu"
     cores = os.cpu_count() or 1
@@ -110,7 +110,7 @@ def _device(hardware: dict[str, Any], place: RerunPlace) -> dict[str, Any]:
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """(Dotted key, value) of all that is no mapping or list; a config is nested 40 deep at most."""
+    """Yield (dotted key, value) of all values except mappings and lists; a config is nested at most 40 deep."""
     if isinstance(value, list):
         value = dict(enumerate(value))
     if not isinstance(value, dict):
@@ -121,7 +121,7 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _leads_out(value: Any) -> bool:
-    """Whether a setting is a path that is absolute, or goes up."""
+    """Whether a setting is a path that is absolute, starts with ``~`` or contains ``..``."""
     if not isinstance(value, str) or "/" not in value:
         return False
     path = PurePosixPath(value)

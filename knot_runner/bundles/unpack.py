@@ -1,5 +1,5 @@
-"""A bundle read as what it may be: hostile. Members must be those that its table of contents lists, in its order; they
-are compared with their digests and written below a temporary folder, by names that cannot lead out of it."""
+"""Reads a bundle as untrusted input. Members must be those of its table of contents, in order; they are checked against
+their digests and written below a temporary folder, under names that cannot point outside."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from knot_runner.util.errors import UserError
 
 @dataclass(frozen=True)
 class BundledRun:
-    """A run as it was packed: ``folder`` (``<task>/<method>/<run id>``), composed ``config``, ``result``, and where its
-    ``log`` lies now (``rounds.jsonl``)."""
+    """An unpacked run: ``folder`` (``<task>/<method>/<run id>``), composed ``config``, ``result``, and the path of its
+    ``log`` (``rounds.jsonl``)."""
 
     folder: str
     config: dict[str, Any]
@@ -35,7 +35,7 @@ class BundledRun:
     log: Path
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of the log, [] without one. Raises :class:`UserError` where it is none."""
+        """The rows of the log, [] without one. Raises :class:`UserError` if the log is invalid."""
         if not self.log.exists():
             return []
         where = f"run {self.folder}: {ROUNDS_FILE}"
@@ -49,10 +49,10 @@ class BundledRun:
 
 
 def read_bundle(path: Path, temporary: Path) -> tuple[Manifest, list[BundledRun]]:
-    """The table of contents of the archive at ``path``, and its runs, whose files are written below ``temporary``.
+    """Unpack the archive at ``path`` below ``temporary``; returns its table of contents and runs.
 
-    Raises :class:`UserError` with one line that names the archive, whatever it holds: it is damaged, no bundle, too
-    large, or says of a file or run what is not so.
+    Raises :class:`UserError` with one line naming the archive, whatever its content: damaged, not a bundle, too large,
+    or with wrong statements about a file or run.
     """
     if not path.is_file():
         raise UserError(f"{path}: is not there" if not path.exists() else f"{path}: is not a file")
@@ -69,7 +69,8 @@ def read_bundle(path: Path, temporary: Path) -> tuple[Manifest, list[BundledRun]
 
 
 def _table_of_contents(path: Path, members: Members) -> Manifest:
-    """The first member. Raises ValueError where it is another, :class:`UserError` where it lists what no bundle has."""
+    """Read the first member. Raises ValueError if it is not the table of contents, :class:`UserError` if that lists
+    anything a bundle cannot have."""
     header = members.header()
     if header is None or header[0] != MANIFEST or header[1] > MAX_MANIFEST:
         raise ValueError(f"it does not begin with {MANIFEST} ('knot-runner bundle RUN...' writes one)")
@@ -81,7 +82,7 @@ def _table_of_contents(path: Path, members: Members) -> Manifest:
 
 
 def _unpack(path: Path, run: PackedRun, members: Members, folder: Path) -> None:
-    """Write the files of one run into ``folder``, as far as they are what the table of contents says."""
+    """Write the files of one run into ``folder``, checking each against the table of contents."""
     folder.mkdir(parents=True)
     for file in run.files:
         if members.header() != (run.member(file.name), file.size):
@@ -93,7 +94,7 @@ def _unpack(path: Path, run: PackedRun, members: Members, folder: Path) -> None:
 
 
 def _bundled(path: Path, run: PackedRun, folder: Path) -> BundledRun:
-    """One run, its files compared with the seals of its result."""
+    """Load one run, checking its files against the seals in its result."""
     where = f"{path}: run {run.folder}"
     result = read_result(folder)
     if result is None or not is_sealed(result):
@@ -107,7 +108,7 @@ def _bundled(path: Path, run: PackedRun, folder: Path) -> BundledRun:
 
 
 def _check_result(where: str, run: PackedRun, result: dict[str, Any]) -> None:
-    """Raises :class:`UserError` unless the result is of this run, can be believed, and seals the files beside it."""
+    """Raises :class:`UserError` unless the result is of this run, is valid, and seals its files."""
     named = "/".join(str(result.get(key)) for key in ("task", "method", "run_id"))
     if named != run.folder:
         raise UserError(f"{where}: {RESULT_FILE} is of another run ({named!r:.100})")
@@ -123,8 +124,8 @@ def _check_result(where: str, run: PackedRun, result: dict[str, Any]) -> None:
 
 
 def _impossible(result: dict[str, Any]) -> str:
-    """What is wrong with the numbers of a result; "" for nothing."""
+    """Why the numbers of a result are invalid; "" if they are valid."""
     try:
         return kind_problem(result)
-    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # of kinds that no run writes
+    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):  # values of types that no run writes
         return "values of other kinds"

@@ -1,7 +1,7 @@
 """The archive of a bundle, member by member: regular files of POSIX ustar, packed by gzip.
 
-Links, devices, sparse files and extended headers of any length are what archives attack with. A bundle has none of
-them, so that what is read of a member is its header of 512 bytes, and as many bytes of content as its reader allows.
+Attacks by archives use links, devices, sparse files and extended headers of any length. A bundle has none of these, so
+only a member's header of 512 bytes and as much content as the reader allows are read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _BLOCK = tarfile.BLOCKSIZE
-#: What a damaged stream raises, beside ValueError.
+#: Exceptions of a damaged stream, beside ValueError.
 _DAMAGE = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
@@ -38,7 +38,7 @@ def archive_bytes(members: Mapping[str, bytes]) -> bytes:
 
 
 class Members:
-    """The members of an open archive, in their order. Every method raises ValueError where it is damaged."""
+    """Reads the members of an open archive in order. Every method raises ValueError if the archive is damaged."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -54,7 +54,7 @@ class Members:
         return info.name, info.size
 
     def content(self, size: int) -> bytes:
-        """The ``size`` bytes of the member whose header was read last."""
+        """The ``size`` bytes of content of the member whose header was read last."""
         content = self._read(size)
         self._read(-size % _BLOCK)
         return content
@@ -68,7 +68,7 @@ class Members:
 
 @contextmanager
 def open_members(path: Path) -> Iterator[Members]:
-    """The archive at ``path``, open; inside, damage raises ValueError."""
+    """Open the archive at ``path``; inside the context, damage raises ValueError."""
     try:
         with gzip.open(path, "rb") as file:
             yield Members(file)

@@ -1,4 +1,4 @@
-"""Completion in the shell: Hydra's plug-ins give the script and the form of the answer; the words are ours.
+"""Shell completion: Hydra's plug-ins provide the script and the output format, this module the suggestions.
 
 ``eval "$(knot-runner -sc install=bash)"`` installs it; at every TAB the shell asks ``knot-runner -sc query=bash``.
 """
@@ -29,23 +29,23 @@ SHOWN_FLAGS = (
     "--cfg", "--config-dir", "--help", "--hydra-help", "--info", "--multirun", "--stale=keep", "--stale=rerun",
     "--version",
 )  # fmt: skip
-#: Verbs whose first word is a preset.
+#: Verbs whose first argument is a preset.
 OF_PRESETS = ("claims", "plot", "report", "reproduce", "table")
 #: With this, zsh reads bash's script; the first line is for a zsh whose own start-up files have no completion.
 FOR_ZSH = """\
 (( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }
 autoload -Uz bashcompinit && bashcompinit"""
-#: What a shell takes as it is: bash expands the words that it is offered, values of a config among them.
+#: Words a shell takes literally: bash expands the suggestions it gets, and these include config values.
 PLAIN = re.compile(r"[\w./=,:+~@%-]+")
 
 
 class _Bash(BashCompletion):
-    """For bash and, by its bashcompinit, zsh."""
+    """Completion for bash and, through bashcompinit, zsh."""
 
     _get_exec = staticmethod(lambda: COMMAND)
 
     def uninstall(self) -> None:
-        """Of our command alone; other programs of Hydra's share the function."""
+        """Print the line that removes our command's completion only; other Hydra programs share the function."""
         print(f"complete -r {COMMAND}")
 
     def _query(self, config_name: str | None, line: str) -> list[str]:
@@ -64,7 +64,7 @@ SHELLS: dict[str, type[Any]] = {"bash": _Bash, "fish": _Fish, "zsh": _Bash}
 
 
 def complete_shell(words: Sequence[str]) -> int:
-    """Print the script that ``install=SHELL`` or ``uninstall=SHELL`` asks for, or answer the shell's ``query=SHELL``.
+    """Print the script for ``install=SHELL`` or ``uninstall=SHELL``, or the suggestions for ``query=SHELL``.
 
     Raises :class:`UserError` for anything else.
     """
@@ -84,10 +84,11 @@ def complete_shell(words: Sequence[str]) -> int:
 
 
 def suggestions(line: str) -> list[str]:
-    """What the last word of ``line`` (a command line without the command) may become, sorted; [] where it is wrong."""
+    """Sorted completions of the last word of ``line`` (a command line without the command); [] if the line is
+    invalid."""
     try:
         words = shlex.split(line)
-    except ValueError:  # a quote that is not closed yet
+    except ValueError:  # an unclosed quote
         return []
     word = words.pop() if words and not line.endswith(" ") else ""
     if word.startswith("-"):
@@ -108,7 +109,8 @@ def _config_dir(words: Sequence[str]) -> str | None:
 
 
 def _of_overrides(word: str, before: list[str]) -> list[str]:
-    """Names of groups, the names that a group has (the last of several), files of a path, keys of the config."""
+    """Completions of an override: group names, choices of a group (for the last of several), file paths, config
+    keys."""
     key, equals, value = word.partition("=")
     if equals and key in (*GROUPS, LAUNCHER_GROUP):
         names = LAUNCHERS if key == LAUNCHER_GROUP else choices(key, _config_dir(before))

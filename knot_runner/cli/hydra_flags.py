@@ -1,4 +1,4 @@
-"""Hydra's flags that show something in place of running: ``--cfg``, ``--info``, ``--hydra-help``."""
+"""Hydra's flags that print something instead of running: ``--cfg``, ``--info``, ``--hydra-help``."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ Any other flag or key of Hydra's is refused, with what to type instead."""
 
 
 def shows(arguments: Sequence[str]) -> bool:
-    """Whether a command line (its flags joined) asks to show something in place of running."""
+    """Whether a command line (with joined flags) has one of these flags."""
     return any(argument.partition("=")[0] in SHOWING for argument in arguments)
 
 
 def show_composed(arguments: Sequence[str]) -> int:
-    """What ``--cfg`` or ``--info`` asks for, of a command line that has been checked as any other."""
+    """Print the output of ``--cfg`` or ``--info``, after the usual checks of the command line; returns the exit
+    code."""
     asked = {}
     for argument in arguments:
         name, _, value = argument.partition("=")
@@ -85,7 +86,7 @@ def show_composed(arguments: Sequence[str]) -> int:
 
 
 def _check(asked: dict[str, str]) -> None:
-    """Raises :class:`UserError` for a value that such a flag does not take, and for one beside the wrong flag."""
+    """Raises :class:`UserError` for an invalid value of such a flag and for a flag that does not go with another."""
     part, info = asked.get("--cfg"), asked.get("--info")
     if part is not None and info is not None:
         raise UserError("--cfg and --info: one of them is right")
@@ -101,7 +102,7 @@ def _check(asked: dict[str, str]) -> None:
 
 
 def _print_part(config: Container, key: str) -> None:
-    """Raises :class:`UserError` for a key that the config does not have."""
+    """Print the part of the config under ``key``. Raises :class:`UserError` if there is no such key."""
     part = config if key == "_global_" else OmegaConf.select(config, key)
     if part is None:
         raise UserError(f"--package: the composed config has nothing under {message_text(key)!r}")
@@ -113,7 +114,7 @@ def _print_part(config: Container, key: str) -> None:
 
 
 def _print_info(what: str, overrides: list[str]) -> None:
-    """By Hydra itself, which prints through the root logger: that is left as it was."""
+    """Print Hydra's own information. Hydra prints through the root logger, which is restored afterwards."""
     root = logging.getLogger()
     before = root.handlers, root.level
     root.handlers = []

@@ -1,4 +1,4 @@
-"""Launching: all jobs are composed and checked first; one runs here, several as a sweep, by the launcher asked for."""
+"""Launches jobs: composes and checks all of them first, then runs one here, or several with the chosen launcher."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import locked, require_writable
 from knot_runner.util.messages import LOGGER, messages_to
 
-#: Exit codes of several presets, the worst last: what failed is more than what was mistyped.
+#: Exit codes of several presets, the worst last: a failed run is worse than a user's mistake.
 WORSE = (0, EXIT_USER_ERROR, EXIT_FAILED)
 
 
 def run_jobs(arguments: list[str]) -> int:
-    """Compose and check every job first; then carry out what is missing, preset by preset. Returns the exit code.
+    """Compose and check every job, then run the missing ones preset by preset. Returns the exit code.
 
-    ``--stale=keep|rerun``: what becomes of finished runs whose code or data have changed since; without it those of
-    other code are kept, and those of other data refused.
+    ``--stale=keep|rerun``: whether to keep or rerun finished runs whose code or data have changed since; without it,
+    runs of other code are kept and runs of other data refused.
     """
     if shows(arguments):
         return show_composed(arguments)
@@ -57,19 +57,20 @@ def run_jobs(arguments: list[str]) -> int:
 
 
 def _trial(stale_runs: str, command: Command) -> int:
-    """The run of one trial of a study, as a grid of one job."""
+    """Run one trial of a study as a grid of one job; returns the exit code."""
     _look_for_stale(command.jobs, stale_runs)
     code = provenance.code_version() if stale_runs == "rerun" else None
     return _sweep(command, code, Console(stderr=True))
 
 
 def _carried_out(command: Command, stale_runs: str, console: Console, alone: bool) -> int:
-    """One preset, or a command without one, and its report. Of several, a mistake in one does not stop the others."""
+    """Run one preset, or a command without one, and show its report; returns the exit code. An error in one of several
+    presets does not stop the others."""
     code, keep = provenance.code_version() if stale_runs == "rerun" else None, stale_runs == "keep"
     try:
         exit_code = _sweep(command, code, console) if command.sweep else _single(command.jobs[0], code, keep, console)
         if exit_code == 0 and command.jobs[0].settings.report:
-            from knot_runner.cli.show import show  # tables and figures, which a single run does without
+            from knot_runner.cli.show import show  # imports tables and figures, which a single run does not need
 
             show(str(command.preset), command.jobs, shlex.join(["knot-runner", *command.arguments]), keep)
     except UserError as problem:
@@ -84,7 +85,7 @@ def _carried_out(command: Command, stale_runs: str, console: Console, alone: boo
 
 
 def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) -> int:
-    """One run, in this process. ``keep``: a finished one of other data is shown."""
+    """One run in this process; returns the exit code. ``keep``: show a finished run even if its data have changed."""
     if read_result(job.folder) is None:
         if problem := no_data([(job.title, job.settings)]):
             raise UserError(problem)
@@ -92,15 +93,15 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
         console.print(f"{job.title}  ->  {job.folder}", highlight=False, soft_wrap=True)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        from knot_runner.pipelines.runs.single_run import complete_run  # torch: only now, and not for a mistyped key
+        from knot_runner.pipelines.runs.single_run import complete_run  # torch: only now, not for a mistyped key
         from knot_runner.sweeps.job import run_context
 
         with Live(console) as live, messages_to(live.say):
             complete_run(run_context(job, live.watch, LOGGER.info, code=code, keep=keep))
     except UserError:
         raise
-    except Exception as problem:  # a bug or a broken machine: on record
-        with contextlib.suppress(OSError):  # a broken disk may be the problem itself
+    except Exception as problem:  # a bug or a broken machine: record it
+        with contextlib.suppress(OSError):  # the problem may be a broken disk
             job.folder.mkdir(parents=True, exist_ok=True)
             with (job.folder / "log.txt").open("a", encoding="utf-8") as log:
                 traceback.print_exc(file=log)
@@ -120,7 +121,7 @@ def _single(job: ComposedJob, code: str | None, keep: bool, console: Console) ->
 
 
 def _sweep(command: Command, code: str | None, console: Console) -> int:
-    """All jobs that are not done, by Hydra's launcher; their states and causes in the end."""
+    """Run all unfinished jobs with Hydra's launcher, then print their states and the causes of failures."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     jobs = command.jobs
     unlike = list({job.run_id: job for job in jobs}.values())
@@ -146,8 +147,8 @@ def _sweep(command: Command, code: str | None, console: Console) -> int:
 
 
 def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list[Outcome]:
-    """What the launcher returned; none where it broke, which is said: the records then tell the rest. Raises
-    :class:`UserError` where what it needs is not there."""
+    """The launcher's outcomes; if it crashes, a warning and an empty list, since the runs' records tell the rest.
+    Raises :class:`UserError` if a dependency of the launcher is missing."""
     from knot_runner.sweeps.launching import launch
 
     try:
@@ -164,7 +165,7 @@ def _launched(plan: Plan, jobs: list[ComposedJob], launcher: DictConfig) -> list
 
 
 def _stale_flag(arguments: list[str]) -> tuple[str, list[str]]:
-    """``keep``, ``rerun`` or "" (not said), and the other arguments. Raises :class:`UserError`."""
+    """(``keep``, ``rerun`` or "" if not given; the other arguments). Raises :class:`UserError`."""
     given = [a for a in arguments if a.startswith("--stale")]
     for flag in given:
         if flag not in ("--stale=keep", "--stale=rerun"):
@@ -174,8 +175,8 @@ def _stale_flag(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def _look_for_stale(jobs: list[ComposedJob], asked: str) -> None:
-    """Say which finished runs were made with other code or data; with ``asked`` "rerun" set them aside, to be made
-    anew. Raises :class:`UserError` on other data where nothing is asked: their numbers are not those of this data."""
+    """Report finished runs made with other code or data; with ``asked`` "rerun", set them aside so that they are rerun.
+    Raises :class:`UserError` for other data if ``asked`` is empty: their numbers are not those of the current data."""
     now = provenance.Now()
     unlike = {job.run_id: job for job in jobs}.values()
     results = [(job, result) for job in unlike if (result := read_result(job.folder))]
@@ -186,7 +187,7 @@ def _look_for_stale(jobs: list[ComposedJob], asked: str) -> None:
     rerun = asked == "rerun"
     for job, _ in found if rerun else []:
         with locked(lock_of(job.settings.paths.out, job.run_id)):
-            if _reasons(job, now):  # no other command has made it anew meanwhile
+            if _reasons(job, now):  # no other command has rerun it meanwhile
                 provenance.set_aside(job.folder)
     lines = [f"{len(found)} finished runs are set aside (.stale) and made anew"] if rerun and found else []
     for line in lines or provenance.staleness_line([(job.title, reasons) for job, reasons in found]):

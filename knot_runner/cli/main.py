@@ -13,7 +13,7 @@ from knot_runner.util.messages import LOGGER, messages_to, print_on_stderr
 from knot_runner.util.processes import ended_by_sigterm, on_sigterm
 from knot_runner.util.streams import lasting, print_safely
 
-#: Each has a module in ``verbs/`` with ``<verb>_command`` and ``<VERB>_HELP``.
+#: Each verb has a module in ``verbs/`` with ``<verb>_command`` and ``<VERB>_HELP``.
 VERBS = (
     "bound", "bundle", "check", "claims", "compare", "data", "ls", "plot", "report", "reproduce", "table", "verify",
 )  # fmt: skip
@@ -49,15 +49,15 @@ The same command again goes on where it stopped, or shows what it found; --stale
 data made. A verb with --help: its flags. --hydra-help: Hydra's own flags."""
 
 
-#: What is said when a signal ends it; and, to a terminal, that the cursor is shown again, which a live view hides.
+#: Message on an interrupting signal; on a terminal also the code that shows the cursor again, which a live view hides.
 INTERRUPTED = b"knot-runner: interrupted; the same command goes on from the last commit\n"
 SHOW_CURSOR = b"\x1b[?25h"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command's whole life; returns the exit code and prints at most one line for a user's mistake.
+    """Run the command; returns the exit code. Prints at most one line for a user error.
 
-    Leaves signals and standard streams as they were, so that a test or a notebook may call it.
+    Restores signals and standard streams, so that tests and notebooks may call it.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with lasting() as out, messages_to(print_on_stderr), ended_by_sigterm(), on_sigterm(_say_interrupted):
@@ -71,19 +71,19 @@ def _exit_code(arguments: list[str]) -> int:
     except UserError as problem:
         LOGGER.error("%s", problem)
         return problem.exit_code  # launch.py has the other exit codes
-    except OSError as problem:  # a folder that is gone, a disk that fails
+    except OSError as problem:  # a deleted folder, a failing disk
         if problem.filename is None:
             raise
         LOGGER.error("%s: %s", problem.filename, problem.strerror)
         return 1
     except KeyboardInterrupt:
         _say_interrupted()
-        # not return: joining threads of killed workers may hang, and every commit is whole at any moment
+        # no return: joining threads of killed workers may hang, and commits are atomic
         os._exit(130)
 
 
 def _check_place() -> None:
-    """Libraries ask for the current folder, and relative paths begin there."""
+    """Check that the current folder exists: libraries ask for it, and relative paths start there."""
     try:
         os.getcwd()  # noqa: PTH109 (Path.cwd does no more)
     except OSError:
@@ -91,7 +91,7 @@ def _check_place() -> None:
 
 
 def _say_interrupted() -> None:
-    """Straight to the terminal: this may be in the midst of a print."""
+    """Write the message directly to the terminal, since the signal may have interrupted a print."""
     os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + INTERRUPTED)
 
 

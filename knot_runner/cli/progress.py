@@ -1,4 +1,4 @@
-"""What a person sees while a run works: one line per stage, live on a terminal, plain when piped."""
+"""Progress output of a run: one line per stage, live on a terminal, plain when piped."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-#: Stages shorter than this are not worth a line of their own.
+#: Stages shorter than this (seconds) get no line of their own.
 WORTH_SAYING = 1.0
 
 
 class Live:
-    """A bar per stage at work; a finished stage leaves one plain line with its seconds."""
+    """Shows a progress bar per running stage; a finished stage leaves one plain line with its seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -53,5 +53,5 @@ class Live:
         self._progress.update(task, completed=done, total=total, text=text)
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Print a permanent line."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,9 +1,9 @@
-"""The program from Python: what the command line does, as functions that return what it would print.
+"""Python interface: the command line's actions as functions that return what the command would print.
 
-``overrides`` are those of the command line (``["task=femnist", "method=fedavg", "seed=0,1"]``), flags such as
-``--config-dir=DIR`` among them. A mistake raises :class:`~knot_runner.util.errors.UserError` with the one line that the
-command would print. Notes and progress go to the standard logger ``knot_runner`` (``logging.basicConfig(level="INFO")``
-shows them).
+``overrides`` are those of the command line (``["task=femnist", "method=fedavg", "seed=0,1"]``), including flags such as
+``--config-dir=DIR``. A user error raises :class:`~knot_runner.util.errors.UserError` with the one line that the command
+would print. Notes and progress go to the standard logger ``knot_runner`` (``logging.basicConfig(level="INFO")`` shows
+them).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run that has ended: its ``folder``, and ``result``, the content of ``result.json``."""
+    """A finished run: its ``folder`` and ``result``, the content of ``result.json``."""
 
     folder: Path
     result: dict[str, Any]
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
-        """What was logged of every round (federated), epoch or stage: the rows of ``rounds.jsonl``; [] without any.
+        """The log rows of ``rounds.jsonl``, one per round (federated), epoch or stage; [] if there are none.
 
-        Raises :class:`UserError` where the file is not the one that the result was written with.
+        Raises :class:`UserError` if the file is not the one written with the result.
         """
         from knot_runner.records import has_record, read_record
 
@@ -62,16 +62,17 @@ class RunSelection:
 
 
 def compose(overrides: Sequence[str] = ()) -> list[ComposedJob]:
-    """Every job that the overrides ask for, composed and checked; nothing runs and torch is not imported."""
+    """Compose and check every job of the overrides; nothing runs and torch is not imported."""
     from knot_runner.composing.commands import compose_all
 
     return compose_all(list(overrides))[0]
 
 
 def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
-    """One run in this process: a finished one is found, an unfinished one goes on from its last commit.
+    """Run one job in this process; a finished run is returned as it is, an unfinished one resumes from its last commit.
 
-    ``overrides``: or a job of :func:`compose`. Raises :class:`UserError`, also where they ask for several runs.
+    ``overrides``: overrides of a single run or a job of :func:`compose`. Raises :class:`UserError`, also for several
+    runs.
     """
     from knot_runner.composing.job import ComposedJob
     from knot_runner.pipelines.runs.single_run import complete_run
@@ -94,8 +95,8 @@ def run(overrides: Sequence[str] | ComposedJob = ()) -> FinishedRun:
 
 @contextlib.contextmanager
 def _main_left_alone() -> Iterator[None]:
-    """Within, processes are started without importing the user's ``__main__``, which multiprocessing does by default:
-    a script without an ``if __name__ == "__main__"`` would begin once more in each of them."""
+    """Within this context, processes start without importing the user's ``__main__``, as multiprocessing does by
+    default: each would run a script without ``if __name__ == "__main__"`` once more."""
     prepared = spawn.get_preparation_data
 
     def without_main(name: str) -> dict[str, Any]:
@@ -109,10 +110,10 @@ def _main_left_alone() -> Iterator[None]:
 
 
 def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
-    """All runs of a grid or preset, by the launcher that the overrides name; those that have ended, in their order.
+    """Run all jobs of a grid or preset with the launcher in the overrides; returns the finished runs in job order.
 
-    Raises :class:`UserError` where any of them failed, with their number; the others are kept, and the same call
-    goes on with what is missing.
+    Raises :class:`UserError` with the number of failed runs, if any; the others are kept, and the same call resumes the
+    missing ones.
     """
     from knot_runner.cli.launch import run_jobs
     from knot_runner.records import read_result
@@ -128,15 +129,15 @@ def sweep(overrides: Sequence[str]) -> list[FinishedRun]:
 
 
 def runs(filters: str | Sequence[str] = "", out: str | Path = "outputs") -> RunSelection:
-    """Finished and unfinished runs below ``out`` that pass ``filters``, which are those of ``knot-runner compare``:
+    """Select finished and unfinished runs below ``out`` by ``filters`` as in ``knot-runner compare``, such as
     ``"task=femnist method=fedavg,fedprox training.lr>=0.01"``."""
     words = filters.split() if isinstance(filters, str) else list(filters)
     return RunSelection(tuple(words), Path(out))
 
 
 def table(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
-    """A preset's table from the records of its runs: one row per row and column of the printed one, with mean, 95%
-    interval, seeds and the paper's number."""
+    """A preset's table from the records of its runs: one row per cell of the printed table, with mean, 95% interval,
+    seeds and the paper's number."""
     from knot_runner.cli.show import references
     from knot_runner.cli.verbs.preset import preset_of
     from knot_runner.report.render.table_forms import table_csv
@@ -160,9 +161,9 @@ def claims(preset: str, overrides: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def compare(filters: str | Sequence[str] = "", out: str | Path = "outputs", **flags: str | bool) -> pd.DataFrame:
-    """Runs side by side, a row per group: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
+    """Compare runs, one row per group: ``kr.compare("task=femnist", by="method.name", measure="accuracy")``.
 
-    ``flags``: those of ``knot-runner compare`` (by, measure, x, best, over, select, sort; ``runs=True``), but export.
+    ``flags``: those of ``knot-runner compare`` except export (by, measure, x, best, over, select, sort; ``runs=True``).
     """
     from knot_runner.cli.verbs.compare import answer_of
     from knot_runner.report.compare.files import exact_frame

@@ -1,4 +1,4 @@
-"""A preset's table or figure from the records of its jobs; shown when a preset has run, and again on request."""
+"""Shows a preset's table or figure from the records of its jobs, after a run and on request."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def show_table(name: str, jobs: list[ComposedJob], command: str, keep: bool = Fa
 
 
 def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
-    """Draw preset ``name``'s figure, or those that a table names as its ``figures``, below ``<out>/figures`` in the
-    formats of :func:`current_output`, and print the numbers that are in it. ``keep``: as in :func:`references`."""
+    """Draw preset ``name``'s figure, or the ``figures`` of its table, below ``<out>/figures`` in the formats of
+    :func:`current_output`, and print the plotted numbers. ``keep``: as in :func:`references`."""
     spec = jobs[0].settings.report or {}
     kind = spec.get("kind", "")
     asked = figure_names(spec) if kind in figures.FIGURES or "figures" in spec else ()
@@ -50,7 +50,7 @@ def show_figure(name: str, jobs: list[ComposedJob], command: str, keep: bool = F
 
 
 def show_partition(job: ComposedJob) -> None:
-    """Draw how ``job``'s examples are dealt to its clients, as a figure and CSV below ``<out>/figures``."""
+    """Draw the partition of ``job``'s examples over its clients as a figure and CSV below ``<out>/figures``."""
     import numpy as np
 
     from knot_runner.data.images import load_images, make_partition
@@ -68,7 +68,7 @@ def show_partition(job: ComposedJob) -> None:
         task = load_images(settings.task, root)
     else:
         task = pool_texts(load_task(settings.task, root), getattr(settings.partition, "by", "user"))
-    if settings.shares is not None:  # a server's and a transfer set's images are of no client
+    if settings.shares is not None:  # images of the server and of a transfer set belong to no client
         task = clients_images(task, settings.shares, settings.seed)
     if settings.held_out is not None and settings.held_out.transfer is not None:
         kept, _ = transfer_rows(task.train.labels, settings.held_out.transfer, settings.seed)
@@ -84,22 +84,23 @@ def show_partition(job: ComposedJob) -> None:
 
 
 def _print_files(path: Path) -> None:
-    """A line per format that a figure was written in."""
+    """Print one line per format a figure was written in."""
     for form in current_output().formats:
         print(path.with_suffix(f".{form}"))
 
 
 def show(name: str, jobs: list[ComposedJob], command: str, keep: bool = False) -> None:
-    """Whichever of the two the preset has."""
-    load_plugins(jobs[0].settings.plugins)  # the runs may have been found, or made by other processes
+    """Show the preset's table or figure, whichever it has."""
+    load_plugins(jobs[0].settings.plugins)  # not loaded yet if the runs were already done or ran in other processes
     is_figure = (jobs[0].settings.report or {}).get("kind") in figures.FIGURES
     (show_figure if is_figure else show_table)(name, jobs, command, keep)
 
 
 def folder_for(out: Path, name: str) -> Path:
-    """``<out>/<name>``, made; below the system's temporary folder, which is said, where ``out`` may only be read.
+    """Create and return ``<out>/<name>``; if ``out`` is read-only, a folder below the system's temporary one, with a
+    note.
 
-    Raises :class:`UserError` naming paths.out where neither can be written.
+    Raises :class:`UserError` naming paths.out if neither is writable.
     """
     try:
         require_writable(out / name, "paths.out")
@@ -112,8 +113,8 @@ def folder_for(out: Path, name: str) -> Path:
 
 
 def references(jobs: list[ComposedJob], keep: bool = False) -> list[Job]:
-    """``jobs`` as reports know them, which leave out, and name, runs of other data than ``paths.data`` has now; with
-    ``keep`` they take them as they are."""
+    """``jobs`` in the form reports read. Runs whose data differ from the current ``paths.data`` are left out and
+    reported; with ``keep`` they are included."""
     data = None if keep else provenance.CurrentData(jobs[0].settings.paths.data)
     return [
         Job(

@@ -1,8 +1,8 @@
-"""``hydra/sweeper=optuna``: a study, whose trials are ordinary runs of values that Optuna's sampler draws.
+"""``hydra/sweeper=optuna``: a study whose trials are ordinary runs with values drawn by Optuna's sampler.
 
-The sampler is seeded and is told of the runs' validation metric alone, so the same command asks for the same trials
-again and finds the runs that are finished. Test metrics are shown of the chosen run, and choose nothing.
-``hydra.sweeper.n_jobs`` trials are drawn before they run, as one grid under the launcher asked for.
+The sampler is seeded and sees only the runs' validation metric, so the same command proposes the same trials again and
+reuses finished runs. Test metrics are shown for the selected run only and do not affect the selection.
+``hydra.sweeper.n_jobs`` trials are drawn at once and run as one grid under the chosen launcher.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ TRIALS, SEED, TOGETHER = "hydra.sweeper.n_trials", "hydra.sweeper.sampler.seed",
 
 @dataclass(frozen=True)
 class Study:
-    """``words``: flags and overrides that all trials have; ``space``: overrides that list or bound what is drawn;
-    ``together``: trials that are drawn before they run."""
+    """A study's request. ``words``: flags and overrides of all trials; ``space``: overrides that define the search
+    space; ``together``: number of trials drawn at once."""
 
     words: list[str]
     space: list[Override]
@@ -56,13 +56,13 @@ class Study:
 
 
 def asks_for_study(arguments: Sequence[str]) -> bool:
-    """Whether a command line asks for a study."""
+    """Whether a command line requests a study."""
     return SWEEPER in arguments
 
 
 def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
-    """Every batch of trials is carried out by ``sweep`` like a grid; the exit code. Raises :class:`UserError`, before
-    any trial where what is asked for cannot be had."""
+    """Run every batch of trials by ``sweep`` as a grid; returns the exit code. Raises :class:`UserError`, before any
+    trial if the request is invalid."""
     study = _read(arguments)
     require_extra(SWEEPER, "optuna")
     import optuna
@@ -98,7 +98,7 @@ def run_study(arguments: list[str], sweep: Callable[[Command], int]) -> int:
 
 
 def _read(arguments: Sequence[str]) -> Study:
-    """What a command line asks for. Raises :class:`UserError`."""
+    """The study of a command line. Raises :class:`UserError`."""
     flags, words = split_flags(arguments)
     config_dir = config_dir_of(flags)
     own = {
@@ -133,8 +133,8 @@ def _whole(given: dict[str, str], key: str, otherwise: int, least: int) -> int:
 
 
 def _distribution(override: Override, config_dir: str | None) -> BaseDistribution:
-    """As Hydra's own sweepers have it: intervals are uniform, or logarithmic with ``tag(log, ...)``; ranges have steps,
-    and lists are of categories."""
+    """The distribution of an override, as in Hydra's own sweepers: intervals are uniform, or logarithmic with
+    ``tag(log, ...)``; ranges have steps, and lists are categorical."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     value: Any = override.value()
@@ -153,7 +153,7 @@ def _distribution(override: Override, config_dir: str | None) -> BaseDistributio
 
 
 def _example(distribution: BaseDistribution) -> Any:
-    """A value of it: what can be checked before any trial is checked of one of it."""
+    """A sample value, with which the settings are checked before any trial."""
     return distribution.low if hasattr(distribution, "low") else distribution.choices[0]
 
 
@@ -169,8 +169,8 @@ def _words(params: dict[str, Any]) -> list[str]:
 
 
 def _batch(study: Study, drawn: Sequence[dict[str, Any]]) -> tuple[list[ComposedJob], Command]:
-    """The runs of trials that run together, and the grid that they are. Raises :class:`UserError`."""
-    with messages_to(lambda text: None):  # what was chosen has been said of the first
+    """Return (the jobs of one batch of trials, their grid as a command). Raises :class:`UserError`."""
+    with messages_to(lambda text: None):  # automatic choices were logged for the first trial
         found = [_job(study, params) for params in drawn]
     jobs = [job for job, _ in found]
     return jobs, replace(found[0][1], jobs=jobs)

@@ -1,9 +1,9 @@
-"""What trials of a study are compared by: a validation metric that a finished run of their kind has recorded.
+"""The validation metric that compares trials of a study, as recorded by a finished run of their kind.
 
 Federated runs record every metric on the examples that clients hold out (``partition.valid``), personalised ones
-accuracy. Distillation records what it chooses epochs by: macro F1 of the student on its valid part, of mutual learning
-the mean over parties, of KNOT the student's loss on the valid part of the soft labels. That loss is of one teacher set
-and one loss function, so for KNOT only the distillation's own training can be searched.
+accuracy. Distillation records the metric by which it selects epochs: macro F1 of the student on its validation split;
+for mutual learning the mean over parties; for KNOT the student's loss on the validation split of the soft labels. That
+loss depends on the teachers and the loss function, so for KNOT only the distillation's own training can be searched.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from knot_runner.metrics import METRICS
 from knot_runner.records import ROUNDS_FILE, read_record, read_result
 from knot_runner.util.errors import UserError, nearest
 
-#: What ``report.objective`` begins with.
+#: Prefix of ``report.objective``.
 VALID = "valid."
 #: Settings of a method -> the metric that its runs record on validation, where there is just one.
 RECORDED = {DistilSettings: "f1", MutualSettings: "f1", KnotSettings: "loss"}
-#: What can be searched of KNOT: soft labels and loss stay the same.
+#: Prefix of the keys that can be searched for KNOT: they leave soft labels and loss unchanged.
 OF_KNOT = "training.distil."
 
 
 def study_metric(job: ComposedJob, searched: Iterable[str], sweeper: str) -> str:
-    """The validation metric of a study over the keys ``searched``: ``report.objective``, else accuracy, or what runs
-    of this kind record. Raises :class:`UserError` where the run records none that trials can be compared by."""
+    """The validation metric of a study over the keys ``searched``: ``report.objective``, else the one that runs of this
+    kind record, by default accuracy. Raises :class:`UserError` if the run records none that can compare trials."""
     method = job.method
     own = RECORDED.get(type(method), "accuracy")
     name = str((job.settings.report or {}).get("objective", f"{VALID}{own}"))
@@ -62,7 +62,7 @@ def study_metric(job: ComposedJob, searched: Iterable[str], sweeper: str) -> str
 
 
 def valid_value(job: ComposedJob, metric: str) -> float | None:
-    """A finished run's ``metric`` on its validation examples; None where it diverged, or did not finish."""
+    """A finished run's ``metric`` on its validation examples; None if it diverged or did not finish."""
     result = read_result(job.folder) or {}
     if result.get("status") != "done":
         return None
@@ -73,7 +73,7 @@ def valid_value(job: ComposedJob, metric: str) -> float | None:
 
 
 def held_out_value(result: dict[str, Any], metric: str) -> float | None:
-    """``metric`` on what clients hold out, in a federated run's ``result``."""
+    """``metric`` on the clients' held-out examples, from a federated run's ``result``."""
     if "personalisation" in result:
         own = result["personalisation"]
         return own["points"][own["chosen"]].get("valid_accuracy")
@@ -81,8 +81,8 @@ def held_out_value(result: dict[str, Any], metric: str) -> float | None:
 
 
 def student_value(rows: list[dict[str, Any]], metric: str) -> float | None:
-    """``metric`` of the epoch that a distillation kept, in the last of its rounds' ``rows`` that says it: under the
-    student's name, of KNOT as ``loss``, of mutual learning as ``valid``."""
+    """``metric`` of the epoch that a distillation kept, from the last log row in ``rows`` that has it: under the
+    student's name, for KNOT as ``loss``, for mutual learning as ``valid``."""
     key_names = ("loss",) if metric == "loss" else ("student", "valid")
     found = [row[key] for row in rows if "round" in row for key in key_names if key in row]
     return found[-1] if found else None

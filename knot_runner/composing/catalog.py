@@ -1,4 +1,4 @@
-"""What ``ls`` shows, read from the heads of the YAML files alone, so that it answers at once."""
+"""The listings of ``ls``, read from the heads of the YAML files only, so that it answers at once."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ GROUPS = (
 
 
 def config_folder() -> Path:
-    """``conf/`` of the checkout, or the copy that the wheel carries."""
+    """``conf/`` of the checkout, or the copy in the wheel."""
     beside = PACKAGE.parent / "conf"
     return beside if (beside / "config.yaml").is_file() else PACKAGE / "conf"
 
 
 def choices(group: str, config_dir: str | Path | None = None) -> list[str]:
-    """The names that ``group`` can take, ours and those of the user's ``config_dir``."""
+    """The choices of ``group``, ours and those in the user's ``config_dir``."""
     return [path.stem for path in yaml_files(group, config_dir)]
 
 
 def yaml_files(group: str, config_dir: str | Path | None = None) -> list[Path]:
-    """A YAML file per name of ``group``, sorted. Hydra takes ours where both folders have one of the same name."""
+    """One YAML file per choice of ``group``, sorted. If both folders have the same name, Hydra takes ours."""
     folders = [Path(folder) for folder in (config_dir, config_folder()) if folder]
     found = {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
     return [found[name] for name in sorted(found)]
 
 
 def hidden(config_dir: str | None) -> list[Path]:
-    """Files of ``config_dir`` in whose place ours of the same name is taken."""
+    """Files of ``config_dir`` that are shadowed by ours of the same name."""
     return [path for g in GROUPS for path in (Path(config_dir) / g).glob("*.yaml")
             if (config_folder() / g / path.name).is_file()] if config_dir else []  # fmt: skip
 
 
 def headline(path: Path) -> str:
-    """The second comment line of a YAML file; the first is the command that runs it."""
+    """The second comment line of a YAML file (the first is the command that runs it)."""
     lines = path.read_text(encoding="utf-8").splitlines()
     comments = [line.lstrip("# ").rstrip() for line in lines if line.startswith("#")]
     return next((line for line in comments if line and not line.startswith(("@package", "knot-runner"))), "")
 
 
 def algorithm_of(path: Path, seen: tuple[Path, ...] = ()) -> str:
-    """``algorithm`` of a method's YAML file, or of those that its defaults name; "" where none says it, or the file is
-    no method's. ``seen``: files whose defaults have led here, which are not read again."""
+    """``algorithm`` of a method's YAML file or of those in its defaults; "" if none sets it or the file is not a
+    method's. ``seen``: files already visited through defaults, which are not read again."""
     try:
         content = _loaded(path, path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
@@ -68,8 +68,8 @@ def algorithm_of(path: Path, seen: tuple[Path, ...] = ()) -> str:
 
 
 def _loaded(path: Path, text: str) -> Any:
-    """The content of a YAML file. Ours are read by libyaml where PyYAML has it, ten times as fast; a user's never,
-    since brackets without end in a file would end the process there."""
+    """The content of a YAML file. Ours are parsed by libyaml if PyYAML has it, ten times as fast; a user's never, since
+    deeply nested brackets crash the process there."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader) if path.is_relative_to(config_folder()) else yaml.SafeLoader
     reader = loader(text)
     try:
@@ -79,7 +79,7 @@ def _loaded(path: Path, text: str) -> Any:
 
 
 def describe_yaml(path: Path) -> str:
-    """What a YAML file is, and a preset's job count."""
+    """Description of a YAML file, for a preset with its number of jobs."""
     try:
         text, said = path.read_text(encoding="utf-8"), headline(path)
         whole = _loaded(path, text) if path.parent.name == "experiment" else None

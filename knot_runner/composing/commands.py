@@ -35,10 +35,10 @@ from knot_runner.util.messages import LOGGER, messages_to
 
 @dataclass(frozen=True)
 class Command:
-    """What one preset of a command line, or a command line without one, asks for.
+    """The jobs of one preset of a command line, or of a command line without presets.
 
-    ``arguments``: what was typed, with this preset alone. ``hydra``: Hydra's part of the composed config, its launcher
-    among it. ``sweep``: a grid was asked for, though it may have one job.
+    ``arguments``: the typed arguments, with this preset only. ``hydra``: the composed config's ``hydra`` part, with the
+    launcher. ``sweep``: whether a grid was requested, even if of one job.
     """
 
     preset: str | None
@@ -49,9 +49,9 @@ class Command:
 
 
 def compose_all(arguments: list[str]) -> tuple[list[ComposedJob], list[Command]]:
-    """(All jobs, and they once more by preset: each has its own grid.) Raises :class:`UserError`.
+    """Return (all jobs, one command per preset with the jobs of its grid). Raises :class:`UserError`.
 
-    A key that is given twice is logged.
+    Logs keys that are given twice.
     """
     flags, words = split_flags(arguments)
     config_dir = config_dir_of(flags)
@@ -63,7 +63,7 @@ def compose_all(arguments: list[str]) -> tuple[list[ComposedJob], list[Command]]
 
 
 def _by_preset(overrides: Sequence[Override], config_dir: str | None) -> list[list[str]]:
-    """The overrides as they were typed, once per preset that they name."""
+    """The overrides as typed, one list per preset in them."""
     names = [(at, values_of(o, config_dir)) for at, o in enumerate(overrides) if o.key_or_group == "experiment"]
     words = [override.input_line for override in overrides]
     if not names or names[0][1] is None:
@@ -80,7 +80,7 @@ def _command(flags: list[str], words: list[str], config_dir: str | None) -> Comm
 
 
 def expand_preset(arguments: list[str], config_dir: str | None) -> list[str]:
-    """``arguments`` with the grid of their preset (``sweep:`` in its YAML) added, less what they set themselves."""
+    """``arguments`` plus the grid of their preset (``sweep:`` in its YAML), without keys that they set themselves."""
     if not any(a.startswith("experiment=") for a in arguments):
         return list(arguments)
     overrides = parse_overrides(arguments)
@@ -93,22 +93,23 @@ def expand_preset(arguments: list[str], config_dir: str | None) -> list[str]:
 
 
 def compose_jobs(arguments: list[str], config_dir: str | None) -> list[ComposedJob]:
-    """Every job of a (multi)run, composed and checked; nothing heavy is loaded. Raises :class:`UserError`."""
+    """Compose and check every job of a (multi)run; imports nothing heavy. Raises :class:`UserError`."""
     return _composed(arguments, config_dir)[0]
 
 
 def composed_config(job: ComposedJob, config_dir: str | None) -> tuple[dict[str, Any], list[str]]:
-    """(The config of ``job`` with its interpolations, as plain values, and Hydra's part in it; the overrides, chosen
-    ones among them, that Hydra composes it of.)"""
+    """Return (config of ``job`` as plain values with unresolved interpolations and the ``hydra`` part; the overrides
+    that Hydra composes it from, including automatic choices)."""
     late = {o.get_key_element() for o in parse_overrides(job.overrides) if _sets_a_value(o)}
     grid = JobGrid(config_dir, late, set(), job.overrides)
-    quiet = messages_to(lambda text: None)  # what was chosen has been said when the job was composed
+    quiet = messages_to(lambda text: None)  # automatic choices were logged when the job was composed
     with quiet, initialize_config_dir(str(config_folder()), version_base="1.3"):
         return grid.unresolved(job.overrides)
 
 
 def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[ComposedJob], DictConfig]:
-    """(The jobs, Hydra's part of the config.) Hydra composes once per choice of groups; swept values are put in."""
+    """Return (jobs, the config's ``hydra`` part). Hydra composes once per choice of groups; swept values are
+    inserted."""
     overrides = parse_overrides(arguments)
     values = [values_of(override, config_dir) for override in overrides]
     _check_grid(overrides, values)
@@ -132,14 +133,14 @@ def _composed(arguments: list[str], config_dir: str | None) -> tuple[list[Compos
 
 
 def _sets_a_value(override: Override) -> bool:
-    """Whether it sets a key that the config has; others choose a group's file, add, delete, or are Hydra's."""
+    """Whether an override sets an existing key; others choose a group's file, add, delete, or set Hydra's keys."""
     key = override.key_or_group
     plain = override.type == OverrideType.CHANGE and override.package is None
     return plain and "/" not in key and key not in GROUPS and key.partition(".")[0] not in ("hydra", "sweep")
 
 
 def _check_grid(overrides: Sequence[Override], values: Sequence[list[str] | None]) -> None:
-    """No more jobs than a command can have, and none over Hydra's own keys."""
+    """Check that the grid is not too large and sweeps none of Hydra's own keys."""
     for override, own in zip(overrides, values, strict=True):
         if own is not None and is_hydras(override.key_or_group):
             raise UserError(f"{message_text(override.input_line)}: Hydra's own keys take one value")

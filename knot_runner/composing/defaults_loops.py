@@ -1,4 +1,4 @@
-"""Defaults lists of the user's own YAML that lead back to their own file."""
+"""Finds cycles in the defaults lists of the user's own YAML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from knot_runner.composing.own_yaml import YAML_LOADER, defaults_entries, node_p
 
 
 def in_a_loop(config_dir: str | None) -> str | None:
-    """``FILE:LINE`` of a defaults list in ``config_dir`` that leads back to its own file; None where there is none."""
+    """``FILE:LINE`` of a defaults list in ``config_dir`` that leads back to its own file, or None."""
     folder = Path(config_dir or ".").resolve()
     links: dict[str, list[tuple[str, int]]] = {}
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*/*.yaml")]) if config_dir else []:
@@ -25,7 +25,7 @@ def in_a_loop(config_dir: str | None) -> str | None:
 
 
 def _links(path: Path, group: str) -> Iterator[tuple[str, int]]:
-    """The files that a file's defaults name, as ``group/name``, and the lines."""
+    """Yield (``group/name``, line) of each entry in a file's defaults."""
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
     except (yaml.YAMLError, OSError, ValueError, RecursionError):

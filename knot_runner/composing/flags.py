@@ -1,7 +1,7 @@
-"""Flags and overrides as a user of Hydra types them, in the one form that the program reads.
+"""Normalises flags and overrides, as Hydra users type them, to the form that the program reads.
 
-Flags may be short, or have their value apart: ``--name=value`` is made of them. Those of Hydra that have no meaning
-here are refused by name.
+Short flags and flags with a separate value become ``--name=value``. Hydra's flags without a meaning here are refused by
+name.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ LONG = {
 }  # fmt: skip
 #: Flags whose value may be the next word.
 WITH_VALUE = ("--cfg", "--config-dir", "--package", "--shell-completion")
-#: What ``--info`` shows.
+#: Values of ``--info``.
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-#: Flags of Hydra that are not honoured -> what is right instead.
+#: Hydra's flags that are not supported -> what to use instead.
 NOT_HONOURED = {
     "--config-name": "the one config is conf/config.yaml; experiment=NAME chooses a preset, --config-dir=DIR adds YAML",
     "--config-path": "the configs are those of conf/; --config-dir=DIR adds a folder of YAML",
@@ -29,9 +29,9 @@ NOT_HONOURED = {
 
 
 def joined_flags(arguments: Sequence[str]) -> list[str]:
-    """``arguments`` with every flag of Hydra's in its long form, its value behind a ``=``.
+    """``arguments`` with each of Hydra's flags in its long form, its value after ``=``.
 
-    Raises :class:`UserError` for one that is not honoured, naming what to type instead.
+    Raises :class:`UserError` for an unsupported flag, naming what to type instead.
     """
     found: list[str] = []
     words = list(arguments)

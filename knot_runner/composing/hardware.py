@@ -1,6 +1,6 @@
-"""What ``hardware=auto``, the default, stands for: CUDA where there is a device that the run computes on, else the CPU.
+"""Resolves ``hardware=auto``, the default: CUDA if there is a device and the run computes on it, else the CPU.
 
-``conf/hardware/auto.yaml`` composes to that of the CPU, so a machine without a CUDA device has nothing to change.
+``conf/hardware/auto.yaml`` composes to the CPU's settings, so nothing changes on a machine without a CUDA device.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from knot_runner.composing.fitting import node_of
 from knot_runner.config.settings.families import family_of_algorithm
 from knot_runner.config.settings.run_id import kind_of
 
-#: Overrides that ask for the CPU without naming a file of ``hardware``.
+#: Overrides that select the CPU without naming a file of ``hardware``.
 CPU_VALUES = ("hardware.device=cpu", "hardware.engine=lean")
 
 
 def chosen_hardware(config: DictConfig, typed: Sequence[str]) -> tuple[list[str], str]:
-    """(Overrides that put what ``auto`` stands for into ``config``, what to say of it); both empty where another
-    hardware is chosen.
+    """Return (overrides that replace ``auto`` in ``config``, a line for the log); both empty if other hardware is
+    chosen.
 
-    ``config``: composed, with Hydra's part; ``typed``: the overrides of the command line.
+    ``config``: composed, with the ``hydra`` part; ``typed``: the overrides of the command line.
     """
     if config.hydra.runtime.choices.get("hardware") != "auto":
         return [], ""
@@ -47,9 +47,9 @@ def _value(config: DictConfig, group: str, key: str) -> object:
 
 @functools.cache
 def cuda_device() -> str | None:
-    """The name of the first CUDA device; None where torch can use none.
+    """The name of the first CUDA device; None if torch can use none.
 
-    The driver is asked first, so that torch, which takes seconds to import, is imported only where there is a device.
+    Queries the driver first, so that torch, which takes seconds to import, is imported only if there is a device.
     """
     name = driver_device()
     if name is None:
@@ -60,7 +60,7 @@ def cuda_device() -> str | None:
 
 
 def driver_device() -> str | None:
-    """The name of the driver's first device, by the CUDA driver API; None without a driver or a device."""
+    """The name of the first device by the CUDA driver API; None without a driver or device."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         device, name = ctypes.c_int(), ctypes.create_string_buffer(256)

@@ -1,4 +1,4 @@
-"""One choice of files, composed by Hydra: the config with Hydra's part in it."""
+"""Composes one choice of files with Hydra, including the config's ``hydra`` part."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from knot_runner.util.errors import UserError
 
 
 def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
-    """Inside an ``initialize_config_dir``: the config with Hydra's part, which has nothing in it that we do not honour.
+    """Compose the config with its ``hydra`` part, checked for unsupported keys; call inside ``initialize_config_dir``.
 
-    Every failure is one line that names the key.
+    Every error is one line that names the key.
     """
     config = _composed("config", overrides, config_dir, hydra=True)
     check_hydra(config.hydra)
@@ -28,8 +28,8 @@ def hydra_config(overrides: list[str], config_dir: str | None) -> DictConfig:
 
 
 def choice_config(choice: str, config_dir: str | None) -> DictConfig:
-    """Inside an ``initialize_config_dir``: what one group's ``choice`` (``model/cnn_8``) composes to alone, which takes
-    half as long as the whole config."""
+    """Compose one group's ``choice`` (``model/cnn_8``) alone, in half the time of the whole config; call inside
+    ``initialize_config_dir``."""
     config = _composed(choice, [], config_dir, hydra=False)
     if config_dir:
         check_growth(config)

@@ -1,8 +1,8 @@
-"""Which of Hydra's own keys are honoured, and what to use instead of the others.
+"""Which of Hydra's own keys are supported, and what to use instead of the others.
 
-Hydra would instantiate ``hydra.callbacks`` and configure logging from any YAML: both run code that a file names. What
-is not honoured is therefore refused, by key on the command line and in YAML of one's own, and once more in the composed
-config (:func:`check_hydra`), before Hydra acts on any of it.
+Hydra would instantiate ``hydra.callbacks`` and configure logging from any YAML: both run code that a file names.
+Unsupported keys are therefore refused on the command line, in the user's YAML and again in the composed config
+(:func:`check_hydra`), before Hydra acts on them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 from knot_runner.util.errors import UserError
 from knot_runner.util.extras import require_extra
 
-#: The key by which a config names a class to be made of it.
+#: The config key that names a class to instantiate.
 TARGET = "_target_"
-#: Launchers that a sweep can have -> the extra that installs them.
+#: Launchers of a sweep -> the extra that installs them.
 LAUNCHERS = {
     "basic": "",
     "fused": "",
@@ -25,7 +25,7 @@ LAUNCHERS = {
     "submitit_local": "submitit",
     "submitit_slurm": "submitit",
 }
-#: Of our launcher that needs an extra, the class, which is there without it.
+#: Class of our launcher that needs an extra; the class itself exists without it.
 RAY = "hydra_plugins.knot_runner.RayLauncher"
 #: Classes of these launchers.
 CLASSES = (
@@ -37,7 +37,7 @@ CLASSES = (
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher",
 )
 LAUNCHER_GROUP, LAUNCHER, BATCH = "hydra/launcher", "hydra.launcher", "hydra.sweeper.max_batch_size"
-#: Beginning of a key -> what is right instead.
+#: Prefix of a key -> what to use instead.
 INSTEAD = {
     "hydra.run": "paths.out=DIR says where runs are written",
     "hydra.sweep": "paths.out=DIR says where runs are written",
@@ -52,7 +52,7 @@ INSTEAD = {
     "hydra.sweeper": "runs take hydra/sweeper=optuna with hydra.sweeper.n_trials, hydra.sweeper.n_jobs and "
     f"hydra.sweeper.sampler.seed, and grids {BATCH}",
 }
-#: What the composed config has of Hydra's keys where nobody set one.
+#: Default values of Hydra's keys in the composed config.
 DEFAULTS: dict[str, Any] = {
     "run": {"dir": "${paths.out}"},
     "sweep": {"dir": "${paths.out}/.sweep", "subdir": "."},
@@ -73,7 +73,7 @@ def is_hydras(key: str) -> bool:
 
 
 def check_key(key: str) -> None:
-    """Raises :class:`UserError` for a key of Hydra's (dotted, or a group) that is not honoured; says what is right."""
+    """Raises :class:`UserError` for an unsupported key of Hydra's (dotted, or a group), naming what to use instead."""
     if not key.endswith(f".{TARGET}") and (key in (LAUNCHER_GROUP, BATCH) or key.startswith(f"{LAUNCHER}.")):
         return
     dotted = key.replace("/", ".")
@@ -83,13 +83,13 @@ def check_key(key: str) -> None:
 
 
 def check_launcher_class(name: Any, key: str = f"{LAUNCHER}.{TARGET}") -> None:
-    """Raises :class:`UserError` for a class that is not that of one of :data:`LAUNCHERS`; ``key`` is named."""
+    """Raises :class:`UserError`, naming ``key``, unless ``name`` is the class of one of :data:`LAUNCHERS`."""
     if name not in CLASSES:
         raise UserError(f"{key}: {name!r} is not one of the launchers {', '.join(LAUNCHERS)}")
 
 
 def check_hydra(hydra: DictConfig) -> None:
-    """Whether Hydra's part of a composed config is as it may be. Raises :class:`UserError` naming the key."""
+    """Check the ``hydra`` part of a composed config. Raises :class:`UserError` naming an unsupported key."""
     found: dict[str, Any] = OmegaConf.to_container(hydra, resolve=False)  # type: ignore[assignment]
     for key, value in DEFAULTS.items():
         if found[key] != value:
@@ -114,7 +114,7 @@ def check_hydra(hydra: DictConfig) -> None:
 
 
 def _check_ray(launcher: dict[str, Any]) -> None:
-    """The settings of ``hydra/launcher=ray``. Raises :class:`UserError`, also where Ray is not installed."""
+    """Check the settings of ``hydra/launcher=ray``. Raises :class:`UserError`, also if Ray is not installed."""
     for key, what in (("num_cpus", "cores"), ("num_gpus", "GPUs")):
         value = launcher.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
@@ -126,7 +126,7 @@ def _check_ray(launcher: dict[str, Any]) -> None:
 
 
 def names_a_class(value: Any) -> bool:
-    """Whether a plain value has the key that names a class, at any depth."""
+    """Whether a plain value contains :data:`TARGET` as a key at any depth."""
     if isinstance(value, dict):
         return TARGET in value or any(names_a_class(one) for one in value.values())
     return isinstance(value, list) and any(names_a_class(one) for one in value)

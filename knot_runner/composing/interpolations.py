@@ -1,4 +1,4 @@
-"""Composed configs as plain values; interpolations (``${key}``) that would grow beyond bounds are refused first."""
+"""Resolves composed configs to plain values, after refusing interpolations (``${key}``) that expand too far."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from omegaconf.grammar_parser import parse
 from knot_runner.composing.override_errors import message_text, one_line
 from knot_runner.util.errors import UserError
 
-#: Characters that the interpolations of one config may come to, and such as are not a plain ``${key}``.
+#: Maximum characters of a config's expanded interpolations; maximum number of those that are not a plain ``${key}``.
 _MAX_CHARACTERS, MAX_UNUSUAL = 300_000, 12
 _INTERPOLATION = re.compile(r"\$\{([^${}]*)\}")
 Path = tuple[str, ...]
 
 
 def plain_config(config: Any) -> dict[str, Any]:
-    """An OmegaConf config as plain, resolved values. Raises :class:`UserError` for an interpolation that fails."""
+    """Resolve an OmegaConf config to plain values. Raises :class:`UserError` if an interpolation fails."""
     try:
         return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as problem:
@@ -31,19 +31,19 @@ def plain_config(config: Any) -> dict[str, Any]:
 
 
 def _cause(problem: OmegaConfBaseException) -> str:
-    """The first line, less OmegaConf's own headings."""
+    """The first line of the error, without OmegaConf's headings."""
     text = (str(problem.msg or problem).strip().splitlines() or [type(problem).__name__])[0]
     return message_text(text.rpartition("raised while resolving interpolation: ")[2].strip('"'), 200)
 
 
 def check_growth(config: Any) -> None:
-    """Whether ``config`` (OmegaConf) can be resolved within bounds: each ``${key}`` is counted with all that it stands
-    for, which doubles with every step of a chain. Raises :class:`UserError` naming the key."""
+    """Check that ``config`` (OmegaConf) resolves within bounds: each ``${key}`` counts with its whole expansion, which
+    can double at every step of a chain. Raises :class:`UserError` naming the key."""
     _Growth(OmegaConf.to_container(config, resolve=False)).check()
 
 
 class _Growth:
-    """How many characters the parts of one plain, unresolved config come to."""
+    """Counts the characters that the parts of a plain, unresolved config expand to."""
 
     def __init__(self, config: Any) -> None:
         self._config = config
@@ -67,7 +67,7 @@ class _Growth:
                 )
 
     def _size(self, path: Path, value: Any) -> int:
-        if path in self._under_way:  # leads back to itself: OmegaConf says so
+        if path in self._under_way:  # a cycle, which OmegaConf reports
             return 0
         if path not in self._sizes:
             self._under_way.add(path)
@@ -107,8 +107,8 @@ def _readable(text: str) -> bool:
 
 
 def _target(path: Path, text: str) -> Path:
-    """Where an interpolation points that stands at ``path``: dots at its beginning count upwards; a resolver's last
-    argument (``oc.select:key``) is taken for a key, too."""
+    """Path that the interpolation at ``path`` points to: leading dots go up; a resolver's last argument
+    (``oc.select:key``) counts as a key, too."""
     key = text.rpartition(":")[2].split(",")[0].strip()
     name = key.lstrip(".")
     up = len(key) - len(name)

@@ -1,4 +1,4 @@
-"""One job, composed: its config, its settings, where it lies, and its name for a person."""
+"""One composed job: its config, settings, folder and title."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from omegaconf._utils import get_omega_conf_dumper
 from knot_runner.config.settings import Settings, build_run, run_id
 from knot_runner.config.strict import without
 
-#: Settings that a job's title says in words of its own (:func:`job_variant`).
+#: Settings that :func:`job_variant` describes in a job's title.
 TOLD = ("method.temperature", "method.lr_control", "method.clustering.graph", "method.fedwad.support")
 
 
 class _Dumper(get_omega_conf_dumper()):
-    """OmegaConf's own, for plain values: to make an OmegaConf config of them first takes four times as long."""
+    """OmegaConf's YAML dumper for plain values: converting them to an OmegaConf config first takes four times as
+    long."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Values may be shared, but each is written out."""
+        """Write shared values out instead of using aliases."""
         return True
 
 
 @dataclass(frozen=True)
 class ComposedJob:
-    """One job, from composing to reporting: its composed config (plain, resolved), settings, the method's own settings.
+    """One job, from composing to reporting: its composed config (plain, resolved), settings and method settings.
 
-    A launcher sends the config alone, of which :func:`job_of` makes the job again.
+    A launcher sends only the config, from which :func:`job_of` rebuilds the job.
     """
 
     config: dict[str, Any]
     settings: Settings
     method: Any
-    #: as they were typed
+    #: as typed
     overrides: list[str] = field(default_factory=list)
-    #: what sets it apart from the preset's other jobs, beyond method and seed
+    #: what distinguishes it from the preset's other jobs, beyond method and seed
     label: str = ""
 
     @functools.cached_property
@@ -53,7 +54,7 @@ class ComposedJob:
 
     @property
     def own_config(self) -> dict[str, Any]:
-        """What a run reads of the config: all but a preset's grid and how it is shown."""
+        """The part of the config that a run reads: all but a preset's grid and report settings."""
         return without(self.config, "sweep", "report")
 
     @functools.cached_property
@@ -64,7 +65,7 @@ class ComposedJob:
 
     @property
     def title(self) -> str:
-        """Its name for a person: task, method, seed, and whatever else sets it apart from the others of its grid."""
+        """The job's display name: task, method, seed, and the settings that distinguish it within its grid."""
         settings = self.settings
         name = f"{settings.task.name} {settings.method['name']}{job_variant(settings.method)} seed {settings.seed}"
         others = [part for part in self.label.split(", ") if part and part.split("=")[0] not in TOLD]
@@ -72,13 +73,13 @@ class ComposedJob:
 
 
 def job_of(config: dict[str, Any], overrides: Sequence[str] = (), label: str = "") -> ComposedJob:
-    """The job of a composed, plain ``config``. Raises :class:`UserError`."""
+    """Build the job of a composed, plain ``config``. Raises :class:`UserError`."""
     settings, method = build_run(config)
     return ComposedJob(config, settings, method, list(overrides), label)
 
 
 def job_variant(method: dict[str, Any]) -> str:
-    """What a sweep would otherwise not show: the temperature of a chilled method, the graph, the measures."""
+    """Title words for settings that are otherwise not shown: temperature of a chilled method, graph, measures."""
     parts = []
     if method.get("temperature") not in (None, 1):
         parts.append(f"T={method['temperature']:g}" + (" (in the rate)" if method["lr_control"] else ""))

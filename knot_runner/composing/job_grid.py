@@ -1,4 +1,4 @@
-"""The jobs of one grid: Hydra composes once per choice of groups, swept values are put in."""
+"""Builds the jobs of one grid: Hydra composes once per choice of groups, then swept values are inserted."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from knot_runner.util.messages import LOGGER
 class JobGrid:
     """Composes the jobs of one grid, within ``initialize_config_dir``.
 
-    ``late``: keys that choose no group, set once Hydra has composed; ``apart``: those of a job's label; ``words``: all
-    overrides, as they were typed. ``left_out``: how many jobs were, ``misfit``: why the last one was.
+    ``late``: keys that choose no group, set after Hydra has composed; ``apart``: keys shown in a job's label;
+    ``words``: all overrides as typed. ``left_out``: number of jobs left out; ``misfit``: reason for the last of these.
     """
 
     def __init__(self, config_dir: str | None, late: set[str], apart: set[str], words: list[str]) -> None:
@@ -43,7 +43,7 @@ class JobGrid:
         self._models: dict[str, dict[str, Any]] = {}
 
     def job(self, picked: list[str], chosen: bool) -> ComposedJob | None:
-        """One job; with ``chosen`` (names were found by a glob), None where its groups do not fit together."""
+        """Compose one job; with ``chosen`` (its groups come from a glob), None if the groups do not fit together."""
         early = tuple(o for o in picked if _key(o) not in self.late)
         if early not in self._composed:
             self._composed[early] = self._base(list(early))
@@ -59,12 +59,12 @@ class JobGrid:
             job = job_of(config, picked, ", ".join(o for o in picked if _key(o) in self.apart))
         except Misfit as problem:
             return self._left_out(problem, chosen)
-        # other groups keep their spelling, since the ids of presets hang on it (method.temperature=4,2,1)
+        # other groups keep their spelling, since run ids of presets depend on it (method.temperature=4,2,1)
         training = as_built(config.get("training"), job.settings.training)
         return dataclasses.replace(job, config={**config, "training": training} if training else config)
 
     def _said(self, overrides: list[str], problem: OmegaConfBaseException) -> UserError:
-        """Hydra's own error of ``overrides``, which OmegaConf has refused with ``problem``, in one line."""
+        """Hydra's error for ``overrides`` that OmegaConf refused with ``problem``, in one line."""
         try:
             hydra_compose.hydra_config(overrides, self.config_dir)
         except UserError as said:
@@ -72,7 +72,7 @@ class JobGrid:
         return UserError(one_line(str(problem)))
 
     def _left_out(self, problem: UserError, chosen: bool) -> None:
-        """Raises ``problem``, unless the groups of its job were ``chosen`` by a glob: then the job is left out."""
+        """Raise ``problem``, unless the groups of the job were ``chosen`` by a glob: then count the job as left out."""
         if not chosen:
             raise problem from None
         self.misfit, self.left_out = str(problem), self.left_out + 1
@@ -102,7 +102,7 @@ class JobGrid:
         return self._parsed[text]
 
     def _base(self, early: list[str]) -> tuple[Base, Any, list[str]]:
-        """(What Hydra composed, its claims, the choices that were added to fit.)"""
+        """Return (Hydra's composed config, its claims, automatic choices that were added)."""
         config = hydra_compose.hydra_config(early, self.config_dir)
         typed = {_key(override).lstrip("+~") for override in early} | self.late
         fitting, why = chosen_to_fit(config, typed)
@@ -115,7 +115,7 @@ class JobGrid:
         with open_dict(config):
             self.hydra = config.pop("hydra")
             if deals_nothing(config) and not any(key.partition(".")[0] == "partition" for key in typed):
-                config.pop("partition", None)  # the task's own choice, for methods that have clients
+                config.pop("partition", None)  # the task's default, for methods that have clients
         config, claims = _apart_from_claims(config)
         return Base(config), claims, choices
 
@@ -127,13 +127,13 @@ class JobGrid:
 
 
 def _in_place(choices: list[str], typed: list[str]) -> list[str]:
-    """``choices``, and the ``typed`` overrides of other keys: of ``hardware=auto`` something is chosen in its place."""
+    """``choices`` and the ``typed`` overrides of other keys: a choice replaces ``hardware=auto``."""
     keys = {_key(choice) for choice in choices}
     return [*choices, *(override for override in typed if _key(override) not in keys)]
 
 
 def _apart_from_claims(config: DictConfig) -> tuple[DictConfig, Any]:
-    """``config`` without its claims, and these: long, the same for all jobs, and slow to resolve hundreds of times."""
+    """Return (``config`` without claims, the claims), which are the same for all jobs and slow to resolve for each."""
     report = node_of(config, "report")
     claims = node_of(report, "claims") if OmegaConf.is_dict(report) else None
     if not OmegaConf.is_config(claims):

@@ -1,5 +1,5 @@
-"""Models that a method names, ``method.teachers`` of a distillation and ``method.models`` of clients with architectures
-of their own: their settings in the names' places. A teacher may be a finished run, too."""
+"""Replaces model names in a method (``method.teachers`` of a distillation, ``method.models`` of clients with different
+architectures) by the models' settings. A teacher may also be a finished run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MODEL_LISTS = ("teachers", "models")
 
 
 def with_models(config: dict[str, Any], model_of: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """A composed, plain ``config`` in which every model that its method names is the settings of a model; ``model_of``
-    finds those of a YAML file by its name. One that is a mapping stays; a teacher may be a finished run (``run:`` and
+    """A composed, plain ``config`` with every model name of its method replaced by the model's settings, which
+    ``model_of`` reads from the YAML file of that name. Mappings are kept; a teacher may be a finished run (``run:`` and
     its id or folder, :func:`teacher_run`). Raises :class:`UserError` naming the key."""
     method = config.get("method")
     if not isinstance(method, dict):
@@ -34,7 +34,7 @@ def _settings(
     model_of: Callable[[str], dict[str, Any]],
     of_runs: Callable[..., dict[str, Any]] | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """``of_runs``: what is said of a finished run, where one may be named; None where models alone may."""
+    """Settings of each of ``models``. ``of_runs``: settings of a finished run; None if only models are allowed."""
     found = []
     for number, model in enumerate(models):
         if isinstance(model, str):

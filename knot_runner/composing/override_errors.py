@@ -1,4 +1,4 @@
-"""What is wrong with a mistyped command line, in one line that names the key and what would be right."""
+"""Error messages for a mistyped command line: one line naming the key and what would be right."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 
 def message_text(text: str, most: int = 60) -> str:
-    """``text`` as a message shows it: one line, nothing invisible, cut where it is long."""
+    """``text`` for a message: one line without invisible characters, at most ``most`` characters."""
     text = _CONTROL.sub("?", text)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def unreadable(argument: str) -> str:
-    """One line for an argument that is no override in Hydra's grammar."""
+    """The message for an argument that is not an override in Hydra's grammar."""
     key, equals, value = argument.partition("=")
     name = message_text(key.strip())
     if not key.strip("+~ "):
@@ -61,7 +61,7 @@ def _why(key: str, value: str) -> str:
 
 
 def _unclosed(value: str) -> str | None:
-    """The first bracket or quote that is not closed, or not opened."""
+    """The first unmatched bracket or quote, or None."""
     waiting: list[str] = []
     quote = ""
     for at, character in enumerate(value):
@@ -79,7 +79,7 @@ def _unclosed(value: str) -> str | None:
 
 
 def missing_config(text: str, config_dir: str | None) -> str:
-    """``method=sinkhron_e`` and the like; ``text`` is Hydra's."""
+    """The message for an unknown choice such as ``method=sinkhron_e``; ``text``: Hydra's error."""
     wanted = re.search(r"(?:Could not find|Cannot find primary config|In .*?: Could not find) '([^']*)'", text)
     own = re.match(r"In '([^']*)': Could not (?:find|load) '([^']*)'", text)
     if own and config_dir and (path := Path(config_dir) / f"{own.group(1)}.yaml").is_file():
@@ -94,7 +94,7 @@ def missing_config(text: str, config_dir: str | None) -> str:
 
 
 def _line_of(path: Path, wanted: str) -> str:
-    """``:LINE`` of the file's defaults entry that names ``wanted`` (a group and a name)."""
+    """``:LINE`` of the defaults entry in the file that names ``wanted`` (a group and a name)."""
     name = wanted.rpartition("/")[2]
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((f":{at}" for at, line in enumerate(lines, 1) if name in line and line.lstrip().startswith("-")), "")
@@ -107,7 +107,7 @@ def _missing_launcher(name: str) -> str:
 
 
 def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
-    """One line for an override of a key that is not there, with the nearest one that is."""
+    """The message for an override of an unknown key, with the nearest existing one."""
     if appended := re.search(r"Could not append to config. An item is already at '([^']*)'", text):
         return f"+{appended.group(1)}: is there already; {appended.group(1)}=VALUE, without +, is right"
     key = re.search(r"Could not (?:override|append to config|delete from config)[^']*'([^']*)'", text)
@@ -118,7 +118,7 @@ def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
     groups = [o for o, own in keys.items() if "." not in own and own != path]
     try:
         node: Any = compose("config", overrides=[*search, *groups], return_hydra_config=path.startswith("hydra"))
-    except (HydraException, OmegaConfBaseException):  # the YAML itself is at fault
+    except (HydraException, OmegaConfBaseException):  # the YAML itself is invalid
         return _told(text, overrides)
     parts = path.split(".")
     for depth, part in enumerate(parts):
@@ -131,7 +131,7 @@ def bad_override(text: str, overrides: list[str], search: list[str]) -> str:
 
 
 def _told(text: str, overrides: list[str]) -> str:
-    """Hydra's own first sentence, which names the key or a file of the defaults."""
+    """The first sentence of Hydra's error, which names the key or a file of the defaults."""
     merging = re.search(r"Error merging override (.*)", text)
     if merging:
         return f"{message_text(merging.group(1))}: this key cannot take that value"
@@ -139,5 +139,5 @@ def _told(text: str, overrides: list[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Without line breaks."""
+    """``text`` without line breaks."""
     return " ".join(text.split())

@@ -1,7 +1,7 @@
-"""The command line's words: flags, overrides (in Hydra's grammar), and the values that each of them lists.
+"""Parses the command line: flags, overrides (in Hydra's grammar), and the values each override lists.
 
-Everything here is bounded: length, depth and the number of values are looked at before Hydra's parser or an expansion
-begins. Refusals are one line that names the key.
+Length, depth and number of values are checked against limits before Hydra's parser or an expansion starts. Errors are
+one line that names the key.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from knot_runner.composing.hydra_keys import LAUNCHER_GROUP, TARGET, check_key, 
 from knot_runner.composing.override_errors import message_text, unreadable
 from knot_runner.util.errors import UserError, nearest
 
-#: The key that names a class, at any depth of a value; a path may well have it in a name.
+#: Matches the key that names a class at any depth of a value; the word alone may occur in a path.
 NAMES_A_CLASS = re.compile(rf"(?<!\w)['\"]?{TARGET}['\"]?\s*[:=]")
-#: Characters of one argument, of its key, brackets in brackets, commas: more belongs in a YAML file.
+#: Maximum characters of an argument and of its key, bracket depth and commas: more belongs in a YAML file.
 _MAX_CHARACTERS, MAX_IN_KEY, MAX_NESTED, MAX_COMMAS = 10_000, 300, 40, 1_000
-#: Jobs of one command; the largest preset has 720.
+#: Maximum number of jobs of one command; the largest preset has 720.
 MAX_JOBS = 10_000
-#: May stand at another place of the config than that of its group, as in ``+encoder@method.encoder=NAME``.
+#: The group that may be placed elsewhere in the config, as in ``+encoder@method.encoder=NAME``.
 PLACED_GROUP = "encoder"
 FLAGS = ("-m", "--multirun", "--config-dir=DIR", "--stale=rerun", "--help")
-#: A text that only its characters beyond ASCII keep from being one in Hydra's grammar.
+#: Text that Hydra's grammar would accept if it were ASCII.
 PLAIN_TEXT = re.compile(r"[^\W\d_][^\"'`,=:;\[\](){}\\$<>#&!~^]*|[/.~][^\"'`,=:;\[\](){}\\$<>#&!^]*")
 
 
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(flags, overrides) of a command line."""
+    """Split a command line into (flags, overrides)."""
     flags = [a for a in arguments if a.startswith("-")]
     return flags, [a for a in arguments if not a.startswith("-")]
 
 
 def config_dir_of(flags: Sequence[str]) -> str | None:
-    """The folder of ``--config-dir=DIR``. Raises :class:`UserError` for one that is none, and for any other flag."""
+    """The folder of ``--config-dir=DIR``. Raises :class:`UserError` if it is not a folder, and for any other flag."""
     folders = []
     for flag in flags:
         name, _, value = flag.partition("=")
@@ -69,7 +69,8 @@ def _is_folder(name: str) -> bool:
 
 
 def parse_overrides(arguments: Sequence[str]) -> list[Override]:
-    """Hydra's overrides. Raises :class:`UserError` for one that cannot be read or is never right, naming its key."""
+    """Parse Hydra's overrides. Raises :class:`UserError`, naming the key, for one that cannot be parsed or is never
+    valid."""
     return [_checked(copy.copy(_parsed(argument))) for argument in arguments]
 
 
@@ -100,7 +101,7 @@ def _depth(text: str) -> int:
 
 
 def _checked(override: Override) -> Override:
-    """The override, if its key and kind of value make sense."""
+    """The override, after checks of its key and kind of value."""
     key, value, line = override.key_or_group, override.value(), message_text(override.input_line)
     if not key:
         raise UserError(f"{line}: has no key; key=value is right ('knot-runner ls' and conf/ show the keys)")
@@ -145,9 +146,10 @@ def _check_group(override: Override, line: str) -> None:
 
 
 def last_counts(overrides: Sequence[Override]) -> tuple[list[Override], list[str]]:
-    """(``overrides`` less those whose key is given again later, a line per such key): as Hydra has it, but said.
+    """Return (``overrides`` without those whose key is given again later, one line per such key). As in Hydra the last
+    one counts, but with a message.
 
-    Mappings stay, since Hydra merges them; what is deleted and then added was meant.
+    Mappings are kept, since Hydra merges them, and so are keys that are deleted and then added.
     """
     given: dict[str, list[Override]] = {}
     for override in overrides:
@@ -173,9 +175,9 @@ def _times(count: int) -> str:
 
 
 def values_of(override: Override, config_dir: str | None) -> list[str] | None:
-    """The values that an override lists, as they would be typed; None where it is one value.
+    """The values an override lists, as they would be typed; None for a single value.
 
-    Raises :class:`UserError` where it lists none, or more than a command can have jobs.
+    Raises :class:`UserError` if it lists none, or more than :data:`MAX_JOBS`.
     """
     value: Any = override.value()
     if isinstance(value, Glob):
@@ -215,6 +217,6 @@ def _check_range(override: Override, values: RangeSweep) -> None:
 
 
 def check_count(line: str, jobs: int) -> None:
-    """Raises :class:`UserError` naming ``line`` where there would be more jobs than one command can have."""
+    """Raises :class:`UserError` naming ``line`` if there are more than :data:`MAX_JOBS` ``jobs``."""
     if jobs > MAX_JOBS:
         raise UserError(f"{line}: {jobs:,} jobs; one command has at most {MAX_JOBS:,}")

@@ -1,7 +1,7 @@
-"""YAML of the user's own (``--config-dir``), as Hydra loads it: checked first, so that a mistake has a file and a line.
+"""Checks the user's own YAML (``--config-dir``) before Hydra loads it, so that errors name a file and a line.
 
-A file is plain data. What would run code (a class to be made, Hydra's callbacks and logging, tags of Python's) is
-refused when the file is read, before anything is composed of it; ``plugins`` is the one way to run code of one's own.
+A file is plain data. Anything that would run code (a class to instantiate, Hydra's callbacks and logging, Python tags)
+is refused when the file is read, before composing; ``plugins`` is the only way to run the user's code.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from knot_runner.composing.override_errors import message_text
 from knot_runner.config.plugins import found_from
 from knot_runner.util.errors import UserError
 
-#: Bytes of a file, and values in it once its aliases are written out.
+#: Maximum bytes of a file, and maximum values in it with aliases expanded.
 MAX_YAML_BYTES, MAX_YAML_VALUES = 1_000_000, 100_000
-#: Tags of plain data; any other names a type of Python's, or of some application's.
+#: Tags of plain data; others name a type of Python or of an application.
 TAGS = {f"tag:yaml.org,2002:{name}" for name in
         ("null", "bool", "int", "float", "str", "seq", "map", "merge", "timestamp", "value")}  # fmt: skip
 _HEADER = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
@@ -33,7 +33,7 @@ YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def search_path(config_dir: str | None) -> list[str]:
-    """The override that has Hydra look into ``config_dir``, by :class:`OwnYaml`; none where there is no such folder."""
+    """The override that adds ``config_dir`` to Hydra's search path, through :class:`OwnYaml`; [] without a folder."""
     if not config_dir:
         return []
     Plugins.instance().register(OwnYaml)
@@ -47,15 +47,15 @@ def search_path(config_dir: str | None) -> list[str]:
 
 
 class OwnYaml(FileConfigSource):
-    """Hydra's source of YAML files in a folder, with our checks."""
+    """A Hydra config source for a folder of YAML files, with our checks."""
 
     @staticmethod
     def scheme() -> str:
-        """As in ``own://FOLDER``."""
+        """The URL scheme, as in ``own://FOLDER``."""
         return "own"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """One file. Raises :class:`UserError` naming it, and the line."""
+        """Load one file. Raises :class:`UserError` naming file and line."""
         name = self._normalize_file_name(config_path)
         path = Path(self.path) / name
         text = read_checked(path, name)
@@ -71,7 +71,8 @@ class OwnYaml(FileConfigSource):
 
 
 def read_checked(path: Path, name: str) -> str:
-    """The text of a YAML file that is safe to load. ``name``: its path below the folder, which says its group.
+    """The text of a YAML file, after checks that it is safe to load. ``name``: its path below the folder, with its
+    group.
 
     Raises :class:`UserError` naming file and line.
     """
@@ -106,7 +107,7 @@ def _said(path: Path, problem: Exception) -> str:
 
 
 class _Check:
-    """Looks through the nodes of one file, as YAML's parser has them: each with its line."""
+    """Checks the parsed nodes of one YAML file; each node has its line."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.path, self.group = path, name.replace("\\", "/").rpartition("/")[0]
@@ -135,14 +136,14 @@ class _Check:
         raise UserError(f"{self.path}:{node.start_mark.line + 1}: {text}")
 
     def _hydras(self, node: yaml.Node, key: str) -> None:
-        """Raises the refusal of a key of Hydra's, unless it is honoured."""
+        """Raise an error with file and line for an unsupported key of Hydra's."""
         try:
             check_key(key)
         except UserError as problem:
             self._refuse(node, str(problem))
 
     def _size(self, node: yaml.Node) -> int:
-        """How many values a node comes to; each node is looked at once."""
+        """Number of values of a node with aliases expanded; each node is visited once."""
         if id(node) in self._under_way:
             self._refuse(node, "an anchor (&name) with its own alias in it has no end")
         if id(node) not in self._sizes:
@@ -210,12 +211,13 @@ class _Check:
 
 
 def node_pairs(node: yaml.Node) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
-    """(Key, value) of each pair of a mapping."""
+    """Yield (key, value) of each pair of a mapping node."""
     yield from node.value
 
 
 def defaults_entries(defaults: yaml.SequenceNode) -> Iterator[tuple[yaml.Node, str, str, str]]:
-    """(Key, group, package, name) of every entry; one that is no mapping has its name in the group."""
+    """Yield (key, group, package, name) of every defaults entry; an entry that is not a mapping has its name in the
+    group."""
     for entry in defaults.value:
         for key, value in node_pairs(entry) if isinstance(entry, yaml.MappingNode) else [(entry, None)]:
             words = re.sub(r"^(override|optional)\s+", "", str(key.value)).strip()

@@ -1,7 +1,7 @@
-"""Values put into a composed config: a grid of hundreds of jobs answers in seconds.
+"""Inserts swept values into a composed config, so that a grid of hundreds of jobs composes in seconds.
 
-Hydra composes once per choice of groups (``compose.py``). Of a job's config, only keys with values of their own and
-interpolations are resolved anew; all else is shared with the other jobs of the same choice.
+Hydra composes once per choice of groups (``hydra_compose.py``). For each job only swept keys and interpolations are
+resolved again; the rest is shared with the other jobs of the same choice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from knot_runner.composing.interpolations import check_growth, plain_config
 
 
 class Base:
-    """One composed config, and what its jobs share. ``config`` is changed by every job: all set the same keys."""
+    """One composed config and the values its jobs share. Every job changes ``config`` in place: all set the same
+    keys."""
 
     def __init__(self, config: DictConfig) -> None:
         self._config = config
@@ -27,7 +28,7 @@ class Base:
         self._open = None if None in open_keys else [".".join(key) for key in open_keys if key]
 
     def composed(self, overrides: Sequence[Override]) -> DictConfig:
-        """The config with the values of ``overrides``, its interpolations as they are. Raises OmegaConf's own error."""
+        """The config with the values of ``overrides`` and unresolved interpolations. Raises OmegaConf's own error."""
         merged = any(isinstance(override.value(), dict) for override in overrides)
         config = copy.deepcopy(self._config) if merged else self._config
         for override in overrides:
@@ -37,8 +38,8 @@ class Base:
     def with_values(self, overrides: Sequence[Override]) -> dict[str, Any]:
         """The config (plain, resolved) with the values of ``overrides``.
 
-        Raises OmegaConf's own error where a key is not there or cannot take its value, and :class:`UserError` for an
-        interpolation that fails.
+        Raises OmegaConf's own error if a key is missing or cannot take its value, and :class:`UserError` if an
+        interpolation fails.
         """
         config = self.composed(overrides)
         if any("$" in override.input_line for override in overrides):  # a swept ${key} is written $\{key\}
@@ -48,7 +49,7 @@ class Base:
         try:
             return self._shared(config, [*(override.key_or_group for override in overrides), *self._open])
         except (OmegaConfBaseException, KeyError, TypeError):  # the last two: a key that leads into a list
-            return plain_config(config)  # which says what is wrong, if anything is
+            return plain_config(config)  # raises a readable error if the config is invalid
 
     def _shared(self, config: DictConfig, keys: list[str]) -> dict[str, Any]:
         plain = self._plain
@@ -59,7 +60,7 @@ class Base:
 
 
 def _open(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...] | None]:
-    """Keys whose values are to be resolved; None: a value that is missing, or one that no dotted key names."""
+    """Yield the keys whose values must be resolved; None for a missing value or one that no dotted key can name."""
     if isinstance(value, dict):
         for key, one in value.items():
             nameable = isinstance(key, str) and key and not set(key) & set(".[]")
@@ -73,6 +74,6 @@ def _open(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...] | None]
 
 
 def _replaced(plain: dict[str, Any], key: list[str], value: Any) -> dict[str, Any]:
-    """``plain`` with ``value`` at ``key``; what leads there is copied, the rest shared."""
+    """``plain`` with ``value`` at ``key``; only the mappings on the way to ``key`` are copied."""
     first, *rest = key
     return {**plain, first: _replaced(plain[first], rest, value) if rest else value}

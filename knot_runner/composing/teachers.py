@@ -1,4 +1,4 @@
-"""Finished runs as teachers of a distillation (``method.teachers``): what stands for one among the settings."""
+"""Finished runs as teachers of a distillation (``method.teachers``): the settings that describe such a run."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from knot_runner.config.settings.families import family_of_result
 from knot_runner.records import CONFIG_FILE, MODEL_FILE, find_run, is_sealed, read_record, read_result, recorded_config
 from knot_runner.util.errors import UserError
 
-#: What a teacher that is a finished run begins with, before its id or folder.
+#: Prefix of a teacher that is a finished run, before its id or folder.
 RUN_PREFIX = "run:"
 
 
 def teacher_run(word: str, config: dict[str, Any]) -> dict[str, Any]:
-    """A finished run as a teacher: its id, the digest of its model's weights, where it lies, and the model's settings.
+    """Settings of a finished run as a teacher: its id, the digest of its model's weights, its folder and the model's
+    settings.
 
-    ``word``: ``run:`` and its folder, or its id below ``paths.out`` of ``config``. Nothing is read but text and
-    digests; all must be as the run's result sealed it. Raises :class:`UserError`.
+    ``word``: ``run:`` and the run's folder, or its id below ``paths.out`` of ``config``. Reads only text and digests;
+    all must match the seals in the run's result. Raises :class:`UserError`.
     """
     out = Path(str((config.get("paths") or {}).get("out", "outputs"))).expanduser()
     folder = find_run(word.removeprefix(RUN_PREFIX), out)

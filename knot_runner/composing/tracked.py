@@ -1,4 +1,4 @@
-"""The group that a tracker shows runs in, where nobody named one: their preset."""
+"""Default group of runs in a tracker: their preset."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 
 def under_preset(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """A composed, plain ``config`` whose tracker, if there is one, has the preset of the overrides ``words`` as its
-    group. No run id counts a tracker, so a run that was made without stays the same one."""
+    """A composed, plain ``config`` whose tracker, if any, has the preset in the overrides ``words`` as its group. Run
+    ids do not depend on the tracker, so a run made without one stays the same."""
     tracker = config.get("tracker")
     preset = next((word.partition("=")[2] for word in words if word.startswith("experiment=")), None)
     mirrored = isinstance(tracker, dict) and tracker.get("name", "none") != "none"

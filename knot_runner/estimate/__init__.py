@@ -1,1 +1,1 @@
-"""What a sweep will take, before it is started: its jobs as pieces of work, timed or looked up in finished runs."""
+"""Estimates the cost of a sweep before it starts: jobs are pieces of work, timed or looked up in finished runs."""

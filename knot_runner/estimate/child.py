@@ -1,5 +1,5 @@
-"""Work in a process of its own, to see what it takes: it tells how far it is, its memory is measured from outside, and
-it is ended when enough is known. Nothing of it stays, however this process ends."""
+"""Runs work in a child process to measure its cost: the child reports its progress, its memory is measured from
+outside, and it is ended when enough is known. It leaves nothing behind, however this process ends."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ from knot_runner.util.processes import begin_child, redirect_output, start_proce
 if TYPE_CHECKING:
     from knot_runner.pipelines.context import RunContext
 
-#: (moment, *what was told); moments are of ``time.monotonic``, which all processes of a machine share
+#: (time, *message); times are of ``time.monotonic``, which all processes of a machine share
 ChildMessage = tuple[Any, ...]
-#: Called by the work with what it has to tell.
+#: Called by the work to report a message.
 Tell = Callable[..., None]
-#: Seconds between two looks at the processes.
+#: Seconds between two samples of the processes.
 POLL_SECONDS = 0.2
-#: Letters of an exception that are kept.
+#: Maximum characters kept of an exception.
 MAX_MESSAGE = 200
 PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """At a moment of ``time.monotonic``: bytes (what processes share counts once) and CPU seconds so far."""
+    """Usage at the time ``at`` (``time.monotonic``): bytes of memory (shared memory counts once) and CPU seconds so
+    far."""
 
     at: float
     memory: int
@@ -50,8 +51,8 @@ class Sample:
 
 @dataclass
 class Seen:
-    """What was seen of a piece of work. ``ended``: by itself; ``problem``: a user's mistake, in one line; ``broken``:
-    what else went wrong; ``disk``: what the caller found in its folder."""
+    """Observations of a child's work. ``ended``: whether it finished by itself; ``problem``: a user error, in one line;
+    ``broken``: any other error; ``disk``: bytes that the caller found in its folder."""
 
     began: float
     messages: list[ChildMessage] = field(default_factory=list)
@@ -63,18 +64,18 @@ class Seen:
 
     @property
     def memory(self) -> int | None:
-        """Most bytes of all its processes together; None where the system does not say."""
+        """Peak bytes of all its processes together; None if the system does not report them."""
         return max((one.memory for one in self.samples), default=0) or None
 
     def busy(self, since: float) -> float:
-        """Cores in use on average from the moment ``since`` on; at least one."""
+        """Average number of cores in use from time ``since`` on; at least one."""
         window = [one for one in self.samples if one.at >= since]
         if len(window) < 2 or window[-1].at <= window[0].at:
             return 1.0
         return max(1.0, (window[-1].cpu - window[0].cpu) / (window[-1].at - window[0].at))
 
     def told(self, *what: Any) -> list[ChildMessage]:
-        """All messages that begin with ``what``."""
+        """All messages starting with ``what``."""
         return [message for message in self.messages if message[1 : 1 + len(what)] == what]
 
 
@@ -85,11 +86,11 @@ def watch(
     enough: Callable[[Seen], bool] = lambda seen: False,
     space: Callable[[Path], int | None] = lambda folder: None,
 ) -> Seen:
-    """Have ``work(tell, an empty folder, *arguments)`` done in a process of its own until it is through, ``enough`` is
-    known, or ``seconds`` have passed. ``space`` looks at the folder before it is deleted."""
+    """Run ``work(tell, an empty folder, *arguments)`` in a child process until it ends, ``enough`` returns true, or
+    ``seconds`` have passed. ``space`` measures the folder before it is deleted."""
     with tempfile.TemporaryDirectory(prefix="knot-runner-check-", ignore_cleanup_errors=True) as folder:
         seen = Seen(time.monotonic())
-        # spawned, so that all of its memory is its own
+        # spawned, so that it shares no memory with this process
         process, ours = start_process(multiprocessing.get_context("spawn"), _serve, work, arguments, folder)
         try:
             _look(seen, ours, process.pid, seconds, enough)
@@ -112,7 +113,7 @@ def _look(seen: Seen, ours: Connection, pid: int, seconds: float, enough: Callab
             continue
         try:
             message = ours.recv()
-        except EOFError:  # it is gone
+        except EOFError:  # the child has ended
             return
         if message[1] == "ended":
             seen.ended, seen.problem, seen.broken = message[2:]
@@ -121,7 +122,7 @@ def _look(seen: Seen, ours: Connection, pid: int, seconds: float, enough: Callab
 
 
 def _end(process: BaseProcess) -> None:
-    """End the work and every process it has started: all are in a group of their own."""
+    """End the child and every process it has started: all are in one process group."""
     for end in (lambda: os.killpg(process.pid, signal.SIGKILL), process.kill):
         with contextlib.suppress(OSError):
             end()
@@ -132,14 +133,14 @@ def _end(process: BaseProcess) -> None:
 
 
 def run_apart(step: str, job: ComposedJob, folder: Path, report: Callable[..., None], **services: Any) -> Any:
-    """``run`` or ``inspect`` (the ``step``) of the pipeline of ``job``, with ``folder`` for ``paths.out``."""
+    """Call ``run`` or ``inspect`` (the ``step``) of the pipeline of ``job``, with ``folder`` as ``paths.out``."""
     from knot_runner.pipelines.runs.single_run import pipeline_function
 
     return pipeline_function(step, job.method)(context_apart(job, folder, report, **services))
 
 
 def context_apart(job: ComposedJob, folder: Path, report: Callable[..., None], **services: Any) -> RunContext:
-    """What the pipeline of ``job`` is given, with ``folder`` for ``paths.out``."""
+    """The context for the pipeline of ``job``, with ``folder`` as ``paths.out``."""
     from knot_runner.pipelines.context import RunContext, Services
 
     paths = dataclasses.replace(job.settings.paths, out=str(folder))
@@ -168,7 +169,7 @@ def _serve(connection: Connection, work: Callable[..., None], arguments: tuple[A
 
 
 def _leave_nothing(folder: str) -> None:
-    """End this process and all that it has started, whose ``folder`` nobody deletes any more."""
+    """Delete ``folder``, which the parent no longer does, and end this process and all that it has started."""
     shutil.rmtree(folder, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
 
@@ -177,23 +178,23 @@ def _leave_nothing(folder: str) -> None:
 
 
 def sample(pid: int) -> Sample:
-    """Of process ``pid`` and all its descendants; zeros where the system does not say."""
+    """Usage of process ``pid`` and all its descendants; zeros if the system does not report it."""
     stats = _stats()
     family = [pid] if pid in stats else []
-    for member in family:  # grows while it is gone through
+    for member in family:  # the list grows during the loop
         family += [child for child, (parent, _) in stats.items() if parent == member]
     memory = sum(read_kilobytes(PROC / str(one) / "smaps_rollup", "Pss:") or 0 for one in family)
     return Sample(time.monotonic(), memory, sum(stats[one][1] for one in family) / os.sysconf("SC_CLK_TCK"))
 
 
 def _stats() -> dict[int, tuple[int, int]]:
-    """Process -> (its parent, its clock ticks)."""
+    """Process id -> (parent's id, clock ticks)."""
     found = {}
     for folder in PROC.glob("[0-9]*"):
         try:
             text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
         except OSError:  # it ended meanwhile
             continue
-        fields = text.rpartition(")")[2].split()  # names may hold blanks and brackets
+        fields = text.rpartition(")")[2].split()  # names may contain blanks and brackets
         found[int(folder.name)] = (int(fields[1]), int(fields[11]) + int(fields[12]))
     return found

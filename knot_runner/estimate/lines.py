@@ -1,4 +1,4 @@
-"""What all pieces of work come to, and that in words: what jobs share, what each kind takes, and the totals."""
+"""Sums the cost of all pieces of work and describes it: shared stages, the cost of each kind, and totals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from knot_runner.estimate.pieces import DATA_SETS_KIND, SHARED_ROUNDS, WORKERS, 
 from knot_runner.estimate.whole import SweepEstimate
 from knot_runner.report.render.text import duration
 
-#: Kinds of work that get a line of their own, at most.
+#: Maximum number of kinds of work with a line of their own.
 MAX_LINES = 12
 #: name, how many, each, in all, from
 Row = tuple[str, str, str, str, str]
@@ -17,7 +17,7 @@ GIB = 2**30
 
 
 def to_do(loads: Iterable[Load]) -> list[Load]:
-    """What each of ``loads`` has left to do when they are done one after another: what they share is done once."""
+    """The remaining work of each of ``loads`` when run one after another: shared pieces are done once."""
     made: set[str] = set()
     left = []
     for load in loads:
@@ -27,13 +27,13 @@ def to_do(loads: Iterable[Load]) -> list[Load]:
 
 
 def in_turn(loads: Iterable[Load], costs: Costs) -> float:
-    """Seconds of all ``loads``, one after another."""
+    """Seconds of all ``loads`` run one after another."""
     return sum(load.seconds(costs) for load in to_do(loads))
 
 
 def at_once(loads: list[Load], costs: Costs, cores: int) -> tuple[float, float]:
-    """Seconds (from, to) of all ``loads`` on ``cores`` that are never idle: their work divided by the cores, and no
-    less than the longest of them takes by itself."""
+    """Seconds (from, to) of all ``loads`` on ``cores`` that are never idle: their work divided by the cores, but at
+    least the time of the longest load."""
     pieces = [piece for load in to_do(loads) for piece in load.pieces]
     longest = max((load.seconds(costs) for load in to_do(loads)), default=0.0)
     timed = [(costs[piece.kind], piece) for piece in pieces if piece.kind]
@@ -42,13 +42,13 @@ def at_once(loads: list[Load], costs: Costs, cores: int) -> tuple[float, float]:
 
 
 def peak_memory(load: Load, costs: Costs) -> int | None:
-    """Bytes, as far as they were measured, of the hungriest piece of ``load``."""
+    """Largest measured memory in bytes of a piece of ``load``; None if none was measured."""
     found = [costs[p.kind].memory for p in load.pieces if p.kind in costs and not p.there]
     return max((size for size in found if size is not None), default=None)
 
 
 def disk_space(loads: list[Load], costs: Costs) -> int:
-    """Bytes that all ``loads`` write, as far as they were measured."""
+    """Measured bytes that all ``loads`` write to disk."""
     pieces = [piece for load in to_do(loads) for piece in load.pieces]
     return sum(costs[piece.kind].disk or 0 for piece in pieces if piece.kind in costs)
 
@@ -57,7 +57,7 @@ def disk_space(loads: list[Load], costs: Costs) -> int:
 
 
 def shared_lines(loads: Iterable[Load]) -> list[str]:
-    """One line per stage that jobs share, or that is there already; what each job does by itself is left out."""
+    """One line per stage that jobs share or that is already cached; work done by single jobs is left out."""
     pieces = [piece for load in loads for piece in load.pieces]
     lines = []
     for stage in dict.fromkeys(piece.stage for piece in pieces if piece.stage != WORKERS):
@@ -73,7 +73,7 @@ def shared_lines(loads: Iterable[Load]) -> list[str]:
 
 
 def kind_rows(estimate: SweepEstimate) -> list[Row]:
-    """What each kind of work takes, those that take longest in all first."""
+    """Rows on the cost of each kind of work, largest total first."""
     left = [piece for load in to_do(estimate.known) for piece in load.pieces if piece.kind]
     count = Counter(piece.name for piece in left)
     total: dict[str, float] = {}
@@ -93,7 +93,7 @@ def _row(name: str, count: int, seconds: float, source: str) -> Row:
 
 
 def total_lines(estimate: SweepEstimate, cores: int, memory: int | None, disk: int) -> list[str]:
-    """What all jobs with a known cost take. ``memory``, ``disk``: bytes that are free."""
+    """Lines on the total cost of all jobs with a known cost. ``memory``, ``disk``: free bytes."""
     loads, costs = estimate.known, estimate.costs
     lines = []
     if loads:
@@ -114,7 +114,7 @@ def total_lines(estimate: SweepEstimate, cores: int, memory: int | None, disk: i
 
 
 def _untimed_lines(untimed: dict[str, str]) -> list[str]:
-    """One line per reason."""
+    """One line per reason why kinds of work were not timed."""
     alike: dict[str, list[str]] = {}
     for name, reason in untimed.items():
         alike.setdefault(reason, []).append(name)
@@ -150,7 +150,7 @@ def size(count: int) -> str:
 
 
 def _plural(stage: str, count: int) -> str:
-    """``stage`` is in the plural."""
+    """``count`` and the name of ``stage``, which is given in the plural."""
     if count != 1:
         return stage
     singular = {"biases": "bias", "distance matrices": "distance matrix", "sets of soft labels": "set of soft labels",

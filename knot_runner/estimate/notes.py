@@ -1,5 +1,5 @@
-"""What runs would say before they train, and how many examples of each class their parties have: read in a process
-apart, by the pipelines' own ``inspect``."""
+"""Notes that runs would log before training, and examples per class and party: read in a child process by the
+pipelines' own ``inspect``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from knot_runner.estimate.pieces import has_stages
 
 @dataclass(frozen=True)
 class Foreseen:
-    """``notes``: what the jobs would say -> how many of them; ``counts``: task, partition and seed -> lines on examples
-    per party; ``unread``: how many jobs' data were not read, and ``why``; ``problem``: what a run would stop at."""
+    """Foreseen output of jobs. ``notes``: note -> number of jobs; ``counts``: task, partition and seed -> lines on
+    examples per party; ``unread``: number of jobs whose data were not read, and ``why``; ``problem``: error that would
+    stop a run."""
 
     notes: Counter[str] = field(default_factory=Counter)
     counts: dict[str, list[str]] = field(default_factory=dict)
@@ -28,7 +29,7 @@ class Foreseen:
     problem: str | None = None
 
     def lines(self, jobs: int) -> list[str]:
-        """The notes for the terminal, each with how many jobs would say it unless all of ``jobs`` would."""
+        """The notes for the terminal, each with its number of jobs unless that is all ``jobs``."""
         told = [note if count == jobs else f"{note} ({count} of {jobs} jobs)" for note, count in self.notes.items()]
         if self.unread and not self.problem:
             told.append(f"the data of {self.unread} job{'s' * (self.unread > 1)} are not in this: {self.why}")
@@ -36,7 +37,8 @@ class Foreseen:
 
 
 def preview_notes(jobs: list[ComposedJob], seconds: float) -> Foreseen:
-    """What ``jobs`` would say, in at most about ``seconds``. Jobs that read and deal alike are looked at once."""
+    """Collect the notes of ``jobs`` in at most about ``seconds``. Jobs with the same data and partition are inspected
+    once."""
     groups = grouped(jobs)
     seen = watch(inspect_jobs, ([group[0].config for group in groups],), seconds)
     looks = [(notes, counts) for _, _, notes, counts in seen.told("look")]
@@ -45,7 +47,7 @@ def preview_notes(jobs: list[ComposedJob], seconds: float) -> Foreseen:
 
 
 def grouped(jobs: list[ComposedJob]) -> list[list[ComposedJob]]:
-    """``jobs`` that read the same data, deal them alike and say the same of them, together."""
+    """``jobs`` grouped by equal data, partition and notes."""
     alike: dict[str, list[ComposedJob]] = {}
     for job in jobs:
         alike.setdefault(_alike(job), []).append(job)
@@ -53,9 +55,10 @@ def grouped(jobs: list[ComposedJob]) -> list[list[ComposedJob]]:
 
 
 def gathered(groups: list[list[ComposedJob]], looks: list[tuple[list[str], list[str]]]) -> Foreseen:
-    """(Notes, lines on examples per party) of the first of the ``groups``, and how many jobs are in the others.
+    """Combine ``looks``, the (notes, lines on examples per party) of the first ``groups``; the jobs of the others count
+    as unread.
 
-    Every seed deals otherwise: the first one stands for all.
+    Partitions differ by seed: the first seed stands for all.
     """
     notes: Counter[str] = Counter()
     counts: dict[str, list[str]] = {}
@@ -70,7 +73,7 @@ def gathered(groups: list[list[ComposedJob]], looks: list[tuple[list[str], list[
 
 
 def _dealt(job: ComposedJob) -> tuple[str, str]:
-    """(Task and partition of a job, its seed) in words."""
+    """(Task and partition of a job, its seed) as text."""
     partition = (job.config.get("partition") or {}).get("kind")
     if not partition:
         return job.settings.task.name, ""
@@ -78,8 +81,7 @@ def _dealt(job: ComposedJob) -> tuple[str, str]:
 
 
 def _alike(job: ComposedJob) -> str:
-    """Jobs of one such digest read the same data, deal them alike and say the same of them; temperature, loss and rate
-    do not count."""
+    """Digest shared by jobs with equal data, partition and notes; temperature, loss and learning rate do not count."""
     config = job.config
     training = without(config.get("training") or {}, "lr", "rounds")
     used = None if has_stages(job) else without(config["method"], "name", "temperature", "loss")
@@ -93,7 +95,7 @@ def _alike(job: ComposedJob) -> str:
 
 
 def inspect_jobs(tell: Tell, folder: Path, configs: list[dict[str, Any]]) -> None:
-    """Tell what the runs of ``configs`` would say."""
+    """Report the notes of the runs of ``configs``."""
     from knot_runner.data.shared import SharedTasks
 
     tasks = SharedTasks()

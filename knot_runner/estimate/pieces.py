@@ -1,4 +1,4 @@
-"""Jobs as pieces of work: what they share, and which pieces take alike, from composed settings alone."""
+"""Jobs as pieces of work, from composed settings only: which pieces jobs share and which have the same cost."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from knot_runner.config.settings.methods.algorithms import own_keys
 from knot_runner.config.strict import digest, without
 from knot_runner.records import read_sealed
 
-#: Of ``hardware``, what decides how long a piece takes.
+#: Keys of ``hardware`` that determine the time of a piece.
 HARDWARE = ("device", "threads", "workers", "engine", "precision", "stack")
-#: Of ``training``, what does not decide how long a round takes.
+#: Keys of ``training`` that do not affect the time of a round.
 NOT_OF_A_ROUND = ("name", "rounds", "lr", "target", "stop_at_target", "evaluate_every")
-#: Of a federated method, what does.
+#: Keys of a federated method that affect it.
 OF_A_ROUND = (
     "algorithm", "aggregation", "batchnorm", "stragglers", "final_head_epochs", "distil", "options",
 )  # fmt: skip
 #: Keys of algorithms that are a weight in the loss, and no work.
 WEIGHTS = ("mu",)
-#: How the names of kinds begin: of teachers, of all trainings.
+#: Prefixes of kinds: of teachers, of all trainings.
 TEACHER, TRAININGS = "teacher", ("teacher", "distillation")
-#: Kinds of pieces of jobs in stages: starting worker processes, each of which loads what the timed process had to,
-#: reading the data, and evaluation.
+#: Kinds of pieces of jobs in stages: starting worker processes (each loads the same as the timed process), reading
+#: the data, and evaluation.
 WORKERS, START_KIND, EVALUATION = "worker processes", "starts", "evaluations"
-#: What jobs share: the stages of clustering, and reading data (once only where they run in one program).
+#: Shared between jobs: the stages of clustering, and reading data (only within one program).
 DISTANCE_MATRICES, CLUSTERING_KIND, DATA_SETS_KIND = "distance matrices", "clusterings", "data sets"
-#: The rounds that variants of personalisation begin from.
+#: The rounds that variants of personalisation start from, and personalisation itself.
 SHARED_ROUNDS, PERSONAL_MODELS = "trainings of all clients", "clients' own models"
 
 
@@ -39,10 +39,10 @@ SHARED_ROUNDS, PERSONAL_MODELS = "trainings of all clients", "clients' own model
 class Piece:
     """One piece of a job's work.
 
-    ``stage``: what it is called where jobs share it; ``name``: what it is called where it is timed; ``key``: pieces
-    of one key are done once for all jobs; ``kind``: pieces of one kind take alike, ``units`` times over (rounds,
-    epochs, texts; no kind: hardly any time); ``step``: pieces of one step of a job run side by side; ``there``: it has
-    been done before.
+    ``stage``: its name as a shared stage; ``name``: its name when timed; ``key``: pieces with the same key are done
+    once for all jobs; ``kind``: pieces of the same kind have the same cost per unit, times ``units`` (rounds, epochs,
+    texts; no kind: negligible time); ``step``: pieces of the same step of a job run in parallel; ``there``: already
+    done.
     """
 
     stage: str
@@ -56,10 +56,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Cost:
-    """What pieces of one kind take: seconds ``start`` and for each ``unit``, and the cores ``busy`` (from, to).
+    """Cost of pieces of one kind: seconds ``start`` plus seconds per ``unit``; cores kept ``busy`` (from, to).
 
-    ``memory``: most bytes of all processes, None where it was not measured; ``disk``: bytes a piece, None likewise;
-    ``source``: how this is known.
+    ``memory``: peak bytes of all processes; ``disk``: bytes per piece; both None if not measured; ``source``: how the
+    cost was obtained.
     """
 
     start: float
@@ -70,7 +70,7 @@ class Cost:
     source: str = "timed"
 
     def seconds(self, piece: Piece) -> float:
-        """What ``piece`` takes on its own."""
+        """Seconds of ``piece`` alone."""
         return self.start + self.unit * piece.units
 
 
@@ -79,13 +79,13 @@ Costs = Mapping[str, Cost]
 
 @dataclass(frozen=True)
 class Load:
-    """The work of one job, in order; ``workers``: processes that share the pieces of a step."""
+    """The pieces of one job, in order; ``workers``: processes that share the pieces of a step."""
 
     pieces: tuple[Piece, ...]
     workers: int = 1
 
     def less(self, made: set[str]) -> Load:
-        """What is left of it when the pieces of the keys in ``made``, and those that are there, need not be done."""
+        """The remaining load without pieces whose key is in ``made`` and those already done."""
         return Load(tuple(p for p in self.pieces if not p.there and p.key not in made and p.kind), self.workers)
 
     def known(self, costs: Costs) -> bool:
@@ -93,7 +93,7 @@ class Load:
         return all(piece.there or piece.kind is None or piece.kind in costs for piece in self.pieces)
 
     def seconds(self, costs: Costs) -> float:
-        """Wall time: step by step, the pieces of a step dealt out to the workers."""
+        """Wall time in seconds: steps run in order, the pieces of a step in parallel on the workers."""
         total = 0.0
         for _, step in groupby(self.pieces, key=lambda piece: piece.step):
             each = [costs[piece.kind].seconds(piece) for piece in step if piece.kind]
@@ -105,12 +105,12 @@ class Load:
 
 
 def has_stages(job: ComposedJob) -> bool:
-    """Whether the job distils in stages: its pieces depend on the data (:mod:`knot_runner.estimate.stages`)."""
+    """Whether the job distils in stages, so that its pieces depend on the data (:mod:`knot_runner.estimate.stages`)."""
     return family_of(job.method).training == "stages"
 
 
 def load_of(job: ComposedJob) -> Load:
-    """The pieces of a job without stages; of one that was stopped, the rounds that are left."""
+    """The pieces of a job without stages; of an interrupted job, the remaining rounds."""
     task, pieces = job.settings.task.name, []
     if job.settings.on_images or isinstance(job.settings.task, TaskSettings):
         read = digest({"task": job.config["task"], "data": job.config["paths"]["data"]})
@@ -119,7 +119,7 @@ def load_of(job: ComposedJob) -> Load:
         name = f"{task} {job.settings.method['name']}"
         return Load((*pieces, Piece("runs", name, job.run_id, whole_kind(job.config))))
     spec = job.config["method"].get("clustering")
-    if spec and spec["graph"] != "none":  # the distances between clients, and their clusters: runs of a seed share them
+    if spec and spec["graph"] != "none":  # runs of the same seed share the clients' distances and clusters
         kind = distances_kind(job.config)
         between = digest([kind, job.settings.seed])
         clusters = digest([between, without(spec, "otdd")])
@@ -140,8 +140,8 @@ def load_of(job: ComposedJob) -> Load:
 
 
 def rounds_done(job: ComposedJob) -> int | None:
-    """Rounds (epochs, stages) in the last commit of a job that was stopped; None when there is no commit."""
-    for folder in (job.folder, job.folder / "training"):  # clusters train in the latter
+    """Rounds (epochs, stages) in the last commit of an interrupted job; None without a commit."""
+    for folder in (job.folder, job.folder / "training"):  # clusters train in the second
         record = read_sealed(folder / "commit.json")
         if record is not None:
             return record["step"] + 1
@@ -149,9 +149,10 @@ def rounds_done(job: ComposedJob) -> int | None:
 
 
 def round_kind(config: dict[str, Any]) -> str:
-    """Federated runs of one kind take alike in every round, whatever their seed, temperature and rate.
+    """Kind of a federated run's rounds: runs of the same kind take the same time per round, whatever their seed,
+    temperature and learning rate.
 
-    Runs that are clustered are of a kind of their own, whichever way clusters were found.
+    Clustered runs are a kind of their own, however the clusters were found.
     """
     training = without(config["training"], *NOT_OF_A_ROUND)
     keys = [*OF_A_ROUND, *(key for key in own_keys() if key not in WEIGHTS)]
@@ -164,7 +165,7 @@ def round_kind(config: dict[str, Any]) -> str:
 
 
 def _rounds_key(config: dict[str, Any]) -> str:
-    """What decides the rounds that come before clients' own models: runs that have it in common train them once."""
+    """Key of the rounds before personalisation: runs with the same key train them once."""
     training = without(config["training"], "name", "target", "stop_at_target")
     method = without(config["method"], "name", "personalisation")
     around = [config["paths"]["data"], config.get("fleet"), config.get("privacy"), config.get("plugins")]
@@ -172,23 +173,24 @@ def _rounds_key(config: dict[str, Any]) -> str:
 
 
 def distances_kind(config: dict[str, Any]) -> str:
-    """Distances between clients that take alike, whatever the seed."""
+    """Kind of distances between clients; the same for every seed."""
     return digest(["distances", *_ground(config), config["method"]["clustering"]["otdd"]])
 
 
 def personal_kind(config: dict[str, Any]) -> str:
-    """What clients make of their own models after the rounds, and its measures: alike whatever the seed."""
+    """Kind of personalisation after the rounds, with its evaluation; the same for every seed."""
     batch = config["training"]["batch"]
     return digest(["own models", *_ground(config), batch, without(config["method"]["personalisation"], "name")])
 
 
 def whole_kind(config: dict[str, Any]) -> str:
-    """Runs that are known as a whole only: all settings but the seed."""
+    """Kind of runs that are timed as a whole only: all settings but the seed."""
     return digest(["whole", *_ground(config), config.get("training"), without(config["method"], "name")])
 
 
 def in_family(config: dict[str, Any], kind: str) -> str:
-    """A kind of work of the jobs on texts that read the same texts, wherever these lie, into the same networks."""
+    """``kind`` made specific to jobs on texts that train the same networks on the same texts, wherever these are
+    stored."""
     return f"texts {digest(['texts', *_ground(config)])} {kind}"
 
 
@@ -198,27 +200,27 @@ def _ground(config: dict[str, Any]) -> list[Any]:
 
 
 def soft_targets_kind(batch: int, loss: dict[str, Any]) -> str:
-    """KNOT's distillations, of soft targets, that take alike per epoch."""
+    """Kind of KNOT's distillations of soft targets with the same time per epoch."""
     return f"distillation, {loss['name']} {loss.get('solver') or loss.get('form') or ''}".rstrip() + f", batch {batch}"
 
 
 def students_kind(batch: int, model: str, terms: Iterable[str], schedule: dict[str, Any]) -> str:
-    """Students' trainings by loss terms that take alike per epoch."""
+    """Kind of students' trainings by loss terms with the same time per epoch."""
     return f"students {model}, {schedule['kind']}, {' + '.join(terms)}, batch {batch}"
 
 
 def mutual_kind(batch: int, parties: int, loss: Mapping[str, Any]) -> str:
-    """Parties' trainings together that take alike per epoch."""
+    """Kind of mutual trainings of parties with the same time per epoch."""
     return f"{parties} parties together, {loss['name']}, batch {batch}"
 
 
 def synthesis_kind(synthesis: Mapping[str, Any], teacher: str) -> str:
-    """Images made from one teacher that take alike per step."""
+    """Kind of image syntheses from a teacher with the same time per step."""
     kind = f"{synthesis['kind']} {synthesis.get('records', '')}".rstrip()
     return f"images by {kind} of {teacher}, batch {synthesis['batch']}"
 
 
 def teacher_kind(party: str, batch: int) -> str:
-    """Trainings of one teacher that take alike per epoch."""
+    """Kind of trainings of a teacher with the same time per epoch."""
     name = party if party.startswith(TEACHER) else f"{TEACHER} {party}"
     return f"{name}, batch {batch}"

@@ -1,4 +1,4 @@
-"""What finished runs say of the time that runs of their kind take. Reads records only."""
+"""Looks up the cost of a kind of work in finished runs. Reads records only."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from knot_runner.estimate.pieces import Cost
 from knot_runner.records import RESULT_FILE, read_record, read_result
 from knot_runner.util.errors import UserError
 
-#: Runs of a task, of no job of the command, that are read at most.
+#: Maximum number of runs read per task that are not jobs of the command.
 MAX_RUNS = 60
-#: Runs of a kind that are counted, at most.
+#: Maximum number of runs counted per kind.
 ENOUGH_RUNS = 12
-#: (kind, seconds at the start, seconds a unit, bytes)
+#: (kind, seconds at the start, seconds per unit, bytes)
 RecordedCosts = tuple[str, float, float, int]
 
 
 def recorded_costs(jobs: list[ComposedJob], cores: int) -> dict[str, Cost]:
-    """Kind -> its cost, from finished runs of the same tasks below ``paths.out``: medians.
+    """Kind -> its median cost over finished runs of the same tasks below ``paths.out``.
 
-    On texts a kind is :func:`pieces.in_family`. How many cores a run kept busy is not on record: from one to all that
-    it may take.
+    On texts a kind is :func:`pieces.in_family`. The number of busy cores is not recorded, so it ranges from one to all
+    cores available to the run.
     """
     found: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
     busy: dict[str, float] = {}
@@ -43,15 +43,16 @@ def recorded_costs(jobs: list[ComposedJob], cores: int) -> dict[str, Cost]:
 
 
 def _cost(runs: list[tuple[float, float, int]], busy: float) -> Cost:
-    """What runs of a kind take, of (seconds at the start, seconds a unit, bytes) of some."""
+    """Cost of a kind from (seconds at the start, seconds per unit, bytes) of its runs: medians; the maximum of
+    bytes."""
     starts, units, spaces = zip(*runs, strict=True)
     source = f"{len(runs)} recorded run{'s' * (len(runs) > 1)}"
     return Cost(statistics.median(starts), statistics.median(units), (1.0, busy), disk=max(spaces), source=source)
 
 
 def _finished(root: Path, known: dict[str, dict[str, Any]]) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any]]]:
-    """(Folder, settings, result) of finished runs below ``root``, newest first: all in ``known`` (by run id), whose
-    settings need not be read, and some others."""
+    """Yield (folder, settings, result) of finished runs below ``root``, newest first: all in ``known`` (run id ->
+    settings) and at most ``MAX_RUNS`` others."""
     others = 0
     for path in sorted(root.glob(f"*/*/{RESULT_FILE}"), key=lambda path: path.stat().st_mtime, reverse=True):
         run_id = path.parent.name
@@ -67,7 +68,7 @@ def _finished(root: Path, known: dict[str, dict[str, Any]]) -> Iterator[tuple[Pa
 
 
 def _settings(folder: Path, result: dict[str, Any]) -> dict[str, Any] | None:
-    """The settings on record; None when they are not there or damaged."""
+    """The recorded settings; None if missing or damaged."""
     try:
         found = yaml.safe_load(read_record(folder, result, "config.yaml"))
     except (UserError, ValueError, yaml.YAMLError):
@@ -76,14 +77,15 @@ def _settings(folder: Path, result: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def run_space(folder: Path) -> int:
-    """Bytes of a run's folder while it is at work: three times its state (two commits and the model), and the rest."""
+    """Bytes of a run's folder while it runs: three times its state (two commits and the model), plus the other
+    files."""
     sizes = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
     states = [size for path, size in sizes.items() if path.name.startswith(("state-", "model."))]
     return 3 * max(states, default=0) + sum(sizes.values()) - sum(states)
 
 
 def _costs_of(folder: Path, config: dict[str, Any], result: dict[str, Any]) -> list[RecordedCosts]:
-    """What one run says; nothing where its records are of another version."""
+    """Costs from one run; [] if its records are of another version."""
     try:
         seconds = result["seconds"]
         if "stages" in seconds:
@@ -115,12 +117,12 @@ def _kind_of_stage(config: dict[str, Any], stage: str, party: str, batch: int) -
 
 
 def _of_stages(folder: Path, config: dict[str, Any], stages: dict[str, float]) -> list[RecordedCosts]:
-    """Seconds an epoch of every teacher and of distillation, each of which leaves a model."""
+    """Seconds per epoch of every teacher and of the distillation, each of which stores a model."""
     training, found = config["training"], []
     model = (folder / "model.safetensors").stat().st_size
     for title, seconds in stages.items():
         stage, _, party = title.partition(" ")
-        if stage not in training:  # predictions, which are timed by their texts
+        if stage not in training:  # predictions, which are timed per text
             continue
         batch, epochs = training[stage]["batch"], training[stage]["epochs"]
         kind = _kind_of_stage(config, stage, party, batch)

@@ -1,5 +1,5 @@
-"""What the stages of jobs take, in a process apart: from the progress of short runs of the jobs' own pipeline on ever
-more of the examples."""
+"""Times the stages of jobs in a child process, from the progress of short runs of the jobs' own pipeline on growing
+subsets of the examples."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from knot_runner.methods.distil.requests import TrainStudents
 from knot_runner.methods.parties import TrainParties
 from knot_runner.util.errors import UserError
 
-#: What a worker process imports before its first step, and the first step otherwise: seconds.
+#: Modules that a worker imports before its first step, since importing them during that step takes seconds.
 PRELOADED_MODULES = ["torch._dynamo"]
-#: ... and of texts.
+#: The same for texts.
 TEXT_MODULES = ["transformers.models.bert.modeling_bert"]
 #: Requests that train in epochs.
 TRAININGS = (Train, TrainStudents, TrainParties)
-#: Examples of a split in the first short run, and how many times as many each further one has.
+#: Examples per split in the first short run, and the growth factor of each further one.
 FIRST_ROWS, GROWTH = 64, 8
 
 
 def plan_and_time(tell: Tell, folder: Path, jobs: list[ComposedJob], known: set[str], until: float) -> None:
-    """Tell the pieces of ``jobs`` (of one family), then the costs of their kinds, some of which are ``known``.
+    """Report the pieces of ``jobs`` (of one family), then the costs of their kinds except those in ``known``.
 
-    Stages below ``paths.out`` count as there; nothing in it is changed. ``until``: moment at which the timing ends.
+    Stages below ``paths.out`` count as done; nothing there is changed. ``until``: time at which timing ends.
     """
     first = jobs[0].settings
     load_plugins(first.plugins)
@@ -68,7 +68,7 @@ def plan_and_time(tell: Tell, folder: Path, jobs: list[ComposedJob], known: set[
 
 
 def _with_vocabulary(job: ComposedJob, task: PartyTask, file: Path) -> ModelSettings:
-    """The job's model with a vocabulary in ``file``, learnt once; what the requests' keys hold of it stays the same."""
+    """The job's model with its vocabulary in ``file``, learnt once; the requests' keys do not change."""
     from knot_runner.pipelines.federations.texts import load_vocabulary
 
     model, data = job.settings.model, job.settings.paths.data
@@ -82,7 +82,7 @@ class _TimeIsUpError(Exception):
 
 
 class _Announcing(Executor):
-    """Reports when it is asked for stages: what has passed since the last of them is no stage's time."""
+    """Executor that reports each request for stages, since the time since the last stage belongs to none."""
 
     def __call__(self, requests: list[StageRequest]) -> list[Artefact]:
         self._watch("", 0, 1, "")
@@ -92,7 +92,7 @@ class _Announcing(Executor):
 def _time(
     tell: Tell, folder: Path, chosen: list[tuple[ComposedJob, list[PlannedStage]]], task: PartyTask, until: float
 ) -> None:
-    """Tell costs from runs on ever more examples, each of which replaces what was told before."""
+    """Report costs from runs on growing numbers of examples; each report replaces the last."""
     seen: dict[str, dict[str, KindTime]] = {}
     most = max(len(examples) for data in task.datasets.values() for examples in data.splits.values())
     trainings = [stage for _, stages in chosen for stage in stages if isinstance(stage.request, TRAININGS)]
@@ -117,8 +117,8 @@ def _time(
 
 
 def short_run(job: ComposedJob, part: PartyTask, rows: int, out: Path, until: float) -> list[ProgressEvent]:
-    """What the job's own pipeline reports of a run in ``out`` on ``part`` of the examples, two epochs a stage, in one
-    process, as far as it comes until the moment ``until``."""
+    """Progress events of the job's own pipeline on ``part`` of the examples in ``out``, with two epochs per stage, in
+    one process, up to the time ``until``."""
     events: list[ProgressEvent] = []
 
     def watch(title: str, done: int, total: int, text: str) -> None:
@@ -144,23 +144,23 @@ def short_run(job: ComposedJob, part: PartyTask, rows: int, out: Path, until: fl
                 method, schedule={**method.schedule, "phases": [{**phase, "epochs": 2} for phase in phases]}
             )
     short = dataclasses.replace(job, settings=settings, method=method)
-    with contextlib.suppress(_TimeIsUpError, UserError):  # few examples may be too few: it is no mistake of the user's
+    with contextlib.suppress(_TimeIsUpError, UserError):  # a subset may be too small, which is no user error
         watch("", 0, 1, "")
         result = run_apart("run", short, out, watch, parties=lambda _: part, executor=_Announcing)
         watch("", 1, 1, THROUGH if result["status"] == "done" else "")
-    shutil.rmtree(out / "run", ignore_errors=True)  # of each job anew; stages below ``out`` are shared
+    shutil.rmtree(out / "run", ignore_errors=True)  # each job runs afresh; stages below ``out`` are shared
     return events
 
 
 def _few_steps(synthesis: dict[str, Any], rows: int) -> dict[str, Any]:
-    """About ``rows`` steps, in whole batches of images."""
+    """``synthesis`` with about ``rows`` steps, in whole batches of images."""
     images = min(synthesis["images"], max(rows, synthesis["batch"]))
     batches = 1 if synthesis["kind"] == "generator" else -(-images // synthesis["batch"])
     return {**synthesis, "images": images, "steps": max(1, min(synthesis["steps"], rows // batches))}
 
 
 def _cut(task: PartyTask, rows: int) -> PartyTask:
-    """At most ``rows`` examples of every split, from all over it."""
+    """``task`` with at most ``rows`` evenly spread examples of every split."""
     datasets = {}
     for name, data in task.datasets.items():
         some = {s: np.linspace(0, len(e) - 1, min(rows, len(e))).astype(int) for s, e in data.splits.items()}
@@ -170,9 +170,9 @@ def _cut(task: PartyTask, rows: int) -> PartyTask:
 
 
 def kind_times(events: list[ProgressEvent], stages: list[PlannedStage], rows: int, tests: int) -> dict[str, KindTime]:
-    """Kind -> what a run on at most ``rows`` texts a split, ``tests`` of them in test sets, has shown of it.
+    """Kind -> its times in a run on at most ``rows`` texts per split, with ``tests`` texts in test sets.
 
-    What is of no planned stage is evaluation, of which predictions alone grow with the examples.
+    Events outside the planned stages are evaluation, of which only predictions grow with the examples.
     """
     seconds = stage_seconds(events)
     stages = [stage for stage in stages if stage.piece.kind is not None]

@@ -1,4 +1,4 @@
-"""Jobs in stages: their pieces, as their method itself plans them, and which of these are there."""
+"""Jobs in stages: their pieces, as planned by their method, and which of these are already done."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from knot_runner.pipelines.context import RunContext
 from knot_runner.pipelines.federations.stage_limits import used_count
 from knot_runner.pipelines.parties.setup import make_federation, read_parties
 
-#: Where the store keeps texts and images.
+#: Stages in which the store keeps texts and images.
 EXAMPLE_STAGES = ("tokens", "images")
-#: stage of a request -> what it is called where jobs share it
+#: stage of a request -> its name as a shared stage
 SHARED = {
     "local": "local models",
     "pretrain": "global models",
@@ -57,7 +57,7 @@ SHARED = {
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """A piece with its request, and how many examples that reads (a training: in an epoch)."""
+    """A piece with its request; ``rows``: examples that it reads (a training: per epoch)."""
 
     piece: Piece
     request: StageRequest
@@ -66,8 +66,7 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class PlanStore(Store):
-    """Finds, and never changes, what is in the store ``behind``; examples, of which a plan needs the names alone, count
-    as there."""
+    """Read-only view of the store ``behind``; examples count as present, since a plan needs only their names."""
 
     behind: Store = Store(Path())
 
@@ -76,14 +75,14 @@ class PlanStore(Store):
 
 
 class StandIn(Artefact):
-    """Stands for an artefact that is not there while a method plans on."""
+    """Placeholder for a missing artefact, so that a method can continue planning."""
 
     def tensors(self) -> dict[str, torch.Tensor]:
         return {"logits": torch.zeros(1, self.info["classes"])}
 
 
 class Planner:
-    """Plans jobs on one task by their method's own plan."""
+    """Plans jobs on one task with their method's own plan."""
 
     def __init__(self, store: PlanStore) -> None:
         self._store, self._data = store, SharedTasks()
@@ -91,7 +90,7 @@ class Planner:
         self._federations: dict[str, Any] = {}
 
     def parties(self, job: ComposedJob) -> PartyTask:
-        """The examples that the job reads; a partition of images is another for every seed."""
+        """The examples that the job reads; partitions of images differ by seed."""
         alike = [job.settings.seed if job.settings.on_images else 0]
         if isinstance(job.method, DistilSettings):
             alike = [job.settings.seed, job.method.labelled, job.method.valid, len(job.method.teachers)]
@@ -104,7 +103,7 @@ class Planner:
         return context_apart(job, self._store.root, lambda *_: None, **services)
 
     def plan(self, job: ComposedJob) -> tuple[list[Piece], list[PlannedStage]]:
-        """The job's pieces in order, and those of them that its method asks for."""
+        """Return (the job's pieces in order, those that its method requests)."""
         settings, hp, method = job.settings, job.method, METHODS[job.settings.method["algorithm"]]
         task = self.parties(job)
         trained = [stage for stage in vars(settings.training).values() if isinstance(stage, StageSettings)]
@@ -167,12 +166,12 @@ def _planned(request: StageRequest, rows: dict[Ref, int], step: int, there: bool
 
 
 def _workers(stages: list[PlannedStage]) -> Piece:
-    """Starting the processes that a job's teachers train in; a job that finds its teachers needs none."""
+    """The piece of starting worker processes for a job's teachers; no time if the teachers are cached."""
     teachers = [stage.piece for stage in stages if not isinstance(stage.request, Predict) and stage.piece.step == 1]
     there = all(piece.there for piece in teachers)
     return Piece(WORKERS, WORKERS, digest([piece.key for piece in teachers]), WORKERS, step=-1, there=there)
 
 
 def rows_of_tests(task: PartyTask) -> int:
-    """Test examples of all parties."""
+    """Number of test examples of all parties."""
     return sum(len(data.splits["test"]) for data in task.datasets.values() if "test" in data.splits)

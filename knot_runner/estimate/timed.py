@@ -1,4 +1,4 @@
-"""A run's own pipeline, carried out for a little while in a folder of its own, and what that says of the whole run."""
+"""Times a run's own pipeline for a short while in a temporary folder and extrapolates to the whole run."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from knot_runner.estimate.pieces import DISTANCE_MATRICES, PERSONAL_MODELS, Cost
 from knot_runner.estimate.recorded import run_space
 from knot_runner.util.errors import UserError
 
-#: So many steps in so many seconds are enough, whatever time there is.
+#: (steps, seconds) after which timing stops, even if more time is available.
 ENOUGH_ROUNDS = (12, 4.0)
 #: Seconds between two reports of other stages.
 SELDOM = 0.05
-#: Pieces that are not a run's main stage -> what their progress is reported as.
+#: Pieces outside a run's main stage -> the stage name in their progress reports.
 OTHER_STAGES = {DISTANCE_MATRICES: "distances", PERSONAL_MODELS: "personalisation"}
-#: Of a run that measures seldom, so that some rounds are seen with measures and some without.
+#: Maximum rounds between evaluations while timing, so that rounds with and without evaluation are observed.
 MAX_BETWEEN_MEASURES = 3
 
-#: What a pipeline reported: (moment, title, finished steps, all steps, text). Without a title it is of no stage: the
-#: executor was asked for some, or the run is through.
+#: Progress report of a pipeline: (time, title, finished steps, all steps, text). An empty title is of no stage: the
+#: executor received requests, or the run has ended.
 ProgressEvent = tuple[float, str, int, int, str]
 THROUGH = "through"
-#: Of a stage's seconds at least that share grows with the texts, whatever a busy machine makes of them.
+#: Minimum share of a stage's seconds that grows with the texts, whatever a busy machine's timings suggest.
 LEAST_GROWTH = 1 / 8
-#: What a run has shown of a kind: texts that were read, the seconds that may grow with them, and those that do not.
+#: Times of a kind in a run: texts read, seconds that may grow with them, seconds that do not.
 KindTime = tuple[float, float, float]
 
 
 def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost | str:
-    """What pieces of ``stage`` of ``job``'s kind take; in words, why that is not known.
+    """Cost of pieces of ``stage`` of ``job``'s kind, or the reason why it is unknown.
 
-    ``quota``: seconds after which two steps are enough; ``most``: seconds after which it is given up. A user's mistake
-    is raised as :class:`UserError`.
+    ``quota``: seconds after which two steps are enough; ``most``: seconds after which timing is given up. Raises
+    :class:`UserError` for a user error.
     """
     main = OTHER_STAGES.get(stage, family_of(job.method).stage)
     in_rounds = main == "rounds"
@@ -66,7 +66,8 @@ def time_piece(job: ComposedJob, stage: str, quota: float, most: float) -> Cost 
 
 
 def _with_measures_between(job: ComposedJob) -> ComposedJob:
-    """A federated job that measures in some of its rounds, with all clients in one cluster, which needs no distance."""
+    """``job``, a federated one, evaluating every few rounds and with all clients in one cluster, so that no distances
+    are needed."""
     training, method = job.settings.training, job.method
     every = min(training.evaluate_every, MAX_BETWEEN_MEASURES)
     training = dataclasses.replace(training, evaluate_every=every, stop_at_target=False)
@@ -76,24 +77,24 @@ def _with_measures_between(job: ComposedJob) -> ComposedJob:
 
 
 def _of_one_round(job: ComposedJob) -> ComposedJob:
-    """A federated job with one round only, after which clients make models of their own."""
+    """``job``, a federated one, with a single round before personalisation."""
     training = dataclasses.replace(job.settings.training, rounds=1, stop_at_target=False)
     return dataclasses.replace(job, settings=dataclasses.replace(job.settings, training=training))
 
 
 def _side_by_side(job: ComposedJob) -> int:
-    """How many times as many clients take part in a round as in one cluster of all: a number is of each cluster."""
+    """Factor by which more clients take part in a round than with a single cluster: a number of participants is per
+    cluster."""
     spec = job.method.clustering
     several = spec is not None and spec.graph != "none" and isinstance(spec.clusters, int)
     return spec.clusters if several and isinstance(job.settings.training.participants, int) else 1
 
 
 def cost_of(seen: Seen, main: str, every: int = 1, wanted: int = 1) -> Cost | None:
-    """The cost that the reports of ``main`` stage come to: of each round, or of the whole of another stage (of clients'
-    own models without the rounds before them).
+    """Cost from the reports of stage ``main``: per round, or of the whole of another stage (personalisation without the
+    rounds before it). None if too little was observed.
 
-    ``every``: rounds from one measure to the next, as they were timed; ``wanted``: as they will be. None: too little
-    was seen.
+    ``every``: rounds between evaluations while timing; ``wanted``: in the real run.
     """
     ready, steps = seen.told("ready"), seen.told("step", main)
     if not ready or (len(steps) < 2 and not seen.ended):
@@ -110,7 +111,7 @@ def cost_of(seen: Seen, main: str, every: int = 1, wanted: int = 1) -> Cost | No
 
 
 def _per_round(steps: list[ChildMessage], every: int, wanted: int) -> float:
-    """Seconds a round: the medians of rounds with and without measures, as often as there will be."""
+    """Seconds per round: medians of rounds with and without evaluation, weighted by their frequency in the real run."""
     groups: dict[bool, list[float]] = {True: [], False: []}
     for before, after in zip(steps, steps[1:], strict=False):
         groups[after[3] % every == 0].append(after[0] - before[0])
@@ -121,7 +122,7 @@ def _per_round(steps: list[ChildMessage], every: int, wanted: int) -> float:
 
 
 def _per_step(steps: list[ChildMessage]) -> float:
-    """Seconds a step of those between the first and the last report: several may be reported at once."""
+    """Seconds per step between the first and the last report; a report may cover several steps."""
     done = steps[-1][3] - steps[0][3]
     return (steps[-1][0] - steps[0][0]) / done if done else 0.0
 
@@ -130,10 +131,10 @@ def _per_step(steps: list[ChildMessage]) -> float:
 
 
 def stage_seconds(events: list[ProgressEvent]) -> dict[str, tuple[float, float]]:
-    """Title -> seconds of the work, and those around it.
+    """Title -> (seconds of the work, other seconds).
 
-    Of a training of two epochs the work is the second: from its half to its last step, with what lies between epochs.
-    Of a prediction it is all, from the event before its first to its last ("done").
+    Of a training of two epochs the work is the second epoch: from half of the steps to the last, with the time between
+    epochs. Of a prediction it is everything from the event before its first to its last ("done").
     """
     found: dict[str, tuple[float, float]] = {}
     seconds, half = 0.0, 0.0
@@ -151,9 +152,10 @@ def stage_seconds(events: list[ProgressEvent]) -> dict[str, tuple[float, float]]
 
 
 def costs_of(now: dict[str, KindTime], before: dict[str, KindTime], rows: dict[str, int]) -> dict[str, Cost]:
-    """Kind -> its cost: a run on fewer texts, ``before``, tells what does not grow with the texts from what does.
+    """Kind -> its cost. The times ``before``, of a run on fewer texts, separate fixed time from time that grows with
+    texts.
 
-    ``rows``: texts of an epoch, of trainings.
+    ``rows``: texts per epoch, of trainings.
     """
     found = {}
     for kind, (texts, seconds, rest) in now.items():
@@ -169,7 +171,7 @@ def costs_of(now: dict[str, KindTime], before: dict[str, KindTime], rows: dict[s
 
 
 def _carry_out(tell: Tell, folder: Path, config: dict[str, Any], main: str) -> None:
-    """The run of ``config``, whole, in ``folder``; every step of stage ``main`` is told."""
+    """Run ``config`` completely in ``folder`` and report every step of stage ``main``."""
     job = job_of(config)
     last = 0.0
 

@@ -1,4 +1,4 @@
-"""All jobs of a command: their pieces, and what each kind takes, from finished runs or timed within a budget."""
+"""Estimates all jobs of a command: their pieces, and the cost of each kind from finished runs or timing in a budget."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from knot_runner.estimate.recorded import recorded_costs
 from knot_runner.estimate.timed import time_piece
 from knot_runner.util.errors import UserError
 
-#: Less time than this shows nothing.
+#: Seconds below which timing is useless.
 MIN_SECONDS = 2.0
-#: How much more than its share of the time a kind may take before it is given up, as long as there is any.
+#: Seconds by which a kind may exceed its share of the time before it is given up, while time remains.
 _GRACE_SECONDS = 2.0
-#: What of its share a process on stages uses: the last step it looks at may be slow.
+#: Fraction of its share that a process timing stages uses, since its last step may be slow.
 TEXTS_SHARE = 0.95
 
 
 @dataclass
 class SweepEstimate:
-    """What is known: the ``loads`` of the jobs to do, and ``costs`` of kinds.
+    """The estimate: ``loads`` of the jobs to do, and ``costs`` by kind.
 
-    ``untimed``: name of a kind -> why its cost is not known; ``problems``: what a run of the sweep would stop at;
-    ``unplanned``: jobs in stages whose pieces are not known.
+    ``untimed``: name of a kind -> why its cost is unknown; ``problems``: errors that would stop a run of the sweep;
+    ``unplanned``: number of jobs in stages whose pieces are unknown.
     """
 
     loads: list[Load] = field(default_factory=list)
@@ -55,11 +55,11 @@ class SweepEstimate:
 
     @property
     def known(self) -> list[Load]:
-        """The loads whose every piece has a cost."""
+        """The loads with a known cost for every piece."""
         return [load for load in self.loads if load.known(self.costs)]
 
     def stops(self, problem: str) -> None:
-        """Note what a run of the sweep would stop at."""
+        """Note an error that would stop a run of the sweep."""
         if problem not in self.problems:
             self.problems.append(problem)
 
@@ -70,9 +70,9 @@ def plain_loads(jobs: list[ComposedJob]) -> list[Load]:
 
 
 def estimate_sweep(jobs: list[ComposedJob], done: list[ComposedJob], seconds: float) -> SweepEstimate:
-    """What ``jobs`` (all different, to do) will take; ``done``: jobs whose results are there.
+    """Estimate the cost of ``jobs`` (all different, to do); ``done``: jobs with results.
 
-    At most about ``seconds`` are spent on timing, in processes apart; ``paths.out`` is only read.
+    Spends at most about ``seconds`` on timing, in child processes; ``paths.out`` is only read.
     """
     began, made = time.monotonic(), SweepEstimate()
     recorded = recorded_costs([*jobs, *done], os.cpu_count() or 1)
@@ -93,7 +93,7 @@ def estimate_sweep(jobs: list[ComposedJob], done: list[ComposedJob], seconds: fl
 
 
 def with_what_is_there(loads: list[Load], done: list[Load]) -> list[Load]:
-    """What a finished run has left for others: its distances and clusterings, and rounds that variants share."""
+    """``loads`` with pieces marked as done that finished runs share: distances, clusterings, and rounds of variants."""
     left = [piece for load in done for piece in load.pieces if piece.step == 0 or piece.stage == SHARED_ROUNDS]
     there = {piece.key for piece in left if piece.stage != DATA_SETS_KIND}
     return [
@@ -103,7 +103,7 @@ def with_what_is_there(loads: list[Load], done: list[Load]) -> list[Load]:
 
 
 def _questions(jobs: list[ComposedJob], loads: list[Load]) -> dict[str, tuple[Piece, ComposedJob]]:
-    """Every kind once, with a piece and its job; those that most jobs wait for first."""
+    """Each kind to time -> (a piece, its job); kinds that most jobs need come first."""
     found: dict[str, tuple[Piece, ComposedJob]] = {}
     count: Counter[str] = Counter()
     for job, load in zip(jobs, loads, strict=True):
@@ -114,7 +114,7 @@ def _questions(jobs: list[ComposedJob], loads: list[Load]) -> dict[str, tuple[Pi
 
 
 def _ask(made: SweepEstimate, piece: Piece, job: ComposedJob, left: float, rest: int) -> None:
-    """Time a kind, one of ``rest`` to which ``left`` seconds are left."""
+    """Time one of the ``rest`` remaining kinds, for which ``left`` seconds remain."""
     if left < MIN_SECONDS:
         made.untimed[piece.name] = "no time was left"
         return
@@ -133,7 +133,7 @@ def _ask(made: SweepEstimate, piece: Piece, job: ComposedJob, left: float, rest:
 
 
 def _families(jobs: list[ComposedJob]) -> list[list[ComposedJob]]:
-    """Jobs in stages that read the same data into the same networks, together."""
+    """Jobs in stages, grouped by equal data and networks."""
     found: dict[str, list[ComposedJob]] = {}
     for job in jobs:
         if has_stages(job):
@@ -145,7 +145,7 @@ def _families(jobs: list[ComposedJob]) -> list[list[ComposedJob]]:
 def _ask_family(
     made: SweepEstimate, jobs: list[ComposedJob], recorded: dict[str, Cost], left: float, rest: int
 ) -> None:
-    """Plan jobs of one family, and time what is not on record, in one process."""
+    """Plan the jobs of one family and time kinds without a recorded cost, in one child process."""
     task, prefix = jobs[0].settings.task.name, in_family(jobs[0].config, "")
     if left < MIN_SECONDS:
         made.untimed[f"{task} data"] = "no time was left"
@@ -167,14 +167,14 @@ def _ask_family(
     for piece in (piece for load in loads for piece in load.pieces):
         if not piece.there and piece.kind is not None and piece.kind not in made.costs:
             made.untimed[piece.name] = seen.broken or "no time was left"
-    # it comes last and takes least: the sums do without it, and say so, where all else is known
+    # it comes last and costs least: if all else is known, the totals omit it and say so
     made.costs.setdefault(f"{prefix}{EVALUATION}", Cost(0.0, 0.0, source="not timed"))
     if len(loads) < len(jobs):
         made.untimed[f"{task} data"] = seen.broken or seen.problem or f"they were not read in {most:.0f} s"
 
 
 def _costs(seen: Seen, workers: int) -> dict[str, Cost]:
-    """What was told. Teachers train in worker processes, each about as large as the one that was timed."""
+    """The reported costs. Teachers train in worker processes, each about as large as the timed one."""
     found: dict[str, Cost] = {}
     for ready, *_ in seen.told("ready"):
         found[WORKERS] = Cost(0.0, ready - seen.began if workers > 1 else 0.0)
@@ -188,12 +188,12 @@ def _costs(seen: Seen, workers: int) -> dict[str, Cost]:
 
 
 def _plan_and_time(tell: Tell, folder: Path, configs: list[dict[str, Any]], known: set[str], until: float) -> None:
-    from knot_runner.estimate.stage_times import plan_and_time  # torch: only in that process
+    from knot_runner.estimate.stage_times import plan_and_time  # imports torch: only in the child process
 
     plan_and_time(tell, folder, [job_of(config) for config in configs], known, until)
 
 
 def _of_family(piece: Piece, prefix: str, task: str) -> Piece:
-    """``piece`` by its task's name, its kind that of the task's jobs; one that takes no time has none."""
+    """``piece`` with ``task`` in its name and ``prefix`` in its kind, if it has one."""
     kind = None if piece.kind is None else f"{prefix}{piece.kind}"
     return dataclasses.replace(piece, kind=kind, name=f"{task} {piece.name}")

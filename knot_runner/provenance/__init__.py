@@ -1,7 +1,7 @@
-"""Whether a finished run would come out the same today: with our code, plug-ins, torch and files as they are.
+"""Whether a finished run is still reproducible with the current code, plug-ins, torch and data files.
 
-Settings that can change a run's numbers are in its run id. These are not, since they change without any setting: a
-result says them (:func:`made_by`, and the ``files`` of its task), and :func:`reasons` compares.
+Settings that affect a run's numbers are in its run id. Code and files are not, since they change without any setting:
+the result records them (:func:`made_by`, and the ``files`` of its task), and :func:`reasons` compares.
 """
 
 from knot_runner.provenance.code import code_changes, code_version, made_by

@@ -1,4 +1,4 @@
-"""With which code a record was made: ours, by a digest of its source files, the user's plug-ins, and torch."""
+"""Versions of the code that made a record: ours (a digest of its source files), the user's plug-ins, and torch."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from typing import Any
 import knot_runner
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
-#: What of the package cannot change a number: what composes and starts runs, and what shows them. Settings are in the
-#: run id, so conf/ (which a wheel carries inside the package) does not count either.
+#: Parts of the package that cannot change a number: those that compose, start and report runs. Settings are in the run
+#: id, so conf/ (inside the package in a wheel) does not count either.
 NOT_COUNTED = {
     *("__init__", "__main__", "cli", "composing", "conf", "report", "provenance"),
     *("sweeps", "estimate", "bundles", "engine/tracker"),
-    *("data/fetch", "data/preflight", "data/sources"),  # what comes before any run
+    *("data/fetch", "data/preflight", "data/sources"),  # used before any run
 }
 UNKNOWN = "made before code versions were recorded"
 
 
 @functools.cache
 def code_version() -> str:
-    """``0.1.0+`` and 12 hex digits over the package's source files that can change numbers; once per process."""
+    """Our code version: ``0.1.0+`` and a 12-digit hex digest of the source files that can change numbers; computed once
+    per process."""
     found = [path for path in PACKAGE_FOLDER.rglob("*.py") if _counts(path)]
     return f"{knot_runner.__version__}+{_digest(PACKAGE_FOLDER, found)}"
 
@@ -36,7 +37,7 @@ def _counts(path: Path) -> bool:
 
 
 def _digest(folder: Path, files: Iterable[Path]) -> str:
-    """12 hex digits over names (from ``folder`` on) and contents."""
+    """12-digit hex digest of names (relative to ``folder``) and contents."""
     state = hashlib.sha256()
     for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in files):
         content = path.read_bytes()
@@ -46,7 +47,7 @@ def _digest(folder: Path, files: Iterable[Path]) -> str:
 
 @functools.cache
 def torch_version() -> str:
-    """The installed torch's version without its build (``+cpu``), from its metadata, so that torch is not imported."""
+    """Version of the installed torch without its build (``+cpu``); read from metadata, without importing torch."""
     return _public(importlib.metadata.version("torch"))
 
 
@@ -55,9 +56,9 @@ def _public(version: str) -> str:
 
 
 def plugin_version(plugin: str) -> str | None:
-    """12 hex digits over a plug-in's Python file, or all those of a package; None where there is none.
+    """12-digit hex digest of a plug-in's Python file, or of all files of a package; None if it is not found.
 
-    A dotted name is looked up without importing it, so that asking runs none of the user's code.
+    A dotted name is located without importing it, so none of the user's code runs.
     """
     try:
         if plugin.endswith(".py"):
@@ -76,7 +77,7 @@ def plugin_version(plugin: str) -> str | None:
 
 
 def made_by(plugins: Iterable[str]) -> dict[str, Any]:
-    """What a record (a result, a stage, a commit) says of the code that made it; ``plugins``: those of the settings."""
+    """Code versions to store in a record (a result, a stage, a commit); ``plugins``: those of the settings."""
     return {
         "code": code_version(),
         "plugins": {plugin: plugin_version(plugin) for plugin in plugins},
@@ -85,7 +86,7 @@ def made_by(plugins: Iterable[str]) -> dict[str, Any]:
 
 
 def code_changes(record: dict[str, Any]) -> list[str]:
-    """One line each for what made ``record`` (see :func:`made_by`) and is another now; empty: the same code."""
+    """One line per code version in ``record`` (see :func:`made_by`) that differs from the current one; [] if none."""
     was, found = record.get("code"), []
     if was is None:
         found.append(UNKNOWN)
@@ -102,11 +103,11 @@ def code_changes(record: dict[str, Any]) -> list[str]:
 
 
 def table_of(record: dict[str, Any], key: str) -> dict[str, Any]:
-    """``record[key]`` where it is a mapping, else {}: not every record has been checked."""
+    """``record[key]`` if it is a mapping, else {}, since records may be unchecked."""
     value = record.get(key)
     return value if isinstance(value, dict) else {}
 
 
 def version_text(text: str) -> str:
-    """``text`` from a record in one line of printable letters."""
+    """``text`` from a record as one line of printable characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

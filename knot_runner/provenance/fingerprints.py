@@ -1,7 +1,7 @@
-"""Which files a run read, so that other data are noticed: what the file system says first, content where that differs.
+"""Fingerprints of the files a run read, to detect changed data: by file metadata first, by content if that differs.
 
-Size and time of the last change can be alike in two files (``cp -p``, ``rsync -a``), so a file counts as the same
-without being read only where its inode and ctime are the same too: no user can set these.
+Size and modification time can be equal for different files (``cp -p``, ``rsync -a``), so a file counts as unchanged
+without being read only if its inode and ctime are equal, too: users cannot set these.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from knot_runner.config.strict import AtMost
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import sha256
 
-#: what a file system holds in 64 bits
+#: a 64-bit value of a file system
 Stamp = Annotated[int, AtMost(2**64)]
 
-#: A file that changed less than so many ns (two ticks of a slow clock) before it was read may change again without
-#: another ctime: it has none on record, and is read whenever it is compared.
+#: A file changed less than this many ns (two ticks of a slow clock) before it was read may change again with the same
+#: ctime: its ctime is not recorded, and it is read at every comparison.
 TICK = 20_000_000
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A file as it was when a run read it; or the files of a folder that fit ``pattern``, together.
+    """Fingerprint of a file when a run read it, or of all files of a folder that match ``pattern``.
 
-    ``path``: from the data folder on, with forward slashes; whole where it lies elsewhere. ``size``: bytes.
-    ``mtime_ns``: of the last change, in ns since 1970; of a folder, of its newest file. ``sha256``: hex digest of the
-    bytes; of a folder, of its files' names and digests; None: it was not there (``task.missing=skip``).
-    ``listing``: of a folder, hex digest of its files' names and of what the file system says of each, which is compared
-    before any is read. ``inode``, ``ctime_ns``: of a file; 0 where they cannot tell whether it is the same.
+    ``path``: relative to the data folder, with forward slashes; absolute if outside it. ``size``: bytes. ``mtime_ns``:
+    modification time in ns since 1970; of a folder, that of its newest file. ``sha256``: hex digest of the bytes; of a
+    folder, of its files' names and digests; None: the file was missing (``task.missing=skip``). ``listing``: of a
+    folder, hex digest of its files' names and metadata, compared before any file is read. ``inode``, ``ctime_ns``: of a
+    file; 0 if they cannot show that it is unchanged.
     """
 
     path: str
@@ -49,27 +49,28 @@ class Opened:
     ctime_ns: Stamp = 0
 
     def record(self) -> dict[str, Any]:
-        """As ``result.json`` holds it: a file has neither pattern nor listing, a folder no inode."""
+        """The form stored in ``result.json``: files without pattern and listing, folders without inode."""
         unset = {"pattern": "", "listing": "", "inode": 0, "ctime_ns": 0}
         return {key: value for key, value in dataclasses.asdict(self).items() if value != unset.get(key, ...)}
 
 
 def absent(short: str) -> Opened:
-    """A file that was looked for and was not there."""
+    """Fingerprint of a missing file."""
     return Opened(short, 0, 0, None)
 
 
 def fingerprint(path: Path, short: str) -> Opened:
-    """The file ``path`` as it is now, recorded as ``short``; reads it whole. Raises :class:`UserError`."""
+    """Fingerprint of the file ``path`` as it is now, recorded as ``short``; reads the whole file. Raises
+    :class:`UserError`."""
     try:
-        stat = path.stat()  # before the content: what changes in between then has another time
+        stat = path.stat()  # before reading: a change in between then shows in the time
         return _opened(short, stat, sha256(path))
     except OSError as problem:
         raise _unreadable(path, problem) from None
 
 
 def read_fingerprints(path: Path, short: str) -> tuple[bytes, Opened]:
-    """The bytes of a small file, read once, and what :func:`fingerprint` would say. Raises :class:`UserError`."""
+    """The bytes of a small file and its :func:`fingerprint`, from one read. Raises :class:`UserError`."""
     try:
         stat = path.stat()
         content = path.read_bytes()
@@ -85,18 +86,19 @@ def _opened(short: str, stat: os.stat_result, digest: str | None) -> Opened:
 
 
 def _unreadable(path: Path, problem: OSError) -> UserError:
-    """One line for a file that the system does not let us read."""
+    """The error for an unreadable file, in one line."""
     return UserError(f"{path}: cannot be read: {problem.strerror or problem}")
 
 
 def members(folder: Path, pattern: str) -> list[str]:
-    """Names, from ``folder`` on, of what fits ``pattern`` (``*.json``, ``*/*``), sorted; no hidden ones."""
+    """Sorted names, relative to ``folder``, that match ``pattern`` (``*.json``, ``*/*``), without hidden ones."""
     found = glob.glob(pattern, root_dir=folder)  # noqa: PTH207  pathlib's is slow here, and takes hidden names
     return sorted(found, key=lambda name: name.split("/"))
 
 
 def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
-    """The files ``parts`` of the folder ``short`` as one; paths from the folder on, in the order of :func:`members`."""
+    """One fingerprint of the files ``parts`` of the folder ``short``; paths relative to it, in the order of
+    :func:`members`."""
     return Opened(
         short,
         sum(part.size for part in parts),
@@ -108,16 +110,16 @@ def merge_fingerprints(short: str, pattern: str, parts: list[Opened]) -> Opened:
 
 
 class Now:
-    """Files as they are now. Each is looked at once, and read only where it may have changed, so that a thousand runs
-    of the same files cost what one costs. For one command: changes after the first look are not seen."""
+    """Cache of the files' current state: each file is checked once, and read only if it may have changed, so that a
+    thousand runs on the same files cost as much as one. Use one per command: later changes are not seen."""
 
     def __init__(self) -> None:
         self._changes: dict[tuple[Path, Opened], str | None] = {}
         self._digests: dict[tuple[Path, str], str | None] = {}
 
     def change(self, root: Path, was: Opened) -> str | None:
-        """``changed``, ``is gone`` or ``is there now``, seen from the data folder ``root``; None where the content is
-        as it was."""
+        """``changed``, ``is gone`` or ``is there now`` for a file below the data folder ``root``; None if its content
+        is unchanged."""
         if (root, was) not in self._changes:
             try:
                 self._changes[root, was] = self._compare(root / was.path, was)

@@ -1,4 +1,4 @@
-"""Finished runs that would come out otherwise today: why, moved aside to be made anew, or kept and said."""
+"""Stale runs, whose code or data have changed since: the reasons, setting a run aside for a rerun, and messages."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from knot_runner.provenance.code import code_changes, version_text
 from knot_runner.provenance.fingerprints import Now, Opened
 from knot_runner.util.errors import UserError
 
-#: how a reason that is about files begins
+#: prefix of a reason about files
 DATA_CHANGE = "data: "
-#: lines of a summary that name reasons
+#: maximum number of lines with reasons in a summary
 MAX_REASONS = 4
 
 
 def reasons(result: dict[str, Any], settings: Settings, now: Now | None = None) -> list[str]:
-    """Why a finished run (its ``result.json``) might come out otherwise today, one line each; empty: it would not."""
+    """Reasons, one line each, why a finished run (its ``result.json``) is stale; [] if it is not."""
     return code_changes(result) + data_changes(result, settings.paths.data, now)
 
 
 def on_data(found: Sequence[str]) -> list[str]:
-    """Those of :func:`reasons` that are :func:`data_changes`."""
+    """Those of :func:`reasons` that are about data files (:func:`data_changes`)."""
     return [reason for reason in found if reason.startswith(DATA_CHANGE)]
 
 
 def data_changes(result: dict[str, Any], data: str | None, now: Now | None = None) -> list[str]:
-    """One line each for the files that a finished run read, or did not find, and that are not as they were below
-    ``data`` (``paths.data``); empty: it would read the same.
+    """One line per file below ``data`` (``paths.data``) that has changed, vanished or appeared since a finished run; []
+    if none.
 
-    Files are read only where what the file system says of them differs; ``now`` lets the runs of one command share
-    what was looked at. Where ``data`` is None, files cannot be compared, and none is named.
+    Files are read only if their metadata differ; ``now`` caches their state for the runs of one command. If ``data`` is
+    None, files cannot be compared and the list is empty.
     """
     if data is None:
         return []
@@ -50,9 +50,9 @@ def data_changes(result: dict[str, Any], data: str | None, now: Now | None = Non
 
 @dataclass(frozen=True)
 class CurrentData:
-    """The files that a command would read below ``data`` (``paths.data``); None: it reads none, and nothing differs.
+    """The current files below ``data`` (``paths.data``) for one command; with None, nothing is compared.
 
-    For one command: changes after the first look are not seen.
+    Changes after the first check are not seen.
     """
 
     data: str | None
@@ -64,8 +64,8 @@ class CurrentData:
 
 
 def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> str:
-    """The line on runs (title, folder, changes) of ``finished`` ones that were made from other data than
-    ``paths.data`` has now: their numbers are not those of the data asked for."""
+    """The error line for runs (title, folder, changes), out of ``finished`` ones, whose data differ from the current
+    ``paths.data``: their numbers are not those of the requested data."""
     title, folder, changes = changed[0]
     more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
     some = f"{len(changed)} of {finished} finished runs were made from other data, the first " * (finished > 1)
@@ -78,8 +78,8 @@ def refusal(changed: Sequence[tuple[str, Path, list[str]]], finished: int) -> st
 
 
 def set_aside(folder: Path) -> Path:
-    """Move a run's ``folder`` (``<out>/<task>/<method>/<run id>``) to ``<out>/.stale/<task>/<method>/<run id>-<n>``,
-    with the first n that is free, and return that; call under the run's lock. Raises :class:`UserError`."""
+    """Move a run's ``folder`` (``<out>/<task>/<method>/<run id>``) to ``<out>/.stale/<task>/<method>/<run id>-<n>``
+    with the first free n; returns the new folder. Call under the run's lock. Raises :class:`UserError`."""
     task, method, run = folder.parts[-3:]
     home = folder.parents[2] / ".stale" / task / method
     try:
@@ -93,8 +93,7 @@ def set_aside(folder: Path) -> Path:
 
 
 def staleness_line(kept: list[tuple[str, list[str]]]) -> list[str]:
-    """A few lines for a command that keeps finished runs, from (title, reasons) of each; none where there are no
-    reasons."""
+    """A few warning lines for a command that keeps stale runs, from (title, reasons) of each; [] without reasons."""
     kept = [(title, why) for title, why in kept if why]
     if not kept:
         return []

@@ -1,4 +1,4 @@
-"""Run folders as pandas frames, from their records alone: settings, state and every number that a run measured."""
+"""Run folders as pandas frames, from their records only: settings, state and every measured number."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ if TYPE_CHECKING:  # pandas takes half a second to import
     import pandas as pd
 
 CONFIG = "config.yaml"
-#: Not settings of a run but of the command that made it.
+#: Config groups of the command rather than of a run.
 OF_THE_PRESET = ("sweep", "report")
-#: What a result says of how it was made; runs that are averaged should agree in it.
+#: Provenance keys of a result; averaged runs should agree in them.
 MADE_WITH = ("data", "code", "versions.knot_runner", "versions.torch", "device")
-#: Numbers in a result that measure nothing.
+#: Numbers in a result that are not measurements.
 NO_MEASURES = ("seed", "threads")
-#: Columns that tell a run, in every frame for users.
+#: Columns that identify a run, in every frame for users.
 IDENTITY = ("run_id", "folder", "task", "method", "seed", "state", "problem")
-#: Settings that these columns hold already.
+#: Settings already in these columns.
 _TOLD = ("task.name", "method.name", "seed", "run_id", "status", *MADE_WITH)
-#: Folders that a line names; of more it gives the number.
+#: Maximum number of folders named in a line; of more only the number is given.
 _MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
 class RunSet:
-    """Runs below the folder ``out``, as frames under one index: a number for each run, in the order of the folders.
+    """Runs below the folder ``out`` as frames with a common index: the run's number, in the order of the folders.
 
-    ``runs``: a row each, with the columns :data:`IDENTITY`, ``named_right`` (whether the settings hash to the folder's
-    name) and ``record``, the :class:`Run`.
+    ``runs``: one row per run, with the columns :data:`IDENTITY`, ``named_right`` (whether the settings hash to the
+    folder's name) and ``record``, the :class:`Run`.
 
-    ``settings``: a row each, a column per dotted key, the value as ``written`` in text; absent (NaN) where a run has no
-    such setting. Beside settings it has all else one can filter by: hardware, paths, status, run_id, versions.
+    ``settings``: one row per run, one column per dotted key, the value as ``written`` in text; NaN if a run has no such
+    setting. It also has all other keys one can filter by: hardware, paths, status, run_id, versions.
 
-    ``counted``: of ``settings``, those that can change the run's numbers; the others absent.
+    ``counted``: ``settings`` with only those that can change the run's numbers; the others are absent.
 
     ``metrics``: a row per number in the result of each finished run, with ``metric``, its dotted key there
     (``metrics.accuracy.ALL``), and ``value``, absent for null.
 
-    ``lines``: the folders that are left out, and why.
+    ``lines``: the folders left out, with reasons.
     """
 
     out: Path
@@ -60,7 +60,7 @@ class RunSet:
     lines: tuple[str, ...] = ()
 
     def only(self, kept: Sequence[bool] | pd.Series) -> RunSet:
-        """Those runs of which ``kept`` is true."""
+        """The runs for which ``kept`` is true."""
         index = self.runs.index[kept]
         settings, counted = self.settings.loc[index], self.counted.loc[index]
         metrics = self.metrics[self.metrics.index.isin(index)]
@@ -75,13 +75,13 @@ class RunSet:
         return list(self.settings.columns[self.settings.notna().any()])
 
     def differing(self) -> pd.DataFrame:
-        """The settings in which the runs differ; one that a run does not use, such as the number of clusters where
-        nothing is clustered, counts as its config has it."""
+        """The settings in which the runs differ; a setting that a run does not use, such as the number of clusters
+        without clustering, counts with its configured value."""
         used = self.settings[varying(self.counted)]
         return used[varying(used)]
 
     def values(self, metric: str) -> pd.Series:
-        """``metric`` (dotted key) of the finished runs that have it, by the runs' index."""
+        """``metric`` (dotted key) of the finished runs that have it, indexed by run."""
         return self.metrics.loc[self.metrics["metric"] == metric, "value"].dropna()
 
     def frame(self, settings: Literal["differing", "all"] = "differing") -> pd.DataFrame:
@@ -115,16 +115,16 @@ class RunSet:
 def tidy_frame(
     out: Path, filters: Sequence[str] = (), settings: Literal["differing", "all"] = "differing"
 ) -> pd.DataFrame:
-    """:meth:`RunSet.frame` of the runs below ``out`` that pass ``filters``, those of ``knot-runner compare``
-    (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``). Raises :class:`UserError`, as where none passes."""
+    """:meth:`RunSet.frame` of the runs below ``out`` that pass ``filters`` as in ``knot-runner compare``
+    (``task=femnist``, ``seed=0,1``, ``training.lr<0.1``). Raises :class:`UserError`, also if none passes."""
     return select_runs(read_runs(out), [parse_filter(text) for text in filters])[0].frame(settings)
 
 
 def read_runs(out: Path, data: str | None = None) -> RunSet:
-    """Every run below ``out`` (``<task>/<method>/<run id>/``); what cannot be read is named, never raised.
+    """Read every run below ``out`` (``<task>/<method>/<run id>/``); unreadable ones are named in ``lines``, not raised.
 
-    ``data``: runs that were made from other files than those below it are left out, too. Raises :class:`UserError`
-    when ``out`` is not there or holds no run.
+    ``data``: leave out runs made from other files than those below it. Raises :class:`UserError` if ``out`` is missing
+    or holds no run.
     """
     if not out.is_dir():
         raise UserError(f"--out: {out}: is not a folder; paths.out of the runs would be right")
@@ -165,18 +165,18 @@ def _described(run: Run) -> dict[str, Any]:
 
 
 def _folders(out: Path) -> list[Path]:
-    """Folders three floors down that hold a record; ``artefacts`` and the like have other files."""
+    """Folders three levels down that hold a record; ``artefacts`` and similar folders have other files."""
     marks = (CONFIG, "result.json", "failed.json")
     there = (path for path in out.glob("[!.]*/[!.]*/[!.]*") if any((path / mark).exists() for mark in marks))
     return sorted(there)
 
 
 def _job(folder: Path, data: provenance.CurrentData) -> Job:
-    """Raises ValueError for a config that is not that of a run in this place."""
+    """The job of a run folder. Raises ValueError if its config does not belong to this folder."""
     if not (folder / CONFIG).exists():
         began = "failed before its settings were written" if (folder / "failed.json").exists() else "no config.yaml"
         raise ValueError(began)
-    if (folder / "result.json").exists() and not (folder / "result.json").is_file():  # a pipe would never end
+    if (folder / "result.json").exists() and not (folder / "result.json").is_file():  # reading a pipe would not end
         raise ValueError("result.json is not a file")
     try:
         config = read_config(folder / CONFIG)
@@ -205,7 +205,7 @@ def _named_right(job: Job) -> bool:
 
 
 def _facts(run: Run) -> dict[str, str]:
-    """All else that one can filter by."""
+    """All keys beside settings that one can filter by."""
     config = {key: value for key, value in run.job.config.items() if key not in OF_THE_PRESET}
     facts = {**flatten_settings(config), "run_id": _printable(run.job.run_id), "status": _state(run)}
     versions = run.result.get("versions")
@@ -215,7 +215,7 @@ def _facts(run: Run) -> dict[str, str]:
 
 
 def _counted(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings that name the run; where another version's have other keys, all but what never counts."""
+    """The settings in the run id; for keys of another version, all settings except those that never count."""
     counted = {key: value for key, value in config.items() if key not in NOT_IN_RUN_ID}
     try:
         return USED[kind_of(config["task"])](config, counted)
@@ -236,12 +236,12 @@ def _numbers(result: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def name_few(lead: str, items: Iterable[str]) -> str:
-    """The first of ``items`` behind ``lead``, and how many more there are; "" for none."""
+    """``lead`` followed by the first of ``items`` and the number of further ones; "" if empty."""
     names = list(items)
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     return f"{lead}{_printable('; '.join(names[:_MAX_NAMED]))}{more}" if names else ""
 
 
 def _printable(text: str) -> str:
-    """Without lone surrogates, which names of files and JSON can hold and no terminal prints."""
+    """``text`` without lone surrogates, which file names and JSON can contain but terminals cannot print."""
     return text.encode("utf-8", "replace").decode()

@@ -14,26 +14,26 @@ FOLDER = Path(__file__).parent / "paper"
 
 
 def printed_tables() -> list[str]:
-    """Tables that can be set beside ours, such as ``knot_table2``."""
+    """Names of the printed tables, such as ``knot_table2``."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 @cache
 def read_printed(name: str) -> dict[str, Any]:
-    """The printed table ``name``; treat it as read-only. Raises :class:`UserError` for a name that is not there."""
+    """The printed table ``name``; treat it as read-only. Raises :class:`UserError` for an unknown name."""
     if name not in printed_tables():
         raise UserError(f"there is no printed table {name!r}{nearest(name, printed_tables())}")
     return yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def printed_value(table: dict[str, Any], metric: str, method: str, dataset: str) -> float | None:
-    """The printed number of a table of kind ``methods``; None where the paper prints none."""
+    """The printed number in a table of kind ``methods``; None if the paper prints none."""
     row = table["metrics"].get(metric, {}).get(method)
     return row[table["columns"].index(dataset)] if row is not None and dataset in table["columns"] else None
 
 
 def cite(table: dict[str, Any]) -> str:
-    """One line that says where the numbers come from."""
+    """One line with the source of the numbers."""
     short = table["paper"].partition(":")[0]
     place = f", Table {table['table']}" if table["table"] is not None else ""
     return f"paper: {short}, arXiv {table['arxiv']} ({table['venue']}){place}"

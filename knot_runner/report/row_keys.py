@@ -1,4 +1,4 @@
-"""Which case of a table a federated run belongs to, and which row: temperature, rate control, other settings."""
+"""Assigns federated runs to the cases and rows of a table: temperature, rate control, other settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Settings that a row shows in words of its own.
+#: Settings that a row describes by itself.
 SHOWN_KEYS = ("method.temperature", "method.lr_control")
 #: Case -> dotted setting -> its value, or a list of them.
 Cases = Mapping[str, Mapping[str, Any]]
@@ -22,7 +22,8 @@ Cases = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, order=True)
 class RowSetting:
-    """What a row is of. ``control``: trained at T=1, rate lr / ``temperature``; ``other``: more settings, as text."""
+    """Key of a row. ``control``: trained at T=1 with learning rate lr / ``temperature``; ``other``: further settings,
+    as text."""
 
     temperature: float
     control: bool = False
@@ -35,23 +36,23 @@ class RowSetting:
 
     @property
     def settings(self) -> str:
-        """The rest, "" for plain chilling."""
+        """The other settings, "" for plain chilling."""
         rate = f"rate=lr/{self.temperature:g}" if self.control else ""
         return ", ".join(filter(None, (rate, self.other)))
 
     @property
     def name(self) -> str:
-        """Both, in a sentence."""
+        """Temperature and other settings, for use in a sentence."""
         rest = f" ({self.other})" if self.other else ""
         return (f"T=1 at rate lr/{self.temperature:g}" if self.control else f"T={self.temperature:g}") + rest
 
 
 def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
-    """``runs`` as of :func:`run_rows` with their ``case`` and row (``key``, a :class:`RowSetting`), a row per seed, in
-    the order of ``cases`` (others after them, in the order asked for) and of :func:`hottest_first`.
+    """``runs`` as in :func:`run_rows` plus their ``case`` and row (``key``, a :class:`RowSetting`), one row per seed,
+    in the order of ``cases`` (others after them, as requested) and of :func:`hottest_first`.
 
     A rate control at T=1 is the T=1 run itself, so it counts once. Raises :class:`UserError` for runs that are not
-    federated, ValueError for two unlike runs of one cell.
+    federated, ValueError for two different runs of one cell.
     """
     rows = run_rows(runs)
     rows["case"] = [case_of(run.job, cases) for run in runs]
@@ -67,19 +68,19 @@ def case_rows(runs: Sequence[Run], cases: Cases) -> pd.DataFrame:
 
 
 def hottest_first(keys: Iterable[RowSetting]) -> list[RowSetting]:
-    """Each of ``keys`` once: the hottest first, each rate control below its temperature."""
+    """Distinct ``keys``, highest temperature first, each rate control after its temperature."""
     return sorted(set(keys), key=lambda key: (key.other, -key.temperature, key.control))
 
 
 def row_heads(keys: Sequence[RowSetting]) -> tuple[str, ...]:
-    """Heads of the columns that name the rows ``keys``; each row's names are the first so many of head and settings."""
+    """Heads of the columns that name the rows ``keys``; as many of a row's head and settings are used."""
     return ("T", "settings") if any(key.settings for key in keys) else ("T",)
 
 
 def preset_cases(options: Mapping[str, Any], table: dict[str, Any] | None) -> Cases:
-    """What tells cases apart: the preset's ``report.cases``, else those of the printed table.
+    """The settings that define cases: the preset's ``report.cases``, else those of the printed table.
 
-    Raises :class:`UserError` unless each is a table of settings.
+    Raises :class:`UserError` unless each case is a mapping of settings.
     """
     cases = options.get("cases")
     if cases is None:
@@ -90,7 +91,7 @@ def preset_cases(options: Mapping[str, Any], table: dict[str, Any] | None) -> Ca
 
 
 def case_of(job: Job, cases: Cases) -> str:
-    """Name of the first of ``cases`` whose settings are all the job's; else its task and model."""
+    """Name of the first of ``cases`` whose settings the job has; else its task and model."""
     for name, settings in cases.items():
         if all(lookup(job.config, key) in _listed(wanted) for key, wanted in settings.items()):
             return name
@@ -98,7 +99,7 @@ def case_of(job: Job, cases: Cases) -> str:
 
 
 def lookup(config: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted ``key``; None where there is none."""
+    """The value of a dotted ``key``, or None."""
     node: Any = config
     for part in key.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None
@@ -106,8 +107,8 @@ def lookup(config: Mapping[str, Any], key: str) -> Any:
 
 
 def runs_with(runs: Iterable[Run], key: str, otherwise: str) -> list[Run]:
-    """Those of finished ``runs`` whose result has the dotted ``key``. Raises :class:`UserError` where none has, which
-    says that it has none of ``otherwise``."""
+    """The finished ``runs`` whose result has the dotted ``key``. Raises :class:`UserError`, naming ``otherwise`` as
+    missing, if none has."""
     found = [run for run in runs if lookup(run.result, key)]
     if not found:
         raise UserError(f"none of the runs has {otherwise}")
@@ -115,7 +116,7 @@ def runs_with(runs: Iterable[Run], key: str, otherwise: str) -> list[Run]:
 
 
 def leaves(values: Mapping[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every value in nested ``values`` with its path from the top down; an empty mapping is a value."""
+    """Yield (path from the top, value) of all leaves of nested ``values``; an empty mapping is a leaf."""
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(value, (*above, str(key)))
@@ -136,7 +137,7 @@ def _setting(job: Job, other: str) -> RowSetting:
 
 
 def others(jobs: Sequence[Job], shown: Container[str]) -> list[str]:
-    """Of each job, the settings in which the ``jobs`` differ, less those that the table has ``shown`` anyhow."""
+    """For each job, the settings in which the ``jobs`` differ, without those that the table already has ``shown``."""
     told = [{"method.algorithm": lookup(job.config, "method.algorithm"), **label_settings(job.label)} for job in jobs]
     keys = dict.fromkeys(key for facts in told for key in facts if key not in shown)
     unlike = [key for key in keys if len({facts.get(key) for facts in told}) > 1]

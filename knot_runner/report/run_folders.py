@@ -1,7 +1,7 @@
-"""Reading run folders: what is there, what is not, and never a wrong number.
+"""Reads run folders and checks their records, so that no wrong number is used.
 
-A ``result.json`` that is absent, cut short, altered, of another run or made from other data than ``paths.data`` has
-counts as not there, and the reason is kept so that tables can name it. All other files of a run are read by
+A ``result.json`` that is absent, truncated, altered, of another run or made from other data than the current
+``paths.data`` counts as missing; the reason is kept so that tables can name it. All other files of a run are read by
 :func:`kept_file`, which checks them against the digests in ``result.json``.
 """
 
@@ -23,19 +23,19 @@ from knot_runner.report.records.earlier import rounds_trained
 from knot_runner.util.errors import UserError
 
 Status = Literal["done", "diverged", "missing", "corrupt", "other data"]
-#: Of runs with a result that is not used: how a person calls them.
+#: Status of runs whose result is not used -> its displayed name.
 UNUSED = {"corrupt": "damaged", "other data": "other data"}
 PREDICTIONS, VECTORS = "predictions.safetensors", "vectors.safetensors"
 PROBE = "probe.json"
-#: A result is some kilobytes; a file this long is not one.
+#: Maximum bytes of a result, which usually has some kilobytes.
 LONGEST_RESULT = 10_000_000
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run that a preset asks for, whether or not it has been made. ``label``: settings that set it apart from
-    the other runs of its method, as text ("task.labels.support=onehot"), or "". ``config``: its composed settings.
-    ``data``: the files that the command would read, which the run's must be like; None: whatever it was made from."""
+    """One run that a preset requests, done or not. ``label``: settings that distinguish it from the other runs of its
+    method, as text ("task.labels.support=onehot"), or "". ``config``: its composed settings. ``data``: the current data
+    files, which must match those of the run; None: no check."""
 
     run_id: str
     folder: Path
@@ -49,7 +49,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Run:
-    """A job and what its folder holds; ``result`` is empty unless done or diverged, ``problem`` says why."""
+    """A job with the content of its folder; ``result`` is empty unless done or diverged, with the reason in
+    ``problem``."""
 
     job: Job
     status: Status
@@ -62,14 +63,15 @@ class Run:
 
 
 def load_runs(jobs: Iterable[Job]) -> list[Run]:
-    """The runs of ``jobs``, in their order; nothing raises, a run that cannot be used has its reason in ``problem``."""
+    """Load the runs of ``jobs``, in their order. Never raises; a run that cannot be used has the reason in
+    ``problem``."""
     return [_load(job) for job in jobs]
 
 
 def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") -> list[Run]:
-    """As :func:`load_runs`; finished runs of which one of the files ``names`` is absent or damaged count as damaged.
+    """As :func:`load_runs`; finished runs with a missing or damaged file among ``names`` count as damaged.
 
-    Raises :class:`UserError` when none is finished, with the ``command`` that makes them.
+    Raises :class:`UserError`, naming the ``command`` that runs them, if none is finished.
     """
     runs = [with_files(run, names, command) for run in load_runs(jobs)]
     if not any(run.status == "done" for run in runs):
@@ -78,8 +80,8 @@ def readable(jobs: Iterable[Job], names: Sequence[str] = (), command: str = "") 
 
 
 def with_files(run: Run, names: Sequence[str], command: str = "") -> Run:
-    """``run``; a finished one that has lost one of the files ``names``, or has it damaged, counts as damaged. Whether
-    a run of its kind has such a file is for the reader to say."""
+    """``run``, marked as damaged if it is finished and one of the files ``names`` is missing or damaged. Whether its
+    kind of run has such a file is left to the caller."""
     if run.status == "done":
         own = [name for name in names if has_record(run.job.folder, run.result, name)]
         try:
@@ -91,7 +93,7 @@ def with_files(run: Run, names: Sequence[str], command: str = "") -> Run:
 
 
 def nothing_there(runs: list[Run], command: str = "") -> UserError:
-    """The error that says that none of ``runs`` is finished, and why where there is a reason."""
+    """The error that none of ``runs`` is finished, with the reasons if known."""
     reasons = dict.fromkeys(run.problem for run in runs if run.status in (*UNUSED, "diverged"))
     why = f" ({'; '.join(reasons)})" if reasons else ""
     return UserError(f"none of the {len(runs)} runs is there{why}{_make_with(command)}")
@@ -133,10 +135,10 @@ def cls_vectors(run: Run, command: str = "") -> tuple[np.ndarray, np.ndarray]:
 
 
 def rounds(run: Run, command: str = "") -> list[dict[str, Any]]:
-    """The rows of ``rounds.jsonl`` of a federated run, one per round from 0; those of rounds that were not measured
-    have no accuracy.
+    """The log rows of ``rounds.jsonl`` of a federated run, one per round from 0; rows of rounds without evaluation have
+    no accuracy.
 
-    Raises :class:`UserError` naming the file when it is absent, cut short or damaged.
+    Raises :class:`UserError` naming the file when it is absent, truncated or damaged.
     """
     with refuse_damage(run, ROUNDS_FILE, command):
         *lines, rest = kept_file(run, ROUNDS_FILE, command).decode().split("\n")
@@ -202,8 +204,8 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def kept_file(run: Run, name: str, command: str = "") -> bytes:
-    """The bytes of file ``name`` of a finished run. Raises :class:`UserError` naming it when it is absent or not as
-    the run's result sealed it."""
+    """The bytes of file ``name`` of a finished run. Raises :class:`UserError` naming it if it is absent or does not
+    match the digest in the run's result."""
     try:
         return read_record(run.job.folder, run.result, name)
     except UserError as problem:
@@ -225,8 +227,8 @@ def arrays(run: Run, name: str, command: str) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def refuse_damage(run: Run, name: str, command: str = "") -> Iterator[None]:
-    """Around what reads file ``name`` of ``run``: content that it cannot take, or does not :func:`demand`, raises
-    :class:`UserError` that says so, and what to do."""
+    """Context for parsing file ``name`` of ``run``: a parse error or a failed :func:`demand` raises :class:`UserError`
+    that names the file and what to do."""
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
@@ -234,7 +236,7 @@ def refuse_damage(run: Run, name: str, command: str = "") -> Iterator[None]:
 
 
 def demand(right: Any) -> None:
-    """Raises ValueError, inside :func:`refuse_damage`, unless what was read is ``right``."""
+    """Raises ValueError unless ``right``; for checks inside :func:`refuse_damage`."""
     if not right:
         raise ValueError
 

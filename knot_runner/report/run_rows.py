@@ -1,4 +1,4 @@
-"""Runs as rows of a frame, of which tables, figures and claims select, group and average."""
+"""Runs as rows of a frame, which tables, figures and claims filter, group and average."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:  # pandas takes half a second to import
 
 
 def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
-    """A row per run, in their order: ``task``, ``method``, ``label``, ``seed``, ``run_id``, ``status``, ``run``."""
+    """One row per run, in the given order: ``task``, ``method``, ``label``, ``seed``, ``run_id``, ``status``,
+    ``run``."""
     import pandas as pd
 
     columns = ["task", "method", "label", "seed", "run_id", "status", "run"]
@@ -21,9 +22,9 @@ def run_rows(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def one_per_seed(rows: pd.DataFrame, place: Sequence[str], named: Callable[[Any], str]) -> pd.DataFrame:
-    """``rows`` with one run for each seed and value of the columns ``place``: one that is asked for twice counts once.
+    """``rows`` with one run per seed and value of the columns ``place``; a run that is requested twice counts once.
 
-    Raises ValueError for two unlike runs; ``named``: what to call the place of a row.
+    Raises ValueError for two different runs; ``named``: returns the name of a row's place for the error.
     """
     keys = [*place, "seed"]
     shared = rows.groupby(keys, sort=False)["run_id"].transform("nunique") > 1

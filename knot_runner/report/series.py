@@ -1,4 +1,4 @@
-"""A quantity along an axis: its mean over seeds and its band from the lowest to the highest; the CSV of a figure."""
+"""A quantity along an axis, with its mean and range over seeds; the CSV of a figure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ class Band:
 
 
 def band(series: Sequence[Mapping[float, float]], everywhere: bool = True) -> Band:
-    """The band of several runs, over the places at which each of them has a value; at which any has one, unless
-    ``everywhere``."""
+    """The band of several runs over the places where all have a value; without ``everywhere``, where any has one."""
     found = [set(one) for one in series]
     places = sorted(set.intersection(*found) if everywhere else set.union(*found))
     cells = [[one[place] for one in series if place in one] for place in places]
@@ -33,7 +32,7 @@ def band(series: Sequence[Mapping[float, float]], everywhere: bool = True) -> Ba
 
 
 def smoothed(series: dict[int, float], window: int) -> dict[int, float]:
-    """Running means over ``window`` successive values, centred, of fewer at both ends."""
+    """Centred running means over ``window`` successive values, fewer at both ends."""
     if len(series) < window:
         return series
     ones, values = np.ones(window), np.array(list(series.values()))
@@ -51,12 +50,12 @@ class Numbers:
     decimals: int | None = None
 
     def csv(self) -> str:
-        """As CSV, text escaped."""
+        """The columns as CSV with escaped text."""
         return csv_text(self.heads, self.rows, self.digits, self.decimals)
 
 
 def band_numbers(heads: Sequence[str], bands: Mapping[Sequence[str], Band], **digits: int) -> Numbers:
-    """A row for each place of ``bands``: names and place, under ``heads``; mean, low, high, seeds."""
+    """A row per place of ``bands``: names and place (under ``heads``), mean, low, high, seeds."""
     rows: list[list[Any]] = []
     for names, one in bands.items():
         columns = (one.places, one.mean, one.low, one.high, one.seeds)

@@ -1,7 +1,7 @@
-"""What ``result.json`` holds, by kind of run: one dataclass each, built strictly when written and when read.
+"""Schema of ``result.json``: one dataclass per kind of run, built strictly on writing and on reading.
 
-Reports read the plain dictionary; building the dataclass is the check that it can be believed: every value is of its
-type and within what is possible, and values that belong together agree.
+Reports read the plain dictionary; building the dataclass validates it: every value has its type and range, and related
+values agree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from knot_runner.results.training import DistilResult, ProbeResult, StagesResult
 from knot_runner.results.transport import CoresetResult, DistanceResult, KnnResult, MatrixResult
 from knot_runner.util.errors import UserError
 
-#: Kind of run -> what its result must be; a plug-in's family answers for its own.
+#: Kind of run -> dataclass of its result; a plug-in's family validates its own results.
 RESULTS: dict[str, type[RunResult]] = {
     "distillation": StagesResult,
     "distil": DistilResult,
@@ -30,9 +30,9 @@ RESULTS: dict[str, type[RunResult]] = {
 
 
 def kind_problem(result: dict[str, Any]) -> str:
-    """What is wrong with ``result``, read from ``result.json``, as that of its kind; "" when nothing is.
+    """Why ``result``, read from ``result.json``, is invalid for its kind; "" if it is valid.
 
-    A diverged run has no numbers to check. Keys that this version does not know are left alone.
+    A diverged run has no numbers to check. Keys unknown to this version are ignored.
     """
     cls = RESULTS.get(result.get("kind", "distillation"), RunResult)
     if result["status"] == "diverged":
@@ -46,8 +46,8 @@ def kind_problem(result: dict[str, Any]) -> str:
 
 
 def check_written(result: dict[str, Any]) -> None:
-    """Raises :class:`ValueError` for a result that a run of ours must not write: a value that cannot be, or a key that
-    its dataclass does not have."""
+    """Raises :class:`ValueError` for a result that our runs must not write: an invalid value, or a key unknown to its
+    dataclass."""
     cls = RESULTS.get(result.get("kind", "distillation"))
     if cls is None:  # a plug-in's family
         return

@@ -1,4 +1,4 @@
-"""What all results have in common, and the types that their values are of."""
+"""Fields common to all results, and the types of their values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from knot_runner.config.strict import Between, require
 from knot_runner.metrics import METRICS
 
 Share = Annotated[float, Between(0.0, 1.0)]
-#: A distance, loss or time: finite, not negative.
+#: A distance, loss or time: finite and non-negative.
 Amount = Annotated[float, Between(0.0, math.inf)]
 Count = Annotated[int, Between(0, math.inf)]
 #: At least one.
@@ -21,7 +21,7 @@ Scores = dict[str, dict[str, Any]]
 
 @dataclass(kw_only=True)
 class RunResult:
-    """What every result says, whatever the kind of run; what is absent was not said by the version that wrote it."""
+    """Fields of every result, for any kind of run; a missing field was not recorded by the version that wrote it."""
 
     status: Literal["done", "diverged"]
     task: str
@@ -39,7 +39,7 @@ class RunResult:
     notes: Any = None
     seconds: Any = None
     label_counts: Any = None
-    #: of a fused sweep: up to how many other jobs its seconds waited for
+    #: of a fused sweep: maximum number of other jobs running at the same time, which lengthen its seconds
     beside: Any = None
     #: where training diverged (non-finite loss or weights)
     diverged: Any = None
@@ -49,7 +49,7 @@ class RunResult:
 
 @dataclass
 class TrainTest:
-    """Images in all."""
+    """Total numbers of images."""
 
     train: Count
     test: Count
@@ -57,14 +57,14 @@ class TrainTest:
 
 @dataclass
 class ClassNames:
-    """Classes by their names, [C], and their ``coordinates`` [C, d], where they have any."""
+    """Names [C] of the classes and their ``coordinates`` [C, d], if any."""
 
     names: list[str]
     coordinates: list[list[float]] | None = None
 
 
 def check_scores(key: str, scores: Scores) -> None:
-    """In a ``__post_init__``: every value of a metric of the table is a number within what the metric can take."""
+    """Check, in a ``__post_init__``, that every value of a known metric is a number in the metric's range."""
     for metric, row in scores.items():
         for name, value in row.items() if metric in METRICS else ():
             number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""What a run costs in bytes and FLOPs: of each round in ``rounds.jsonl``, and in all in ``result.json``."""
+"""Costs of a run in bytes and FLOPs: per round in ``rounds.jsonl``, in total in ``result.json``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from knot_runner.config.strict import require
 from knot_runner.results.base import Amount, Count
 
-#: Of a row of ``rounds.jsonl``: all clients of the round together; FLOPs are null where they cannot be counted.
+#: Keys in a row of ``rounds.jsonl``, summed over the round's clients; FLOPs are null if they cannot be counted.
 BYTES, FLOPS = ("bytes_down", "bytes_up"), ("client_flops", "server_flops")
-#: What the FLOPs of a result are.
+#: How the FLOPs of a result are counted.
 FORMULA = (
     "3 F per example and epoch of training, F per example of inference; F: matrix products, convolutions and attention "
     "of one forward pass (backward = twice forward: Kaplan et al. 2020, section 2.1)"
@@ -20,11 +20,11 @@ FORMULA = (
 
 @dataclass(kw_only=True)
 class CostFacts:
-    """Costs of a whole run. ``sent``: what the bytes are of; ``bytes``: both ways; ``bytes_to_target``: up to the end
-    of the round that reaches the target; FLOPs are by ``formula``, null where they cannot be counted.
+    """Costs of a whole run. ``sent``: what the bytes consist of; ``bytes``: both directions; ``bytes_to_target``: up to
+    the end of the round that reaches the target; FLOPs are counted by ``formula``, null if they cannot be counted.
 
-    ``example_flops``: F of one example, a text of ``example_tokens`` tokens, the mean; ``stages``: FLOPs by stage;
-    ``personal_flops``: of ``client_flops``, what followed the rounds (``method.personalisation``).
+    ``example_flops``: F of one example, for texts of ``example_tokens`` tokens (the mean); ``stages``: FLOPs by stage;
+    ``personal_flops``: the part of ``client_flops`` after the rounds (``method.personalisation``).
     """
 
     sent: str
@@ -48,19 +48,19 @@ class CostFacts:
 
 
 def has_costs(row: dict[str, Any]) -> bool:
-    """Whether ``row`` says what its round cost; those of earlier versions do not."""
+    """Whether log row ``row`` has costs; those of earlier versions have none."""
     return all(key in row for key in (*BYTES, *FLOPS))
 
 
 def bytes_of(rows: Sequence[dict[str, Any]]) -> int | None:
-    """Both ways, in all ``rows``; None where one of them does not say."""
+    """Total bytes of ``rows`` in both directions; None if a row has no costs."""
     if not all(has_costs(row) for row in rows):
         return None
     return sum(row[key] for row in rows for key in BYTES)
 
 
 def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
-    """Each cost over ``rows``, which all have them; None where one is not known of some row."""
+    """Each cost summed over ``rows``, which all have costs; None if it is unknown in some row."""
     found: dict[str, int | None] = {}
     for key in (*BYTES, *FLOPS):
         values = [row[key] for row in rows]
@@ -69,8 +69,8 @@ def summed_costs(rows: Sequence[dict[str, Any]]) -> dict[str, int | None]:
 
 
 def total_costs(rows: Sequence[dict[str, Any]], reached: int | None, sent: str, **facts: Any) -> dict[str, Any] | None:
-    """:class:`CostFacts`, as plain data, of the ``rows`` of a run that met its target after ``reached`` rounds (None:
-    not at all), with what else there is to say; None where rows do not say what they cost."""
+    """:class:`CostFacts`, as plain data, from the log ``rows`` of a run that met its target after ``reached`` rounds
+    (None: never), with the further fields ``facts``; None if rows have no costs."""
     total = bytes_of(rows)
     if total is None:
         return None

@@ -24,7 +24,7 @@ from knot_runner.results.privacy import PrivacyFacts
 
 @dataclass
 class BestRound:
-    """The highest accuracy, and rounds trained until then."""
+    """The highest accuracy and the number of rounds trained until then."""
 
     accuracy: Share
     round: Count
@@ -32,7 +32,8 @@ class BestRound:
 
 @dataclass
 class ClusterFacts:
-    """Clusters of the clients: the cluster of each, sizes, adjusted Rand index to planted groups, eigenvalues."""
+    """Clusters of the clients. ``labels``: cluster of each client; ``sizes``: clients per cluster; ``ari``: adjusted
+    Rand index against planted groups; ``eigenvalues``."""
 
     graph: str
     count: Count
@@ -49,8 +50,8 @@ class ClusterFacts:
 
 @dataclass
 class ServerDistilled:
-    """What a server's distillations came to: their number, the loss of the last; accuracy before and after the last
-    that was measured, and the mean gain over all that were."""
+    """Summary of a server's distillations: number of ``rounds`` with one, ``loss`` of the last; accuracy ``before`` and
+    ``after`` the last one evaluated, and mean ``gain`` over all evaluated ones."""
 
     rounds: Count
     loss: float
@@ -61,8 +62,8 @@ class ServerDistilled:
 
 @dataclass
 class ArchitectureFacts:
-    """Clients with models of one architecture of several, and the accuracy of these on their own test examples: by
-    examples, and each client alike."""
+    """Clients whose models share one of several architectures, and these models' accuracy on their own test examples:
+    weighted by examples, and ``unweighted`` over clients."""
 
     clients: Count
     parameters: Number
@@ -72,9 +73,9 @@ class ArchitectureFacts:
 
 @dataclass
 class FleetFacts:
-    """A fleet's virtual ``clock`` at the end, in seconds; updates that ``arrived``, after how many server steps on
-    average (``staleness``) and how many of them of ``partial`` work; clients that ``dropped`` out or came too ``late``;
-    rounds without any update (``empty``)."""
+    """Summary of a simulated fleet: virtual ``clock`` at the end, in seconds; numbers of updates that ``arrived`` and
+    of those with ``partial`` work, their mean ``staleness`` in server steps; numbers of clients that ``dropped`` out or
+    were too ``late``; number of rounds without any update (``empty``)."""
 
     clock: Amount
     arrived: Count
@@ -88,9 +89,8 @@ class FleetFacts:
 @dataclass(kw_only=True)
 class FederatedResult(RunResult):
     """A federated run. ``rounds_to_target``: rounds trained until ``target`` is met; ``time_to_target``: virtual
-    seconds until then, of a fleet; ``valid``: metrics on the examples that clients hold out;
-    ``artefact``: of rounds that runs share; ``unseen``: clients beside the others,
-    which took part in no round."""
+    seconds until then, for a fleet; ``valid``: metrics on the examples that clients hold out; ``artefact``: of rounds
+    shared between runs; ``unseen``: number of additional clients that took part in no round."""
 
     metrics: Scores
     datasets: TrainTest

@@ -1,4 +1,4 @@
-"""Of clients' own models: measures, points, and what each kind of personalisation says besides."""
+"""Results of clients' own (personalised) models: measures, points, and facts of each kind of personalisation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from knot_runner.results.base import (
 
 @dataclass(kw_only=True)
 class PersonalMeasures:
-    """Of clients' own models, on their own test examples and on the others'."""
+    """Measures of clients' own models on their own test examples (ID) and on the other clients' (OOD)."""
 
     id_accuracy: Share
     ood_accuracy: Share
@@ -30,8 +30,9 @@ class PersonalMeasures:
 
 @dataclass(kw_only=True)
 class SimilarityFacts:
-    """Cosines of clients' label histograms, ``least`` and ``mean`` of two clients; of the aggregation's weights, how
-    many a client has that are not 0 and what they come to, in the mean; ``leaves``: what leaves a client."""
+    """Cosine similarity of clients' label histograms: ``least`` and ``mean`` over pairs of clients; of the aggregation
+    weights of a client, the mean number of non-zero ones (``kept``) and their mean sum (``sums``); ``leaves``: what a
+    client sends."""
 
     least: Amount
     mean: Amount
@@ -42,8 +43,8 @@ class SimilarityFacts:
 
 @dataclass(kw_only=True)
 class TransferFacts:
-    """The transfer matrix lambda that is deployed, of which ``step``; means of it (``methods.personalisation.
-    group_signs``); ``scale``: the largest eigenvalue of the products of updates; ``leaves``: what leaves a client."""
+    """The deployed transfer matrix lambda, that of ``step``: means of its entries (``methods.personalisation.
+    group_signs``); ``scale``: the largest eigenvalue of the products of updates; ``leaves``: what a client sends."""
 
     own: float
     others: float
@@ -58,8 +59,9 @@ class TransferFacts:
 
 @dataclass(kw_only=True)
 class PersonalPoint(PersonalMeasures):
-    """One model of every client: epochs and optimiser steps since the rounds, and weight against the model of then;
-    ``phase``: whether clients trained it or it was combined from several."""
+    """One point on the personalisation path of all clients: epochs and optimiser steps after the rounds, and
+    interpolation weight ``alpha`` against the model after the last round; ``phase``: whether clients trained it or it
+    was combined from several."""
 
     step: Count
     epochs: Count
@@ -71,8 +73,8 @@ class PersonalPoint(PersonalMeasures):
 
 @dataclass
 class Barrier:
-    """How far the loss rises between a client's model of the last round and its fine-tuned one, above the straight line
-    between the two: on its own test examples, and on the others'."""
+    """Loss barrier between a client's model after the last round and its fine-tuned one, above linear interpolation of
+    the two losses: on its own test examples, and on the other clients'."""
 
     client: Count
     barrier: float
@@ -81,9 +83,9 @@ class Barrier:
 
 @dataclass(kw_only=True)
 class PersonalisationFacts:
-    """What clients made of their models after the rounds. ``start``: the models of the last round; ``chosen``: the
-    number of the point that is deployed; ``id_at_matched_ood``: the best ID accuracy at an OOD accuracy of at most so
-    many points less than that of ``start``, and what it gains on ``start`` at 1; ``area``: of the trade-off curve."""
+    """Personalisation after the rounds. ``start``: the models after the last round; ``chosen``: index of the deployed
+    point; ``id_at_matched_ood``: allowed drop of OOD accuracy, in points -> best ID accuracy;
+    ``gain_at_matched_ood``: its gain over ``start`` at 1 point; ``area``: under the trade-off curve."""
 
     kind: str
     start: PersonalMeasures

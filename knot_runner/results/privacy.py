@@ -1,4 +1,4 @@
-"""What a federated result says of private training."""
+"""Facts on differentially private training in a federated result."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from knot_runner.results.base import Amount, Count, Share
 
 @dataclass(kw_only=True)
 class PrivacyFacts:
-    """(epsilon, delta) after ``rounds``, None for infinity, by which ``accountant`` and between which ``neighbours``;
-    of all updates the share that was ``clipped``, and the median norm before clipping."""
+    """The guarantee (epsilon, delta) after ``rounds`` (epsilon None: infinite), its ``accountant`` and relation of
+    ``neighbours``; ``clipped``: share of clipped updates; ``median_norm``: median update norm before clipping."""
 
     epsilon: Amount | None
     delta: Annotated[float, Between(0.0, 1.0)]

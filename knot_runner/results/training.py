@@ -20,7 +20,7 @@ from knot_runner.results.costs import CostFacts
 
 @dataclass
 class SplitSizes:
-    """Examples of one data set; ``role`` of its party."""
+    """Numbers of examples of one data set; ``role``: of its party."""
 
     role: str = ""
     train: Amount | None = None
@@ -30,7 +30,7 @@ class SplitSizes:
 
 @dataclass
 class KeptEpoch:
-    """The epoch whose weights were kept, and by which rule."""
+    """The epoch whose weights were kept, and the rule that selected it."""
 
     epoch: Amount
     select: Literal["best", "last"]
@@ -38,8 +38,8 @@ class KeptEpoch:
 
 @dataclass
 class BoundFacts:
-    """The student's loss on distinct training and held-out texts of the transfer set, and what lies between, by itself
-    and less that of the model it started from; the bound itself is in ``bound.json``."""
+    """The student's loss on distinct training and held-out texts of the transfer set, their ``gap``, and the gap minus
+    that of the initial model; the bound itself is in ``bound.json``."""
 
     texts: Number
     train: Amount
@@ -50,10 +50,10 @@ class BoundFacts:
 
 @dataclass(kw_only=True)
 class StagesResult(RunResult):
-    """Models trained in stages: KNOT, its teachers alone, mutual learning. ``before``: the global model before
-    distillation; ``teachers``: each on its own test set; ``baselines``: every teacher and their ensemble on the global
-    model's; ``bias``: B_k by teacher [C]. ``parties``: of mutual learning, whose models ``metrics`` and ``before`` are
-    of, each on its own test set."""
+    """Models trained in stages: KNOT, its teachers alone, mutual learning. ``before``: metrics of the global model
+    before distillation; ``teachers``: each on its own test set; ``baselines``: every teacher and their ensemble on the
+    global model's test set; ``bias``: B_k by teacher [C]. ``parties``: of mutual learning; ``metrics`` and ``before``
+    then are of the parties' models, each on its own test set."""
 
     metrics: Scores
     datasets: dict[str, SplitSizes]
@@ -86,7 +86,7 @@ class StagesResult(RunResult):
 
 @dataclass
 class TermFacts:
-    """Weight of a term of the loss, and its first ratio to the cross-entropy, weight included."""
+    """Weight of a loss term, and the initial ratio of the weighted term to the cross-entropy."""
 
     weight: Amount
     ratio: float
@@ -94,7 +94,7 @@ class TermFacts:
 
 @dataclass
 class PhaseFacts:
-    """A training of the student before the last: its epochs and its terms."""
+    """A training phase of the student before the last one: its epochs and loss terms."""
 
     epochs: Number
     terms: dict[str, TermFacts]
@@ -102,7 +102,7 @@ class PhaseFacts:
 
 @dataclass
 class ReleasedFacts:
-    """What a teacher's owner gave out beside its weights, and how much."""
+    """Information that a teacher's owner released beside its weights, and its size."""
 
     kind: str
     floats: Count
@@ -111,7 +111,7 @@ class ReleasedFacts:
 
 @dataclass
 class SynthesisFacts:
-    """Images made from the teacher: how, how many, the last loss, and what they needed to be released."""
+    """Images synthesised from the teacher: how, how many, the last loss, and the information released for it."""
 
     kind: str
     images: Count
@@ -121,8 +121,7 @@ class SynthesisFacts:
 
 @dataclass(kw_only=True)
 class DistilResult(StagesResult):
-    """A distillation by loss terms. ``baselines``: every other model that was trained for it, on the student's test
-    set."""
+    """A distillation by loss terms. ``baselines``: all other models trained for it, on the student's test set."""
 
     terms: dict[str, TermFacts]
     phases: list[PhaseFacts] | None = None

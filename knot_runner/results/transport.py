@@ -1,4 +1,4 @@
-"""Results of runs that measure by optimal transport: distances, distance matrices, coresets."""
+"""Results of runs on optimal transport: distances, distance matrices, coresets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class DistanceSeconds:
 
 @dataclass(kw_only=True)
 class DistanceResult(RunResult):
-    """One federated Wasserstein distance after K ``iterations``, beside the exact one and the closed form. ``sums``,
-    ``values``, ``support`` [K]: of every iteration; ``server_only`` [K], or [] with random t."""
+    """One federated Wasserstein distance after K ``iterations``, with the exact one and the closed form. ``sums``,
+    ``values``, ``support`` [K]: per iteration; ``server_only`` [K], or [] with random t."""
 
     mode: Literal["exact", "approximate"]
     iterations: Number
@@ -119,7 +119,7 @@ class CoresetResult(_Coresets):
 
 @dataclass(kw_only=True)
 class KnnResult(_Coresets):
-    """A coreset per client; all of them classify by the nearest neighbour."""
+    """One coreset per client; their union classifies by the nearest neighbour."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,6 @@
-"""Many jobs from one command: each in a process of its own (or a thread of a fused one), none of which stops another.
+"""Runs many jobs from one command, each in a process of its own (or a thread of a fused one); no failure stops another.
 
-``plan.py``: what is to be done; ``launching.py``: hands it to a launcher; ``task.py``: one job, seen from the
-launcher; ``job.py``: the same from inside; ``fused.py``, ``driver.py``: all jobs as one program; ``state.py``: what a
-run's folder says of it; ``board.py``, ``summary.py``: what a person sees.
+``plan.py``: the jobs and how to run them; ``launching.py``: passes them to a launcher; ``task.py``: one job, on the
+launcher's side; ``job.py``: the same in the job's process; ``fused.py``, ``driver.py``: all jobs as one program;
+``state.py``: a run's state from its folder; ``board.py``, ``summary.py``: output for the user.
 """

@@ -1,6 +1,6 @@
-"""What a person sees of a sweep: on a terminal one live view of all jobs, else a plain line when one begins or ends.
+"""Progress output of a sweep: a live view of all jobs on a terminal, else one plain line when a job starts or ends.
 
-All of it is read from the runs' folders, so it is the same whatever launched them, and wherever.
+It reads the runs' folders only, so it works the same for any launcher and machine.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from knot_runner.records import read_result
 from knot_runner.report.render.text import duration
 from knot_runner.sweeps.state import JobProgress, read_failure, read_progress
 
-#: Seconds between two looks, and rows of jobs at work that are shown at most.
+#: Seconds between two refreshes; maximum number of running jobs shown.
 REFRESH_SECONDS, MAX_ROWS = 1.0, 12
 
 
 class Board:
-    """Watches the ``jobs`` of a sweep, from a thread of its own, while it is entered."""
+    """Context manager that shows the progress of ``jobs`` from a thread of its own. ``there``: jobs done before."""
 
     def __init__(self, jobs: Sequence[ComposedJob], there: int, console: Console) -> None:
         self._jobs, self._there, self._console = list(jobs), there, console
@@ -63,7 +63,7 @@ class Board:
                 self._live.update(self.view(), refresh=True)
 
     def _look(self) -> None:
-        """Read what changed."""
+        """Update the state from the runs' folders."""
         for name, job in list(self._waiting.items()):
             ended = self._ended(job)
             if ended is not None:
@@ -87,7 +87,7 @@ class Board:
         if failure is not None and failure.at >= self._since:
             self._failed += 1
             known, self._causes = failure.cause in self._causes, self._causes | {failure.cause}
-            return "failed likewise" if known else f"failed: {failure.cause}"  # one mistake of a grid is said once
+            return "failed likewise" if known else f"failed: {failure.cause}"  # report a common error once
         return None
 
     def _tell(self, text: str) -> None:
@@ -95,11 +95,11 @@ class Board:
         self.say(f"[{self._there + done}/{self._there + len(self._jobs)}] {text}")
 
     def say(self, text: str) -> None:
-        """One line that stays above the live view."""
+        """Print a line above the live view."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def view(self) -> Group:
-        """The live view: how far the sweep is, and each job at work."""
+        """The live view: the sweep's progress and each running job."""
         total, left = len(self._jobs), len(self._waiting)
         share = sum(one.done / max(one.total, 1) for one in self._at_work.values())
         finished = total - left + share

@@ -1,4 +1,4 @@
-"""Several GPUs: the jobs of a sweep take them in turn, whatever launched them."""
+"""Several GPUs: assigns them to the jobs of a sweep, under any launcher."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from knot_runner.util.files import BusyError, locked
 
 @contextlib.contextmanager
 def leased(settings: Settings) -> Iterator[str]:
-    """The device of this job, its own while it runs: of ``hardware.devices`` one that the fewest jobs of this machine
-    and ``paths.out`` have, the first of those; without such a list ``hardware.device``."""
+    """Yield the device of this job and hold it while the job runs: the first of the ``hardware.devices`` with the
+    fewest jobs of this machine and ``paths.out``; ``hardware.device`` if that list is empty."""
     devices = settings.hardware.devices
     if not devices:
         yield settings.hardware.device

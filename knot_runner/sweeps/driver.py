@@ -1,4 +1,4 @@
-"""The process of a fused sweep: each job a thread, all with the same data, engine and executor."""
+"""The driver process of a fused sweep: one thread per job; the jobs share data, engine and executor."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.messages import LOGGER, messages_to
 from knot_runner.util.processes import begin_child, ended_by_sigterm, redirect_output
 
-#: Jobs under way at once on a GPU, at most: each merges into the others' stacks, and holds its own state.
+#: Maximum number of concurrent jobs on a GPU: their training is merged into common stacks, but each holds its own
+#: state.
 MAX_TOGETHER = 256
 
 
 def drive(pipe: Connection, configs: list[dict[str, Any]], plan_path: str, env: dict[str, str], together: int) -> None:
-    """The driver's life: all jobs of ``configs``, ``together`` at a time; every begin and end is told on ``pipe``."""
+    """Main function of the driver: run all jobs of ``configs``, ``together`` at a time, and send each start and end on
+    ``pipe``."""
     begin_child(env)
     with ended_by_sigterm():
         plan = read_plan(Path(plan_path))
@@ -45,7 +47,7 @@ def drive(pipe: Connection, configs: list[dict[str, Any]], plan_path: str, env: 
 
 
 def _on_its_device(job: ComposedJob, turn: int) -> ComposedJob:
-    """Jobs take ``hardware.devices`` in turn; those of one device share its stacks."""
+    """Assign ``hardware.devices`` round-robin; jobs on the same device share its stacks."""
     hardware = job.settings.hardware
     if not hardware.devices:
         return job
@@ -54,17 +56,18 @@ def _on_its_device(job: ComposedJob, turn: int) -> ComposedJob:
 
 
 def window(settings: Settings) -> int:
-    """How many jobs suit the hardware: enough to keep workers busy while others fold and measure; on a GPU all."""
+    """Number of concurrent jobs for the hardware: on a CPU, enough to keep the workers busy while other jobs aggregate
+    and evaluate; on a GPU, up to ``MAX_TOGETHER``."""
     try:
         device = choose_device(settings.hardware.device)
-    except UserError:  # each job says so itself
+    except UserError:  # each job reports this error itself
         return 1
     workers = settings.hardware.workers or os.cpu_count() or 1
     return workers + 2 if device.type == "cpu" else MAX_TOGETHER
 
 
 def _all(jobs: list[ComposedJob], plan: Plan, together: int, pipe: Connection) -> None:
-    """Threads take one job after another until none is left; daemons, so that nothing outlives the main thread."""
+    """Run all jobs in ``together`` threads; these are daemons, so that none outlives the main thread."""
     waiting, lock = iter(jobs), threading.Lock()
     engines, executors, tasks = EnginePool(LOGGER.info), ExecutorPool(), SharedTasks()
     beside = min(together, len(jobs)) - 1

@@ -1,4 +1,5 @@
-"""One job of a sweep, from inside: its lock, its log, its context, and what goes wrong on record in its own folder."""
+"""One job of a sweep in its own process: takes its lock, logs, builds its context and records failures in its
+folder."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ from knot_runner.util.errors import DiskFullError, UserError
 from knot_runner.util.files import FULL, BusyError, locked, write_atomic
 from knot_runner.util.processes import Ended, begin_child, ended_by_sigterm, redirect_output
 
-#: Is given a run id, what became of the run ("begun" at first), and whether it goes on from a commit.
+#: Called with the run id, the run's state ("begun" first) and whether it resumes from a commit.
 Announce = Callable[[tuple[str, str, bool]], None]
 
 
 def in_own_process(
     pipe: Connection, configs: list[dict[str, Any]], plan_path: str, environment: dict[str, str]
 ) -> None:
-    """The life of the process of one job, whose begin and end are told on ``pipe``; exits with 143 on SIGTERM."""
+    """Main function of a job's process; sends the job's start and end on ``pipe``; exits with 143 on SIGTERM."""
     begin_child(environment)
     with ended_by_sigterm():
         plan, job = read_plan(Path(plan_path)), job_of(*configs)
@@ -41,28 +42,28 @@ def in_own_process(
             job = replace(job, settings=replace(job.settings, hardware=hardware))
             carry_out(job, plan, pipe.send, own_process=True)
     sys.stdout.flush()
-    os._exit(0)  # a library's thread that lingers must not hold up the sweep
+    os._exit(0)  # a library thread still running must not block the sweep
 
 
 def carry_out(
     job: ComposedJob, plan: Plan, announce: Announce, services: Services | None = None, own_process: bool = False
 ) -> None:
-    """:func:`attempt` the job, and announce that it begins and how it ended."""
+    """:func:`attempt` the job and announce its start and its outcome."""
     resumed = (job.folder / "commit.json").exists()
     announce((job.run_id, "begun", resumed))
     announce((job.run_id, attempt(job, plan, services, own_process), resumed))
 
 
 def run_context(job: ComposedJob, progress: Progress, note: Note, **more: Any) -> RunContext:
-    """What the run of ``job`` is given; ``more``: other fields of :class:`RunContext`."""
+    """The context of the run of ``job``; ``more``: other fields of :class:`RunContext`."""
     return RunContext(job.settings, job.method, job.folder, job.config_yaml, job.run_id, progress, note, **more)
 
 
 def attempt(job: ComposedJob, plan: Plan, services: Services | None = None, own_process: bool = False) -> SweepState:
-    """Carry out the job under its lock, or find that it need not be.
+    """Run the job under its lock unless it is already done, and return its state.
 
-    What goes wrong is in ``failed.json`` and, with its traceback, in ``log.txt`` of its own folder; only what ends the
-    whole process passes.
+    Failures are recorded in ``failed.json`` and, with the traceback, in ``log.txt`` of the job's folder; only
+    exceptions that end the whole process propagate.
     """
     if plan.stopped:
         return "skipped"
@@ -71,7 +72,7 @@ def attempt(job: ComposedJob, plan: Plan, services: Services | None = None, own_
             state = _finished(job) or _carried_out(job, plan, services, own_process)
     except BusyError:
         return "busy"
-    except (OSError, UserError) as problem:  # its folder cannot be written: on record if that at least can be
+    except (OSError, UserError) as problem:  # its folder is not writable: record that if possible
         state = _unwritten(job.folder, problem)
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
@@ -79,8 +80,8 @@ def attempt(job: ComposedJob, plan: Plan, services: Services | None = None, own_
 
 
 def _finished(job: ComposedJob) -> SweepState | None:
-    """What another command made of the job since this sweep began. Raises :class:`UserError` where that was from other
-    data."""
+    """The job's state if another command has finished it since this sweep began, else None. Raises :class:`UserError`
+    if that result is from other data."""
     result = finished_result(run_context(job, lambda *_: None, lambda _: None))
     return result["status"] if result else None
 
@@ -102,11 +103,11 @@ def _carried_out(job: ComposedJob, plan: Plan, services: Services | None, own_pr
 
 def _logged(job: ComposedJob, plan: Plan, services: Services, log: TextIO, progress: ProgressFile) -> SweepState:
     def say(text: str) -> None:
-        with contextlib.suppress(OSError):  # a full disk: the run itself will say so when it commits
+        with contextlib.suppress(OSError):  # disk full: the run itself reports this when it commits
             print(time.strftime("%H:%M:%S"), text, file=log, flush=True)
 
     context = run_context(job, progress.watch, say, services=services, code=plan.code)
-    # whatever becomes of the job, it is known which one it was
+    # written first, so that the job is known however it ends
     write_atomic(job.folder / "config.yaml", context.config_yaml)
     say(f"begin {job.run_id} on {job.settings.hardware.device}, process {os.getpid()}")
     try:
@@ -115,9 +116,9 @@ def _logged(job: ComposedJob, plan: Plan, services: Services, log: TextIO, progr
         return _failed(job.folder, _fault(problem), str(problem), log)
     except SystemExit as stop:
         return _failed(job.folder, "exit", f"SystemExit({stop.code!r}) was raised in the job", log)
-    except Ended:  # the driver's end, which is no failure of this job
+    except Ended:  # the driver is being ended; not a failure of this job
         return "skipped"
-    except Exception as problem:  # a bug or a broken machine: on record, and the sweep goes on
+    except Exception as problem:  # a bug or a broken machine: record it and continue the sweep
         kind: Kind = "memory" if isinstance(problem, MemoryError) or _out_of_memory(problem) else "error"
         return _failed(job.folder, kind, f"{type(problem).__name__}: {problem}", log)
     clear_failure(job.folder)
@@ -140,7 +141,7 @@ def _out_of_memory(problem: Exception) -> bool:
 
 @contextlib.contextmanager
 def _log(folder: Path, own_process: bool) -> Iterator[TextIO]:
-    """``log.txt``, to be added to; in a process of its own, all that is printed and a crash's stack go there, too."""
+    """``log.txt`` opened for appending; in a process of its own, all output and the stack of a crash go there, too."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / JOB_LOG).open("a", encoding="utf-8", errors="replace") as log:
         if own_process:

@@ -1,7 +1,7 @@
-"""A plan carried out by one of Hydra's launchers, which gets names of runs and no overrides.
+"""Runs a plan with one of Hydra's launchers, which gets run ids instead of overrides.
 
-Jobs are composed once, before the sweep begins, and their configs are in the plan: what is edited meanwhile changes
-nothing. Hydra's part of the config, composed then, too, chooses and sets the launcher.
+Jobs are composed once, before the sweep begins, and their configs are stored in the plan, so edits made during the
+sweep have no effect. The config's ``hydra`` part, composed at the same time, selects and configures the launcher.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ from knot_runner.sweeps.plan import PATIENT, Plan, write_outcomes
 from knot_runner.sweeps.ray_launcher import RayLauncher
 from knot_runner.sweeps.task import Outcome, run_task
 
-#: Hydra takes plug-ins of this package alone, which only an installed distribution could add to.
+#: Hydra accepts plug-ins from the package ``hydra_plugins`` only, which only an installed distribution can extend.
 PLUGINS = "hydra_plugins.knot_runner"
 
 
 class PlannedConfigs:
-    """Where a launcher has the config of a job from, in place of Hydra's loader: Hydra's part, and the run's name."""
+    """Replaces Hydra's config loader for the launcher: returns the config's ``hydra`` part and the run id."""
 
     def load_sweep_config(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
-        """As a launcher asks; ``overrides``: the run's name alone."""
+        """Interface of Hydra's loader; ``overrides``: the run id only."""
         config = copy.deepcopy(master)
         (config.run_id,) = overrides
         return config
 
 
 def launch(plan: Plan, jobs: Sequence[ComposedJob], hydra: DictConfig) -> list[Outcome]:
-    """The outcome of each of the plan's ``jobs``, written beside it, too. Jobs that another process is at come last.
+    """Run the plan's ``jobs``; return their outcomes and write them beside the plan. Jobs locked by another process
+    come last.
 
-    Raises whatever the launcher does.
+    Raises whatever the launcher raises.
     """
     launcher = _launcher(plan, hydra)
     size = hydra.sweeper.max_batch_size
@@ -83,7 +84,7 @@ def _launch(launcher: Launcher, jobs: Sequence[ComposedJob], first: int, size: i
 
 
 def _value(returned: Any) -> Outcome:
-    """What the task returned; raises what kept it from returning."""
+    """The task's return value; raises the exception that ended the task, if any."""
     return returned if isinstance(returned, dict) else returned.return_value
 
 
@@ -91,6 +92,6 @@ def register_launchers() -> None:
     """Make our launchers known to Hydra as ``hydra_plugins.knot_runner.Fused`` and ``.RayLauncher``."""
     for launcher in (Fused, RayLauncher):
         own = launcher.__module__
-        launcher.__module__ = PLUGINS  # the name it is registered by; pickled it is by its own
+        launcher.__module__ = PLUGINS  # it is registered under this name but pickled under its own
         Plugins.instance().register(launcher)
         launcher.__module__ = own

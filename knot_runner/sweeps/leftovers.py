@@ -1,7 +1,7 @@
-"""What killed processes left behind below ``paths.out``, and nobody needs: cleared when the next command begins.
+"""Deletes unneeded files that killed processes left below ``paths.out``, when the next command begins.
 
-Half-written files (``*.tmp``) of runs, stages and sweeps; and beside a finished run or stage what its work would have
-gone on from. Each folder is cleared under its lock, so that nothing at work loses a file.
+These are partly written files (``*.tmp``) of runs, stages and sweeps, and checkpoints of finished runs and stages. Each
+folder is cleared under its lock, so that no running process loses a file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from knot_runner.records import (
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import BusyError, locked
 
-#: Patterns of files that are of no more use beside the result of a run, or a stage's ``info.json``.
+#: Patterns of files that are no longer needed once a run has its result, or a stage its ``info.json``.
 OF_RUNS, OF_STAGES = {*STATE_FILES, PART_FILES, "progress.json"}, {*STATE_FILES, PAIRS_FILE}
 
 
 def clear(out: Path) -> None:
-    """Clear what is left over below ``out``. What cannot be cleared, as another process is at it or the place is
-    read-only, stays as it is."""
+    """Delete leftover files below ``out``. Folders locked by another process or read-only are left as they are."""
     stages = out / "artefacts"
     for folder in _below(out, 3):
         if folder.parts[len(out.parts)] != stages.name:
@@ -43,12 +42,12 @@ def clear(out: Path) -> None:
 
 
 def _below(root: Path, depth: int) -> Sequence[Path]:
-    """Folders ``depth`` levels below ``root``, hidden ones left out."""
+    """Folders ``depth`` levels below ``root``, without hidden ones."""
     return [path for path in root.glob("/".join(["[!.]*"] * depth)) if path.is_dir()]
 
 
 def _clear(folder: Path, unneeded: set[str], lock: Path, finished: Callable[[Path], object]) -> None:
-    """Delete the half-written files of ``folder``, and those named ``unneeded`` where it is finished."""
+    """Delete the partly written files of ``folder`` and, if it is finished, those matching ``unneeded``."""
     with contextlib.suppress(OSError, BusyError, UserError):
         if not _named(folder, unneeded):
             return
@@ -58,8 +57,8 @@ def _clear(folder: Path, unneeded: set[str], lock: Path, finished: Callable[[Pat
 
 
 def _named(folder: Path, names: set[str]) -> list[Path]:
-    """Half-written files of ``folder``, and those that one of the patterns ``names`` fits; sorted, so that a commit's
-    record goes first."""
+    """Partly written files of ``folder`` and those matching one of the patterns ``names``; sorted, so that the record
+    of a commit is deleted first."""
     return sorted(path for path in folder.iterdir() if path.suffix == ".tmp" or _fits(path, names))
 
 

@@ -1,5 +1,5 @@
-"""What a sweep is to do, in files that every process of it reads: ``<out>/.sweeps/<id>/plan.json`` and ``jobs/``, where
-each job's composed config lies, so that nothing is composed twice."""
+"""The plan of a sweep, in files that all its processes read: ``<out>/.sweeps/<id>/plan.json`` and, in ``jobs/``, the
+composed config of each job, so that nothing is composed twice."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from knot_runner.config.strict import digest
 from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, write_atomic, write_json
 
-#: Markers beside the plan: no more jobs are begun; jobs that another process is at are waited for.
+#: Marker files beside the plan: start no more jobs; wait for jobs that another process is running.
 STOP, PATIENT = "stop", "patient"
 OUTCOMES = "outcomes.json"
-#: In a job's file: stands for a mapping with keys that are no text, which JSON does not have; its pairs follow.
+#: In a job's file: marks a list of pairs that encodes a mapping with non-string keys, which JSON lacks.
 PAIRS_KEY = "\0pairs"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How jobs are carried out. ``code``: with it, stages made by other code are made anew (``--stale=rerun``)."""
+    """How jobs are run. ``code``: if given, stages made by other code are recomputed (``--stale=rerun``)."""
 
     folder: Path
     fail_fast: bool
@@ -36,11 +36,11 @@ class Plan:
 
     @property
     def out(self) -> Path:
-        """``paths.out`` of its jobs."""
+        """``paths.out`` of the jobs."""
         return self.folder.parent.parent
 
     def config(self, run_id: str) -> dict[str, Any]:
-        """The composed, plain config of a job. Raises :class:`UserError` naming its file where that is not there."""
+        """The composed config of a job as plain data. Raises :class:`UserError` naming its file if that is missing."""
         path = self.folder / "jobs" / f"{run_id}.json"
         found = read_json(path)
         if not isinstance(found, dict):
@@ -49,49 +49,50 @@ class Plan:
 
     @property
     def stopped(self) -> bool:
-        """Whether a job failed in a sweep that ends with the first failure."""
+        """Whether a job has failed in a ``fail_fast`` sweep."""
         return self.fail_fast and (self.folder / STOP).exists()
 
     @property
     def patient(self) -> bool:
-        """Whether a job that another process is at is waited for."""
+        """Whether to wait for jobs that another process is running."""
         return (self.folder / PATIENT).exists()
 
     def mark(self, name: str) -> None:
-        """Set a marker."""
+        """Create the marker file ``name``."""
         (self.folder / name).touch()
 
 
 def new_plan(out: Path, fail_fast: bool, code: str | None) -> Plan:
-    """A plan of a folder of its own; not written yet."""
+    """A plan with a new folder; nothing is written yet."""
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{digest([time.time_ns(), os.getpid()], 6)}"
     return Plan(out / ".sweeps" / name, fail_fast, code)
 
 
 def write_plan(plan: Plan, configs: Mapping[str, dict[str, Any]]) -> None:
-    """For all processes of the sweep. ``configs``: run id -> composed config (plain), less what no run reads.
+    """Write the plan for all processes of the sweep. ``configs``: run id -> composed config (plain), without keys that
+    no run reads.
 
-    Raises :class:`UserError` where it cannot be written.
+    Raises :class:`UserError` if it cannot be written.
     """
     write_json(plan.path, {"fail_fast": plan.fail_fast, "code": plan.code})
     (plan.folder / "jobs").mkdir(exist_ok=True)
-    for name, config in configs.items():  # not synced: they are for this sweep alone, which no power loss outlives
+    for name, config in configs.items():  # not synced: only this sweep reads them, and it does not survive a power loss
         write_atomic(plan.folder / "jobs" / f"{name}.json", json.dumps(_to_json(config)), durable=False)
 
 
 def write_outcomes(plan: Plan, outcomes: list[dict[str, Any]]) -> None:
-    """What the launcher returned, for the summary."""
+    """Write the launcher's outcomes, for the summary."""
     write_json(plan.folder / OUTCOMES, outcomes)
 
 
 def read_outcomes(plan: Plan) -> list[dict[str, Any]]:
-    """What the launcher returned; none when it broke."""
+    """The launcher's outcomes; an empty list if it crashed."""
     found = read_json(plan.folder / OUTCOMES)
     return found if isinstance(found, list) else []
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in ``path``. Raises :class:`UserError` naming it when it is not there or damaged."""
+    """The plan in ``path``. Raises :class:`UserError` naming the file if it is missing or damaged."""
     found: Any = read_json(path)
     try:
         return Plan(path.parent, found["fail_fast"], found["code"])

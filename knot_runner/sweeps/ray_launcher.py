@@ -1,9 +1,8 @@
-"""``hydra/launcher=ray``: each job of a sweep is a task of a Ray cluster, and there a process of its own.
+"""``hydra/launcher=ray``: each job of a sweep is a task of a Ray cluster and runs in a process of its own there.
 
-The published launcher (hydra-ray-launcher 1.2.2) installs beside Hydra 1.3, but collects its jobs with ``ray.get`` one
-after another: the first worker that is lost ends the sweep. It also sends Hydra's state along with each job, which the
-plan makes needless, and requires boto3. Here a job whose worker is lost is begun again, goes on from its commit, and
-fails alone.
+The published launcher (hydra-ray-launcher 1.2.2) works with Hydra 1.3, but collects its jobs with ``ray.get`` one after
+another, so the first lost worker ends the sweep. It also sends Hydra's state with each job, which the plan makes
+unnecessary, and requires boto3. Here a job whose worker is lost is restarted, resumes from its commit, and fails alone.
 """
 
 from __future__ import annotations
@@ -27,12 +26,13 @@ from knot_runner.util.messages import LOGGER
 from knot_runner.util.ray_cluster import connected
 
 _KEY = "hydra/launcher=ray"
-#: Workers that may be lost under a job before it counts as failed.
+#: Number of lost workers after which a job counts as failed.
 MAX_LOST = 2
 
 
 class RayLauncher(Launcher):
-    """``address``: of the cluster (:func:`connected`). ``num_cpus``, ``num_gpus``: what Ray keeps for each job."""
+    """The Ray launcher. ``address``: the cluster's (:func:`connected`). ``num_cpus``, ``num_gpus``: reserved per
+    job."""
 
     def __init__(self, address: str | None, num_cpus: float, num_gpus: float) -> None:
         self.address = address
@@ -40,11 +40,11 @@ class RayLauncher(Launcher):
         self.config: DictConfig | None = None
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """As Hydra asks."""
+        """Hydra's launcher interface."""
         self.config = config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[Outcome]:
-        """The outcome of every job, in their order."""
+        """Run all jobs and return their outcomes in the same order."""
         assert self.config is not None
         plan = read_plan(Path(self.config.plan))
         jobs = [job_of(plan.config(name)) for (name,) in job_overrides]
@@ -53,16 +53,16 @@ class RayLauncher(Launcher):
         ray = connected(_KEY, self.address)
         for resource, wanted in (("CPU", self.kept["num_cpus"]), ("GPU", self.kept["num_gpus"])):
             there = ray.cluster_resources().get(resource, 0)
-            if wanted > there:  # it may be one that grows
+            if wanted > there:  # not an error: the cluster may scale up
                 LOGGER.info("%s: jobs want %g %s each and the cluster has %g; they wait", _KEY, wanted, resource, there)
         found = _all(ray, jobs, plan, self.kept)
         return [found[job.run_id] for job in jobs]
 
 
 def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
-    """In a worker of Ray: the job of that name, in a process of its own. ``folder``: what relative paths are of.
+    """Run a job in a process of its own on a Ray worker. ``folder``: base of relative paths.
 
-    Raises OSError and :class:`UserError` where the worker does not see the folder or the plan.
+    Raises OSError and :class:`UserError` if the worker does not see the folder or the plan.
     """
     os.chdir(folder)
     plan = read_plan(Path(plan_path))
@@ -70,7 +70,7 @@ def run_on_worker(run_id: str, plan_path: str, folder: str) -> Outcome:
 
 
 def _all(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str, float]) -> dict[str, Outcome]:
-    """Outcome by run id. Ray starts jobs in this order, as many at once as it has room for."""
+    """Run all jobs and return their outcomes by run id. Ray starts them in this order, as many at once as fit."""
     task = ray.remote(max_retries=0, **kept)(run_on_worker)
     began = time.monotonic()
 
@@ -85,7 +85,7 @@ def _all(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str, floa
         job = under_way.pop(ended)
         try:
             found[job.run_id] = ray.get(ended)
-        except ray.exceptions.RayTaskError as problem:  # the worker lives, but has no such folder, plan or program
+        except ray.exceptions.RayTaskError as problem:  # the worker is alive but lacks the folder, plan or program
             cause = f"{_KEY}: a worker could not begin it: {first_line(problem.cause)}"
             found[job.run_id] = _failed(job, plan, cause, began)
         except ray.exceptions.RayError as problem:
@@ -100,7 +100,7 @@ def _all(ray: Any, jobs: Sequence[ComposedJob], plan: Plan, kept: dict[str, floa
 
 
 def _failed(job: ComposedJob, plan: Plan, cause: str, began: float) -> Outcome:
-    """Put on record what the job could not say itself; it may have been done by then."""
+    """Record the failure of a job that could not report it itself, unless it already has a result."""
     state = lost(job.folder, "killed", cause)
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)

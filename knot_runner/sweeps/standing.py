@@ -1,4 +1,4 @@
-"""Where a job of a command stands: done, under way, failed, stopped or still to do; what its folder and lock say."""
+"""State of a job before a command runs it, from its folder and lock: done, running, failed, stopped or to do."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _Standing = Literal["done", "diverged", "other data", "running", "failed", "stop
 
 @dataclass(frozen=True)
 class JobState:
-    """Where a job stands, and in a few words what more there is to say."""
+    """A job's state and a short explanation."""
 
     standing: _Standing
     text: str
 
 
 def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> JobState:
-    """What the job's folder, and its lock, say of it; ``data``: what it would read, shared by a command's jobs."""
+    """State of ``job`` from its folder and lock. ``data``: the current data it would read, shared by a command's
+    jobs."""
     from knot_runner.sweeps.state import read_failure, read_progress
 
     result = read_result(job.folder)
@@ -44,7 +45,7 @@ def state_of(job: ComposedJob, data: provenance.CurrentData | None = None) -> Jo
 
 
 def _begun(job: ComposedJob) -> JobState | None:
-    """A job that was stopped goes on from its last commit."""
+    """State of an interrupted job that can resume from its last commit, or None."""
     from knot_runner.estimate.pieces import rounds_done
 
     done = rounds_done(job)
@@ -55,7 +56,7 @@ def _begun(job: ComposedJob) -> JobState | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process of this machine holds the lock ``path``; it is not tried, which could get in a sweep's way."""
+    """Whether a process of this machine holds the lock ``path``. Does not try the lock, which could block a sweep."""
     try:
         number = str(path.stat().st_ino)
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()

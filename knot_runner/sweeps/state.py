@@ -1,6 +1,6 @@
-"""What a run's folder says of it, for whoever looks: finished, failed and why, or at work and how far.
+"""State of a run, from its folder: finished, failed with its cause, or running with its progress.
 
-``progress.json`` is replaced about once a second while a run is at work; ``failed.json`` stands until a later attempt
+``progress.json`` is replaced about once a second while a run is running; ``failed.json`` stays until a later attempt
 succeeds. Both work on a shared file system, without a server.
 """
 
@@ -21,19 +21,19 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import read_json, write_atomic, write_json
 from knot_runner.util.processes import on_sigterm
 
-#: user: a mistake in the input; disk: it is full; error: an exception; memory: out of it; killed: by a signal; exit:
-#: the job's code left.
+#: user: invalid input; disk: disk full; error: an exception; memory: out of memory; killed: by a signal; exit: the
+#: job's process exited by itself.
 Kind = Literal["user", "disk", "error", "memory", "killed", "exit"]
-#: What became of an attempt; busy: another process is at the same run; skipped: the sweep had ended.
+#: Outcome of an attempt; busy: another process is running the same run; skipped: the sweep had ended.
 SweepState = Literal["done", "diverged", "failed", "busy", "skipped"]
 PROGRESS, FAILED, JOB_LOG = "progress.json", "failed.json", "log.txt"
-#: Seconds between two progress files of one run, and after how many one is no longer believed.
+#: Seconds between two writes of a run's progress file; age in seconds from which the file counts as stale.
 HEARTBEAT_SECONDS, FRESH_SECONDS = 1.0, 60.0
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why the last attempt at a run failed: one line; ``attempts``: how many failed in a row."""
+    """The last failure of a run. ``cause``: one line; ``attempts``: consecutive failures; ``at``: Unix time."""
 
     kind: Kind
     cause: str
@@ -43,7 +43,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """How far a run is: ``done`` of ``total`` of ``stage``, and what it last measured. ``at``: when (Unix time)."""
+    """Progress of a run: ``done`` of ``total`` steps of ``stage``; ``text``: its last measurement; ``at``: Unix
+    time."""
 
     stage: str
     done: int
@@ -55,12 +56,12 @@ class JobProgress:
 
 
 def read_failure(folder: Path) -> Failure | None:
-    """The last failure; None when there is none."""
+    """The last failure of the run in ``folder``, or None."""
     return _read(Failure, folder / FAILED)
 
 
 def write_failure(folder: Path, kind: Kind, cause: str) -> Failure:
-    """Record that an attempt failed, for this ``cause`` (its first line is kept)."""
+    """Record a failed attempt and return it; only the first line of ``cause`` is kept."""
     before = read_failure(folder)
     line = (cause.strip().splitlines() or [kind])[0]
     failure = Failure(kind, line, before.attempts + 1 if before else 1, time.time())
@@ -69,25 +70,25 @@ def write_failure(folder: Path, kind: Kind, cause: str) -> Failure:
 
 
 def clear_failure(folder: Path) -> None:
-    """An attempt succeeded."""
-    if (folder / FAILED).exists():  # on a read-only disk there is nothing to delete, and no way to try
+    """Delete the recorded failure, after an attempt has succeeded."""
+    if (folder / FAILED).exists():  # on a read-only disk even an attempt to delete would raise
         (folder / FAILED).unlink(missing_ok=True)
 
 
 def read_progress(folder: Path) -> JobProgress | None:
-    """How far the run in ``folder`` is; None when it is not at work (or has not said so for a minute)."""
+    """Progress of the run in ``folder``; None if it is not running (or its file is older than a minute)."""
     progress = _read(JobProgress, folder / PROGRESS)
     return progress if progress is not None and time.time() - progress.at < FRESH_SECONDS else None
 
 
 def status(folder: Path) -> str | None:
-    """``done``, ``diverged``, or None when there is no whole result yet."""
+    """``done``, ``diverged``, or None if there is no complete result yet."""
     result = read_result(folder)
     return result["status"] if result else None
 
 
 class ProgressFile:
-    """Writes ``progress.json`` of one run; a context manager that takes it away in the end."""
+    """Context manager that writes ``progress.json`` of one run and removes it on exit."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / PROGRESS
@@ -107,18 +108,18 @@ class ProgressFile:
         self._path.unlink(missing_ok=True)
 
     def watch(self, stage: str, done: int, total: int, text: str) -> None:
-        """As :data:`knot_runner.pipelines.context.Progress`; most calls do nothing."""
+        """A :data:`knot_runner.pipelines.context.Progress`; writes at most once per ``HEARTBEAT_SECONDS``."""
         now = time.time()
         if text == "done" or now - self._last < HEARTBEAT_SECONDS:
             return
         self._last = now
         progress = JobProgress(stage, done, total, text, now, socket.gethostname(), os.getpid())
-        with contextlib.suppress(UserError):  # a full disk: the run itself will say so when it commits
+        with contextlib.suppress(UserError):  # disk full: the run itself reports this when it commits
             write_atomic(self._path, json.dumps(asdict(progress)), durable=False)
 
 
 def _read(kind: type[Any], path: Path) -> Any | None:
     try:
         return build(kind, read_json(path), path.name)
-    except UserError:  # not there, damaged, or another version's
+    except UserError:  # not there, damaged, or written by another version
         return None

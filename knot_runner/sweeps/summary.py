@@ -1,4 +1,4 @@
-"""The end of a sweep: how many jobs are done, went on from a commit, failed or diverged, and why, in few lines."""
+"""Summary of a sweep: number of jobs that are done, resumed, failed or diverged, with the causes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from knot_runner.records import read_result
 from knot_runner.sweeps.state import read_failure, status
 from knot_runner.sweeps.task import Outcome
 
-#: Exit codes of a sweep: a job failed or diverged; or every failure is the user's input.
+#: Exit codes of a sweep: if a job failed or diverged; if every failure is due to the user's input.
 EXIT_FAILED, EXIT_USER_ERROR = 1, 2
 
 
 def sweep_summary(
     jobs: Sequence[ComposedJob], found_done: int, outcomes: Sequence[Outcome], alike: int = 0
 ) -> tuple[list[str], int]:
-    """(lines, exit code). ``jobs``: those that were launched; ``found_done``: how many were done before; ``alike``:
-    how many more the grid has, whose runs are others' (a rate control at T=1 is the T=1 run itself).
+    """Return (lines, exit code) of a sweep's summary, read from the runs' records.
 
-    Read from the records; ``outcomes``, as far as a launcher returned them, say what was gone on with.
+    ``jobs``: the launched jobs; ``found_done``: number done before; ``outcomes``: those the launcher returned, from
+    which resumed and skipped jobs are known; ``alike``: further jobs of the grid that are the same run as another (a
+    rate control at T=1 is the T=1 run).
     """
     resumed = {one["run_id"] for one in outcomes if one["resumed"]}
     skipped = {one["run_id"] for one in outcomes if one["state"] == "skipped"}
@@ -44,7 +45,7 @@ def sweep_summary(
 
 
 def _divergence(job: ComposedJob) -> str:
-    """Where and with which client, as the run noted last."""
+    """Round and client of a divergence, from the run's last note."""
     notes = (read_result(job.folder) or {}).get("notes") or ["diverged"]
     return notes[-1]
 
@@ -61,7 +62,7 @@ def _cause(job: ComposedJob) -> str:
 
 
 def _grouped(causes: Sequence[tuple[str, str]]) -> list[str]:
-    """A line per cause, of (title, cause) of each job: a mistake of a whole grid is said once."""
+    """One line per distinct cause, from (title, cause) of each job: an error common to a grid is printed once."""
     alike: dict[str, list[str]] = {}
     for title, text in causes:
         alike.setdefault(text, []).append(title)

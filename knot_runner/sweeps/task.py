@@ -1,4 +1,4 @@
-"""One job of a sweep, as a launcher sees it: a function of a config that starts a process, waits, and never raises."""
+"""One job of a sweep on the launcher's side: a function of a config that starts a process, waits, and never raises."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from knot_runner.sweeps.state import Kind, clear_failure, read_failure, status, 
 from knot_runner.util.errors import UserError
 from knot_runner.util.processes import ended_along, prepared, start_process
 
-#: What launchers return of a job: its run id, what became of it, whether it went on from a commit, seconds.
+#: What launchers return for a job: run id, final state, whether it was resumed from a checkpoint, seconds.
 Outcome = dict[str, Any]
 
 
 def run_task(config: Any, plan_path: str) -> Outcome:
-    """Carry out the job of the plan that ``config`` names, in a process of its own, and say what became of it.
+    """Run the job of the plan that ``config`` names in a process of its own and return its outcome.
 
-    However that process ends (an exception, ``SystemExit``, a signal, out of memory), it takes no other job with it.
+    However that process ends (an exception, ``SystemExit``, a signal, out of memory), other jobs are not affected.
     """
     plan = read_plan(Path(plan_path))
     return run_in_process(job_of(plan.config(config.run_id)), plan)
 
 
 def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
-    """:func:`run_task` of a composed job."""
+    """:func:`run_task` for an already composed job."""
     began, resumed = time.monotonic(), False
     if plan.stopped:
         return outcome(job.run_id, "skipped", False, began)
@@ -42,7 +42,7 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
         if job.run_id in ended:
             return ended[job.run_id]
         state, resumed = _died(job.folder, process.code), job.run_id in process.resumed
-    except OSError as problem:  # no process can be had
+    except OSError as problem:  # the process cannot be started
         state = _failed(job.folder, "error", f"its process could not be started: {problem}")
     if state == "failed" and plan.fail_fast:
         plan.mark(STOP)
@@ -50,18 +50,19 @@ def run_in_process(job: ComposedJob, plan: Plan) -> Outcome:
 
 
 def outcome(run_id: str, state: str, resumed: bool, began: float) -> Outcome:
-    """As plain data, since launchers send it between processes. ``began``: ``time.monotonic()`` then."""
+    """An outcome as plain data, since launchers send it between processes. ``began``: ``time.monotonic()`` at the
+    start."""
     return {"run_id": run_id, "state": state, "resumed": resumed, "seconds": time.monotonic() - began}
 
 
 def _died(folder: Path, code: int) -> str:
-    """The process ended without a word."""
+    """Final state of a job whose process ended, with exit ``code``, without reporting an outcome."""
     return lost(folder, *cause_of(code))
 
 
 def lost(folder: Path, kind: Kind, cause: str) -> str:
-    """What a job that ended without a word came to: on record, for it could not say so itself. It may have been done by
-    then."""
+    """Final state of a job whose process died without reporting one: that of its result if it had already written one,
+    else "failed", which is recorded in its folder."""
     found = status(folder)
     if found is not None:
         clear_failure(folder)
@@ -76,7 +77,7 @@ def _failed(folder: Path, kind: Kind, cause: str) -> str:
 
 
 def cause_of(code: int) -> tuple[Kind, str]:
-    """What an exit code says of how a process ended."""
+    """Kind and description of a process's end, from its exit code (negative: the signal)."""
     if code >= 0:
         return "exit", f"the job's process ended by itself with exit code {code}"
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
@@ -91,22 +92,23 @@ def cause_of(code: int) -> tuple[Kind, str]:
 
 
 def server(job: ComposedJob) -> BaseContext:
-    """Where jobs' processes are forked from; it has imported what the first ``job`` needs."""
+    """The fork server for job processes, with the modules the first ``job`` needs already imported."""
     return prepared(["knot_runner.sweeps.job", *family_of(job.method).preload])
 
 
 def in_job(*arguments: Any) -> None:
-    """Imported in the job's process only: torch is not for the launcher."""
+    """Run :func:`in_own_process`; imported only here, in the job's process, so that the launcher does not load
+    torch."""
     from knot_runner.sweeps.job import in_own_process
 
     in_own_process(*arguments)
 
 
 class JobsProcess:
-    """A process that carries out ``jobs``, seen from the launcher: it reports the begin and the end of each.
+    """The launcher's handle on a process that runs ``jobs`` and reports the start and end of each.
 
-    ``under_way``, ``ended``, ``resumed``: what was heard of so far, by run id. ``code``: its exit code in the end.
-    Raises OSError where no process can be had.
+    ``under_way``, ``ended``, ``resumed``: the jobs reported so far, by run id. ``code``: the exit code, once it has
+    ended. Raises OSError if the process cannot be started.
     """
 
     def __init__(self, target: Callable[..., None], jobs: list[ComposedJob], plan: Plan, *arguments: Any) -> None:
@@ -122,7 +124,8 @@ class JobsProcess:
         self.code = 0
 
     def outcomes(self) -> dict[str, Outcome]:
-        """Those of all jobs that ended, once the process has; an interrupted sweep takes it along."""
+        """Wait for the process and return the outcomes of all jobs that ended; interrupting the sweep ends the process,
+        too."""
         with ended_along(self._process):
             self._listen()
             self._process.join()
@@ -147,7 +150,8 @@ class JobsProcess:
                 self.ended[name] = outcome(name, state, resumed, self._began[name])
 
     def _hear_of_failures(self) -> None:
-        """Jobs whose failure is on record, but whose word was lost with the process, have ended."""
+        """Count jobs as ended whose failure is recorded in their folder but was not reported before the process
+        died."""
         for name in sorted(self.under_way):
             failure = read_failure(self._folders[name])
             if failure is not None and failure.at >= self._started:

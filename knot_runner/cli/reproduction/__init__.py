@@ -1,1 +1,1 @@
-"""``knot-runner reproduce``: which presets to run in the time there is, their processes, and what came out."""
+"""``knot-runner reproduce``: chooses the presets to run in the available time, runs them and shows the results."""

@@ -1,4 +1,4 @@
-"""A preset to reproduce: its runs, those still to do and their time, its claims, and whether its data are there."""
+"""A preset to reproduce: its runs, the missing ones and their time, its claims, and whether its data are present."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from knot_runner.util.errors import UserError
 
 @dataclass(frozen=True)
 class Candidate:
-    """``words``: what stands behind ``experiment=NAME`` on its command line; ``named``: it was asked for by name."""
+    """A preset to reproduce. ``words``: the overrides after ``experiment=NAME``; ``named``: the user named the
+    preset."""
 
     listed: ListedPreset
     preset: Preset
@@ -30,12 +31,13 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The preset's."""
+        """The preset's name."""
         return self.listed.preset
 
     @functools.cached_property
     def key(self) -> str:
-        """Its name and a digest of its runs: whatever else the command line says, the same runs have the same one."""
+        """The preset's name and a digest of its run ids, so that the same runs have the same key for any command
+        line."""
         return f"{self.name} {digest(sorted(folder.name for folder in self.folders), 12)}"
 
     @functools.cached_property
@@ -45,7 +47,7 @@ class Candidate:
 
     @functools.cached_property
     def missing(self) -> str:
-        """What is absent of its data, and how to get it, in one line; "" where nothing is."""
+        """One line on missing data and how to get them; "" if none are missing."""
         jobs = {repr(job.settings.task): job.settings for job in self.preset.jobs}
         for settings in jobs.values():
             if problem := missing_data(settings):
@@ -53,18 +55,18 @@ class Candidate:
         return ""
 
     def left(self) -> int:
-        """Runs that have no result yet."""
+        """Number of runs without a result."""
         return sum(status(folder) is None for folder in self.folders)
 
     def minutes_left(self) -> float | None:
-        """Of two CPU cores, for those runs; None where nobody has measured it."""
+        """Minutes on two CPU cores for the missing runs; None if the preset has no measured time."""
         left = self.left()
         if self.listed.minutes is None:
             return None if left else 0.0
         return self.listed.minutes * left / self.listed.runs
 
     def verdicts(self) -> list[Verdict]:
-        """On the claims whose runs are asked for. Raises :class:`UserError`."""
+        """Verdicts on the claims about the candidate's runs. Raises :class:`UserError`."""
         if not self.preset.spec.get("claims"):
             return []
         found = judge(references(self.preset.jobs), self.preset.spec, self.preset.command)
@@ -72,11 +74,11 @@ class Candidate:
 
     @functools.cached_property
     def claims(self) -> int:
-        """How many claims its runs are for."""
+        """Number of claims about its runs."""
         return len(self.verdicts())
 
     def seeds(self) -> str:
-        """``3``, or ``2 of 3`` where runs of one are missing."""
+        """Number of seeds: ``3``, or ``2 of 3`` if runs of one seed are missing."""
         states = Counter(self.folders.values())
         done = Counter(seed for folder, seed in self.folders.items() if status(folder) is not None)
         whole = sum(done[seed] == count for seed, count in states.items())
@@ -84,9 +86,9 @@ class Candidate:
 
 
 def candidate(listed: ListedPreset, typed: Sequence[str], flags: Sequence[str], named: bool) -> Candidate:
-    """The preset ``listed`` with the overrides ``typed``, which replace words of the list that have their key.
+    """The preset ``listed`` with the overrides ``typed``, which replace listed words with the same key.
 
-    Raises :class:`UserError` where they do not go together.
+    Raises :class:`UserError` if they do not fit together.
     """
     keys = {word.lstrip("+~").partition("=")[0] for word in typed}
     words = [*flags, *(word for word in listed.words if word.partition("=")[0] not in keys), *typed]
@@ -97,7 +99,7 @@ def candidate(listed: ListedPreset, typed: Sequence[str], flags: Sequence[str], 
 
 
 def order(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Most claims per minute first, at the runs that are left now; those without a measured time last."""
+    """Candidates by claims per minute of their missing runs, most first; those without a measured time last."""
 
     def rank(one: Candidate) -> tuple[bool, float]:
         minutes = one.minutes_left()
@@ -107,7 +109,7 @@ def order(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _how_to_get(task: str, data: str | None) -> str:
-    """The command that downloads what ``task`` reads, or that says how to get it."""
+    """The command that downloads the data of ``task`` or explains how to get them."""
     known = [one for one in data_sets().values() if task in one.tasks]
     fetched = [one.name for one in known if one.sources]
     where = f"paths.data={data or 'DIR'}"

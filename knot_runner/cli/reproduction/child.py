@@ -1,4 +1,4 @@
-"""The command of one preset in a process of its own, which ends with the time that there is for it."""
+"""Runs the command of one preset in a process of its own, within a time limit."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from knot_runner.cli.reproduction.candidate import Candidate
 from knot_runner.util.files import require_writable
 from knot_runner.util.processes import GRACE_SECONDS, on_sigterm
 
-#: Returned in place of an exit code: the time was over before the command was.
+#: Returned instead of an exit code if the time limit ended the command.
 CUT = -1000
-#: Below ``paths.out``: what the commands print.
+#: Folder below ``paths.out`` for the commands' output.
 PRINTED = "reproduced"
 
 
 def command_of(one: Candidate) -> list[str]:
-    """The command that makes the preset's runs, all as one program unless a launcher is asked for."""
+    """The command that runs the preset, with the fused launcher unless its words choose another."""
     launcher = [] if any(word.startswith("hydra/launcher=") for word in one.words) else ["hydra/launcher=fused"]
     return [sys.executable, "-m", "knot_runner", f"experiment={one.name}", *one.words, *launcher]
 
 
 def run_preset(one: Candidate, seconds: float) -> int:
-    """Make the preset's runs for at most so many ``seconds``; the exit code, or :data:`CUT`.
+    """Run the preset for at most ``seconds``; returns the exit code or :data:`CUT`.
 
-    What the command prints is in ``<out>/reproduced/NAME.txt``; its notes and progress stay on standard error. Raises
-    :class:`UserError` where nothing can be written.
+    The command's output goes to ``<out>/reproduced/NAME.txt``, its notes and progress to standard error. Raises
+    :class:`UserError` if that file cannot be written.
     """
     folder = one.preset.out / PRINTED
     require_writable(folder, "paths.out")
@@ -35,8 +35,8 @@ def run_preset(one: Candidate, seconds: float) -> int:
 
 
 def run_for(command: Sequence[str], printed: Path, seconds: float) -> int:
-    """Run ``command``, which is sent SIGTERM after ``seconds``, and SIGKILL where it does not end then; a run that is
-    cut goes on from its last commit another time. SIGTERM of this process is passed on."""
+    """Run ``command``; after ``seconds`` send SIGTERM, then SIGKILL if it does not end. An interrupted run resumes from
+    its last commit the next time. A SIGTERM to this process is passed on."""
     with (
         printed.open("w", encoding="utf-8") as file,
         subprocess.Popen(command, stdout=file) as process,
@@ -46,7 +46,7 @@ def run_for(command: Sequence[str], printed: Path, seconds: float) -> int:
             return process.wait(max(seconds, 0.0))
         except subprocess.TimeoutExpired:
             process.terminate()
-        except BaseException:  # Ctrl-C, which the command was sent, too
+        except BaseException:  # Ctrl-C, which the command also receives
             process.terminate()
             raise
         try:

@@ -1,4 +1,4 @@
-"""``conf/reproduce.yaml``: presets whose time has been measured, and the words that their commands have besides."""
+"""``conf/reproduce.yaml``: presets with measured times and the further overrides of their commands."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LIST_FILE = "reproduce.yaml"
 
 @dataclass(frozen=True)
 class ListedPreset:
-    """A preset and the ``words`` that its command has besides; so many ``runs`` took ``minutes``, None where nobody has
-    measured."""
+    """A preset and the further overrides ``words`` of its command; its ``runs`` took ``minutes`` (None: not
+    measured)."""
 
     preset: str
     words: list[str] = field(default_factory=list)
@@ -34,15 +34,15 @@ class ListedPreset:
 
 @dataclass(frozen=True)
 class PresetList:
-    """The file, whole."""
+    """The content of the file."""
 
     presets: list[ListedPreset]
 
 
 def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
-    """The presets of ``reproduce.yaml``, that of ``config_dir`` if it has one.
+    """The presets of ``reproduce.yaml``, from ``config_dir`` if it has that file.
 
-    Raises :class:`UserError` naming the file and the key that is wrong.
+    Raises :class:`UserError` naming the file and the invalid key.
     """
     own = Path(config_dir) / LIST_FILE if config_dir else None
     path = own if own is not None and own.exists() else config_folder() / LIST_FILE
@@ -60,9 +60,10 @@ def listed_presets(config_dir: str | None = None) -> list[ListedPreset]:
 
 
 def chosen_presets(names: list[str], config_dir: str | None) -> list[ListedPreset]:
-    """The presets ``names``, as they are listed or with no measured time; all that are listed where none is named.
+    """The presets ``names`` as listed, or without a measured time if unlisted; all listed presets if ``names`` is
+    empty.
 
-    Raises :class:`UserError` for a name that no preset has.
+    Raises :class:`UserError` for an unknown preset.
     """
     listed = listed_presets(config_dir)
     if not names:

@@ -1,4 +1,4 @@
-"""What came out: a row per preset, for the terminal and as Markdown for a README; and the time that each took."""
+"""Results of ``reproduce``: one row per preset, for the terminal and as Markdown for a README, and the time of each."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from knot_runner.report.render.terminal import DIM, TerminalColumn, results_grid
 from knot_runner.report.render.text import duration, escape_markdown, plain
 from knot_runner.util.files import write_atomic
 
-#: Below ``paths.out``.
+#: Files below ``paths.out``.
 TABLE_FILE, TIMES_FILE = "reproduced.md", "reproduced.json"
 HEADS = ("preset", "data", "seeds", "hold", "fail", "undecided", "time")
-#: The guide that has every preset, as it is called from README.
+#: The guide to all presets, as README links to it.
 GUIDE = "conf/experiment/README.md"
 
 
@@ -36,7 +36,7 @@ class PresetRow:
 
 
 def preset_row(one: Candidate, spent: float) -> PresetRow | None:
-    """The row of a preset that took ``spent`` seconds; None where no run is finished. Raises :class:`UserError`."""
+    """The row of a preset that took ``spent`` seconds; None if no run is finished. Raises :class:`UserError`."""
     results = [result for folder in one.folders if (result := read_result(folder))]
     if not results:
         return None
@@ -51,7 +51,7 @@ def preset_row(one: Candidate, spent: float) -> PresetRow | None:
 
 
 def data_text(results: Sequence[dict[str, Any]]) -> str:
-    """What runs read: tasks, where from, and the most examples that one of them had."""
+    """The data of runs: tasks, their sources and the largest number of examples of a run."""
     sizes: dict[str, tuple[int, int]] = {}
     for result in results:
         name = f"{result['task']} ({result['source']})" if result.get("source") else result["task"]
@@ -66,14 +66,15 @@ def _sized(name: str, train: int, test: int) -> str:
 
 
 def _examples(datasets: dict[str, Any]) -> tuple[int, int]:
-    """Training and test examples of a result's ``datasets``: of all its parties, where there are several."""
+    """Numbers of training and test examples of a result's ``datasets``, summed over its parties if there are
+    several."""
     tables = [one for one in datasets.values() if isinstance(one, dict)] or [datasets]
     train, test = (sum(int(table.get(split) or 0) for table in tables) for split in ("train", "test"))
     return train, test
 
 
 def guide_link(preset: str) -> str:
-    """The section of the guide to presets that has the row of ``preset``; the guide itself where it has none."""
+    """Link to the section of the presets' guide with the row of ``preset``; to the guide itself if it has none."""
     path = config_folder() / "experiment" / "README.md"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     before, row, _ = text.partition(f"\n| `{preset}` |")
@@ -85,7 +86,7 @@ def guide_link(preset: str) -> str:
 
 
 def results_markdown(rows: Sequence[PresetRow], lines: Sequence[str]) -> str:
-    """GitHub Markdown with links as README would have them."""
+    """The table as GitHub Markdown, with links relative to README."""
     parts = [f"| {' | '.join(HEADS)} |", "|---|---|--:|--:|--:|--:|--:|"]
     for row in rows:
         name, *cells = map(escape_markdown, row.cells)
@@ -95,12 +96,12 @@ def results_markdown(rows: Sequence[PresetRow], lines: Sequence[str]) -> str:
 
 
 def partial_lines(rows: Sequence[PresetRow]) -> list[str]:
-    """Presets of which runs are missing, a line each."""
+    """One line per preset with missing runs."""
     return [f"{row.cells[0]}: partial, {row.runs - row.left} of {row.runs} runs" for row in rows if row.left]
 
 
 def results_table(rows: Sequence[PresetRow]) -> Table:
-    """The same for the terminal, where the data are below a preset's name: 60 columns are enough."""
+    """The table for the terminal, with the data below each preset's name so that 60 columns suffice."""
     columns = [TerminalColumn(", ".join(HEADS[:2]), overflow="fold")]
     for head in HEADS[2:]:
         columns.append(TerminalColumn(head, right=True, no_wrap=head in ("hold", "fail"), overflow="fold"))
@@ -121,11 +122,11 @@ def write_results(out: Path, rows: Sequence[PresetRow], lines: Sequence[str]) ->
 
 
 def read_times(out: Path) -> dict[str, float]:
-    """Key of a preset and its runs -> seconds that they took, over all calls; {} without a record, or a damaged one."""
+    """Candidate key -> seconds its runs took over all calls; {} if the record is missing or damaged."""
     times = (read_sealed(out / TIMES_FILE) or {}).get("seconds")
     return dict(times) if isinstance(times, dict) else {}
 
 
 def write_times(out: Path, times: dict[str, float]) -> None:
-    """Write what :func:`read_times` reads. Raises :class:`UserError`."""
+    """Write the record that :func:`read_times` reads. Raises :class:`UserError`."""
     write_sealed(out / TIMES_FILE, {"seconds": times})

@@ -1,1 +1,1 @@
-"""What ``knot-runner VERB`` does, one file per verb; each reads its own arguments and returns the exit code."""
+"""The verbs of ``knot-runner VERB``, one file each; each parses its own arguments and returns the exit code."""

@@ -26,8 +26,8 @@ BOUND_KEYS = ("paths.out", "paths.data")
 
 
 def bound_command(arguments: list[str]) -> int:
-    """Print each run's bound and write its ``bound.json``. Raises :class:`UserError`; where several runs are asked for,
-    one that has no bound is a line, and the exit code is 2."""
+    """Print each run's bound and write its ``bound.json``. Raises :class:`UserError`; of several runs, one without a
+    bound only prints a line, and the exit code is 2."""
     words = [word for word in arguments if "=" not in word]
     keys = _keys([word for word in arguments if "=" in word])
     flag = next((word for word in words if word.startswith("-")), None)
@@ -73,7 +73,7 @@ def _keys(words: Sequence[str]) -> dict[str, str]:
 
 
 def _record(folder: Path, keys: dict[str, str]) -> tuple[dict[str, Any], bool]:
-    """The run's bound, and whether its result has it sealed already. Raises :class:`UserError`."""
+    """(The run's bound, whether its result already seals it). Raises :class:`UserError`."""
     from knot_runner.records import BOUND_FILE, is_sealed, read_record, read_result
 
     result = read_result(folder)
@@ -99,6 +99,6 @@ def _measured(folder: Path, result: dict[str, Any], keys: dict[str, str]) -> dic
 
 
 def _out_of(folder: Path) -> Path:
-    """``paths.out`` of a run that lies where it was made, ``<out>/<task>/<method>/<run id>``."""
+    """``paths.out`` of a run in its original place, ``<out>/<task>/<method>/<run id>``."""
     above = folder.resolve().parents
     return above[min(2, len(above) - 1)]

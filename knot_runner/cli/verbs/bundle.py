@@ -1,4 +1,4 @@
-"""``knot-runner bundle RUN...``: finished runs in one archive, for somebody else to verify."""
+"""``knot-runner bundle RUN...``: packs finished runs into one archive for others to verify."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDINGS = (".tar.gz", ".tgz")
 
 
 def bundle_command(arguments: list[str]) -> int:
-    """Write the archive and say what is in it. Raises :class:`UserError`."""
+    """Write the archive and print its content. Raises :class:`UserError`."""
     words = [word for word in arguments if not word.startswith("-") and "=" not in word]
     flags = [word for word in arguments if word.startswith("-")]
     keys = [word for word in arguments if not word.startswith("-") and "=" in word]
@@ -69,6 +69,6 @@ def _written(words: list[str], out: Path, to: Path | None, weights: bool) -> int
 
 
 def _name(folders: list[str]) -> str:
-    """Of an archive: the run id, or, of several, a digest of theirs."""
+    """Name of the archive: the run id, or a digest of the ids of several runs."""
     ids = [folder.rpartition("/")[2] for folder in folders]
     return ids[0] if len(ids) == 1 else digest(ids, 12)

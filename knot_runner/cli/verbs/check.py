@@ -1,4 +1,4 @@
-"""``check``: the jobs of a command, what is there of them, what they share, and what they will take; runs nothing."""
+"""``check``: lists a command's jobs, their state, shared stages and estimated cost, without running anything."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ knot-runner check [overrides] [flags]: the jobs of a command, what is there, wha
 
   knot-runner check experiment=knot_table3 task.missing=skip --no-estimate"""
 CHECK_FLAGS = ("--all", "--no-estimate", "--seconds=30")
-#: Hydra's flags, and ours for composing, that may stand here too.
+#: Hydra's and our flags for composing that this verb also accepts.
 OTHERS = ("-m", "--multirun", "--config-dir=DIR")
-#: More jobs than that are shown in groups.
+#: Above this number, jobs are shown in groups.
 MAX_JOBS_LISTED = 30
-#: Jobs that need a look which are shown one by one beside the groups.
+#: Maximum number of jobs needing attention that are listed individually beside the groups.
 NOTABLE = 10
 TITLES = ("run id", "task", "source", "method", "seed", "setting", "state")
 
 
 @dataclass(frozen=True)
 class Options:
-    """The verb's own flags, and what is left for composing."""
+    """The verb's own flags; ``rest``: the arguments to compose."""
 
     all: bool = False
     estimate: bool = True
@@ -56,7 +56,8 @@ class Options:
 
 
 def check_command(arguments: list[str]) -> int:
-    """List the jobs, what they share, and what those to do will take. Returns 2 where the sweep would stop at once."""
+    """Print the jobs, their shared stages and the estimated cost of missing ones. Returns 2 if the sweep would stop at
+    once."""
     from knot_runner.composing.commands import compose_all
 
     options = parse_check(arguments)
@@ -77,12 +78,12 @@ def check_command(arguments: list[str]) -> int:
     return 2 if refused else code
 
 
-#: Standings of jobs that a sweep leaves as they are.
+#: States of jobs that a sweep leaves unchanged.
 DONE = ("done", "diverged", "other data")
 
 
 def parse_check(arguments: list[str]) -> Options:
-    """The flags. Raises :class:`UserError` for one that there is not, with the nearest that there is."""
+    """Parse the flags. Raises :class:`UserError` for an unknown flag, suggesting the nearest one."""
     rest, found = [], Options()
     show_all, estimate, seconds = found.all, found.estimate, found.seconds
     for argument in arguments:
@@ -122,7 +123,7 @@ def _listed(jobs: list[ComposedJob], states: list[JobState]) -> Table:
 
 
 def _grouped(jobs: list[ComposedJob], states: list[JobState]) -> Table:
-    """A row per task, source and method; jobs that need a look have one of their own."""
+    """A table with one row per task, source and method; jobs needing attention have rows of their own."""
     rows = []
     groups: dict[tuple[str, str, str], list[JobState]] = {}
     for job, state in zip(jobs, states, strict=True):
@@ -142,7 +143,7 @@ def _grouped(jobs: list[ComposedJob], states: list[JobState]) -> Table:
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> Table:
-    """``right``: the titles of columns of numbers."""
+    """A table of ``rows``; ``right``: titles of right-aligned (number) columns."""
     columns = []
     for title in titles:
         columns.append(TerminalColumn(title, title in right, title in ("run id", "seed", "jobs"), "fold"))
@@ -150,7 +151,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Collecti
 
 
 def _summary(states: list[JobState]) -> str:
-    """``33 jobs, 12 done, 21 to do``, and of those what has been begun."""
+    """A line such as ``33 jobs, 12 done, 21 to do``, with how many of these have been started."""
     count = Counter(state.standing for state in states)
     left = len(states) - sum(count[name] for name in DONE)
     parts = [f"{len(states)} job{'s' * (len(states) != 1)}, {count['done']} done"]
@@ -193,7 +194,7 @@ def _print_stop(console: Console, problem: str) -> None:
 
 
 def _print_foreseen(console: Console, found: Foreseen, jobs: int) -> None:
-    """Notes whole, so that no line of them is folded on a pipe; examples under the task that they are of."""
+    """Print notes without folding lines when piped, and example counts below their task."""
     for title, told in {"notes": found.lines(jobs), **found.counts}.items():
         if told:
             console.print(f"\n{title if title == 'notes' else f'examples of each class: {plain(title)}'}", style="bold")

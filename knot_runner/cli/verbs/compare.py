@@ -1,4 +1,4 @@
-"""``knot-runner compare``: flags and filters of the command line; the answer on the terminal and into files."""
+"""``knot-runner compare``: parses flags and filters; prints the comparison and exports it to files."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ knot-runner compare [key=value ...] [flags]: any runs side by side, by any setti
   knot-runner compare task=femnist --by=method.name --measure=accuracy --export=runs.csv"""
 COMPARE_FLAGS = ("--out", "--by", "--measure", "--x", "--best", "--over", "--select", "--sort", "--export", "--runs")
 SPLITS = ("test", "half")
-#: Where runs are by default, and how any other verb is told.
+#: Default folder of runs, and the key by which other verbs set it.
 OUT, PLACE = "outputs", "paths.out="
-#: The data that runs must have been made from.
+#: Key of the data folder against which runs are checked.
 DATA_KEY = "paths.data="
 
 
 def compare_command(arguments: list[str]) -> int:
-    """Runs below ``paths.out`` side by side: ``[key=value ...] [--by=KEYS] [--measure=KEYS] [--x=KEY] [--sort=KEY]
+    """Compare runs below ``paths.out``: ``[key=value ...] [--by=KEYS] [--measure=KEYS] [--x=KEY] [--sort=KEY]
     [--runs] [--best=MEASURE --over=KEYS [--select=half]] [--export=FILE] [--out=DIR]``. Raises :class:`UserError`."""
     from knot_runner.report.compare.files import TerminalSheet, form_of, write
     from knot_runner.report.compare.settings import split_commas
@@ -56,7 +56,7 @@ def compare_command(arguments: list[str]) -> int:
 
 
 def answer_of(arguments: list[str]) -> Sheet:
-    """The compared runs as a table, of the verb's arguments. Raises :class:`UserError`."""
+    """The comparison that the verb's arguments request, as a table. Raises :class:`UserError`."""
     from knot_runner.report.compare.answer import compare_runs
 
     flags = _flags([a for a in arguments if a.startswith("-")])
@@ -86,7 +86,7 @@ def _question(flags: dict[str, list[str]], words: Sequence[str]) -> Question:
 
 
 def _flags(arguments: Sequence[str]) -> dict[str, list[str]]:
-    """Flag -> its values, in the order given. Raises :class:`UserError` for one there is not."""
+    """Flag -> its values, in the order given. Raises :class:`UserError` for an unknown flag."""
     found: dict[str, list[str]] = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -103,7 +103,7 @@ def _names(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check(flags: dict[str, list[str]]) -> None:
-    """Flags that go together, and the one with two values only. Raises :class:`UserError`."""
+    """Check that flags fit together, and the flag that has only two values. Raises :class:`UserError`."""
     for split in flags.get("--select", ()):
         if split not in SPLITS:
             raise UserError(f"--select={split}: is not one of {', '.join(SPLITS)}{nearest(split, SPLITS)}")

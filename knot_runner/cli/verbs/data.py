@@ -1,4 +1,4 @@
-"""``knot-runner data``: which data sets are there, where the others come from, and their download."""
+"""``knot-runner data``: lists present and missing data sets with their sources, and downloads them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ knot-runner data [TASK or DATA SET ...] [paths.data=DIR] [flags]: what is there,
   knot-runner data mnist cifar10 --fetch paths.data=DIR"""
 DATA_FLAGS = ("--fetch", "--config-dir=DIR")
 _KEY = "paths.data"
-#: state of a file -> what is said of it
+#: state of a file -> its text
 SAID = {"absent": "absent", "unknown": "there", "shorter": "cut short, or another file", "other": "another file"}
 
 
 def data_command(arguments: list[str]) -> int:
-    """Print all data sets, or one or more in full; with ``--fetch`` download what is missing. Returns the exit code:
-    1 where a download failed."""
+    """Print all data sets, or one or more in detail; with ``--fetch`` download missing files. Returns the exit code: 1
+    if a download failed."""
     names, folder, root, fetch = _parsed(arguments)
     asked = chosen_data_sets(data_sets(folder), names)
     if fetch:
@@ -51,7 +51,7 @@ def data_command(arguments: list[str]) -> int:
 
 
 def _parsed(arguments: list[str]) -> tuple[list[str], str | None, Path | None, bool]:
-    """(Names, --config-dir, paths.data, whether to download.) Raises :class:`UserError`."""
+    """Return (names, --config-dir, paths.data, whether to download). Raises :class:`UserError`."""
     from knot_runner.composing.overrides import config_dir_of, parse_overrides, split_flags
 
     flags, words = split_flags(arguments)
@@ -87,7 +87,7 @@ def _print_all(known: list[DataSet], root: Path | None) -> None:
 
 
 def _state(one: DataSet, root: Path | None) -> str:
-    """Where the data set stands, and whether a file of another size than the published one is among its files."""
+    """State of the data set, and whether the size of one of its files differs from the published one."""
     standing = one.standing(root)
     others = [file for file in one.files if root and file_state(root / file.path, file, False) in ("shorter", "other")]
     return f"{standing}, not as published" if others else standing
@@ -125,7 +125,7 @@ def _print_lines(console: Console, lines: list[tuple[str, str]]) -> None:
 
 
 def _file_line(file: DataFile, root: Path | None) -> str:
-    """State, size and checksum of a file, as it is and as it is published."""
+    """State, size and checksum of a local file beside the published ones."""
     digests = [f"{name} {digest}" for name, digest in file.digests.items()]
     published = ", ".join([_size(file.size), *(digests or ["no checksum known" if file.size is None else "size only"])])
     if root is None:
@@ -145,7 +145,7 @@ def _all_there(paths: list[str], root: Path | None) -> str:
 
 
 def _print_hub(tasks: list[str], folder: str | None) -> None:
-    """What ``task.source=hub`` reads for each of ``tasks``, and whether its revision is a commit."""
+    """Print the source that ``task.source=hub`` reads for each of ``tasks``, and whether its revision is a commit."""
     from knot_runner.composing.commands import compose_jobs
 
     for task in tasks:
@@ -167,7 +167,7 @@ def _hub_line(hub: HubSource | ImageHub) -> str:
 
 
 def _fetched(asked: list[DataSet], root: Path | None) -> int:
-    """Download what is missing, file by file; a failure does not stop the others."""
+    """Download missing files one by one; a failure does not stop the others. Returns the exit code."""
     from knot_runner.cli.progress import Live
 
     if root is None:
@@ -186,7 +186,7 @@ def _fetched(asked: list[DataSet], root: Path | None) -> int:
 
 
 def _fetched_one(one: DataSet, file: DataFile, root: Path, watch: object) -> bool:
-    """Whether the file is there in the end; a line says what became of it."""
+    """Download one file and print the outcome; returns whether the file is present afterwards."""
     checked = "checksum" if file.digests else "size"
     try:
         if file_state(place_of(root, file), file) not in THERE:

@@ -1,4 +1,4 @@
-"""``knot-runner ls``: everything that can be composed, ours and the user's own."""
+"""``knot-runner ls``: lists everything that can be composed, ours and the user's own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ knot-runner ls [--config-dir=DIR] [plugins=[FILE.py]]: tasks, models, methods, p
 
 
 def ls_command(arguments: list[str]) -> int:
-    """Print each group with its choices and what they are. Raises :class:`UserError`."""
+    """Print each group with its choices and their descriptions. Raises :class:`UserError`."""
     from knot_runner.composing.overrides import config_dir_of, parse_overrides, split_flags
 
     flags, words = split_flags(arguments)
@@ -39,7 +39,7 @@ def ls_command(arguments: list[str]) -> int:
 
 
 def _print_compositions(folder: str | None) -> None:
-    """Which methods run on which kinds of task, by the families that they are of."""
+    """Print which methods run on which kinds of task, by family."""
     methods: dict[str, list[str]] = {}
     for path in catalog.yaml_files("method", folder):
         algorithm = catalog.algorithm_of(path)
@@ -67,7 +67,7 @@ def _described(path: Path, folder: str | None) -> str:
 
 
 def _added(plugins: list[str]) -> list[tuple[str, str]]:
-    """What the plug-ins add to the tables that a plug-in may add to, as one would type or write it."""
+    """(``key=name``, "") of each entry that plug-ins add to the extensible tables, or one row saying there is none."""
     from knot_runner.config.plugins import load_plugins
     from knot_runner.data.images.load import IMAGE_READERS
     from knot_runner.data.images.partition import PARTITIONS

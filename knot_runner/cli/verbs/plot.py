@@ -1,4 +1,4 @@
-"""``knot-runner plot PRESET``: its figure. ``plot partition``: how images are dealt to clients; trains nothing."""
+"""``knot-runner plot PRESET``: draws its figure. ``plot partition``: draws the partition of images over clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ PLOT_FLAGS = ("--formats", "--width", "--no-caption")
 
 
 def plot_command(arguments: list[str]) -> int:
-    """Draw below ``<out>/figures`` and print the numbers that are drawn. Raises :class:`UserError`."""
+    """Draw the figure below ``<out>/figures`` and print the plotted numbers; trains nothing. Raises
+    :class:`UserError`."""
     flags = [word for word in arguments if word.partition("=")[0] in PLOT_FLAGS]
     words = [word for word in arguments if word not in flags]
     if not flags:
@@ -54,7 +55,7 @@ def _plot(words: list[str]) -> int:
 
 
 def _output(flags: list[str]) -> FigureOutput:
-    """What the flags ask for; of one that is given twice, the last. Raises :class:`UserError`."""
+    """The figure output from the flags; the last of repeated flags counts. Raises :class:`UserError`."""
     from knot_runner.report.figures.output import FigureOutput, parse_formats, parse_width
 
     asked = FigureOutput()

@@ -1,4 +1,4 @@
-"""The preset that ``claims``, ``plot``, ``report`` and ``table`` are asked for: its name, jobs, and commands."""
+"""The preset argument of ``claims``, ``plot``, ``report`` and ``table``: its name, jobs and command."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from knot_runner.util.messages import LOGGER
 if TYPE_CHECKING:
     from knot_runner.composing.job import ComposedJob
 
-#: What the verbs' help says of what may stand behind a preset.
+#: Part of the verbs' help on the arguments after the preset.
 PRESET_FLAGS = """\
   --config-dir=DIR     YAML of your own, as when it ran
   overrides            as when it ran: what sets other runs apart from the preset's"""
-#: Moving the looks at claims after the runs would make them choose their own verdicts.
+#: Key of the planned looks at claims; changing them after the runs would let results select their own verdicts.
 SEEDS_KEY = "report.seeds"
 
 
 @dataclass(frozen=True)
 class Preset:
-    """``command``: what makes its runs."""
+    """A preset with its jobs. ``command``: the command line that runs them."""
 
     name: str
     jobs: list[ComposedJob]
@@ -32,7 +32,7 @@ class Preset:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """Its ``report:``, how it is shown."""
+        """The preset's ``report:`` section, which defines its output."""
         return self.jobs[0].settings.report or {}
 
     @property
@@ -42,7 +42,7 @@ class Preset:
 
 
 def _say_unsealed(jobs: list[ComposedJob]) -> None:
-    """A line on results whose other files cannot be checked."""
+    """Log a line on results without seals, whose other files cannot be checked."""
     from knot_runner.records import BEFORE_SEALS, is_sealed, read_result
 
     results = [result for job in jobs if (result := read_result(job.folder))]
@@ -54,7 +54,7 @@ def _say_unsealed(jobs: list[ComposedJob]) -> None:
 def preset_of(arguments: list[str], verb: str) -> Preset:
     """The preset ``arguments[0]`` with the overrides after it. Raises :class:`UserError`.
 
-    Its name becomes a file's name, so it is a plain one.
+    The name must be plain, since files are named after it.
     """
     if not arguments or not re.fullmatch(r"\w[\w.-]*", arguments[0]):
         raise UserError(f"{verb}: needs the name of a preset, as in 'knot-runner {verb} knot_table3' (ls lists them)")
@@ -67,6 +67,6 @@ def preset_of(arguments: list[str], verb: str) -> Preset:
 
     experiment = f"experiment={arguments[0]}"
     jobs, _ = compose_all([experiment, *arguments[1:]])
-    load_plugins(jobs[0].settings.plugins)  # which may add the figure that is asked for
+    load_plugins(jobs[0].settings.plugins)  # a plug-in may add the requested figure
     _say_unsealed(jobs)
     return Preset(arguments[0], jobs, shlex.join(["knot-runner", experiment, *arguments[1:]]))

@@ -1,4 +1,4 @@
-"""``knot-runner report PRESET [overrides]``: one HTML page of a preset's results, from the records."""
+"""``knot-runner report PRESET [overrides]``: writes an HTML page of a preset's results from its records."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ knot-runner report --index [paths.out=DIR]: a page that lists these pages, with 
   knot-runner report knot_table3 task.missing=skip
   knot-runner report --index"""
 INDEX_FLAG = "--index"
-#: Where reports lie unless told.
+#: Key and default of the folder of reports.
 PLACE_KEY, DEFAULT_PLACE = "paths.out=", "outputs"
 
 
 def report_command(arguments: list[str]) -> int:
-    """Write ``<out>/reports/<preset>.html``; print what it rests on and where it is. Raises :class:`UserError`."""
+    """Write ``<out>/reports/<preset>.html``; print its path and the runs it is based on. Raises :class:`UserError`."""
     if INDEX_FLAG in arguments:
         return _index([word for word in arguments if word != INDEX_FLAG])
     preset = preset_of(arguments, "report")
@@ -65,7 +65,7 @@ def _index(words: list[str]) -> int:
 
 
 def _about(name: str, rest: list[str]) -> str:
-    """What the preset is, from the head of its YAML, which is ours or below ``--config-dir``."""
+    """The preset's description, from the head of its YAML file (ours or below ``--config-dir``)."""
     from knot_runner.composing.catalog import config_folder, headline
 
     own = [Path(flag.partition("=")[2]) for flag in rest if flag.startswith("--config-dir=")]
@@ -74,7 +74,7 @@ def _about(name: str, rest: list[str]) -> str:
 
 
 def _standing(folder: Path) -> Standing:
-    """What is known of a run that has no result."""
+    """State of a run without a result."""
     from knot_runner.report.page.runs import Standing
     from knot_runner.sweeps.state import read_failure, read_progress
 

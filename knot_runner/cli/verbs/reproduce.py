@@ -1,4 +1,4 @@
-"""``knot-runner reproduce``: the presets that decide most claims in the time there is, one after another."""
+"""``knot-runner reproduce``: runs the presets that decide most claims in the available time, one after another."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ DEFAULT_HOURS, MAX_HOURS = 2.0, 10_000.0
 
 @dataclass
 class Outcomes:
-    """What happened, as lines: ``failed`` presets, and those ``skipped``; ``times``: seconds by a candidate's key.
+    """Outcomes so far: lines on ``failed`` and ``skipped`` presets; ``times``: seconds by candidate key.
 
-    ``under_way``: the preset that runs now, and since when (of the monotonic clock)."""
+    ``under_way``: the running preset and its start (monotonic clock)."""
 
     times: dict[str, float]
     failed: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Outcomes:
 
 
 def reproduce_command(arguments: list[str]) -> int:
-    """Run what fits, print the table and write it. Raises :class:`UserError`."""
+    """Run the presets that fit into the time, then print and write the table. Raises :class:`UserError`."""
     from knot_runner.cli.reproduction.listed import chosen_presets
     from knot_runner.composing.overrides import config_dir_of
 
@@ -69,14 +69,14 @@ def reproduce_command(arguments: list[str]) -> int:
 
 
 def _end(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> None:
-    """SIGTERM: note the time of the preset that is under way, and write the table of what is there."""
+    """On SIGTERM, record the time of the running preset and write the table of finished runs."""
     if outcomes.under_way is not None:
         _add_time(*outcomes.under_way, outcomes, out)
     _write(candidates, outcomes, out)
 
 
 def _parsed(arguments: list[str]) -> tuple[float, list[str], list[str], list[str]]:
-    """(Hours, flags for composing, names of presets, overrides.) Raises :class:`UserError`."""
+    """Return (hours, flags for composing, names of presets, overrides). Raises :class:`UserError`."""
     hours, flags, names, words = DEFAULT_HOURS, [], [], []
     for argument in arguments:
         name, _, value = argument.partition("=")
@@ -106,7 +106,7 @@ def _hours(value: str) -> float:
 
 
 def _candidates(listed: list, words: list[str], flags: list[str], named: bool) -> tuple[list[Candidate], list[str]]:
-    """The presets composed, and a line for each that cannot be, or whose claims cannot be judged."""
+    """(Composed candidates, one line for each preset that cannot be composed or whose claims cannot be judged)."""
     from rich.console import Console
 
     from knot_runner.cli.reproduction.candidate import candidate
@@ -128,7 +128,7 @@ def _candidates(listed: list, words: list[str], flags: list[str], named: bool) -
 
 
 def _print_plan(candidates: list[Candidate], hours: float) -> None:
-    """What there is to do, in the order in which it would be done."""
+    """Print the presets to run, in order."""
     from knot_runner.cli.reproduction.candidate import order
     from knot_runner.report.render.terminal import TerminalColumn, output, print_line, results_grid
 
@@ -151,7 +151,7 @@ def _minutes_text(minutes: float | None) -> str:
 
 
 def _carry_out(candidates: list[Candidate], end: float, outcomes: Outcomes, out: Path) -> None:
-    """One preset after another until ``end`` (of the monotonic clock); what it took and became is in ``outcomes``."""
+    """Run one preset after another until ``end`` (monotonic clock); record their times and failures in ``outcomes``."""
     from knot_runner.cli.reproduction.candidate import order
 
     waiting = []
@@ -162,7 +162,7 @@ def _carry_out(candidates: list[Candidate], end: float, outcomes: Outcomes, out:
         elif one.left():
             waiting.append(one)
     while waiting:
-        waiting = order(waiting)  # what one preset has run, another may have, too
+        waiting = order(waiting)  # presets may share runs
         fitting = [one for one in waiting if _fits(one, end)]
         if not fitting:
             break
@@ -175,7 +175,7 @@ def _carry_out(candidates: list[Candidate], end: float, outcomes: Outcomes, out:
 
 
 def _fits(one: Candidate, end: float) -> bool:
-    """Whether the runs that are left fit the time that is; a preset that was named is begun in any case."""
+    """Whether the missing runs fit into the remaining time; a preset that the user named is always started."""
     minutes, left = one.minutes_left(), (end - time.monotonic()) / 60
     return left > 0 and (one.named or (minutes is not None and minutes <= left))
 
@@ -214,7 +214,7 @@ def _add_time(one: Candidate, began: float, outcomes: Outcomes, out: Path) -> No
 
 
 def _show(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> None:
-    """Print the table of what is there, and write it."""
+    """Print and write the table of finished runs."""
     from knot_runner.cli.reproduction.results import partial_lines, results_table
     from knot_runner.report.render.terminal import output
 
@@ -230,7 +230,7 @@ def _show(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> None:
 
 
 def _write(candidates: list[Candidate], outcomes: Outcomes, out: Path) -> tuple[list[PresetRow], Path]:
-    """Write the table of what is there; its rows, and where it is."""
+    """Write the table of finished runs; returns its rows and path."""
     from knot_runner.cli.reproduction.results import preset_row, write_results
     from knot_runner.util.files import require_writable
 

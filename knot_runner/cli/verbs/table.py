@@ -1,4 +1,4 @@
-"""``knot-runner table PRESET``: ours beside the paper's, from the records."""
+"""``knot-runner table PRESET``: prints our numbers beside the paper's, from the records."""
 
 from __future__ import annotations
 

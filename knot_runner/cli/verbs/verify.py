@@ -1,4 +1,4 @@
-"""``knot-runner verify BUNDLE``: the runs of a bundle made again here, and how alike they come out."""
+"""``knot-runner verify BUNDLE``: reruns the runs of a bundle here and compares the results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ VERIFY_KEYS = ("paths.data", "paths.out")
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """``rounds``: the first so many, None for all; ``out``: None for a temporary folder."""
+    """Arguments of the verb. ``rounds``: number of first rounds to rerun, None for all; ``out``: None for a temporary
+    folder."""
 
     bundle: Path
     rounds: int | None
@@ -51,7 +52,7 @@ class VerifyOptions:
 
 
 def verify_command(arguments: list[str]) -> int:
-    """Make the runs again and print an answer for each. Raises :class:`UserError`, as for a damaged bundle."""
+    """Rerun the runs and print a verdict on each. Raises :class:`UserError`, for example for a damaged bundle."""
     options = _options(arguments)
     from knot_runner.bundles.unpack import read_bundle
 
@@ -69,7 +70,7 @@ def verify_command(arguments: list[str]) -> int:
     return 2 if counts[NOT_MADE] else 0
 
 
-#: The answer for a run that was refused, or failed here.
+#: The verdict on a run that was refused or failed here.
 NOT_MADE = "not made again"
 
 
@@ -95,7 +96,7 @@ def _options(arguments: list[str]) -> VerifyOptions:
 
 
 def _check_new(out: Path | None) -> None:
-    """Raises :class:`UserError` for a folder that holds anything: a run that is there would be compared with itself."""
+    """Raises :class:`UserError` for a non-empty folder: a run in it would be compared with itself."""
     if out is not None and out.exists() and not out.is_dir():
         raise UserError(f"paths.out: {out}: is not a folder")
     if out is not None and out.exists() and any(out.iterdir()):
@@ -109,7 +110,7 @@ def _count(value: str) -> int:
 
 
 def _say_what_differs(platform: str, libraries: dict[str, str]) -> None:
-    """Of the machine that packed the bundle: Python, machine and versions that are others here."""
+    """Print where Python, platform and library versions differ from the machine that packed the bundle."""
     from knot_runner.bundles.pack import installed_libraries, this_platform
     from knot_runner.report.render.text import plain
 
@@ -123,7 +124,7 @@ def _say_what_differs(platform: str, libraries: dict[str, str]) -> None:
 
 
 def _say_how_long(runs: list[BundledRun]) -> None:
-    """What the runs took when they were made, as far as they say so."""
+    """Print the recorded duration of the original runs, as far as known."""
     from knot_runner.report.records.schema import is_number
     from knot_runner.report.render.text import duration
 
@@ -134,7 +135,7 @@ def _say_how_long(runs: list[BundledRun]) -> None:
 
 
 def _answered(run: BundledRun, options: VerifyOptions, out: Path) -> str:
-    """The answer for one run, printed with what it rests on."""
+    """The verdict on one run; prints it with its evidence."""
     from knot_runner.bundles.rerun import RerunPlace
     from knot_runner.report.render.text import plain
 
@@ -143,7 +144,7 @@ def _answered(run: BundledRun, options: VerifyOptions, out: Path) -> str:
         answer, lines = _compared(run, options, RerunPlace(options.data, out, options.network, cuda))
     except UserError as problem:
         answer, lines = NOT_MADE, [str(problem)]
-    except Exception as problem:  # a config may be anything, and the other runs go on
+    except Exception as problem:  # a config may hold anything; continue with the other runs
         answer, lines = NOT_MADE, [f"{type(problem).__name__}: {problem}"]
     print(plain(f"{run.folder}, seed {run.result['seed']}: {answer}"))
     for line in lines:
@@ -151,7 +152,7 @@ def _answered(run: BundledRun, options: VerifyOptions, out: Path) -> str:
     return answer
 
 
-#: Letters of a line that quotes a bundle.
+#: Maximum characters of a line that quotes a bundle.
 LONGEST_QUOTE = 400
 
 
@@ -162,7 +163,7 @@ def _has_cuda() -> bool:
 
 
 def _compared(run: BundledRun, options: VerifyOptions, place: RerunPlace) -> tuple[str, list[str]]:
-    """The answer, and lines on what it rests on. Raises :class:`UserError` where the run cannot be made here."""
+    """(The verdict, lines of evidence). Raises :class:`UserError` if the run cannot be rerun here."""
     from rich.console import Console
 
     from knot_runner.bundles.compare import compare_rounds, compare_whole
@@ -191,14 +192,14 @@ def _compared(run: BundledRun, options: VerifyOptions, place: RerunPlace) -> tup
 
 
 def _rests_on(found: Comparison, rounds: int, cut: int | None) -> list[str]:
-    """What was compared, what differs, and accuracies beside their intervals."""
+    """Lines on what was compared, what differs, and accuracies with their intervals."""
     log = f"{found.rounds} of {rounds} rows of the log" if rounds else "no log"
     whole = f", {found.numbers} values of the result, {found.files} files by their bytes" if cut is None else ""
     return [f"compared: {log}{whole}", *found.differences, *found.intervals]
 
 
 def _differences(run: BundledRun, now: dict, run_id: str, cut: int | None) -> list[str]:
-    """Data, code and settings that are not those of the record."""
+    """Lines on data, code and settings that differ from the record."""
     from knot_runner.provenance import code_changes
 
     lines = [f"made by other code: {change}" for change in code_changes(run.result)]
@@ -217,7 +218,7 @@ def _file_digests(result: dict) -> dict[str, str | None]:
 
 
 def _data_text(was: dict, now: dict) -> str:
-    """The files whose digests differ, by name; or the digests of all that was read."""
+    """Names of files whose digests differ; else the digests of all data read."""
     old, new = _file_digests(was), _file_digests(now)
     unlike = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
     if unlike:

@@ -1,4 +1,4 @@
-"""From a claim to numbers: the effect of each seed, what resampled test items make of it, and what is not known."""
+"""Evidence for a claim: the effect per seed, its replicates on resampled test items, and missing values."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Basis = Literal["seeds and test items", "seeds", "seeds, not the test items that
 
 @dataclass(frozen=True)
 class Evidence:
-    """Of one claim. ``runs``: jobs that it is on; ``seeds``: how many are whole, from 0 on; ``look``: the last one that
-    these allow, over whose seeds the estimate is (without one: over all that are there); ``at_most``, ``at_least``:
-    seeds whose true effect is that shown or less, or more (targets not reached); ``one_sided``: whether runs diverged
-    on one side alone."""
+    """Evidence for one claim. ``runs``: number of its jobs; ``seeds``: number of complete seeds, from 0 on; ``look``:
+    the last look that these allow; the estimate is over its seeds (without a look: over all available ones);
+    ``at_most``, ``at_least``: number of seeds whose effect is only an upper or lower bound (targets not reached);
+    ``one_sided``: whether runs diverged on one side only."""
 
     estimate: EffectEstimate | None
     runs: int
@@ -43,8 +43,8 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Effect:
-    """What the records say of a unit: its ``value``, or ``why`` it has none. ``bound``: 1 where the true value is this
-    or more, -1 where it is this or less; ``lost``: whether one of its records is not there, or damaged."""
+    """Effect of a unit from its records: its ``value``, or ``why`` it has none. ``bound``: 1 if the value is a lower
+    bound, -1 if it is an upper bound; ``lost``: whether one of its records is missing or damaged."""
 
     unit: Unit
     value: float | None = None
@@ -54,8 +54,8 @@ class Effect:
 
 
 def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Mapping[str, Any], command: str) -> list[Evidence]:
-    """The evidence on each of ``claims``; ``options``: the preset's ``report``. Raises :class:`UserError` for claims
-    that their runs cannot decide."""
+    """Collect the evidence for each of ``claims``; ``options``: the preset's ``report``. Raises :class:`UserError` for
+    claims that their runs cannot decide."""
     rounds = rounds_of(runs, options, command) if any(claim.measure in TARGET_MEASURES for claim in claims) else None
     planned = [units(claim, runs) for claim in claims]
     found = [[_effect(claim, unit, rounds) for unit in own] for claim, own in zip(claims, planned, strict=True)]
@@ -67,7 +67,7 @@ def gather(claims: Sequence[Claim], runs: Sequence[Run], options: Mapping[str, A
 
 
 def _wants(claim: Claim, unit: Unit) -> list[Want]:
-    """What is asked of resampled test items for each part of ``unit``; nothing for a measure that they do not give."""
+    """The resampled measures needed for the parts of ``unit``; [] for a measure that resampling cannot give."""
     if not measure_of(claim).items:
         return []
     return [Want(one.run.job.run_id, one.side, claim.measure, claim.dataset, claim.over) for one in unit.parts]
@@ -93,8 +93,8 @@ def _effect(claim: Claim, unit: Unit, rounds: TargetRounds | None) -> Effect:
 def _evidence(
     claim: Claim, effects: Sequence[Effect], bank: Mapping[Want, np.ndarray], problems: Problems, seeds: int
 ) -> Evidence:
-    """Of all ``effects`` of a claim, those without a value among them; ``problems``: of runs whose test items are not
-    on record; ``seeds``: how many the claims are planned on."""
+    """Evidence from all ``effects`` of a claim, including those without a value; ``problems``: of runs without recorded
+    test items; ``seeds``: planned number of seeds."""
     reasons = Counter(effect.why for effect in effects if effect.why)
     lost, found = {effect.unit.seed for effect in effects if effect.lost}, []
     for effect in effects:
@@ -118,14 +118,14 @@ def _evidence(
     bounds = Counter(effect.bound for effect in cells)
     notes += _on_bounds(bounds, len(cells), claim.measure) + _on_look(look, whole, seeds, len(there))
     statuses = [{part.run.status for part in effect.unit.parts} for effect in effects]
-    # one that diverges reaches no target, which is told
+    # a diverged run reaches no target, which is reported elsewhere
     apart = claim.measure not in TARGET_MEASURES and any({"diverged", "done"} <= own for own in statuses)
     made, basis = _over_seeds(claim, cells, bank)
     return Evidence(made, runs, whole, look, tuple(notes), bounds[-1], bounds[1], apart, basis)
 
 
 def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Mapping[Want, np.ndarray]) -> tuple[EffectEstimate, Basis]:
-    """The estimate over each seed's mean effect, and what it is over."""
+    """Return (estimate from each seed's mean effect, what varies in it: its basis)."""
     seeds = sorted({effect.unit.seed for effect in cells})
     by_seed = [[effect for effect in cells if effect.unit.seed == seed] for seed in seeds]
     made = [math.fsum(effect.value for effect in own) / len(own) for own in by_seed]
@@ -137,7 +137,7 @@ def _over_seeds(claim: Claim, cells: Sequence[Effect], bank: Mapping[Want, np.nd
 
 
 def _again(claim: Claim, effects: Sequence[Effect], bank: Mapping[Want, np.ndarray]) -> np.ndarray:
-    """One seed's mean effect on resampled items [B]."""
+    """One seed's mean effect on each of B resamples of the items [B]."""
     total = 0.0
     for effect in effects:
         for part, want in zip(effect.unit.parts, _wants(claim, effect.unit), strict=True):
@@ -147,7 +147,7 @@ def _again(claim: Claim, effects: Sequence[Effect], bank: Mapping[Want, np.ndarr
 
 
 def _balanced(effects: Sequence[Effect]) -> list[Effect]:
-    """The effects of the cells with the most seeds, at the seeds that all of these have, so that each seed's mean is
+    """The effects of the cells with the most seeds, at the seeds common to these cells, so that each seed's mean is
     over the same cells."""
     seeds: dict[Any, set[int]] = defaultdict(set)
     for effect in effects:
@@ -159,7 +159,7 @@ def _balanced(effects: Sequence[Effect]) -> list[Effect]:
 
 
 def _on_bounds(bounds: Counter[int], count: int, measure: str) -> list[str]:
-    """What was put in the place of a target that is not reached."""
+    """Lines on the bounds used for targets that are not reached."""
     if not (bounds[1] or bounds[-1]):
         return []
     words = {-1: "at most", 1: "at least"}
@@ -170,7 +170,7 @@ def _on_bounds(bounds: Counter[int], count: int, measure: str) -> list[str]:
 
 
 def _on_look(look: Look | None, whole: int, planned: int, there: int) -> list[str]:
-    """Which seeds do not count yet, of those that are ``there``."""
+    """Lines on available seeds (of ``there``) that do not count yet."""
     following = next(one.seeds for one in looks(planned) if one.seeds > whole)
     if look is None:
         return [f"no verdict before all runs of seeds 0 to {planned - 1} are there"]

@@ -1,9 +1,9 @@
-"""Measures of a run on resampled test items, from its stored predictions: exactly as ``metrics.py`` defines them.
+"""Measures of a run on resampled test items, from its stored predictions, as defined in ``metrics.py``.
 
-All runs with the same test labels in the same order meet the same items in each resample: both of a pair, and seeds.
-Data sets are resampled one by one. Accuracy over clients has no predictions in the clients' order: each client's hits
-are drawn from their binomial law, which is what resampling its images does, but apart for each run, so that the items
-that a pair shares do not narrow its interval.
+All runs with the same test labels in the same order get the same items in each resample: both runs of a pair, and all
+seeds. Data sets are resampled separately. For accuracy over clients there are no predictions in the clients' order:
+each client's hits are drawn from their binomial distribution, which is equivalent to resampling its images, but
+independently for each run, so that items shared by a pair do not narrow its interval.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from knot_runner.report.run_folders import Run, demand, kept_file, predictions, 
 from knot_runner.report.statistics.resampling import RESAMPLES, resampled_sums
 from knot_runner.util.errors import UserError
 
-#: Run id -> what is wrong with its records.
+#: Run id -> error in its records.
 Problems = dict[str, str]
 PARTITION = "partition.json"
-#: Columns that are summed at once.
+#: Maximum number of columns summed at once.
 WIDEST = 2000
 
 
 @dataclass(frozen=True)
 class Want:
-    """A measure of a run: accuracy, f1 or sd ``on`` a data set or ALL, or accuracy ``over`` its clients."""
+    """A requested measure of a run: accuracy, f1 or sd ``on`` a data set or ALL, or accuracy ``over`` its clients."""
 
     run_id: str
     side: ModelSide
@@ -43,8 +43,8 @@ class Want:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Of one model and data set, per resample: by class ``hits``, ``said``, ``truth`` [B, C], and the summed distances
-    ``far`` [B, C] from its coordinates, None without."""
+    """Sums of one model on one data set, per resample and class: ``hits``, predictions ``said``, labels ``truth`` [B,
+    C], and distances ``far`` [B, C] from the class's coordinates, None without coordinates."""
 
     hits: np.ndarray
     said: np.ndarray
@@ -55,8 +55,8 @@ class _Sums:
 def replicates(
     wanted: Iterable[Want], runs: Mapping[str, Run], command: str
 ) -> tuple[dict[Want, np.ndarray], Problems]:
-    """``wanted`` on ``RESAMPLES`` resamples, [B] each, fractions for accuracy; and what is wrong with damaged records,
-    whose runs are left out. ``runs``: finished ones, by run id."""
+    """Return (``wanted`` -> its values on ``RESAMPLES`` resamples [B], fractions for accuracy; errors of damaged
+    records, whose runs are left out). ``runs``: finished runs by run id."""
     asked = list(dict.fromkeys(wanted))
     problems: Problems = {}
     sums = _sums([want for want in asked if want.over is None], runs, command, problems)
@@ -102,7 +102,7 @@ Test = tuple[str, bytes]
 def _sums(
     wanted: Sequence[Want], runs: Mapping[str, Run], command: str, problems: Problems
 ) -> dict[PredictionModel, dict[str, _Sums]]:
-    """Of every model asked for, by data set; ``problems`` of damaged records are added."""
+    """Model -> data set -> sums, for every wanted model; adds damaged records to ``problems``."""
     measures: dict[str, set[str]] = defaultdict(set)
     for want in wanted:
         measures[want.run_id].add(want.measure)
@@ -128,8 +128,8 @@ def _sums(
 
 
 def _columns(probabilities: np.ndarray, labels: np.ndarray, coordinates: Any, pooled: bool) -> np.ndarray:
-    """What is summed over items [N, 3 or 4, C]: hits, said, truth and distance by class; ``pooled``: all classes as
-    one, which is enough for accuracy."""
+    """Per-item columns to sum [N, 3 or 4, C]: hits, predictions, labels and distance by class; ``pooled``: all classes
+    as one, which is enough for accuracy."""
     classes = np.eye(probabilities.shape[1], dtype=np.float32)
     said, truth = classes[probabilities.argmax(1)], classes[labels]
     if pooled:
@@ -144,7 +144,8 @@ def _columns(probabilities: np.ndarray, labels: np.ndarray, coordinates: Any, po
 
 
 def _of_test(models: list[tuple[PredictionModel, np.ndarray]], seed: int) -> Iterator[tuple[PredictionModel, _Sums]]:
-    """The sums of all ``models`` on one test set; their columns side by side, so that items are drawn few times."""
+    """Yield the sums of all ``models`` on one test set; their columns are concatenated, so that items are drawn few
+    times."""
     flat = [(model, columns.shape[1:], columns.reshape(len(columns), -1)) for model, columns in models]
     step = max(1, WIDEST // max(columns.shape[1] for _, _, columns in flat))
     for first in range(0, len(flat), step):
@@ -171,7 +172,7 @@ def _over_clients(want: Want, run: Run, command: str) -> np.ndarray:
 
 
 def _groups(run: Run, over: str | None, clients: int) -> np.ndarray:
-    """Which clients are averaged by their images [clients]: each mean counts alike."""
+    """Group of each client [clients]: accuracy is averaged by images within a group, and equally over groups."""
     if over == "unweighted":
         return np.arange(clients)
     clusters = run.result.get("clusters", {}).get("labels")

@@ -1,4 +1,4 @@
-"""What a claim compares, read from the records of one run."""
+"""Measures that claims compare, read from the records of one run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from knot_runner.util.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class ClaimMeasure:
-    """``key``: in ``metrics`` of ``result.json``, "" elsewhere; ``items``: whether stored predictions give it anew;
-    ``tested``: whether it is measured on test items; ``top``: the most that it can be, in its ``unit``, of which
-    ``scale`` are one of what is read. ``read``: of a finished run the number, or in words why it has none; None where
-    runs of its kind have no such number."""
+    """A measure. ``key``: in ``metrics`` of ``result.json``, else ""; ``items``: whether it can be recomputed from
+    stored predictions; ``tested``: whether it is measured on test items; ``top``: its maximum in ``unit``; ``scale``:
+    units per stored value. ``read``: returns the number of a finished run, or the reason why it has none; None if runs
+    of that kind have no such number."""
 
     unit: str
     digits: int
@@ -40,8 +40,8 @@ def _of_metric(name: str) -> ClaimMeasure:
 
 
 def claim_measures() -> dict[str, ClaimMeasure]:
-    """Measures by the names that claims give them: every metric, and :data:`CLAIM_MEASURES`; ``result.a.b`` besides
-    is a number of ``result.json``. A claim's ``loss`` is that of logits / T, ``plain_loss`` that at T=1."""
+    """Name in claims -> measure: every metric and :data:`CLAIM_MEASURES`; in addition ``result.a.b`` names a number of
+    ``result.json``. A claim's ``loss`` is that of logits / T, ``plain_loss`` that at T=1."""
     metrics = {name: _of_metric(name) for name in METRICS}
     return metrics | {"loss": _of_metric("tempered_loss"), "plain_loss": _of_metric("loss")} | CLAIM_MEASURES
 
@@ -54,14 +54,14 @@ def _agreement(run: Run) -> float | str | None:
 
 
 def _gap(run: Run) -> float | str | None:
-    """How far a federated distance lies off the exact one, as a fraction of that."""
+    """Relative error of a federated distance against the exact one."""
     if run.result.get("kind") != "distance":
         return None
     value, exact = run.result["value"], run.result["exact"]
     return abs(value / exact - 1) if exact else "the exact distance is 0"
 
 
-#: What claims can be on beside the metrics; a plug-in adds its own.
+#: Measures of claims beside the metrics; a plug-in adds its own.
 CLAIM_MEASURES: dict[str, ClaimMeasure] = {
     "rounds": ClaimMeasure("rounds", 2, tested=True),
     "time": ClaimMeasure("virtual s", 2, tested=True),
@@ -73,12 +73,12 @@ CLAIM_MEASURES: dict[str, ClaimMeasure] = {
 #: How clients are averaged; see ``clustered_grid.ACCURACY_WEIGHTINGS``.
 OVER = ("clusters", "weighted", "unweighted")
 RESULT = "result."
-#: Why a run that is still to be made has no number.
+#: Why a run that is not done has no number.
 MISSING = "not run yet"
 
 
 def measure_of(claim: Claim) -> ClaimMeasure:
-    """What ``claim`` measures. Raises :class:`UserError` for one that there is not."""
+    """The measure of ``claim``. Raises :class:`UserError` if it is unknown."""
     if claim.measure.startswith(RESULT):
         return ClaimMeasure("", 3, top=top_of(claim.measure))
     measures = claim_measures()

@@ -1,4 +1,4 @@
-"""Which runs decide a claim: pairs that differ in nothing else, or runs along a setting, by seed."""
+"""Selects the runs that decide a claim, by seed: pairs that differ in nothing else, or runs along a setting."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from knot_runner.report.run_folders import Run
 from knot_runner.util.errors import UserError
 
 ModelSide = Literal["after", "before"]
-#: Settings that do not tell one run's numbers from another's, and the seed.
+#: Settings that do not affect a run's numbers, and the seed.
 UNREAD = ("paths", "tracker", "sweep", "report", "seed")
-#: The rest of a run's settings, as text.
+#: A run's remaining settings, as text.
 Rest = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class EffectPart:
-    """``weight`` times the measure of a run; ``side``: of the model before distillation, or after."""
+    """``weight`` times the measure of a run; ``side``: of the model before or after distillation."""
 
     weight: float
     run: Run
@@ -56,7 +56,7 @@ def units(claim: Claim, runs: Sequence[Run]) -> list[Unit]:
 
 
 def chosen(runs: Iterable[Run], *wanted: Mapping[str, Any]) -> list[Run]:
-    """Those of ``runs`` with all the settings ``wanted``."""
+    """The ``runs`` that have all settings of ``wanted``."""
     pairs = [pair for settings in wanted for pair in settings.items()]
     return [run for run in runs if all(_fits(lookup(run.job.config, key), value) for key, value in pairs)]
 
@@ -66,7 +66,7 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 def _sign(claim: Claim) -> float:
-    """Of the ``of`` side: a ratio is that of ``against`` to ``of``, so that twice as fast is 2."""
+    """Sign of the ``of`` side: a ratio is ``against`` / ``of``, so that twice as fast is 2."""
     return -1.0 if claim.logs and claim.against is not None else 1.0
 
 
@@ -82,7 +82,7 @@ def _pairs(claim: Claim, ours: list[Run], theirs: list[Run], rest: Callable[[Run
 
 
 def _along(claim: Claim, ours: list[Run], rest: Callable[[Run], Rest]) -> list[Unit]:
-    """The least-squares slope of the measure over the binary logarithm of the setting, where all its values are."""
+    """Units for the least-squares slope of the measure over log2 of the setting, if all its values are present."""
     places = _by_place(claim, ours, lambda run: (rest(run), _level(claim, run)))
     levels = np.array(sorted({level for (_, level), _ in places}))
     if len(levels) < 2:
@@ -107,7 +107,7 @@ def _level(claim: Claim, run: Run) -> float:
 
 
 def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) -> dict[tuple[Any, int], Run]:
-    """``runs`` by ``place`` and seed; a run that is asked for twice counts once."""
+    """(``place``, seed) -> run; a run that is requested twice counts once."""
     found: dict[tuple[Any, int], Run] = {}
     for run in runs:
         first = found.setdefault((place(run), run.job.seed), run)
@@ -122,9 +122,9 @@ def _by_place(claim: Claim, runs: Iterable[Run], place: Callable[[Run], Any]) ->
 
 
 def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
-    """A function of the settings that a pair must share: all but those that the claim is on.
+    """A function returning the settings of a run that a pair must share: all but those that the claim varies.
 
-    With a name or kind goes what it selects (``method.name``: all of ``method``), unless that is swept by itself.
+    A varied name or kind includes the settings it selects (``method.name``: all of ``method``), unless they are swept.
     """
     swept = {part.partition("=")[0].lstrip("+") for run in runs for part in run.job.label.split(", ")}
     free = claim.touched | {f"{key.partition('.')[0]}.name" for key in claim.touched}
@@ -142,7 +142,7 @@ def _rest(claim: Claim, runs: Sequence[Run]) -> Callable[[Run], Rest]:
 
 
 def unread(key: str) -> bool:
-    """Whether the setting ``key`` tells no run's numbers from another's (or is the seed)."""
+    """Whether the setting ``key`` does not affect a run's numbers (or is the seed)."""
     return key.partition(".")[0] in UNREAD
 
 

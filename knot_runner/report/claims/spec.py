@@ -11,19 +11,19 @@ from knot_runner.report.row_keys import leaves, lookup
 from knot_runner.report.run_folders import Job
 from knot_runner.util.errors import UserError, nearest
 
-#: Where ``against`` is this word: the same run's model before distillation.
+#: Value of ``against`` for the same run's model before distillation.
 BEFORE = "before"
 EXPECTATIONS = ("higher", "lower", "rises", "falls")
-#: Planned number of seeds where a preset names none; and the largest that one can name.
+#: Default and maximum of a preset's planned number of seeds.
 SEEDS, MAX_PLANNED = 3, 1000
 NUMBER_KEYS = ("ratio", "above", "below")
-#: Measures of what a target took; their effects are ratios.
+#: Measures of the cost to reach a target; their effects are ratios.
 TARGET_MEASURES = ("rounds", "bytes", "time")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper claims, and what decides it.
+    """A paper's claim and the comparison that decides it.
 
     ``of`` less ``against`` in ``measure`` (see ``measures.py``) is expected ``higher`` or ``lower``, by ``by`` at
     least; or to be ``{ratio: r}``: that of ``against`` at least r times that of ``of``. Without ``against``:
@@ -75,12 +75,12 @@ class Claim:
 
     @property
     def logs(self) -> bool:
-        """Whether effects are ratios: of what a target took, and where a ratio is expected."""
+        """Whether effects are ratios: for the cost to reach a target, and if a ratio is expected."""
         return self.measure in TARGET_MEASURES or (isinstance(self.expect, dict) and "ratio" in self.expect)
 
     @property
     def touched(self) -> frozenset[str]:
-        """The settings that tell ``of`` from ``against``."""
+        """The settings in which ``of`` and ``against`` differ."""
         other = self.against if isinstance(self.against, dict) else {}
         return frozenset({*self.of, *other} | ({self.trend} if self.trend else set()))
 
@@ -105,7 +105,7 @@ def planned_seeds(options: Mapping[str, Any]) -> int:
 
 
 def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
-    """Raises :class:`UserError` for a setting that no job has, with the nearest that some have."""
+    """Raises :class:`UserError` for a setting that no job has, suggesting the nearest existing one."""
     known: set[str] = set()
     for job in {job.method: job for job in jobs}.values():
         known |= set(config_leaves(job.config))
@@ -116,5 +116,5 @@ def check_settings(claims: Sequence[Claim], jobs: Sequence[Job]) -> None:
 
 
 def config_leaves(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Every dotted setting of a composed config and its value."""
+    """Dotted key -> value of every setting of a composed config."""
     return {".".join(path): value for path, value in leaves(config) if value != {}}

@@ -1,4 +1,4 @@
-"""What a target accuracy took, by run: rounds trained, bytes sent, virtual time."""
+"""Cost of each run to reach a target accuracy: rounds trained, bytes sent, virtual time."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from knot_runner.report.tables.federated.chilling import (
 
 @dataclass(frozen=True)
 class Reading:
-    """A number of one run, or ``why`` there is none. ``bound``: the true one is this or more (a target not reached);
-    ``lost``: its record is not there, so that its seed does not count yet."""
+    """A number of one run, or ``why`` there is none. ``bound``: whether it is a lower bound (target not reached);
+    ``lost``: whether its record is missing, so that its seed does not count yet."""
 
     value: float | None
     why: str = ""
@@ -32,8 +32,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class TargetRounds:
-    """What a target took. ``curves``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4, which is in
-    ``warm`` by the settings of the run; ``problems``: of damaged records, by run id."""
+    """Cost to reach a target. ``curves``: of finished runs, by run id; ``target``: an accuracy, or best_of_T4, whose
+    values are in ``warm`` by the runs' settings; ``problems``: errors of damaged records, by run id."""
 
     curves: Mapping[str, LearningCurve]
     target: float | str
@@ -41,9 +41,9 @@ class TargetRounds:
     problems: Mapping[str, str]
 
     def read(self, run: Run, measure: str) -> Reading:
-        """Rounds trained until the target is met; where it is not, one more than were run, which is a bound. With
-        ``measure=bytes``: megabytes sent in them, both ways; the one more round is like the cheapest. ``time``: virtual
-        seconds until then; where it is not met, those of the run."""
+        """Rounds trained until the target is met; if it is not, the run's rounds + 1, as a lower bound. With
+        ``measure=bytes``: megabytes sent in these rounds, both directions; the additional round counts as the cheapest
+        one. With ``time``: virtual seconds until then; if not met, those of the run."""
         goal = self.warm.get(_other_settings(run)) if isinstance(self.target, str) else self.target
         if goal is None:
             return Reading(None, "no target, its T=4 run is not there", lost=True)
@@ -58,12 +58,12 @@ class TargetRounds:
             return _megabytes(own, first)
         if first is not None:
             return Reading(first)
-        ran = own.rounds if own else lookup(run.job.config, "training.rounds")  # a diverged run reaches nothing
+        ran = own.rounds if own else lookup(run.job.config, "training.rounds")  # a diverged run reaches no target
         return Reading((ran or 0) + 1, bound=True)
 
 
 def _megabytes(own: LearningCurve | None, first: int | None) -> Reading:
-    """In the ``first`` rounds of a run, or a bound; a diverged one (None) has no bytes that could be compared."""
+    """Megabytes sent in the ``first`` rounds of a run, or a bound; a diverged run (None) has no comparable bytes."""
     if own is None:
         return Reading(None, "diverged")
     if own.sent is None:
@@ -74,7 +74,7 @@ def _megabytes(own: LearningCurve | None, first: int | None) -> Reading:
 
 
 def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> TargetRounds:
-    """Of the federated ones among ``runs``. Raises :class:`UserError` for a ``report.target`` that cannot be."""
+    """Target costs of the federated ``runs``. Raises :class:`UserError` for an invalid ``report.target``."""
     target = check_target(options.get("target", "best_of_T4"))
     federated = [run for run in runs if run.status == "done" and run.result.get("kind") == "federated"]
     read, curves = with_learning_curves(federated, "final", command)
@@ -89,7 +89,7 @@ def rounds_of(runs: Iterable[Run], options: Mapping[str, Any], command: str) -> 
 
 
 def _other_settings(run: Run) -> Any:
-    """All settings but how warm the run trains."""
+    """All settings but the training temperature."""
     free = ("method.temperature", "method.lr_control", "method.name")
     kept = {
         (key, repr(value)) for key, value in config_leaves(run.job.config).items() if not (unread(key) or key in free)

@@ -1,11 +1,11 @@
-"""What the records say of a preset's claims: holds, does not hold, or undecided, with what would decide it.
+"""Verdicts on a preset's claims from its records: holds, does not hold, or undecided, with what would decide it.
 
 ``judge`` pairs runs by seed, estimates each effect and its interval (``statistics/effects.py``), divides its p-value by
-the share of the error that may be spent at this number of seeds, and corrects for the number of claims by Holm's method
-(``statistics/error_control.py``). Together these keep false verdicts, over all claims and however often seeds are
-added, within 5%. It is the one rule for saying that something holds; tables and figures show estimates and intervals
-only. Effects in rounds are ratios, averaged geometrically: a ratio and its inverse then say the same, and no seed with
-a slow opponent outweighs the others.
+the share of the error allotted to this number of seeds, and corrects for the number of claims by Holm's method
+(``statistics/error_control.py``). Together these keep the rate of false verdicts, over all claims and however often
+seeds are added, within 5%. This is the only rule by which a claim holds; tables and figures show estimates and
+intervals only. Effects in rounds are ratios, averaged geometrically: a ratio and its inverse are then equivalent, and
+no seed with a slow opponent outweighs the others.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Decision = Literal["holds", "does not hold", "undecided", "no runs"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the records say of one claim.
+    """The verdict on one claim.
 
-    ``effect``, and the 95% interval from ``low`` to ``high``, in ``unit`` with ``digits``, None where there is none;
-    ``ratio``: of a ratio; ``signed``: of a difference. ``claimed``: the effect that is claimed, as text; ``paper``: the
-    paper's. ``seeds``: how many it is over; ``more_seeds``: about how many more would decide it with 80% power, 101 for
-    more than 100 or never, None where that is not known, or decided. ``planned``: the seeds that the preset plans;
-    ``look``: of how many seeds the verdict is, 0 before the first; ``share``: of the error that it may spend there.
-    ``p``: by itself, ``adjusted``: for looks and claims. ``over``: how clients are averaged. ``runs``: how many it is
-    on, made or not; 0 where the command asks for none.
+    ``effect`` and its 95% interval from ``low`` to ``high``, in ``unit`` with ``digits``; None if missing. ``ratio``,
+    ``signed``: whether the effect is a ratio or a difference. ``claimed``: the claimed effect, as text; ``paper``: the
+    paper's. ``seeds``: number of seeds; ``more_seeds``: about how many more would decide it with 80% power, 101 for
+    more than 100 or never, None if unknown or decided. ``planned``: planned seeds of the preset; ``look``: number of
+    seeds of the verdict's look, 0 before the first; ``share``: of the error allotted to it. ``p``: unadjusted p-value;
+    ``adjusted``: for looks and claims. ``over``: how clients are averaged. ``runs``: number of its runs, done or not; 0
+    if the command requests none.
     """
 
     text: str
@@ -65,10 +65,10 @@ class Verdict:
 
 
 def judge(jobs: Sequence[Job], spec: Mapping[str, Any], command: str = "") -> list[Verdict]:
-    """The verdict on each claim of a preset; ``spec``: its ``report``, ``command``: what makes its runs.
+    """The verdict on each claim of a preset; ``spec``: its ``report``; ``command``: the command that runs it.
 
-    Raises :class:`UserError` for claims that cannot be meant: unknown keys, settings and measures, runs that cannot
-    be told apart.
+    Raises :class:`UserError` for invalid claims: unknown keys, settings and measures, or runs that cannot be
+    distinguished.
     """
     claims = read_claims(spec)
     check_settings(claims, jobs)
@@ -87,17 +87,17 @@ def judge(jobs: Sequence[Job], spec: Mapping[str, Any], command: str = "") -> li
 
 
 def _p(claim: Claim, found: Evidence) -> float | None:
-    """By itself; None before the first look."""
+    """The unadjusted p-value; None before the first look."""
     return p_value(found.estimate, threshold(claim)[0]) if found.estimate and found.look else None
 
 
 def _spent(p: float | None, found: Evidence) -> float:
-    """``p`` with the looks counted in: below alpha where it is below this look's share of alpha."""
+    """``p`` adjusted for looks: below alpha if ``p`` is below this look's share of alpha."""
     return 1.0 if p is None or found.look is None else min(1.0, p / found.look.share)
 
 
 def threshold(claim: Claim) -> tuple[float, int]:
-    """(The effect that a claim needs, in the measure's own unit or as a logarithm; on which side of it: 1 above.)"""
+    """Return (the effect that a claim needs, in the measure's unit or as a logarithm; the side of it: 1 above)."""
     scale = measure_of(claim).scale
     if isinstance(claim.expect, dict):
         (word, value), *_ = claim.expect.items()
@@ -131,7 +131,7 @@ def _verdict(
 
 
 def _decide(found: Evidence, p: float | None, adjusted: float | None, met: bool, side: int) -> tuple[Decision, str]:
-    """The decision, and why the records do not allow the one that the numbers suggest."""
+    """Return (decision, why the records do not allow the decision that the numbers suggest)."""
     if p is None:
         return "undecided", "one seed" if found.look else ""
     if adjusted is None or adjusted >= ALPHA:
@@ -145,7 +145,7 @@ def _decide(found: Evidence, p: float | None, adjusted: float | None, met: bool,
 
 
 def _shown(claim: Claim, found: Evidence) -> dict[str, Any]:
-    """What a verdict says whatever the numbers are."""
+    """Fields of a verdict that do not depend on the numbers."""
     measure = measure_of(claim)
     unit = "times" if claim.logs and (claim.against or claim.trend) else measure.unit
     return {
@@ -157,14 +157,14 @@ def _shown(claim: Claim, found: Evidence) -> dict[str, Any]:
 
 
 def _claimed(claim: Claim) -> str:
-    """``> 0``, ``>= 2``: of the effect as it is shown."""
+    """The claimed effect as text, in displayed units: ``> 0``, ``>= 2``."""
     need, side = threshold(claim)
     value = math.exp(need) if claim.logs else need * measure_of(claim).scale
     return f"{'>' if side > 0 else '<'} {value + 0.0:g}"
 
 
 def _scaled(claim: Claim, estimate: EffectEstimate) -> dict[str, float | None]:
-    """Effect and interval as they are shown."""
+    """Effect and interval in displayed units."""
     measure, level = measure_of(claim), not (claim.against or claim.trend)
     band = interval(estimate) or (None, None)
     shown = []

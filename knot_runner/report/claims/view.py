@@ -1,4 +1,4 @@
-"""Verdicts on claims: for the terminal, as Markdown, CSV and JSON, and the lines that say how to read them."""
+"""Formats verdicts on claims for the terminal and as Markdown, CSV and JSON, with footnotes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TERMINAL_COLUMNS = (
     TerminalColumn("seeds", right=True, no_wrap=True),
     TerminalColumn("verdict", no_wrap=True),
 )
-#: Of CLAIM_HEADS, the columns that hold numbers.
+#: Number columns of CLAIM_HEADS.
 RIGHT_HEADS = ("", "effect", "paper", "seeds", "more seeds, about")
 NUMBER_COLUMNS = ("effect", "low", "high", "paper", "seeds", "more_seeds", "planned", "look", "share", "p", "adjusted")
 TEXT_COLUMNS = ("text", "source", "verdict", "unit", "claimed", "basis", "note")
@@ -37,7 +37,7 @@ HOW_TO_READ = (
     "Effects are means over seeds of runs that differ in nothing else; intervals are of 95%, each by itself: "
     f"Student's t over seeds, and {RESAMPLES:,} bootstrap resamples of the test items, the same for both runs."
 )
-#: What an interval is over, where the test items are not in it.
+#: Description of intervals that do not include test items.
 OVER_SEEDS = {
     "seeds": "Over seeds alone",
     "seeds, not the test items that they share": "Over seeds alone, so for these test items: other ones would move all "
@@ -49,13 +49,13 @@ OVER_SEEDS = {
 
 
 def effect_text(verdict: Verdict) -> str:
-    """``+2.18 points``; "-" where there is none."""
+    """The effect, such as ``+2.18 points``; "-" if there is none."""
     value = _signed(verdict, verdict.effect)
     return f"{value} {verdict.unit}".strip() if value else "-"
 
 
 def interval_text(verdict: Verdict) -> str:
-    """``[+1.96, +2.40]``, or ""."""
+    """The interval, such as ``[+1.96, +2.40]``, or ""."""
     if verdict.low is None:
         return ""
     return f"[{_signed(verdict, verdict.low)}, {_signed(verdict, verdict.high)}]"
@@ -83,7 +83,7 @@ def _signed(verdict: Verdict, value: float | None) -> str:
 
 
 def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
-    """What one must know to read ``verdicts``; claims are named by their place in the list, from 1."""
+    """Footnotes to ``verdicts``; claims are numbered from 1."""
     judged = [verdict for verdict in verdicts if verdict.seeds]
     lines = [HOW_TO_READ] if judged else []
     for basis, said in OVER_SEEDS.items():
@@ -101,7 +101,7 @@ def footnotes(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _rule(claims: int, planned: int) -> list[str]:
-    """How verdicts are made, over ``claims`` at once, with this ``planned`` number of seeds."""
+    """Lines on the decision rule for ``claims`` simultaneous claims and ``planned`` seeds."""
     counts = f"{planned}, {2 * planned}, {4 * planned}, ..."
     return [
         f"Verdicts are on the first {counts} seeds (from 0 on; the preset plans {planned}), which spend 2/3, 2/9, "
@@ -112,7 +112,7 @@ def _rule(claims: int, planned: int) -> list[str]:
 
 
 def _notes(verdicts: Sequence[Verdict]) -> list[str]:
-    """The verdicts' own notes, those alike joined; and the claims that the command has no runs of."""
+    """The verdicts' own notes, equal ones joined, and the claims without runs in the command."""
     places = defaultdict(list)
     for i, verdict in enumerate(verdicts, 1):
         if verdict.note:
@@ -140,7 +140,7 @@ def _claims(places: Sequence[int]) -> str:
 
 
 def claims_table(title: str, verdicts: Sequence[Verdict]) -> Group:
-    """A table that fits 80 columns, of the claims whose runs are asked for, and its footnotes."""
+    """A table, within 80 columns, of the claims whose runs are requested, and its footnotes."""
     rows = []
     for i, verdict in _asked(verdicts):
         claim = text_line(verdict.text).append(f"\n{plain(verdict.source)}", style=DIM)
@@ -164,7 +164,7 @@ def _decision(verdict: Verdict) -> Text:
 
 
 def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
-    """GitHub Markdown: a table of the claims whose runs are asked for, and the footnotes as a list."""
+    """GitHub Markdown: a table of the claims whose runs are requested, and the footnotes as a list."""
     rows = []
     for i, one in _asked(verdicts):
         effect, interval, paper, more = verdict_texts(one)
@@ -175,7 +175,7 @@ def claims_markdown(title: str, verdicts: Sequence[Verdict]) -> str:
 
 
 def claims_csv(verdicts: Sequence[Verdict]) -> str:
-    """One line per claim, all of them; absent numbers are empty."""
+    """CSV with one line per claim, including those without runs; missing numbers are empty."""
     names = (*TEXT_COLUMNS, *NUMBER_COLUMNS)
     rows = ([i, *(getattr(one, name) for name in names)] for i, one in enumerate(verdicts, 1))
     return csv_text(["claim", *names], rows)

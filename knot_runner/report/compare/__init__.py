@@ -1,1 +1,1 @@
-"""``knot-runner compare``: any runs side by side."""
+"""``knot-runner compare``: compares any runs."""

@@ -1,5 +1,5 @@
-"""``compare --x``: what the measures are set against, a setting or another measure such as bytes, and which rows of the
-table no other row beats in both."""
+"""``compare --x``: the axis of a comparison, a setting or another measure such as bytes, and the Pareto front of the
+table's rows on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from knot_runner.report.compare.settings import resolve_key, sort_places
 from knot_runner.report.statistics.intervals import MeanEstimate
 from knot_runner.util.errors import UserError, nearest
 
-#: Rows that a line names; of more it gives the number.
+#: Maximum number of rows named in a line; of more only the number is given.
 MAX_ROWS = 6
 
 
@@ -26,7 +26,7 @@ class Axis:
 
 
 def resolve_axis(name: str, settings: Sequence[str], measures: Sequence[str]) -> Axis:
-    """What ``name`` means: a measure, else a setting, by its key or short form. Raises :class:`UserError`."""
+    """The axis of ``name``: a measure, else a setting, by its key or short form. Raises :class:`UserError`."""
     try:
         return Axis("measure", resolve_measure(name, measures, "--x"))
     except UserError:
@@ -41,9 +41,9 @@ def resolve_axis(name: str, settings: Sequence[str], measures: Sequence[str]) ->
 
 
 def in_order_of(sheet: Sheet, axis: Axis) -> Sheet:
-    """The rows of ``sheet`` from the least of ``axis`` to the most, those without it last; with a measure, also a line
-    for every other one on the rows that are not beaten in both. Raises :class:`UserError` for a setting that the rows
-    of a choice do not have."""
+    """``sheet`` with rows in ascending order of ``axis``, those without it last; if it is a measure, also with a line
+    on the Pareto front of every other measure. Raises :class:`UserError` for a setting that the rows of a choice
+    lack."""
     column = next((column for column in sheet.columns if column.name == axis.key), None)
     if column is None:
         raise UserError(f"--x={axis.key}: is not shown; with --best it goes into --by, too")
@@ -58,8 +58,8 @@ def in_order_of(sheet: Sheet, axis: Axis) -> Sheet:
 
 
 def _front_line(sheet: Sheet, x: Column, y: Column) -> list[str]:
-    """A line on the rows of which none is as good in both and better in one; none where it is not known of both which
-    way is better, or fewer than two rows have both."""
+    """A line on the Pareto-optimal rows in ``x`` and ``y``; [] if the better direction of either is unknown or fewer
+    than two rows have both."""
     ways = [direction(x.name), direction(y.name)]
     if None in ways or x.kind != y.kind:
         return []
@@ -83,7 +83,7 @@ def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def _row_name(sheet: Sheet, number: int) -> str:
-    """The values of its keys; of one run its id."""
+    """Name of a row: the values of its keys; for a single run its id."""
     cells = [(cell, column) for cell, column in zip(sheet.rows[number], sheet.columns, strict=True)]
     texts = {column.name: cell_text(cell, column) for cell, column in cells if column.kind == "key"}
     return texts.get("run_id") or " ".join(filter(None, texts.values())) or "all runs"

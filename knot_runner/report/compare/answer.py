@@ -1,6 +1,6 @@
-"""``knot-runner compare``: any runs side by side, from their records alone; no preset is needed.
+"""``knot-runner compare``: compares any runs from their records only; no preset is needed.
 
-The answer is a table with a row per group of runs, per run, or per choice of the best.
+The result is a table with one row per group of runs, per run, or per selection of the best.
 """
 
 from __future__ import annotations
@@ -43,16 +43,15 @@ READING_LINES = (
     "Mean ± half of its 95% t interval over the n finished runs of a row; of a share [low, high] where that is cut at "
     "0 or 1. These are estimates: only claims decide what is better."
 )
-#: States of runs without a number, each a column where there is one.
+#: States of runs without numbers; each that occurs gets a column.
 WITHOUT = ("diverged", "failed", "damaged", "other data", "unfinished")
 
 
 @dataclass(frozen=True)
 class Question:
-    """What the user asks. ``by``: None for the settings that tell the runs apart; ``measures``: () for those that all
-    have; ``best``: a measure, ``min:KEY``, ``max:KEY`` or ""; ``over``: the settings searched; ``runs``: a row each;
-    ``x``: what the measures are set against; ``data``: runs that were made from other files than those below it are
-    left out."""
+    """The user's request. ``by``: None for the settings that distinguish the runs; ``measures``: () for those that all
+    runs have; ``best``: a measure, ``min:KEY``, ``max:KEY`` or ""; ``over``: the searched settings; ``runs``: one row
+    per run; ``x``: the axis; ``data``: leave out runs made from other files than those below it."""
 
     out: Path = Path("outputs")
     filters: tuple[Filter, ...] = ()
@@ -68,7 +67,7 @@ class Question:
 
 
 def compare_runs(asked: Question) -> Sheet:
-    """The answer, one row per group of runs (or per run). Raises :class:`UserError`."""
+    """The table of a comparison, one row per group of runs (or per run). Raises :class:`UserError`."""
     runs, absent = select_runs(read_runs(asked.out, asked.data), asked.filters)
     known = runs.keys()
     by = None if asked.by is None else tuple(dict.fromkeys(resolve_key(key, known) for key in asked.by))
@@ -93,7 +92,7 @@ def compare_runs(asked: Question) -> Sheet:
 
 
 def _of_groups(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
-    """One row per group: its settings, how many runs of each state, means."""
+    """One row per group: its settings, number of runs by state, and means."""
     import pandas as pd
 
     row = row_numbers(runs.settings, keys)
@@ -120,14 +119,14 @@ def _of_runs(runs: RunSet, keys: Keys, measures: Sequence[str]) -> Sheet:
 
 
 def _of_choices(runs: RunSet, asked: Question, keys: Keys, over: Keys) -> Sheet:
-    """One row per choice: what it was made in, what was chosen out of how many, and the means to report; with halves
-    also the mean that it was selected by."""
+    """One row per selection: its group, the selected settings, the number of candidates, and the means to report; with
+    halves also the mean used for selection."""
     import pandas as pd
 
     rule = selection_rule(asked.best, over, asked.select, known_measures(runs))
     row = row_numbers(runs.settings, keys)
     choices = choose(runs, row, rule)
-    half = rule.split == "half"  # then there is what predictions give: all numbers are of a half
+    half = rule.split == "half"  # then only measures from predictions, all on one half
     measures = list(dict.fromkeys([rule.measure, *measures_of(choices.reported if half else runs, asked.measures)]))
     columns, means = _means(choices.reported, choices.row, measures)
     if half:
@@ -143,13 +142,13 @@ def _of_choices(runs: RunSet, asked: Question, keys: Keys, over: Keys) -> Sheet:
 
 
 def _values(runs: RunSet, keys: Keys, row: pd.Series) -> pd.DataFrame:
-    """The values of ``keys`` in each row, those of its first run."""
+    """The values of ``keys`` in each row, from its first run."""
     first = row.drop_duplicates()
     return runs.settings.loc[first.index, list(keys)].set_axis(first)
 
 
 def _means(runs: RunSet, row: pd.Series, measures: Sequence[str]) -> tuple[list[Column], pd.DataFrame]:
-    """The columns of ``measures``, and the estimates in them by row, each over the finished runs that have it."""
+    """Return (columns of ``measures``, their estimates by row, each over the finished runs that have the measure)."""
     import pandas as pd
 
     columns, estimates = [], {}
@@ -173,7 +172,7 @@ def _key_columns(keys: Iterable[str]) -> list[Column]:
 
 
 def _sorted(sheet: Sheet, by: str) -> Sheet:
-    """Rows by a column: settings upwards; a measure with the better first, where that is not known the higher."""
+    """Sort rows by a column: settings ascending; measures with the better first, or the higher if that is unknown."""
     if not by:
         return sheet
     column = _column(sheet, by)

@@ -1,4 +1,4 @@
-"""The best of searched settings: one candidate per value of them, judged by its mean over the same seeds."""
+"""Selects the best of searched settings: one candidate per value, judged by its mean over the same seeds."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 HalfSelection = Literal["test", "half"]
 Keys = tuple[str, ...]
-#: Predictions are kept in float32, so a run's measures are met but for ties.
+#: Tolerance for recomputed measures: predictions are stored in float32, so ties may be broken differently.
 TOLERANCE = 2e-3
 StoredPredictions = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The highest or lowest mean of ``measure`` among the values of ``over``; on all test items or on half of them."""
+    """Selection rule: best mean of ``measure`` among the values of ``over``, on all test items or half of them."""
 
     measure: str
     better: Direction
@@ -39,12 +39,12 @@ class Rule:
 
 @dataclass(frozen=True)
 class Choices:
-    """What was chosen in each row, a group of runs that agree in all but the searched settings: the finished runs of
-    the best candidate at the seeds compared.
+    """The selection in each row, a group of runs that agree in all but the searched settings: the finished runs of the
+    best candidate at the compared seeds.
 
-    ``selected``: these runs with the numbers that they were selected by, ``reported``: with those to report; ``row``:
-    the row of each. ``counts`` by row: ``n``, how many these runs are; ``settings``, how many candidates there are;
-    ``fit``, how many of them could be chosen."""
+    ``selected``: these runs with the numbers used for selection; ``reported``: with those to report; ``row``: the row
+    of each run. ``counts`` by row: ``n``, number of these runs; ``settings``, number of candidates; ``fit``, number of
+    eligible candidates."""
 
     selected: RunSet
     reported: RunSet
@@ -53,7 +53,7 @@ class Choices:
 
 
 def selection_rule(text: str, over: Keys, split: HalfSelection, measures: Sequence[str]) -> Rule:
-    """``accuracy``, ``min:KEY`` or ``max:KEY``. Raises :class:`UserError` where the better way is not known."""
+    """Parse ``accuracy``, ``min:KEY`` or ``max:KEY``. Raises :class:`UserError` if the better direction is unknown."""
     asked, colon, name = text.partition(":")
     if not colon:
         asked, name = "", text
@@ -67,10 +67,11 @@ def selection_rule(text: str, over: Keys, split: HalfSelection, measures: Sequen
 
 
 def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
-    """(Settings of a row, settings searched in it) of a best-of; what is not given is all that tells runs apart else.
+    """Return (settings that define a row, settings searched within it); if not given, the remaining settings that
+    distinguish the runs.
 
-    With ``method.name`` searched, other settings of the method in which runs of one name differ are searched as well.
-    Raises :class:`UserError` where there is nothing to select from.
+    If ``method.name`` is searched, so are other method settings in which runs of one name differ. Raises
+    :class:`UserError` if there is nothing to select from.
     """
     differing = runs.differing()
     if by is None and not over:
@@ -91,19 +92,19 @@ def searched(runs: RunSet, by: Keys | None, over: Keys) -> tuple[Keys, Keys]:
 
 
 def apart(differing: pd.DataFrame, less: Sequence[str] = ()) -> Keys:
-    """The few settings that tell runs apart, of those ``differing``; not the seed, not ``less``, nor what ``less``
-    names as a whole."""
+    """A small set of the ``differing`` settings that distinguishes the runs, without the seed, ``less`` and the
+    settings that ``less`` selects."""
     keys = [key for key in differing if key != SEED and key not in less and not _is_inside(key, less)]
     return tuple(telling(differing, keys))
 
 
 def _is_inside(key: str, names: Sequence[str]) -> bool:
-    """Whether ``key`` belongs to a choice that one of ``names`` is the name of, as ``method.mu`` to ``method.name``."""
+    """Whether ``key`` belongs to a group that one of ``names`` selects, as ``method.mu`` to ``method.name``."""
     return key.startswith(tuple(name.removesuffix("name") for name in names if name.endswith(".name")))
 
 
 def choose(runs: RunSet, row: pd.Series, rule: Rule) -> Choices:
-    """The choice in each ``row`` of runs. Raises :class:`UserError` when halves are asked for that cannot be had."""
+    """Select the best in each ``row`` of runs. Raises :class:`UserError` if halves are requested but not possible."""
     selecting, reporting = _halves(runs, row, rule) if rule.split == "half" else (runs, runs)
     table = runs.runs[["seed", "state"]].assign(row=row, candidate=row_numbers(runs.settings, rule.over))
     measured = table.join(selecting.values(rule.measure), how="inner")
@@ -114,7 +115,7 @@ def choose(runs: RunSet, row: pd.Series, rule: Rule) -> Choices:
     means = measured.loc[at].groupby(["row", "candidate"])["value"].agg(lambda own: sum(own) / len(own)).loc[fit.index]
     if rule.better == "lower":
         means = -means
-    best = set(means.groupby("row").idxmax())  # of equals the first
+    best = set(means.groupby("row").idxmax())  # ties: the first
     chosen = [
         own.state == "done" and (own.row, own.candidate) in best and own.seed in compared[own.row]
         for own in table.itertuples()
@@ -125,13 +126,13 @@ def choose(runs: RunSet, row: pd.Series, rule: Rule) -> Choices:
 
 
 def _most_common(seeds: pd.Series) -> frozenset[int]:
-    """The seeds that most candidates have; of several such sets the largest."""
+    """The set of seeds that most candidates have; of several such sets the largest."""
     counted = Counter(seeds)
     return max(counted, key=lambda own: (counted[own], len(own), sorted(own, reverse=True)))
 
 
 def selection_line(asked: Rule, choices: Choices, keys: Sequence[str]) -> list[str]:
-    """How it was selected, in words, and what that does to the numbers."""
+    """A line on how the selection was made and how it biases the numbers."""
     per = f" per {', '.join(keys)}" if keys else ""
     fewest, most = choices.counts["settings"].min(), choices.counts["settings"].max()
     number = f"{fewest}" if fewest == most else f"{fewest} to {most}"
@@ -156,8 +157,8 @@ def selection_line(asked: Rule, choices: Choices, keys: Sequence[str]) -> list[s
 
 @dataclass(frozen=True)
 class HalfMeasures:
-    """Dotted key (as in the result) -> value, on each half; ``items``: the same for runs tested on the same items in
-    the same order, as far as labels tell."""
+    """Dotted key (as in the result) -> value, on each half; ``items``: equal for runs tested on the same items in the
+    same order, judged by their labels."""
 
     selecting: dict[str, float]
     reporting: dict[str, float]
@@ -165,8 +166,8 @@ class HalfMeasures:
 
 
 def _halves(runs: RunSet, row: pd.Series, asked: Rule) -> tuple[RunSet, RunSet]:
-    """``runs`` with the numbers to select by, and with those to report, of two halves of the test items. Raises
-    :class:`UserError` unless the runs of a row have the same items and the measure asked for."""
+    """Return (``runs`` with the numbers for selection, ``runs`` with those to report), on two halves of the test items.
+    Raises :class:`UserError` unless the runs of a row have the same items and the requested measure."""
     import pandas as pd
 
     halves: dict[int, HalfMeasures] = {}
@@ -221,7 +222,7 @@ def halve(run: Run) -> HalfMeasures:
 
 
 def _coordinates(run: Run) -> np.ndarray:
-    """Of the labels; where they have none, zeros [C, 1], with which no distance is a measure of the result."""
+    """Coordinates of the labels; zeros [C, 1] if there are none, in which case the result has no distance either."""
     labels = run.result["labels"]
     if labels.get("coordinates") is None:
         return np.zeros((len(labels["names"]), 1))
@@ -229,7 +230,7 @@ def _coordinates(run: Run) -> np.ndarray:
 
 
 def _part(found: StoredPredictions, side: int) -> StoredPredictions:
-    """Half of the rows of each data set: the first of two (``side`` 0 or 1) has one less where the number is odd."""
+    """Half ``side`` (0 or 1) of the rows of each data set; for an odd number the first half has one row less."""
     part = {}
     for name, (probabilities, labels) in found.items():
         order = np.random.default_rng([zlib.crc32(name.encode()), len(labels)]).permutation(len(labels))
@@ -240,7 +241,7 @@ def _part(found: StoredPredictions, side: int) -> StoredPredictions:
 
 
 def _flat(table: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Keys as in a result. One data set under the name ``test``, as federated runs have it, is ALL alone."""
+    """Flat dotted keys as in a result. A single data set ``test``, as in federated runs, gives ALL only."""
     return {
         f"metrics.{name}.{data}": value for name, row in table.items() if name in METRICS for data, value in row.items()
     }

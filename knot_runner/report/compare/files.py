@@ -1,4 +1,4 @@
-"""A table of compared runs, and its every form: terminal, Markdown, LaTeX, CSV, Parquet."""
+"""A table of compared runs and its formats: terminal, Markdown, LaTeX, CSV, Parquet."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from knot_runner.util.files import write_atomic
 if TYPE_CHECKING:
     import pandas as pd
 
-#: A cell longer than this is cut in the terminal, in Markdown and in LaTeX; CSV and Parquet have all of it.
+#: Longer cells are truncated in the terminal, Markdown and LaTeX, but not in CSV and Parquet.
 LONGEST_CELL = 40
 
 
 @dataclass(frozen=True)
 class Column:
-    """``name``: the whole key, for files; ``head``: short; ``digits``: of a measure. ``kind``: a ``key``'s cells are
-    text, a ``count``'s whole numbers, a ``measure``'s estimates, a ``value``'s numbers; a count is never absent.
-    ``unit``: as printed, of which one is ``factor`` of what the cells hold."""
+    """A column. ``name``: the full key, for files; ``head``: short title; ``digits``: of a measure. ``kind``: cells are
+    text (``key``), integers that are never absent (``count``), estimates (``measure``) or numbers (``value``).
+    ``unit``: printed unit, equal to ``factor`` in the cells' unit."""
 
     name: str
     head: str
@@ -42,13 +42,13 @@ class Column:
 
     @property
     def printed_head(self) -> str:
-        """With the unit, where cells are printed in one."""
+        """The head with the unit, if any."""
         return f"{self.head} ({self.unit})" if self.unit else self.head
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """``cells``: a frame with a column for each of ``columns``, by name; ``lines``: what one must know to read it."""
+    """A table. ``cells``: a frame with the ``columns`` by name; ``lines``: footnotes."""
 
     title: str
     columns: tuple[Column, ...]
@@ -57,13 +57,14 @@ class Sheet:
 
     @property
     def rows(self) -> tuple[tuple[Any, ...], ...]:
-        """The cells row by row; None where they are absent."""
+        """The cells row by row; None for absent ones."""
         cells = self.cells.astype(object)
         return tuple(cells.where(cells.notna(), None).itertuples(index=False, name=None))
 
 
 def cell_text(cell: Any, column: Column, runs: int | None = None) -> str:
-    """``cell`` as printed; an estimate over fewer values than its row has finished ``runs`` says over how many."""
+    """``cell`` as printed; an estimate over fewer values than its row's finished ``runs`` is printed with their
+    number."""
     if isinstance(cell, MeanEstimate):
         mean, spread = cell.mean / column.factor, cell.half
         half = "" if spread is None else spread_text(mean, spread / column.factor, column.digits, cell.top)
@@ -86,7 +87,7 @@ def printed_rows(sheet: Sheet) -> list[list[str]]:
 
 
 class TerminalSheet:
-    """Lays a sheet out for the width it is printed at: measures that do not fit go to a block of their own."""
+    """Rich renderable of a sheet for any width: measures that do not fit go to further blocks."""
 
     def __init__(self, sheet: Sheet) -> None:
         self.sheet = sheet
@@ -110,7 +111,7 @@ class TerminalSheet:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A column as printed; ``wraps``: its cells may go on in a second line."""
+    """A column as printed; ``wraps``: whether its cells may wrap."""
 
     head: str
     cells: list[str]
@@ -132,7 +133,7 @@ def _shown(sheet: Sheet) -> list[_Shown]:
 
 
 def _joined(sheet: Sheet, lead: list[_Shown]) -> list[_Shown]:
-    """Keys but the names of task and method, and the id of a run, as one column of ``key=value``."""
+    """The lead columns with all keys except task, method and run id merged into one column of ``key=value``."""
     own, rest = [], []
     for column, one in zip(sheet.columns, lead, strict=False):
         (own if column.kind != "key" or column.name in (*KEPT, "run_id") else rest).append(one)
@@ -145,7 +146,7 @@ def _joined(sheet: Sheet, lead: list[_Shown]) -> list[_Shown]:
 
 
 def _blocks(lead: list[_Shown], measures: list[_Shown], fitting: Callable[[list[_Shown]], bool]) -> list[list[_Shown]]:
-    """As many measures behind ``lead`` as fit, at least one; the others in further blocks."""
+    """Blocks of ``lead`` plus as many measures as fit, at least one; the others in further blocks."""
     blocks = [list(lead)]
     for one in measures:
         if len(blocks[-1]) > len(lead) and not fitting([*blocks[-1], one]):
@@ -167,12 +168,12 @@ def _text_grid(sheet: Sheet) -> TextGrid:
 
 
 def sheet_markdown(sheet: Sheet) -> str:
-    """GitHub Markdown: the table, then the lines as a list."""
+    """GitHub Markdown: the table, then the footnotes as a list."""
     return markdown_document(sheet.title, [_text_grid(sheet)], sheet.lines)
 
 
 def sheet_latex(sheet: Sheet) -> str:
-    """A ``table`` environment for booktabs, the lines below."""
+    """A ``table`` environment for booktabs, with the footnotes below."""
     return latex_document(sheet.title, [_text_grid(sheet)], sheet.lines)
 
 
@@ -200,7 +201,7 @@ def exact_frame(sheet: Sheet) -> pd.DataFrame:
 
 
 def sheet_csv(sheet: Sheet) -> str:
-    """One line per row, nothing rounded, what is absent empty; no text is a formula to a spreadsheet."""
+    """CSV with one line per row, unrounded; absent cells are empty, and no text is a formula in a spreadsheet."""
     exact = exact_frame(sheet).rename(columns=escape_csv)
     escaped = exact.apply(lambda cells: cells.map(escape_csv, "ignore") if cells.dtype == object else cells)
     return escaped.to_csv(index=False, lineterminator="\n")
@@ -234,5 +235,5 @@ def form_of(path: Path) -> str:
 
 
 def write(sheet: Sheet, path: Path) -> None:
-    """``sheet`` as ``path``, whole or not at all, in the form of its ending. Raises :class:`UserError`."""
+    """Write ``sheet`` to ``path`` atomically, in the format of its suffix. Raises :class:`UserError`."""
     write_atomic(path, FORMS[form_of(path)](sheet))

@@ -1,4 +1,4 @@
-"""What ``compare`` measures: any number of a result by its dotted key or a short form, and which way is better."""
+"""Measures of ``compare``: any number of a result by its dotted key or a short form, and its better direction."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from knot_runner.report.frame import RunSet
 
 Direction = Literal["higher", "lower"]
-#: Shown without --measure: of these, those that all runs have; else the first that any has.
+#: Shown without --measure: those of these that all runs have; else the first that any run has.
 PREFERRED = (
     "metrics.accuracy.ALL", "metrics.f1.ALL", "metrics.sd.ALL", "metrics.distance.ALL", "value", "seconds.total",
 )  # fmt: skip
-#: Of the preferred, those that say how long it took or are shown only where nothing else is.
+#: Preferred measures that are shown only if there are no others.
 FALLBACK = ("seconds.total",)
-#: Numbers beside the metrics of which it is known which way is better.
+#: Better direction of numbers beside the metrics.
 BETTER: dict[str, Direction] = {
     "ari": "higher", "classes_covered": "higher", "seconds": "lower", "rounds_to_target": "lower", "costs": "lower",
     "time_to_target": "lower",
@@ -32,7 +32,7 @@ def known_measures(runs: RunSet) -> list[str]:
 
 
 def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
-    """The dotted keys that ``names`` mean; of none those of :data:`PREFERRED` that all finished runs have, else the
+    """The dotted keys of ``names``; without names, those of :data:`PREFERRED` that all finished runs have, else the
     first that any has. Raises :class:`UserError`."""
     if names:
         known = known_measures(runs)
@@ -43,7 +43,7 @@ def measures_of(runs: RunSet, names: Sequence[str]) -> list[str]:
 
 
 def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> str:
-    """The dotted key that ``name`` means: ``f1`` is ``metrics.f1.ALL``, ``f1.MELD`` ``metrics.f1.MELD``, ``seconds``
+    """The dotted key of ``name``: ``f1`` is ``metrics.f1.ALL``, ``f1.MELD`` ``metrics.f1.MELD``, ``seconds``
     ``seconds.total``, ``bytes`` ``costs.bytes``. Raises :class:`UserError`, which names the ``flag`` of the command."""
     there = set(keys)
     for full in (name, f"metrics.{name}", f"metrics.{name}.ALL", f"{name}.ALL", f"{name}.total", f"costs.{name}"):
@@ -61,31 +61,31 @@ def resolve_measure(name: str, keys: Sequence[str], flag: str = "--measure") -> 
 
 
 def _preferred(keys: Container[str]) -> list[str]:
-    """Those of :data:`PREFERRED` that are among ``keys``; those of :data:`FALLBACK` only where nothing else is."""
+    """Those of :data:`PREFERRED` among ``keys``; those of :data:`FALLBACK` only if there are no others."""
     shown = [key for key in PREFERRED if key in keys]
     return [key for key in shown if key not in FALLBACK] or shown
 
 
 def direction(key: str) -> Direction | None:
-    """Whether higher or lower is better; None where that is not known."""
+    """Whether higher or lower is better; None if unknown."""
     known = BETTER | {name: metric.better for name, metric in METRICS.items()}
     ways = {known.get(part) for part in key.split(".")}
     return next((way for way in ("lower", "higher") if way in ways), None)
 
 
 def is_share(key: str) -> bool:
-    """Whether ``key`` is from 0 to 1, and printed as shares are."""
+    """Whether ``key`` is a share, from 0 to 1, and printed as such."""
     return top_of(key) == 1.0
 
 
 def measure_title(key: str) -> str:
-    """``key`` as one would type it: ``metrics.f1.ALL`` is ``f1``, ``costs.bytes`` ``bytes``."""
+    """``key`` in its short form: ``metrics.f1.ALL`` is ``f1``, ``costs.bytes`` ``bytes``."""
     return key.removeprefix("metrics.").removeprefix("costs.").removesuffix(".ALL")
 
 
 def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
-    """(Unit, how much of ``key`` it is) to print a column of ``values`` in: bytes and FLOPs with a prefix that suits
-    the largest, or the least where that would be nothing beside it; all else as it is."""
+    """Return (unit, its size in the unit of ``key``) to print a column of ``values`` in: bytes and FLOPs get a prefix
+    that suits the largest value, or the smallest if that would round to nothing; all else is unchanged."""
     group, _, name = key.partition(".")
     if group != "costs":
         return "", 1.0
@@ -103,7 +103,7 @@ def unit_of(key: str, values: Sequence[float]) -> tuple[str, float]:
 
 
 def digits(key: str, values: Sequence[float]) -> int:
-    """Digits behind the point that a column of ``values`` is printed with: three of a share, else four in all."""
+    """Decimals of a column of ``values``: three for a share, else four significant digits."""
     if is_share(key) or not values:
         return 3
     if all(float(value).is_integer() for value in values):

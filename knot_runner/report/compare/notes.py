@@ -1,4 +1,4 @@
-"""What a reader must know of compared means: what is mixed within rows, confounded, of other seeds or not measured."""
+"""Footnotes to compared means: settings mixed within rows, confounded settings, differing seeds, missing numbers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from knot_runner.report.run_folders import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Settings, and values of one, that a line names; of more it gives the number.
+#: Maximum number of settings, and of values of one, named in a line; of more only the number is given.
 _MAX_NAMED = 4
 
 
 def lines_on(runs: RunSet, row: pd.Series, rows: int, keys: Sequence[str], measures: Sequence[str]) -> list[str]:
-    """What is mixed within rows, what else sets rows apart, which seeds they rest on, and what has no number.
+    """Lines on settings mixed within rows, other differences between rows, their seeds, and missing numbers.
 
-    ``runs``: the finished ones that the means are over; ``row``: the row of each; ``rows``: how many the table has;
-    ``keys``: the settings that it shows."""
+    ``runs``: the finished runs that are averaged; ``row``: the row of each; ``rows``: number of table rows; ``keys``:
+    the settings shown."""
     mixed = _differing_within(runs, row)
     return [
         *_mixed(runs, row, rows, mixed.drop(columns=[SEED, *keys], errors="ignore")),
@@ -44,7 +44,7 @@ def _differing_within(runs: RunSet, row: pd.Series) -> pd.DataFrame:
 
 
 def _mixed(runs: RunSet, row: pd.Series, rows: int, mixed: pd.DataFrame) -> list[str]:
-    """Settings in which the runs of one mean differ, from the first row down."""
+    """Lines on settings in which the runs of one mean differ, from the first row down."""
     keys = sorted(mixed.columns[mixed.any()], key=lambda key: mixed[key].idxmax())
     if not keys:
         return []
@@ -63,7 +63,7 @@ def _made_differently(runs: RunSet, row: pd.Series, rows: int) -> list[str]:
 
 
 def _other_data(runs: RunSet) -> list[str]:
-    """Runs of one task and seed, with all its settings alike, that were made from different data."""
+    """Lines on runs with the same task, settings and seed that were made from different data."""
     task = runs.counted[[key for key in varying(runs.counted) if key.partition(".")[0] in ("task", SEED)]]
     data = runs.settings.reindex(columns=["data"])["data"].groupby(row_numbers(task, list(task)))
     if (data.nunique(dropna=False) <= 1).all():
@@ -72,7 +72,8 @@ def _other_data(runs: RunSet) -> list[str]:
 
 
 def _confounded(runs: RunSet, row: pd.Series, inside: set[str], keys: Sequence[str]) -> list[str]:
-    """Settings of other config groups than those of ``keys`` in which rows differ, each of one value within its row."""
+    """Lines on confounded settings: constant within rows but different between them, in config groups not in
+    ``keys``."""
     shown = {key.partition(".")[0] for key in keys} | {SEED}
     first = runs.only(~row.duplicated()).differing()
     other = [key for key in first if key.partition(".")[0] not in shown and key not in inside]
@@ -115,8 +116,7 @@ def _listed(values: pd.Series) -> str:
 
 
 def doubtful(runs: RunSet) -> list[str]:
-    """A line each on results that are not used, on those that say nothing of their other files, and on settings that
-    do not hash to their folder's name."""
+    """Lines on unused results, on results without seals, and on settings that do not hash to their folder's name."""
     lines, records, state = [], runs.runs["record"], runs.runs["state"]
     for unused, what in {"damaged": "damaged results", "other data": "results of other data"}.items():
         why = [_short(record, runs.out) for record in records[state == unused]]
@@ -132,7 +132,7 @@ def doubtful(runs: RunSet) -> list[str]:
 
 
 def _short(record: Run, out: Path) -> str:
-    """The folder below ``out``, and what is wrong with its result."""
+    """The run's folder, relative to ``out``, and the error in its result."""
     folder = record.job.folder
     reason = record.problem.removeprefix(str(folder / "result.json")).removeprefix(f"{folder}/").strip()
     return f"{folder.relative_to(out)} ({reason})"

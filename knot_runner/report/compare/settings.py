@@ -1,6 +1,6 @@
-"""Settings of many runs as text that compares, by dotted key: filters of them, and which of them set runs apart.
+"""Settings of many runs as comparable text, by dotted key: filters, and which settings distinguish runs.
 
-Frames of settings have a row per run and a column per dotted key; a setting that a run does not have is absent (NaN).
+Frames of settings have one row per run and one column per dotted key; a setting that a run lacks is NaN.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
     from knot_runner.report.frame import RunSet
 
-#: What names a choice is the first answer to how runs differ; the rest by group, the shallower key first.
+#: Keys that name a choice describe differences first; the rest by group, shallower keys first.
 GROUP_NAMES = ("task.name", "method.name", "model.name", "partition.kind", "training.name", "task.source")
-#: Shown wherever they differ, even if other settings say the same.
+#: Shown whenever they differ, even if redundant.
 KEPT = GROUP_NAMES[:2]
 ORDER = ("method", "training", "partition", "model", "task")
 SEED = "seed"
-#: Numbers from here on are compared as words, infinity among them.
+#: Numbers from here on, including infinity, are compared as text.
 MAX_PLAIN = 1e300
-#: Values that an error lists; of more it gives the number.
+#: Maximum number of values listed in an error; of more only the number is given.
 MAX_VALUES = 12
-# numbers that YAML 1.1 takes for words
+# numbers that YAML 1.1 reads as strings
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 _FILTER = re.compile(r"(?s)(.+?)(!=|>=|<=|=|>|<)(.*)")
 _COMPARED: dict[str, Callable[[float, float], bool]] = {
@@ -44,7 +44,7 @@ def flatten_settings(values: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def written(value: Any) -> str:
-    """``value`` as one types it, the same for the same value: ``4.0`` is ``4``, ``1e-2`` is ``0.01``, ``[1,2]``."""
+    """``value`` in canonical typed form: ``4.0`` is ``4``, ``1e-2`` is ``0.01``, ``[1,2]``."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -59,7 +59,7 @@ def written(value: Any) -> str:
 
 
 def typed(text: str) -> str:
-    """What a user typed for a value, as :func:`written` has it: ``1.0`` is ``1``, ``True`` is ``true``."""
+    """The :func:`written` form of a value that a user typed: ``1.0`` is ``1``, ``True`` is ``true``."""
     text = text.strip()
     if text.startswith("["):
         return text.replace(" ", "")
@@ -74,7 +74,7 @@ def typed(text: str) -> str:
 
 
 def as_number(text: str | None) -> float | int | None:
-    """The number that ``text`` is the :func:`written` form of; None for a word, such as ``007``, and what is absent."""
+    """The number whose :func:`written` form is ``text``; None for other text, such as ``007``, and absent values."""
     for kind in (int, float):
         try:
             value = kind(text)
@@ -85,7 +85,7 @@ def as_number(text: str | None) -> float | int | None:
 
 
 def typed_column(texts: pd.Series) -> pd.Series:
-    """``texts`` as numbers where all of them are, and whole ones where all are; what is absent stays absent."""
+    """``texts`` as numbers if all are, as integers if all are; absent values stay absent."""
     numbers = {text: as_number(text) for text in texts.dropna().unique()}
     if None in numbers.values():
         return texts
@@ -94,7 +94,7 @@ def typed_column(texts: pd.Series) -> pd.Series:
 
 
 def sort_key(text: str | None) -> tuple[int, float, str]:
-    """Numbers by size, then words, then what is absent."""
+    """Sort key: numbers by size, then text, then absent values."""
     if not isinstance(text, str):
         return 2, 0.0, ""
     value = as_number(text)
@@ -102,7 +102,7 @@ def sort_key(text: str | None) -> tuple[int, float, str]:
 
 
 def sort_places(texts: pd.Series) -> pd.Series:
-    """The place of each of ``texts`` among them, in the order of :func:`sort_key`; equal texts share theirs."""
+    """Rank of each of ``texts`` in the order of :func:`sort_key`; equal texts share a rank."""
     import pandas as pd
 
     place = {text: i for i, text in enumerate(sorted(texts.dropna().unique(), key=sort_key))}
@@ -110,9 +110,9 @@ def sort_places(texts: pd.Series) -> pd.Series:
 
 
 def resolve_key(key: str, known: Iterable[str]) -> str:
-    """The dotted key that ``key`` means: itself, or for a group its name (``task`` is ``task.name``).
+    """Resolve ``key`` to a dotted key: itself, or for a group its name (``task`` is ``task.name``).
 
-    Raises :class:`UserError` with the keys that end like it, or the nearest one.
+    Raises :class:`UserError` with the keys of the same ending, or the nearest one.
     """
     keys = set(known)
     for full in (key, f"{key}.name", f"{key}.kind"):
@@ -128,7 +128,7 @@ def resolve_key(key: str, known: Iterable[str]) -> str:
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Each key's last part, or as many parts as set it apart from the others; ``method.name`` is ``method``."""
+    """Key -> its last part, or as many parts as make it unique; ``method.name`` is ``method``."""
     plain = {key: key.removesuffix(".name").removesuffix(".kind") for key in keys}
     short = {}
     for key, text in plain.items():
@@ -140,13 +140,13 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def varying(settings: pd.DataFrame) -> list[str]:
-    """Keys in which runs differ, a key that only some have among them, in the order of :data:`ORDER`."""
+    """Keys in which runs differ, including keys that only some have, in the order of :data:`ORDER`."""
     return sorted(settings.columns[settings.nunique(dropna=False) > 1], key=_preference)
 
 
 def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = KEPT) -> list[str]:
-    """The few of ``keys`` that set runs apart as finely as all of them do, earlier ones first; of ``kept`` each that
-    tells runs apart which those before it do not."""
+    """A small subset of ``keys`` that distinguishes runs as finely as all ``keys``, preferring earlier ones; a key of
+    ``kept`` is included whenever it splits runs further than those before it."""
     import pandas as pd
 
     codes = settings.reindex(columns=list(keys)).apply(lambda column: pd.factorize(column)[0])
@@ -167,7 +167,7 @@ def telling(settings: pd.DataFrame, keys: Sequence[str], kept: Sequence[str] = K
 
 
 def row_numbers(settings: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """The table row of each run, from 0: runs that agree in all ``keys`` share one; rows in order of their values."""
+    """The table row of each run, from 0: runs that agree in all ``keys`` share one; rows are sorted by values."""
     import pandas as pd
 
     if not keys:
@@ -184,7 +184,7 @@ def _preference(key: str) -> tuple[int, int, int, str]:
 
 @dataclass(frozen=True)
 class Filter:
-    """``text`` as typed; ``key`` not yet resolved; ``wanted``: values as ``written``, one for >=, <=, >, <."""
+    """A filter: ``text`` as typed; ``key`` unresolved; ``wanted``: values as ``written``, one for >=, <=, >, <."""
 
     text: str
     key: str
@@ -192,7 +192,7 @@ class Filter:
     wanted: tuple[str, ...]
 
     def holds(self, values: pd.Series) -> list[bool]:
-        """Which of the runs with ``values`` pass; one that does not have the setting passes ``!=`` alone."""
+        """Whether each run, given its ``values``, passes; a run without the setting passes ``!=`` only."""
         if self.sign in ("=", "!="):
             return (values.isin(self.wanted) == (self.sign == "=")).tolist()
         bound, compared = as_number(self.wanted[0]), _COMPARED[self.sign]
@@ -226,9 +226,9 @@ def split_commas(text: str) -> list[str]:
 
 
 def select_runs(runs: RunSet, filters: Sequence[Filter]) -> tuple[RunSet, list[str]]:
-    """The runs that pass all ``filters``, and a line for every asked value that none of them has.
+    """Return (runs that pass all ``filters``, a line for every requested value that none of them has).
 
-    Raises :class:`UserError` for a key that no run has, and, where nothing is left, naming the filter that left none.
+    Raises :class:`UserError` for a key that no run has and, if no run passes, naming the filter that removed the last.
     """
     known, lines = runs.keys(), []
     for asked in filters:

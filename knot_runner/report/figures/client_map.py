@@ -1,4 +1,4 @@
-"""A square map of clients (or data sets) against each other: sorted by planted groups, with lines between these."""
+"""A heat map of clients (or data sets) against each other: sorted by planted groups, with lines between groups."""
 
 from __future__ import annotations
 

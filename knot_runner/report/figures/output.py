@@ -1,4 +1,4 @@
-"""How a figure leaves: the file formats, the width in print, and whether its title and notes are drawn."""
+"""Output of figures: the file formats, the width in print, and whether title and notes are drawn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.legend import Legend
 
-#: Format -> metadata that matplotlib would write and that would differ between two runs; None leaves it out.
+#: Format -> metadata of matplotlib that would differ between two runs; None omits them.
 FORMATS: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None},
@@ -30,22 +30,22 @@ WIDTHS = {"single": 3.35, "double": 7.0}
 MM_PER_INCH = 25.4
 #: Inches of text on a page of letter paper.
 PAGE_HEIGHT = 9.0
-#: Narrower than this no axis with labels fits; wider is no page.
+#: Limits of the width: narrower, no axis with labels fits; wider than any page.
 NARROWEST_MM, WIDEST_MM = 60, 420
-#: Panels are put below each other rather than made narrower than this (inches).
+#: Minimum panel width (inches); narrower panels are stacked instead.
 NARROWEST_PANEL = 2.2
-#: Nor lower than this, unless they are drawn lower on a screen.
+#: Minimum panel height (inches), unless they are lower on a screen.
 LOWEST_PANEL = 1.6
 #: Text stays text (PDF: TrueType, SVG: <text>), and identifiers within an SVG are the same each time.
 VECTOR_STYLE = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "knot-runner"}
-#: Type of a figure whose width is given.
+#: Font settings of a figure with a given width.
 SMALL_STYLE = {
     "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
     "legend.fontsize": 7, "legend.title_fontsize": 7,
 }  # fmt: skip
 TITLE_SIZE, NOTE_SIZE, LARGEST_MARKER = 9, 6.5, 6
 NOTE_COLOUR = "#555555"
-#: Between what stands above and below each other, in inches.
+#: Vertical gap between elements, in inches.
 LINE_GAP = 0.06
 
 
@@ -64,7 +64,7 @@ _OUTPUT: ContextVar[FigureOutput | None] = ContextVar("figure_output", default=N
 
 @contextlib.contextmanager
 def figure_output(output: FigureOutput) -> Iterator[None]:
-    """Figures saved in this context leave as ``output`` says."""
+    """Context in which figures are saved according to ``output``."""
     token = _OUTPUT.set(output)
     try:
         yield
@@ -73,12 +73,12 @@ def figure_output(output: FigureOutput) -> Iterator[None]:
 
 
 def current_output() -> FigureOutput:
-    """That of the innermost :func:`figure_output`; one PNG of the figure's own size outside any."""
+    """The output of the innermost :func:`figure_output`; by default one PNG in the figure's own size."""
     return _OUTPUT.get() or FigureOutput()
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
-    """``png,pdf`` as (png, pdf), each once. Raises :class:`UserError`."""
+    """Parse ``png,pdf`` to (png, pdf), without duplicates. Raises :class:`UserError`."""
     names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
     for name in names:
         if name not in FORMATS:
@@ -89,7 +89,7 @@ def parse_formats(text: str) -> tuple[str, ...]:
 
 
 def parse_width(text: str) -> float:
-    """``single``, ``double`` or millimetres (``85`` or ``85mm``) in inches. Raises :class:`UserError`."""
+    """Parse ``single``, ``double`` or millimetres (``85`` or ``85mm``) to inches. Raises :class:`UserError`."""
     if text in WIDTHS:
         return WIDTHS[text]
     try:
@@ -102,8 +102,8 @@ def parse_width(text: str) -> float:
 
 
 def fitted_panels(columns: int, width: float, height: float, total: float, fewest: int = 1) -> tuple[int, float, float]:
-    """(columns, width, height) of panels in a figure ``total`` inches wide, of the shape that ``width`` x ``height``
-    panels have; fewer in a row, but not under ``fewest``, where they would be narrower than :data:`NARROWEST_PANEL`."""
+    """(columns, width, height) of panels in a figure ``total`` inches wide, with the aspect ratio ``width`` x
+    ``height``; fewer per row, but at least ``fewest``, if they would be narrower than :data:`NARROWEST_PANEL`."""
     drawn = max(fewest, min(columns, int(total / NARROWEST_PANEL)))
     scaled = height * total / drawn / width
     return drawn, total / drawn, max(scaled, min(height, LOWEST_PANEL))
@@ -117,8 +117,8 @@ def image_bytes(figure: Figure, form: str) -> bytes:
 
 
 def write_figure(figure: Figure, title: str, notes: Sequence[str], path: Path) -> None:
-    """Write ``figure`` to ``path`` in the formats of :func:`current_output`, which replace its suffix, each whole or
-    not at all; title above and notes below the panels, unless captions are off."""
+    """Write ``figure`` to ``path`` in the formats of :func:`current_output`, which replace its suffix, each atomically;
+    with title above and notes below the panels, unless captions are off."""
     output = current_output()
     if not output.captioned:
         title, notes = "", []

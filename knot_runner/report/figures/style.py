@@ -1,4 +1,4 @@
-"""What every figure shares: its look, panels, colours and names, bands, boxes, logarithmic axes, legends, files."""
+"""Common parts of figures: style, panels, colours and names, bands, boxes, logarithmic axes, legends, files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STYLE = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawn ``figure``, the ``title`` above and the ``notes`` below it, and what is in it as ``lines`` of text and as
+    """A drawn ``figure``, the ``title`` above and the ``notes`` below it, and its content as ``lines`` of text and as
     ``numbers``, which go into a CSV beside it."""
 
     figure: Figure
@@ -61,10 +61,10 @@ def figure_of(
     """Make ``function(runs, command)``, which draws finished runs, a figure: ``(jobs, path, notes=(), command="")``
     writes its files and returns its lines.
 
-    A decorator, with options or without. ``reads``: files that are drawn; a run without one of them is left out. Runs
-    left out or not there, and generated text, are said under the figure and in the lines returned. Raises
-    :class:`UserError` when no run is there, naming the ``command`` that makes them, and for runs of several tasks
-    unless ``one_task`` is False.
+    A decorator, with or without options. ``reads``: files that are drawn; a run without one of them is left out. Runs
+    left out or missing, and generated text, are noted under the figure and in the returned lines. Raises
+    :class:`UserError` if no run is done, naming the ``command`` that makes them, and for runs of several tasks unless
+    ``one_task`` is False.
     """
     if function is None:
         return functools.partial(figure_of, one_task=one_task, reads=reads)
@@ -90,7 +90,7 @@ def figure_of(
 
 @contextlib.contextmanager
 def figure_settings() -> Iterator[None]:
-    """Our type and lines, whatever the user's matplotlibrc says."""
+    """Context with our fonts and lines, independent of the user's matplotlibrc."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -135,7 +135,7 @@ def save(drawing: Drawing, path: Path, notes: Sequence[str] = ()) -> None:
 
 
 def by_name(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs that differ in their seed only, under one name: the method, and the settings that set it apart."""
+    """Name (method and distinguishing settings) -> its runs, which differ only in the seed."""
     groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:
         groups[run.job.method, run.job.label].append(run)
@@ -156,13 +156,13 @@ def seed_list(runs: Iterable[Run]) -> str:
 
 
 def seeds_note(runs: Sequence[Run], reach: str = "lowest to highest") -> str:
-    """Which seeds lines and bands are over."""
+    """A note on the seeds in lines and bands."""
     seeds = seed_list(runs)
     return f"Lines: mean over seeds {seeds}; bands: {reach}." if "," in seeds else f"Seed {seeds}."
 
 
 def nth_colour(i: int) -> str:
-    """The ``i``-th of :data:`PALETTE`, which begins again after its last."""
+    """The ``i``-th colour of :data:`PALETTE`, repeated cyclically."""
     return PALETTE[i % len(PALETTE)]
 
 

@@ -1,4 +1,4 @@
-"""A preset's results as one HTML page that needs nothing else: no script, no request, readable offline and in print."""
+"""A preset's results as one self-contained HTML page: no scripts, no requests, readable offline and in print."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a page is of: the preset's name, what it is in a line, its ``report:``, the command that makes its runs and
+    """Inputs of a page: the preset's name, a one-line description, its ``report:``, the command that makes its runs and
     the one that makes the page."""
 
     name: str
@@ -45,7 +45,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Page:
-    """All that a page shows; the template prints it, and escapes every text. ``verdicts``: on all claims of the preset;
+    """Content of a page; the template prints it and escapes every text. ``verdicts``: on all claims of the preset;
     ``unjudged``: why they could not be judged."""
 
     asked: Asked
@@ -58,26 +58,26 @@ class Page:
 
     @property
     def claims(self) -> list[tuple[int, Verdict]]:
-        """The verdicts on claims that the command asks for the runs of, by their place in the list, from 1."""
+        """(Number from 1, verdict) of the claims whose runs the command requests."""
         return [(place, one) for place, one in enumerate(self.verdicts, 1) if one.runs]
 
     @property
     def tally(self) -> dict[str, int]:
-        """Verdict -> number of claims, in the order met."""
+        """Verdict -> number of claims, in order of first occurrence."""
         return dict(Counter(one.verdict for _, one in self.claims))
 
     @property
     def problems(self) -> list[str]:
-        """What could not be drawn or judged, and why."""
+        """Lines on figures and claims that failed, with the reasons."""
         found = [f"figure {figure.name}: {figure.problem}" for figure in self.figures if figure.problem]
         return found + ([f"claims: {self.unjudged}"] if self.unjudged else [])
 
 
 def write_page(path: Path, asked: Asked, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
-    """Write the page of ``jobs`` to ``path``, whole or not at all; returns what is on it.
+    """Write the page of ``jobs`` to ``path``, atomically; returns its content.
 
-    ``unfinished``: run id -> what is known of a run that has no result. Raises :class:`UserError` when no run is there,
-    as :func:`preset_table` for runs that do not make a table, and when the file cannot be written.
+    ``unfinished``: run id -> state of a run without a result. Raises :class:`UserError` if no run is done, like
+    :func:`preset_table` for runs that do not make a table, and if the file cannot be written.
     """
     page = build_page(asked, jobs, unfinished)
     write_atomic(path, render_page(page, run_links(page, path.parent)))
@@ -85,8 +85,8 @@ def write_page(path: Path, asked: Asked, jobs: Sequence[Job], unfinished: Mappin
 
 
 def build_page(asked: Asked, jobs: Sequence[Job], unfinished: Mapping[str, Standing]) -> Page:
-    """What :func:`write_page` writes."""
-    runs = load_runs({job.run_id: job for job in jobs}.values())  # some settings of a grid are one run
+    """Build the content of the page that :func:`write_page` writes."""
+    runs = load_runs({job.run_id: job for job in jobs}.values())  # several settings of a grid may be one run
     if not any(run.status in ("done", "diverged") for run in runs):
         raise nothing_there(runs, asked.command)
     spec, command = asked.spec, asked.command
@@ -100,7 +100,7 @@ def build_page(asked: Asked, jobs: Sequence[Job], unfinished: Mapping[str, Stand
 
 
 def _judged(jobs: Sequence[Job], spec: Mapping[str, Any], command: str) -> tuple[tuple[Verdict, ...], str]:
-    """The verdicts, or what keeps claims from being judged: a damaged record of theirs need not cost the page."""
+    """Return (verdicts, why claims cannot be judged): a damaged record must not prevent the page."""
     try:
         return tuple(judge(jobs, spec, command)) if spec.get("claims") else (), ""
     except UserError as problem:
@@ -118,7 +118,7 @@ def run_links(page: Page, folder: Path) -> dict[str, str]:
 
 def render_page(page: Page, links: Mapping[str, str] | None = None) -> str:
     """``page`` as HTML. Every text is escaped, with control and invisible characters (ANSI codes) as ``?``. ``links``:
-    as :func:`run_links` gives them; without any, runs are named alone."""
+    of :func:`run_links`; without them, runs are named without links."""
     summary = page_summary(page.asked.about, page.runs.counts, page.tally, page.runs.span)
     return template("page.html.j2").render(page=page, links=links or {}, summary=summary, summary_name=SUMMARY_NAME)
 

@@ -1,4 +1,4 @@
-"""What a page says of costs: bytes and FLOPs of whole runs, by task and method."""
+"""Costs on a page: bytes and FLOPs of whole runs, by task and method."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ COST_KEYS = {"bytes_up": "B", "bytes_down": "B", "bytes_to_target": "B", "client
 
 @dataclass(frozen=True)
 class CostRow:
-    """Medians over the ``runs`` of a method on a task that state their costs: key of :data:`COST_KEYS` -> text, ``-``
-    where no run has an amount (a target that was not reached, FLOPs that are not counted)."""
+    """Median costs over the ``runs`` of a method on a task that record them: key of :data:`COST_KEYS` -> text, ``-`` if
+    no run has the cost (target not reached, FLOPs not counted)."""
 
     task: str
     method: str
@@ -28,7 +28,7 @@ class CostRow:
 
 
 def view_costs(runs: Sequence[Run]) -> tuple[CostRow, ...]:
-    """A row for each task and method of ``runs``, in the order met."""
+    """One row per task and method of ``runs``, in order of first occurrence."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for run in runs:
         stated = run.result.get("costs") if run.result else None

@@ -1,4 +1,4 @@
-"""The figures of a page: drawn to a folder of their own, carried in the page as PNG."""
+"""The figures of a page: drawn in a temporary folder, embedded in the page as PNG."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ COMPANIONS = {"temperatures": ("curves",), "trace": ("curves",), "methods": ("ex
 
 @dataclass(frozen=True)
 class FigureView:
-    """A figure: what it shows, the image as a ``data:`` address and its size (CSS pixels), the numbers in it as lines,
-    and as CSV where it writes one. ``problem``: why it could not be drawn, in place of all that."""
+    """A figure: its description, the image as a ``data:`` address and its size (CSS pixels), the numbers in it as
+    lines, and as CSV if it writes one. ``problem``: if it could not be drawn, the reason."""
 
     name: str
     about: str
@@ -36,14 +36,14 @@ class FigureView:
 
     @property
     def alt(self) -> str:
-        """What stands for the image where it is not seen."""
+        """Alternative text of the image."""
         return f"{self.about} The numbers in it are below."
 
 
 def figure_names(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the figures for a preset whose ``report:`` is ``spec``.
 
-    Raises :class:`UserError` for a name in ``figures:`` that is no figure's.
+    Raises :class:`UserError` for an unknown name in ``figures:``.
     """
     kind = spec.get("kind", "methods")
     if kind in FIGURES:
@@ -58,7 +58,7 @@ def figure_names(spec: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def draw(kind: str, jobs: Sequence[Job], notes: Sequence[str], command: str) -> FigureView:
-    """Figure ``kind`` of ``jobs``; one that cannot be drawn says why instead."""
+    """Draw figure ``kind`` of ``jobs``; on failure the view has the reason."""
     about = describe_figure(kind)
     with tempfile.TemporaryDirectory(prefix="knot-figure-") as folder:
         path = Path(folder) / f"{kind}.png"
@@ -74,7 +74,7 @@ def draw(kind: str, jobs: Sequence[Job], notes: Sequence[str], command: str) -> 
 
 
 def describe_figure(kind: str) -> str:
-    """What figure ``kind`` shows, from the first paragraph of its function's description."""
+    """Description of figure ``kind``: the first paragraph of its function's docstring."""
     text = inspect.cleandoc(FIGURES[kind].__doc__ or kind).split("\n\n")[0]
     return " ".join(text.split()).partition("; returns")[0].partition(" Returns")[0].rstrip(".").replace("`", "") + "."
 

@@ -1,4 +1,4 @@
-"""The index of report pages: what is on each, from a line of JSON that every page carries, on one HTML page."""
+"""The index of report pages, as one HTML page, from a JSON summary embedded in every page."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from knot_runner.util.errors import UserError
 from knot_runner.util.files import write_atomic
 
 INDEX_FILE = "index.html"
-#: Name of the <meta> element whose content says what is on a page.
+#: Name of the <meta> element with a page's summary.
 SUMMARY_NAME = "knot-runner-report"
-#: Of a page from before pages carried a summary.
+#: Text for an older page without a summary.
 NO_SUMMARY = "no summary on the page; knot-runner report makes it anew"
 
 
 @dataclass(frozen=True)
 class PageEntry:
-    """A line of the index. ``address``: of the page, relative to the index; ``runs``: state of jobs -> how many;
-    ``claims``: verdict -> how many; ``records``: from when to when the runs' records were written."""
+    """An entry of the index. ``address``: of the page, relative to the index; ``runs``: state -> number of jobs;
+    ``claims``: verdict -> number of claims; ``records``: period in which the runs' records were written."""
 
     preset: str
     address: str
@@ -34,14 +34,14 @@ class PageEntry:
 
 
 def page_summary(about: str, runs: Mapping[str, int], claims: Mapping[str, int], records: str) -> str:
-    """What the index says of a page, as the JSON that stands on the page."""
+    """The summary of a page for the index, as JSON to embed in the page."""
     return json.dumps({"about": about, "runs": dict(runs), "claims": dict(claims), "records": records})
 
 
 def write_index(folder: Path) -> list[PageEntry]:
-    """Write ``folder/index.html`` on the report pages in ``folder``, sorted by name; returns its lines.
+    """Write ``folder/index.html`` for the report pages in ``folder``, sorted by name; returns its entries.
 
-    Raises :class:`UserError` where there is no page.
+    Raises :class:`UserError` if there is no page.
     """
     pages = sorted(path for path in folder.glob("*.html") if path.name != INDEX_FILE)
     if not pages:
@@ -54,7 +54,7 @@ def write_index(folder: Path) -> list[PageEntry]:
 
 
 def read_entry(path: Path) -> PageEntry:
-    """What the page at ``path`` says of itself; of one that carries no summary, its name alone."""
+    """The entry from the summary of the page at ``path``; without a summary, only its name."""
     finder = _SummaryFinder()
     finder.feed(path.read_text(encoding="utf-8", errors="replace"))
     named = PageEntry(path.stem, quote(path.name))
@@ -73,7 +73,7 @@ def _counts(found: Any) -> dict[str, int]:
 
 
 class _SummaryFinder(HTMLParser):
-    """``content``: that of the page's first summary."""
+    """HTML parser that finds a page's first summary, in ``content``."""
 
     def __init__(self) -> None:
         super().__init__()

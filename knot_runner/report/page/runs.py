@@ -1,4 +1,4 @@
-"""What a page says of its runs: which are there and why others are not, what made them, and how long it took."""
+"""Runs on a page: their states with reasons, the versions that made them, and their times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from knot_runner.report.page.costs import CostRow, view_costs
 from knot_runner.report.records.schema import is_number
 from knot_runner.report.run_folders import UNUSED, Run
 
-#: What a result says of what made it; results that differ in one of these may differ in rounding or more.
+#: Provenance keys of a result; results that differ in one of these may differ in rounding or more.
 MADE_BY = ("code", "device", "threads", "engine", "precision")
 #: States of a job, in the order they are shown.
 JOB_STATES = ("done", "diverged", "failed", "damaged", "other data", "running", "missing")
@@ -28,9 +28,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class RunsView:
-    """The runs of a page, each with its state. ``seeds``: how many have results; ``versions``: what made the runs and
-    how many; ``times``: seconds by what they were spent on; ``spent``: seconds behind the runs; ``costs``: bytes and
-    FLOPs; ``span``: from when to when their records were written."""
+    """The runs of a page, each with its state. ``seeds``: number of seeds with results; ``versions``: (provenance,
+    number of runs); ``times``: seconds by stage; ``spent``: total seconds of work; ``costs``: bytes and FLOPs;
+    ``span``: period in which their records were written."""
 
     jobs: tuple[tuple[Run, Standing], ...]
     seeds: int
@@ -42,23 +42,23 @@ class RunsView:
 
     @property
     def counts(self) -> dict[str, int]:
-        """State -> number of jobs, states without any left out."""
+        """State -> number of jobs, without empty states."""
         number = Counter(standing.state for _, standing in self.jobs)
         return {state: number[state] for state in JOB_STATES if number[state]}
 
     @property
     def version_keys(self) -> list[str]:
-        """What is known of what made the runs."""
+        """The provenance keys that any run has."""
         return list(dict.fromkeys(key for facts, _ in self.versions for key in facts))
 
     @property
     def mixed(self) -> list[str]:
-        """The keys in which what made the runs differs."""
+        """The provenance keys in which the runs differ."""
         return [key for key in self.version_keys if len({facts.get(key) for facts, _ in self.versions}) > 1]
 
 
 def view_runs(runs: Sequence[Run], unfinished: Mapping[str, Standing]) -> RunsView:
-    """``runs`` as a page shows them; ``unfinished``: run id -> what is known of a run without a result."""
+    """The view of ``runs`` for a page; ``unfinished``: run id -> state of a run without a result."""
     return RunsView(
         tuple((run, _standing(run, unfinished)) for run in runs),
         len({run.job.seed for run in runs if run.result}),
@@ -71,8 +71,7 @@ def view_runs(runs: Sequence[Run], unfinished: Mapping[str, Standing]) -> RunsVi
 
 
 def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
-    """The state of a run, and why it has no numbers; of a diverged one its own last note, which names round and
-    client."""
+    """State of a run and why it has no numbers; for a diverged run its last note, which names round and client."""
     if run.status == "missing":
         return unfinished.get(run.job.run_id, Standing("missing"))
     notes = run.result.get("notes")
@@ -84,7 +83,7 @@ def _standing(run: Run, unfinished: Mapping[str, Standing]) -> Standing:
 
 
 def versions(runs: Sequence[Run]) -> list[tuple[dict[str, str], int]]:
-    """(What made them, how many) of the runs with a result, most first; more than one entry means they are mixed."""
+    """(Provenance, number) of the runs with a result, most frequent first; several entries mean mixed provenance."""
     found = Counter(tuple(_made_by(run.result).items()) for run in runs if run.result)
     return [(dict(facts), number) for facts, number in found.most_common()]
 
@@ -100,7 +99,7 @@ def _made_by(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def times(runs: Sequence[Run]) -> dict[str, list[float]]:
-    """Seconds by stage, each stage once, then of whole runs (of which a result has that of the last start alone)."""
+    """Seconds by stage, each stage once, then of whole runs (a result has only those since the last start)."""
     found: dict[str, list[float]] = defaultdict(list)
     for stage in _stages(runs):
         found[stage.what].append(stage.seconds)
@@ -109,15 +108,15 @@ def times(runs: Sequence[Run]) -> dict[str, list[float]]:
 
 
 def spent(runs: Sequence[Run]) -> float:
-    """Seconds of work behind ``runs``: their stages, each once, and the totals of runs that name no stages."""
+    """Total seconds of work for ``runs``: their stages, each once, and the totals of runs without stages."""
     alone = [parts.get("total", 0.0) for parts in map(stated_seconds, runs) if not set(parts) - {"total"}]
     return sum(stage.seconds for stage in _stages(runs)) + sum(alone)
 
 
 @dataclass(frozen=True)
 class _Stage:
-    """A piece of work as results tell of it. Runs of one seed that share it all have its seconds, so that equal ones
-    are taken for one."""
+    """A stage as recorded in results. Runs of one seed that share it all record the same seconds, so equal ones count
+    once."""
 
     task: str
     seed: int
@@ -136,7 +135,7 @@ def _stages(runs: Iterable[Run]) -> list[_Stage]:
 
 
 def span(runs: Iterable[Run]) -> str:
-    """From the first record of a finished run to the last, by the files' times; "" without any."""
+    """Period from the first to the last record of finished runs, by file times; "" without any."""
     written = []
     for run in runs:
         for name in ("config.yaml", "result.json"):
@@ -150,8 +149,8 @@ def span(runs: Iterable[Run]) -> str:
 
 
 def stated_seconds(run: Run) -> dict[str, float]:
-    """What a result says of time: ``total``, and each stage by its name; of a job of a fused sweep only its stages,
-    since all else counts its waits for other jobs."""
+    """Recorded seconds of a run: ``total`` and each stage by name; for a job of a fused sweep stages only, since the
+    rest includes waits for other jobs."""
     stated = run.result.get("seconds")
     if not isinstance(stated, dict):
         return {}

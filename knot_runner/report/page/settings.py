@@ -1,4 +1,4 @@
-"""The settings of a page's jobs: what they share, and in what they differ."""
+"""The settings of a page's jobs: shared and varying ones."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from knot_runner.report.row_keys import leaves
 
 #: A setting's key, from the top down.
 SettingPath = tuple[str, ...]
-#: Groups that bear on no number of a run: where things lie, who is told, how a preset is shown.
+#: Groups that affect no number of a run: paths, tracker, grid, report.
 LEFT_OUT = ("paths", "tracker", "sweep", "report", "fail_fast")
 #: Longer lists are shown by their first values and their length.
 LONGEST_LIST, SHOWN = 8, 3
 LONGEST_TEXT = 80
 #: Stands for the value of a setting that a job does not have.
 NOT_SET = "(not set)"
-#: Of a group with more settings than this those nearest to the top are shown; all are in the YAML.
+#: Of a group with more settings than this only the top levels are shown; the YAML has all.
 MAX_SHOWN = 40
 
 
 @dataclass(frozen=True)
 class GroupView:
-    """Settings of a group as (key, value), and how many more there are."""
+    """Shown settings of a group as (key, value), and the number of further ones."""
 
     rows: tuple[tuple[str, str], ...]
     more: int
@@ -35,8 +35,8 @@ class GroupView:
 
 @dataclass(frozen=True)
 class SettingsView:
-    """``shared``: group -> settings of all jobs, those that are null left out; ``varying``: key -> values in the order
-    met; ``yaml``: the shared settings in full, line by line."""
+    """``shared``: group -> settings common to all jobs, without null ones; ``varying``: key -> values in order of first
+    occurrence; ``yaml``: all shared settings, line by line."""
 
     shared: dict[str, GroupView]
     varying: dict[str, tuple[str, ...]]
@@ -59,7 +59,7 @@ def view_settings(configs: Sequence[Mapping[str, Any]]) -> SettingsView:
 
 
 def _met(key: SettingPath, flat: Sequence[Mapping[SettingPath, Any]]) -> tuple[str, ...]:
-    """The values of a setting in the order met, then whether some jobs do not have it."""
+    """Distinct values of a setting in order of first occurrence, then ``NOT_SET`` if some jobs lack it."""
     found = {_exact(one[key]): short_value(one[key]) for one in flat if key in one}
     return (*found.values(), *([] if all(key in one for one in flat) else [NOT_SET]))
 
@@ -74,12 +74,12 @@ def _shown(group: Mapping[SettingPath, Any]) -> GroupView:
 
 
 def setting_leaves(config: Mapping[str, Any]) -> dict[SettingPath, Any]:
-    """Keys from the top down -> value, less :data:`LEFT_OUT`; lists and empty mappings are values."""
+    """Path of keys -> value, without :data:`LEFT_OUT`; lists and empty mappings are values."""
     return {path: value for path, value in leaves(config) if path[0] not in LEFT_OUT}
 
 
 def short_value(value: Any) -> str:
-    """A setting's value in a few words: long lists by their first values and their length."""
+    """A setting's value as short text: long lists by their first values and their length."""
     if isinstance(value, list):
         shown = value if len(value) <= LONGEST_LIST else value[:SHOWN]
         rest = f", ... ({len(value)} values)" if len(value) > len(shown) else ""

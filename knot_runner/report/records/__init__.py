@@ -1,1 +1,1 @@
-"""What records must hold to be believed, and each kind of run in the terminal."""
+"""Validation of records, and the terminal summary of each kind of run."""

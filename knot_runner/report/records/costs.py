@@ -1,4 +1,4 @@
-"""What a run cost, in a line of its summary."""
+"""The costs of a run, as a line of its summary."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Runs that measure distances in the terminal: a federated Wasserstein distance, distances between data sets, and
-coresets with what they classify."""
+"""Terminal summaries of runs on distances: a federated Wasserstein distance, distances between data sets, and coresets
+with their accuracy."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rich.console import Group
 from knot_runner.report.records.run_view import bold, run_view
 from knot_runner.report.render.text import number
 
-#: A sum that is larger by less than this share has not risen.
+#: Relative increase below which a sum counts as not increased.
 RELATIVE_ROUNDING = 1e-9
-#: More data sets than these are told by their range, not by a grid.
+#: Above this number of data sets, the range of distances is shown instead of a grid.
 _MAX_SHOWN = 6
 MATRIX_SOLVERS = {"federated": "FedWaD, approximate", "exact": "exact optimal transport, centralised"}
 DISTANCE_NAMES = {"federated": "the federated distance", "exact": "the exact distance, not federated"}
 
 
 def distance_summary(name: str, result: dict[str, Any]) -> Group:
-    """The federated distance beside the exact one and the closed form, with the gap, and how it came about."""
+    """The federated distance beside the exact one and the closed form, with the gap and its course."""
     rows = []
     for title, value, seconds in _rows(result):
         time = "" if seconds is None else f"{seconds:.3g} s"
@@ -30,7 +30,7 @@ def distance_summary(name: str, result: dict[str, Any]) -> Group:
 
 
 def _gap(value: float, exact: float) -> str:
-    """``+0.4%``: how far ``value`` lies off ``exact``, signed; "" for the exact value itself and where it is 0."""
+    """Signed relative error of ``value``, such as ``+0.4%``; "" for the exact value itself and if ``exact`` is 0."""
     if not exact or value == exact:
         return ""
     percent = 100 * (value / exact - 1)
@@ -66,7 +66,7 @@ def _under(result: dict[str, Any]) -> list[str]:
 
 
 def matrix_summary(name: str, result: dict[str, Any]) -> Group:
-    """All distances where data sets are few; else their range, and that within and between planted groups."""
+    """All distances of a few data sets; else their range, also within and between planted groups."""
     matrix = np.array(result["matrix"])
     pairs, sizes = len(matrix) * (len(matrix) - 1) // 2, result["sizes"]
     samples = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
@@ -103,7 +103,7 @@ def kinds_of_pairs(matrix: np.ndarray, groups: list[int] | None) -> dict[str, np
 
 
 def coreset_summary(name: str, result: dict[str, Any]) -> Group:
-    """What the coreset came to: the distance that is left, and the classes that it shows."""
+    """Summary of a coreset: remaining distance and covered classes."""
     rows = {
         "distance to all clients' samples": f"{result['metrics']['distance']['ALL']:.4g}",
         "classes among its nearest samples": f"{result['classes_covered']} of {len(result['labels']['names'])}",
@@ -113,7 +113,7 @@ def coreset_summary(name: str, result: dict[str, Any]) -> Group:
 
 
 def knn_summary(name: str, result: dict[str, Any]) -> Group:
-    """How well the clients' coresets classify all test images by the nearest neighbour."""
+    """Summary of the nearest-neighbour accuracy of the clients' coresets on all test images."""
     metrics = result["metrics"]
     rows = {
         "accuracy": number(metrics["accuracy"]["ALL"], 3),

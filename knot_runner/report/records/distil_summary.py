@@ -1,4 +1,4 @@
-"""A distillation by loss terms at a glance, for the terminal."""
+"""Terminal summary of a distillation by loss terms."""
 
 from __future__ import annotations
 

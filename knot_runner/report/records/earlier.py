@@ -1,4 +1,4 @@
-"""Results of earlier versions, read as those of today."""
+"""Converts results of earlier versions to the current form."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from knot_runner.report.records.schema import is_count
 
 
 def rounds_trained(result: Any) -> Any:
-    """``result``; a federated one of an earlier version, which counts rounds from 0 (and does not say how it counts),
-    with ``rounds_to_target`` and ``best.round`` as rounds trained. Anything that is no result is left for its check."""
+    """``result`` with ``rounds_to_target`` and ``best.round`` as rounds trained, also if it is a federated one of an
+    earlier version, which counts from 0 (without ``rounds_count``). Invalid results are unchanged and fail their check
+    later."""
     if not isinstance(result, dict) or result.get("kind") != "federated" or "rounds_count" in result:
         return result
     made = {**result, "rounds_count": ROUNDS_COUNT}

@@ -1,4 +1,4 @@
-"""What a run's summary says of clients' own models."""
+"""Lines on clients' own models in a run's summary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from knot_runner.report.render.text import number, plain
 
 
 def personal_lines(result: dict[str, Any]) -> list[str]:
-    """Which of clients' models the numbers are of, and what they gained and lost against those of the last round."""
+    """Lines on which of the clients' models is reported, and its gains and losses against the last round's."""
     facts = result.get("personalisation")
     if facts is None:
         return _unseen(result)
@@ -27,7 +27,7 @@ def personal_lines(result: dict[str, Any]) -> list[str]:
 
 
 def _combination(facts: dict[str, Any]) -> list[str]:
-    """How clients' models were combined."""
+    """Lines on how clients' models were combined."""
     lines = []
     if similarity := facts.get("similarity"):
         lines.append(

@@ -1,4 +1,4 @@
-"""Reading what a temperature probe recorded (``probe.safetensors``), pooled over the seeds of one setting."""
+"""Reads the record of a temperature probe (``probe.safetensors``), pooled over the seeds of a setting."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read_probe(run: Run, command: str = "") -> ProbeRecord:
 
 
 def pool_probes(runs: Sequence[Run], command: str = "") -> ProbeRecord:
-    """Images of all ``runs`` (seeds of one setting) together; the image of Fig. 3 is that of the lowest seed."""
+    """Pool the images of all ``runs`` (seeds of one setting); the image of Fig. 3 is that of the lowest seed."""
     parts = [read_probe(run, command) for run in sorted(runs, key=lambda run: run.job.seed)]
     pooled = {
         key: np.concatenate([getattr(part, key) for part in parts], -1)

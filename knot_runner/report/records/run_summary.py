@@ -1,4 +1,4 @@
-"""One run at a glance, for the terminal, from its ``result.json``."""
+"""Terminal summary of one run, from its ``result.json``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from knot_runner.report.tables.footnotes import kept_epochs as kept_of
 
 
 def summary_table(result: dict[str, Any]) -> Group:
-    """What a run came to: its measures per data set before and after distillation; a federated run's measures and
-    rounds; a probe's temperatures."""
+    """Summary of a run: measures per data set before and after distillation; a federated run's measures and rounds; a
+    probe's temperatures."""
     result = rounds_trained(result)
     name = f"{result['task']} · {display(result['method'])} · seed {result['seed']}"
     if result["status"] == "diverged":
@@ -55,14 +55,15 @@ def stages_summary(name: str, result: dict[str, Any]) -> Group:
 
 
 def _ensemble(result: dict[str, Any]) -> list[str]:
-    """A line on the mean of all teachers' probabilities, where it was measured."""
+    """A line on the ensemble (mean of all teachers' probabilities), if it was evaluated."""
     found = (result.get("baselines") or {}).get("ensemble", {})
     values = [f"{METRICS[metric].short or METRICS[metric].title} {number(value, 3)}" for metric, value in found.items()]
     return [f"ensemble of the teachers, on the global model's test set: {', '.join(values)}"] if values else []
 
 
 def _last_epochs(result: dict[str, Any]) -> list[str]:
-    """A line naming the models whose last epoch was kept, where the rule is the best on the valid part."""
+    """A line naming the models that kept their last epoch although the rule is the best epoch on the validation
+    split."""
     names = [name for name, select in kept_of(result) if select == "last"]
     return [f"kept the last epoch, not the best on the valid part, of: {', '.join(map(plain, names))}"] if names else []
 
@@ -107,7 +108,7 @@ def federated_summary(name: str, result: dict[str, Any]) -> Group:
 
 
 def cluster_lines(result: dict[str, Any]) -> list[str]:
-    """``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``, and how they agree with planted groups."""
+    """``5 clusters (affinity) of 4, 3, 5, 4, 4 clients``, and their agreement with planted groups."""
     clusters = result.get("clusters")
     if clusters is None:
         return []
@@ -121,7 +122,7 @@ def cluster_lines(result: dict[str, Any]) -> list[str]:
 
 
 def beside(result: dict[str, Any]) -> str:
-    """What is to be added to a run's time where it had the machine together with others (``hydra/launcher=fused``)."""
+    """Remark on a run's time if other jobs shared the machine (``hydra/launcher=fused``); else ""."""
     others = result.get("beside", 0)
     return f", with waits for up to {others} other job{'s' * (others > 1)}" if others else ""
 

@@ -1,4 +1,4 @@
-"""What the terminal's view of one run is made of, whatever the kind of run."""
+"""Building blocks of the terminal summary of a run of any kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from knot_runner.report.render.terminal import DIM, TerminalColumn, summary_grid, text_line
 
-#: A row of a summary: what it is, and its values; None: a line between rows.
+#: A row of a summary: its name and values; None: a line between rows.
 SummaryRow = tuple[str, Sequence[Text | str]] | None
 
 
@@ -23,7 +23,7 @@ def run_view(
     wraps: bool = False,
 ) -> Group:
     """A table titled ``name`` with ``rows`` under ``heads``, the first of which names the rows; ``lines`` and the run's
-    notes below it, dim. ``wraps``: whether values may go on in a second line."""
+    notes below it, dim. ``wraps``: whether values may wrap."""
     columns = [TerminalColumn(heads[0], no_wrap=True)]
     columns += [TerminalColumn(head, right=True, no_wrap=not wraps) for head in heads[1:]]
     cells = [None if row is None else (row[0], *row[1]) for row in rows]
@@ -31,7 +31,7 @@ def run_view(
 
 
 def bold(text: str) -> Text:
-    """The value that a row is about."""
+    """The main value of a row, in bold."""
     return Text(text, style="bold")
 
 

@@ -1,5 +1,5 @@
-"""Whether records can be believed: a ``result.json`` is that of the run it lies with, and every number in it and in a
-row of ``rounds.jsonl`` can be one."""
+"""Validates records: a ``result.json`` must be of the run in its folder, and every number in it and in the rows of
+``rounds.jsonl`` must be possible."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from knot_runner.results.costs import BYTES, FLOPS
 
 
 def is_number(value: Any, top: float = math.inf) -> bool:
-    """A finite number from 0 to ``top``."""
+    """Whether ``value`` is a finite number from 0 to ``top``."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= top and value < math.inf
 
 
 def is_count(value: Any, least: int = 0) -> bool:
-    """A whole number of at least ``least``."""
+    """Whether ``value`` is an integer of at least ``least``."""
     return isinstance(value, int) and is_number(value) and value >= least
 
 
 def result_problem(result: Any, task: str, method: str, seed: int) -> str:
-    """What is wrong with ``result`` as that of this task, method and seed; "" when nothing is."""
+    """Why ``result`` is invalid for this task, method and seed; "" if it is valid."""
     if not isinstance(result, dict) or result.get("status") not in ("done", "diverged"):
         return "has no status done or diverged"
     for key, asked in (("task", task), ("method", method), ("seed", seed)):
@@ -38,10 +38,10 @@ def result_problem(result: Any, task: str, method: str, seed: int) -> str:
 
 
 def is_round(row: Any, number: int) -> bool:
-    """Whether ``row`` of ``rounds.jsonl`` is that of round ``number`` of a federated run and holds no impossible value.
+    """Whether ``row`` of ``rounds.jsonl`` is of round ``number`` of a federated run and has no impossible value.
 
-    Rows of rounds that were not measured have neither accuracy nor losses; the others have all of them. So it is with
-    the other keys of :data:`TOGETHER`, which rows of other methods, and of earlier versions, do not have.
+    Rows of rounds without evaluation have neither accuracy nor losses; the others have all of them. The same holds for
+    the other key groups of :data:`TOGETHER`, which rows of other methods and earlier versions lack.
     """
     if not isinstance(row, dict) or row.get("round") != number:
         return False
@@ -57,15 +57,15 @@ def is_round(row: Any, number: int) -> bool:
 
 
 def _all_or_none(row: dict[str, Any], keys: Mapping[str, Callable[[Any], bool]]) -> bool:
-    """Whether ``row`` has all of ``keys``, each as it can be, or none of them."""
+    """Whether ``row`` has all of ``keys``, each with a valid value, or none of them."""
     if not any(key in row for key in keys):
         return True
     return all(key in row and possible(row[key]) for key, possible in keys.items())
 
 
 def _is_private(row: dict[str, Any]) -> bool:
-    """Whether what ``row`` says of private training can be: a norm for each participant, and the share of them that was
-    clipped where there were any; all right without."""
+    """Whether the privacy keys of ``row`` are valid: an update norm per participant, and the share of clipped ones if
+    there are any; true without these keys."""
     norms = row.get("update_norms", [])
     if not _is_list(norms, is_number) or ("clipped" in row) != bool(norms):
         return False
@@ -92,9 +92,9 @@ def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-#: Keys of which a row of a round has all or none, and whether a value of each can be: what was measured; of a server
-#: that distilled, its loss and steps, and accuracies before and after on so many test examples; of a fleet, its clock,
-#: mean staleness, and how many clients were lost or late; bytes sent and FLOPs.
+#: Groups of keys of which a log row has all or none, with a check of each value: evaluation; server distillation (loss,
+#: steps, accuracies before and after on a number of test examples); fleet (clock, mean staleness, numbers of lost and
+#: late clients); bytes sent and FLOPs.
 TOGETHER: tuple[Mapping[str, Callable[[Any], bool]], ...] = (
     dict.fromkeys(("accuracy", "f1", "loss", "tempered_loss"), is_number) | {"clients": _shares},
     {"distil_loss": _finite, "distil_steps": partial(is_count, least=1)},

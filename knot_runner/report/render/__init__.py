@@ -1,1 +1,1 @@
-"""How tables, claims, comparisons and runs are written: terminal, Markdown, LaTeX, CSV; names and numbers as text."""
+"""Formats tables, claims, comparisons and runs for terminal, Markdown, LaTeX and CSV; names and numbers as text."""

@@ -1,4 +1,4 @@
-"""The record of a generalisation bound for the terminal: a table, or a line for each bound where that is too wide."""
+"""Terminal view of a generalisation bound's record: a table, or one line per bound if that is too wide."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.table import Table
 
 from knot_runner.report.render.terminal import DIM, TerminalColumn, fits, results_grid, text_line
 
-#: Form of a bound -> how it is headed, and what it is.
+#: Form of a bound -> its heading and description.
 FORM_NAMES = {
     "printed": (
         "printed",
@@ -21,19 +21,19 @@ FORM_NAMES = {
     "hoeffding": ("Hoeffding", "on held-out texts; needs no class"),
     "bernstein": ("Bernstein", "the same, with the variance of the loss"),
 }
-#: Class of functions -> what is to be known of it.
+#: Function class -> note on it.
 CLASS_NOTES = {
     "last_layer": "last_layer: as if the encoder had been fixed before, and B chosen before (a union over values of B "
     "adds the logarithm of their number to log(1/delta)), so no guarantee for KNOT.",
     "norms": "norms: networks with layers no larger than the student's (Golowich et al. 2018).",
 }
-#: Columns of numbers.
+#: Number columns.
 NUMBER_HEADS = ("first", "second", "third", "sum")
 VACUOUS_WORDS = {"C_M": "no loss is larger", "constant": "a constant is as good"}
 
 
 class BoundTable:
-    """``record``: that of ``bound.json``; ``title``: the run."""
+    """Rich renderable of ``record``, the content of ``bound.json``; ``title``: the run."""
 
     def __init__(self, title: str, record: dict[str, Any]) -> None:
         self.title, self.record = title, record
@@ -65,12 +65,12 @@ class BoundTable:
 
 
 def vacuous_text(row: dict[str, Any]) -> str:
-    """``no``, or why the bound says nothing."""
+    """``no``, or why the bound is vacuous."""
     return "; ".join(VACUOUS_WORDS[why] for why in row["vacuous"]) or "no"
 
 
 def bound_lines(record: dict[str, Any]) -> list[str]:
-    """What must be known to read a bound's table."""
+    """Footnotes to a bound's table."""
     loss, texts, dropped = record["loss"], record["texts"], record["dropped"]
     return [
         f"Loss of the student (1-Wasserstein to its teachers): {_number(loss['train'])} on {texts['train']} training "

@@ -1,4 +1,4 @@
-"""Tables of texts as Markdown, LaTeX and CSV, and their files: one way for tables, claims and comparisons."""
+"""Writes tables of text as Markdown, LaTeX and CSV, the same way for tables, claims and comparisons."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ CellText = str | tuple[str, str, str]
 
 @dataclass(frozen=True)
 class TextGrid:
-    """A table as printed. ``right``: which columns hold numbers; ``title``: above it, "" for none."""
+    """A table as printed. ``right``: whether each column is right-aligned (numbers); ``title``: above it, "" for
+    none."""
 
     heads: Sequence[str]
     right: Sequence[bool]
@@ -91,8 +92,7 @@ def csv_text(heads: Sequence[str], rows: Iterable[Sequence[Any]], digits: int = 
 
 
 def write_forms(texts: Mapping[str, str], folder: Path, name: str) -> list[Path]:
-    """Write each of ``texts`` (ending -> content) as ``name``.ending into ``folder``, whole or not at all; return the
-    paths.
+    """Write each of ``texts`` (suffix -> content) as ``name``.suffix into ``folder``, atomically; return the paths.
 
     Raises :class:`UserError` for a name that is not a plain file name, and when the folder cannot be written.
     """

@@ -1,4 +1,4 @@
-"""A table as Markdown, CSV and LaTeX; and the files, written whole or not at all."""
+"""Formats a table as Markdown, CSV and LaTeX, and writes the files atomically."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from knot_runner.report.render.text import caption, half_text, paper_text, value
 
 CSV_NUMBERS = ("mean", "low", "high", "seeds", "planned", "diverged", "paper", "gap")
 CSV_SPREADS = ("std", "paper_std")
-#: Kind of table -> head of the column that names columns; data sets where it is not here, none of locals.
+#: Kind of table -> CSV head of the column that names columns; data sets by default, none for locals.
 COLUMN_HEADS = {"temperatures": ("case",), "trace": ("column",), "clustered": ("column",), "locals": ()}
 
 
@@ -42,8 +42,8 @@ def _grids(table: ResultTable) -> list[TextGrid]:
 def table_csv(table: ResultTable) -> str:
     """One line per row and column: names, then mean, low and high of the 95% interval, seeds, paper, gap.
 
-    Absent numbers are empty; ``seeds`` of ``planned`` runs finished with this number, ``diverged`` did not. Clustered:
-    the standard deviations too, the paper's and that of a mean over rows.
+    Absent numbers are empty; ``seeds`` of ``planned`` runs finished with this number, ``diverged`` ones diverged.
+    Clustered tables also have standard deviations: the paper's and that of a mean over rows.
     """
     named = COLUMN_HEADS.get(table.kind, ("data set",))
     numbers = (*CSV_NUMBERS, *CSV_SPREADS) if table.kind == "clustered" else CSV_NUMBERS

@@ -1,4 +1,4 @@
-"""What a table is made of: cells, groups of columns, rows; plain data that every renderer reads."""
+"""Data model of tables: cells, groups of columns and rows, as plain data for all renderers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ METHOD_NAMES = tuple(f"{loss}_{weighting}" for loss in ("entropy", "sinkhorn") f
 
 @dataclass(frozen=True)
 class TableCell:
-    """One number. ``seeds``: how many values ``mean`` is over; ``half``: half the 95% interval, None under two seeds;
-    ``gap``: mean - paper, None where the two do not measure the same. ``text``: printed in place of the mean.
-    ``mark``: letter of the line below that says what is wrong with the paper's number. ``std``: a standard deviation,
-    printed where there is no ``half``; ``paper_std``: the paper's. ``top``: the most that a share can be, where the
-    interval is cut, as at 0. ``runs``: ids of the runs that it is over, where they are kept."""
+    """One number. ``seeds``: number of values in ``mean``; ``half``: half-width of the 95% interval, None for fewer
+    than two seeds; ``gap``: mean - paper, None if they are not comparable. ``text``: printed instead of the mean.
+    ``mark``: letter of the footnote on an error in the paper's number. ``std``: standard deviation, printed without
+    ``half``; ``paper_std``: the paper's. ``top``: maximum of a share, at which the interval is clipped, as at 0.
+    ``runs``: ids of the averaged runs, if kept."""
 
     mean: float | None = None
     half: float | None = None
@@ -36,7 +36,7 @@ class TableCell:
 
     @property
     def band(self) -> tuple[float, float] | None:
-        """The 95% interval; None under two seeds."""
+        """The 95% interval; None for fewer than two seeds."""
         if self.mean is None or self.half is None:
             return None
         return clipped_interval(self.mean - self.half, self.mean + self.half, self.top)
@@ -46,9 +46,9 @@ class TableCell:
 class ColumnGroup:
     """Columns under one heading. ``digits`` 0 = counts. ``of_global``: columns of the global data set.
 
-    ``metric``: what the cells are, where ``key`` is not its name. ``block``: the grid it stands in, for tables of kind
-    temperatures or clustered. ``head``: heading of the columns in place of their names, or ``heads``: one for each.
-    ``signed``: with a plus where above 0.
+    ``metric``: metric of the cells, if ``key`` is not its name. ``block``: the grid it belongs to, in tables of kind
+    temperatures or clustered. ``head``: heading of the columns instead of their names, or ``heads``: one per column.
+    ``signed``: positive numbers have a plus sign.
     """
 
     key: str
@@ -64,7 +64,7 @@ class ColumnGroup:
     of_global: tuple[str, ...] = ()
 
     def heading(self, column: int) -> str:
-        """Name of a column; where ALL is the only one, that of what is measured."""
+        """Name of a column; if ALL is the only one, the name of the metric."""
         if self.head or self.heads:
             return self.head or self.heads[column]
         return METRICS[self.key].title if self.columns == ("ALL",) else self.columns[column]
@@ -72,7 +72,7 @@ class ColumnGroup:
 
 @dataclass(frozen=True)
 class TableRow:
-    """``keys``: what the user types; ``heads``: the same as printed; ``cells``: by group key, in column order."""
+    """A row. ``keys``: its names as typed; ``heads``: as printed; ``cells``: by group key, in column order."""
 
     keys: tuple[str, ...]
     heads: tuple[str, ...]
@@ -85,8 +85,8 @@ Parts = tuple[list[TableRow], tuple[str, ...], tuple[ColumnGroup, ...], list[str
 
 @dataclass(frozen=True)
 class ResultTable:
-    """``kind``: methods, grid, locals, temperatures, trace or clustered. ``lines``: what one must know to read the
-    numbers. No row is marked as the best: whether one is, claims decide."""
+    """A table. ``kind``: methods, grid, locals, temperatures, trace or clustered. ``lines``: footnotes. No row is
+    marked as best: that is for claims to decide."""
 
     kind: str
     title: str
@@ -96,8 +96,8 @@ class ResultTable:
     lines: tuple[str, ...]
 
     def blocks(self) -> list[tuple[ColumnGroup, ...]]:
-        """Groups that share one grid: in a table of methods each metric has its own, in one of temperatures each case,
-        in one of clustered runs each structure and weighting; else all stand side by side."""
+        """Groups of columns by grid: one grid per metric in a table of methods, per case for temperatures, per
+        structure and weighting for clustered runs; else a single grid."""
         if self.kind == "methods":
             return [(group,) for group in self.groups]
         names = dict.fromkeys(group.block for group in self.groups)

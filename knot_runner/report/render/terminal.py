@@ -1,6 +1,6 @@
-"""What is shown in the terminal: its console, lines of text, and tables in three looks; readable from 80 columns on.
+"""Terminal output: console, lines of text, and tables in three styles; readable from 80 columns on.
 
-Every text passes through :func:`text_line` or a column, which leave no control characters in it.
+Every text passes through :func:`text_line` or a column, which remove control characters.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from knot_runner.report.render.table_model import ColumnGroup, ResultTable, Tabl
 from knot_runner.report.render.text import caption, half_text, paper_text, plain, short_line, value_text
 
 DIM = "dim"
-#: Columns of what is no terminal: no table is wider, so that none is folded inside a word.
+#: Width of output that is not a terminal; wider than any table, so that none is folded inside a word.
 PIPE_WIDTH = 1000
-#: A grid is measured in so many columns, to see whether it fits fewer.
+#: Width at which a grid is measured, to see whether it fits less.
 WIDEST_GRID = 10_000
 #: A row of a table; None: a line between rows, in a summary.
 TerminalRow = Sequence[str | Text] | None
@@ -38,7 +38,7 @@ def text_line(text: str, style: str = "") -> Text:
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
-    """``text``, folded by the terminal alone, so that it is one line on a pipe."""
+    """Print ``text`` without folding it here, so that it is one line on a pipe."""
     console.print(text_line(text, style), soft_wrap=True)
 
 
@@ -47,8 +47,8 @@ def print_line(console: Console, text: str, style: str = "") -> None:
 
 @dataclass(frozen=True)
 class TerminalColumn:
-    """``right``: of numbers; ``no_wrap``: no cell goes on in a second line; ``overflow``: what becomes of one that is
-    too long; ``ratio``: its share of the width, where the table takes all of it."""
+    """A column. ``right``: right-aligned, for numbers; ``no_wrap``: cells do not wrap; ``overflow``: how long cells are
+    shortened; ``ratio``: share of the width, if the table fills it."""
 
     head: str | Text = ""
     right: bool = False
@@ -59,7 +59,7 @@ class TerminalColumn:
 
 
 def listing(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str = "") -> Table:
-    """What there is, or is to do: heads in bold; no heads where no column has one."""
+    """A table that lists things: bold heads, or none if no column has one."""
     has_heads = any(column.head for column in columns)
     made = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=has_heads)
     return _filled(made, columns, rows)
@@ -71,13 +71,13 @@ def results_grid(
     padding: tuple[int, int, int, int] = (0, 2, 0, 0),
     head_style: str = "",
 ) -> Table:
-    """Numbers of many runs: heads like the cells. ``padding``: of a cell, above, right, below and left."""
+    """A table of numbers of many runs, with plain heads. ``padding``: of a cell, above, right, below and left."""
     made = Table(box=None, padding=padding, pad_edge=False, header_style=head_style)
     return _filled(made, columns, rows)
 
 
 def summary_grid(columns: Sequence[TerminalColumn], rows: Iterable[TerminalRow], title: str) -> Table:
-    """Numbers of one run, its name above them, with lines below the heads and between parts."""
+    """A table of numbers of one run, titled with its name, with lines below the heads and between parts."""
     look = {"box": box.SIMPLE_HEAD, "padding": (0, 1), "pad_edge": False, "collapse_padding": True}
     return _filled(Table(title=text_line(title, "bold"), title_justify="left", **look), columns, rows)
 
@@ -105,7 +105,7 @@ def _cell_text(cell: str | Text) -> Text:
 
 
 def fits(grid: Table, console: Console, options: ConsoleOptions) -> bool:
-    """Whether no cell of ``grid`` has to be cut or folded."""
+    """Whether ``grid`` fits without truncated or folded cells."""
     return console.measure(grid, options=options.update(max_width=WIDEST_GRID)).maximum <= options.max_width
 
 
@@ -113,7 +113,7 @@ def fits(grid: Table, console: Console, options: ConsoleOptions) -> bool:
 
 
 class TerminalTable:
-    """Lays a table out for the width it is printed at: mean and interval side by side, or below each other."""
+    """Rich renderable of a table for any width: mean and interval side by side, or below each other."""
 
     def __init__(self, table: ResultTable) -> None:
         self.table = table
@@ -142,7 +142,8 @@ class TerminalTable:
 
 
 def _grid(table: ResultTable, groups: Sequence[ColumnGroup], stacked: bool) -> Table:
-    """Methods: one head column, settings on its second line. Data sets, clustered runs: a column for each head."""
+    """One grid. Methods: one head column, settings on its second line. Data sets, clustered runs: one column per
+    head."""
     own_column = len(table.heads) if table.kind in ("locals", "clustered") else 1
     lead = "\n" if any(group.of_global for group in groups) else ""  # a line above, to mark the global one
     columns = [TerminalColumn(Text(lead + head), no_wrap=not stacked) for head in table.heads[:own_column]]

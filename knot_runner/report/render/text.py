@@ -1,4 +1,4 @@
-"""Names and numbers as text: escaped for the place they go to, numbers with as many digits as their metric has."""
+"""Names and numbers as text: escaped for their target format, numbers with the digits of their metric."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def short_line(label: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """``text`` so that Markdown and HTML show it as it is."""
+    """``text`` escaped for Markdown and HTML."""
     text = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_{}\[\]#|!~$])", r"\\\1", text)
 
 
 def escape_latex(text: str) -> str:
-    """``text`` so that LaTeX prints it as it is."""
+    """``text`` escaped for LaTeX."""
     return "".join(_LATEX.get(letter, letter) for letter in plain(text))
 
 
 def escape_csv(text: str) -> str:
-    """``text`` so that no spreadsheet takes it for a formula (quoting is left to ``csv``)."""
+    """``text`` changed so that no spreadsheet reads it as a formula (quoting is left to ``csv``)."""
     text = plain(text)
     return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text
 
 
 def label_settings(label: str) -> dict[str, str]:
-    """Setting -> value of a job's label; of a group that is swept whole (``a.b={kind:soup,lr:0.01}``) each member."""
+    """Setting -> value of a job's label; a group that is swept as a whole (``a.b={kind:soup,lr:0.01}``) is split."""
     found: dict[str, str] = {}
     for part in label.split(", "):
         key, _, value = part.partition("=")
@@ -65,7 +65,7 @@ def label_settings(label: str) -> dict[str, str]:
 
 
 def spelled_labels(labels: Iterable[str]) -> dict[str, str]:
-    """Label -> how it is shown: members of groups of settings by themselves, less those that all ``labels`` share."""
+    """Label -> displayed label: groups of settings are split, and settings common to all ``labels`` are left out."""
     told = {label: label_settings(label) for label in labels}
     shared = set.intersection(*(set(facts.items()) for facts in told.values())) if len(told) > 1 else set()
     shown = {}
@@ -81,7 +81,7 @@ def number(value: float, digits: int) -> str:
 
 
 def signed(value: float, digits: int, plus: bool = True) -> str:
-    """:func:`number`, with a plus where it is above 0 as printed, if ``plus``."""
+    """:func:`number`, with ``plus`` also a plus sign if the printed number is positive."""
     return ("+" if plus and round(value, digits) > 0 else "") + number(value, digits)
 
 
@@ -91,7 +91,7 @@ def signed_with_half(mean: float, half: float | None, digits: int) -> str:
 
 
 def value_text(cell: TableCell, group: ColumnGroup) -> str:
-    """Our mean as printed; ``div.`` when runs diverged and none finished, ``-`` when there is nothing."""
+    """Our mean as printed; ``div.`` if runs diverged and none finished, ``-`` if there are none."""
     if cell.text:
         return cell.text
     if cell.mean is not None:
@@ -108,7 +108,7 @@ def half_text(cell: TableCell, group: ColumnGroup) -> str:
 
 
 def spread_text(mean: float, half: float, digits: int, top: float | None) -> str:
-    """``±0.010``; of a share whose interval is cut at 0 or ``top``, the interval: `` [0.905, 1]``."""
+    """``±0.010``; for a share whose interval is clipped at 0 or ``top``, the interval: `` [0.905, 1]``."""
     whole = (mean - half, mean + half)
     low, high = clipped_interval(*whole, top)
     if (low, high) == whole:
@@ -117,8 +117,8 @@ def spread_text(mean: float, half: float, digits: int, top: float | None) -> str
 
 
 def paper_text(cell: TableCell, group: ColumnGroup) -> str:
-    """The paper's number in brackets, with the digits it prints, its standard deviation and the mark of its slip; "" if
-    it prints none."""
+    """The paper's number in brackets, with its printed digits, standard deviation and erratum mark; "" if the paper
+    prints none."""
     if cell.paper is None:
         return ""
     digits = min(group.digits, group.paper_digits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: In steps of a thousand.
+#: Prefixes in steps of 1000.
 PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 

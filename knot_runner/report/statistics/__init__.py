@@ -1,8 +1,8 @@
 """Every statistical procedure of reports and bundles, each in one place and with its source.
 
-- ``intervals``: Student's t over seeds, Wilson's of a share, the shifted percentile bootstrap; where a share is cut.
+- ``intervals``: Student's t over seeds, Wilson's for a share, the shifted percentile bootstrap; clipping of shares.
 - ``resampling``: test items drawn with replacement, the same draws for all runs.
 - ``effects``: an effect over seeds and test items: its interval, p-value and power.
-- ``error_control``: how often verdicts may be false: Holm's correction, alpha spending, how many more seeds.
+- ``error_control``: the rate of false verdicts: Holm's correction, alpha spending, number of further seeds.
 - ``association``: rank correlation of two lists, slopes on logarithmic axes.
 """

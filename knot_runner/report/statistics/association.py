@@ -1,4 +1,4 @@
-"""How two lists of numbers go together: the order that both have, and a power law fitted to one by the other."""
+"""Association of two lists of numbers: agreement of their order, and power-law fits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of numbers with the exact ones. ``spearman``: rank correlation (Spearman 1904); ``kept`` of ``relations``: pairs
-    of numbers that come in the same order; ``inflation``: median ratio to the exact number, NaN where one is 0."""
+    """Agreement of numbers with exact ones. ``spearman``: rank correlation (Spearman 1904); ``kept`` of ``relations``:
+    pairs of numbers in the same order; ``inflation``: median ratio to the exact number, NaN if one is 0."""
 
     spearman: float
     kept: int
@@ -20,7 +20,8 @@ class Agreement:
 
 
 def agreement_of(ours: np.ndarray, exact: np.ndarray) -> Agreement | None:
-    """Of ``ours`` [M] with ``exact`` [M], none of which is below 0; None under two, or where all of one are equal."""
+    """Agreement of ``ours`` [M] with ``exact`` [M], all non-negative; None for M < 2 or if all of one list are
+    equal."""
     if len(exact) < 2 or np.ptp(exact) == 0 or np.ptp(ours) == 0:
         return None
     from scipy.stats import spearmanr  # here, since scipy takes a third of a second to import
@@ -32,5 +33,5 @@ def agreement_of(ours: np.ndarray, exact: np.ndarray) -> Agreement | None:
 
 
 def log_log_slopes(places: Sequence[float], rows: np.ndarray) -> list[float]:
-    """Slope of the logarithm of each of ``rows`` [R, N], all above 0, on that of ``places`` [N], by least squares."""
+    """Least-squares slope of log(row) on log(``places``) [N] for each of ``rows`` [R, N], all positive."""
     return np.polyfit(np.log(places), np.log(rows).T, 1)[0].tolist()

@@ -1,11 +1,11 @@
-"""How sure an effect is, over seeds and over test items: bootstrap of the items, Student's t over the seeds.
+"""Uncertainty of an effect over seeds and test items: bootstrap of the items, Student's t over the seeds.
 
 With two to five seeds a percentile bootstrap cannot leave the range of the seeds: its 95% interval covers 51% of the
-time with two seeds and 76% with three, also with Hesterberg's expanded percentiles (arXiv 1411.5279; simulated). And
-Student's t over the seeds alone takes them for independent, although all meet the same test items: it covers 67% with
-five seeds where a seed and the set of items vary alike. So the variance of the mean has two parts: s^2 / n over seeds,
-and what the seeds share through their items, the covariance of their effects when the items are resampled. The squares
-of the two half-widths add up (as in Zou & Donner 2008); what items alone make uncertain is the least width. Simulated
+time with two seeds and 76% with three, also with Hesterberg's expanded percentiles (arXiv 1411.5279; simulated).
+Student's t over the seeds treats them as independent, although all share the same test items: it covers 67% with five
+seeds if seeds and item sets have equal variance. So the variance of the mean has two parts: s^2 / n over seeds, and the
+part that seeds share through their items, the covariance of their effects when the items are resampled. The squares of
+the two half-widths add up (as in Zou & Donner 2008); the interval over items alone is the minimum width. Simulated
 coverage of 95% intervals: 95.0% to 99.1%, for two to ten seeds and any share of the items (``test_report_bootstrap``).
 """
 
@@ -19,15 +19,15 @@ import numpy as np
 
 from knot_runner.report.statistics.intervals import LEVEL, normal_quantile, student_quantile
 
-#: Quantiles of the spread that further seeds may show.
+#: Quantile levels for the spread of further seeds.
 SPREADS = (np.arange(100) + 0.5) / 100
 
 
 @dataclass(frozen=True)
 class EffectEstimate:
-    """A mean ``effect`` over ``seeds``. ``spread``: standard deviation over seeds, None of one; ``shared``: the part of
-    the mean's variance that more seeds leave (their common test items); ``items``: the variance that items alone
-    make."""
+    """A mean ``effect`` over ``seeds``. ``spread``: standard deviation over seeds, None for one seed; ``shared``: the
+    part of the mean's variance that more seeds do not reduce (common test items); ``items``: the variance due to items
+    alone."""
 
     effect: float
     seeds: int
@@ -37,13 +37,13 @@ class EffectEstimate:
 
     @property
     def flat(self) -> bool:
-        """Whether nothing varies, so that there is no spread to judge by."""
+        """Whether nothing varies, so that there is no spread to estimate from."""
         return not self.spread and not self.items
 
     def half(self, alpha: float, seeds: int | None = None) -> float:
-        """Half the width of the interval of level 1 - ``alpha``, with as many ``seeds``, these by default.
+        """Half-width of the interval of level 1 - ``alpha`` with ``seeds`` seeds, by default the estimate's.
 
-        One seed: over test items alone.
+        For one seed: over test items only.
         """
         count = seeds or self.seeds
         z = -normal_quantile(alpha / 2)
@@ -55,7 +55,7 @@ class EffectEstimate:
 
 
 def interval(estimate: EffectEstimate) -> tuple[float, float] | None:
-    """The 95% interval; None where nothing varies."""
+    """The 95% interval; None if nothing varies."""
     if estimate.flat:
         return None
     half = estimate.half(1 - LEVEL)
@@ -63,9 +63,9 @@ def interval(estimate: EffectEstimate) -> tuple[float, float] | None:
 
 
 def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
-    """Two-sided: the least alpha whose interval leaves ``threshold`` out; None of one seed.
+    """Two-sided p-value: the smallest alpha whose interval excludes ``threshold``; None for one seed.
 
-    Where no seed differs from another: that of the sign test.
+    If all seeds are equal: the p-value of the sign test.
     """
     gap = abs(estimate.effect - threshold)
     if estimate.seeds < 2:
@@ -80,13 +80,13 @@ def p_value(estimate: EffectEstimate, threshold: float) -> float | None:
 
 
 def sign_test(seeds: int) -> float:
-    """The two-sided p-value of ``seeds`` effects that all lie on one side (Arbuthnott 1710; Dixon & Mood 1946)."""
+    """Two-sided p-value of ``seeds`` effects that all have the same sign (Arbuthnott 1710; Dixon & Mood 1946)."""
     return 2.0 ** (1 - seeds)
 
 
 def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> float:
-    """The chance that ``seeds`` seeds leave a threshold at a distance of ``gap`` out of their interval of level
-    1 - ``alpha``, were effect and spread as they are; of two seeds or more. The test items stay as they are."""
+    """Probability that the interval of level 1 - ``alpha`` of ``seeds`` seeds excludes a threshold at distance ``gap``,
+    if effect and spread are as estimated; for two seeds or more, on the same test items."""
     if estimate.flat:
         return float(gap > 0 and sign_test(seeds) < alpha)
     noise = (estimate.spread or 0.0) / math.sqrt(seeds)
@@ -101,8 +101,8 @@ def power(estimate: EffectEstimate, gap: float, alpha: float, seeds: int) -> flo
 
 
 def estimate_effect(effects: Sequence[float], replicates: np.ndarray | None) -> EffectEstimate:
-    """Of the ``effects`` of n seeds, and their ``replicates`` [B, n] when test items are resampled: the same items in
-    one row for all seeds that share them, others drawn apart. None: over seeds alone."""
+    """Estimate from the ``effects`` of n seeds and their ``replicates`` [B, n] on resampled test items: seeds that
+    share items have the same items in a row, others are drawn independently. ``replicates`` None: over seeds only."""
     count, effect = len(effects), math.fsum(effects) / len(effects)
     spread = float(np.std(effects, ddof=1)) if count > 1 else None
     if spread is not None and spread <= 1e-12 * abs(effect):  # rounding

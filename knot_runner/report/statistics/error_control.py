@@ -1,12 +1,12 @@
-"""When claims are decided, so that neither their number nor looking again makes false verdicts more frequent.
+"""Error control for claims: neither their number nor repeated looks increase the rate of false verdicts.
 
-Over several claims at once p-values are corrected by Holm's method.
+The p-values of several claims are corrected by Holm's method.
 
 A preset fixes a number of seeds n beforehand (``report.seeds``). There is a verdict at n, 2 n, 4 n, ... seeds and at no
 other number, always over the seeds from 0 on, so that none can be picked. Of the 5% of false verdicts the first look
-spends two thirds, each further one two thirds of what is left: 2/3, 2/9, 2/27, ..., which add up to one. By the union
-bound false verdicts stay within 5% whenever one stops, whatever made one look again (group-sequential testing with
-alpha spending, Lan & DeMets 1983; most of it at the planned number, where most studies end).
+spends two thirds, each further one two thirds of the rest: 2/3, 2/9, 2/27, ..., which add up to one. By the union bound
+false verdicts stay within 5% for any stopping rule (group-sequential testing with alpha spending, Lan & DeMets 1983;
+most of it at the planned number, where most studies end).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import numpy as np
 
 from knot_runner.report.statistics.effects import EffectEstimate, power
 
-#: How often verdicts may be false, over all claims of a preset and all looks at them.
+#: Allowed rate of false verdicts over all claims of a preset and all looks.
 ALPHA = 0.05
-#: The chance of a verdict that a suggested number of seeds has.
+#: Power of a suggested number of seeds.
 POWER = 0.8
-#: More further seeds than this are not suggested.
+#: Maximum number of further seeds suggested.
 MAX_SEEDS = 100
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values (1979): below alpha where the claim is decided with all errors together below alpha."""
+    """Holm's adjusted p-values (1979): below alpha if the claim is decided with family-wise error below alpha."""
     order = np.argsort(values, kind="stable")
     adjusted, worst = [1.0] * len(values), 0.0
     for place, i in enumerate(order):
@@ -39,7 +39,7 @@ def holm(values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Look:
-    """A verdict is given at this number of ``seeds``, and spends this ``share`` of the error that is allowed."""
+    """A planned look: a verdict at ``seeds`` seeds that spends ``share`` of the allowed error."""
 
     seeds: int
     share: float
@@ -61,11 +61,11 @@ def looks_up_to(planned: int, seeds: int) -> Iterable[Look]:
 
 
 def seeds_suggested(estimate: EffectEstimate, gap: float, planned: int, seeds: int, claims: int) -> int | None:
-    """How many seeds beyond these ``seeds`` lead to the first look that finds the effect with 80% power, were effect
-    and spread as they are estimated; ``gap``: from the effect to the threshold, ``claims``: to decide at once.
+    """Number of seeds beyond ``seeds`` until the first look with 80% power, if effect and spread are as estimated;
+    ``gap``: from the effect to the threshold; ``claims``: number decided at once.
 
-    None: of one seed, whose spread is not known; ``MAX_SEEDS + 1``: more than that, or never, since the test items
-    are too few.
+    None for one seed, whose spread is unknown; ``MAX_SEEDS + 1`` for more than ``MAX_SEEDS``, or never, since there are
+    too few test items.
     """
     if estimate.spread is None:
         return None

@@ -28,7 +28,7 @@ def normal_quantile(probability: float) -> float:
 
 
 def clipped_interval(low: float, high: float, top: float | None) -> tuple[float, float]:
-    """The interval of a share, cut at 0 and ``top``, beyond which no true value lies; None: of anything else, whole."""
+    """The interval, clipped to the possible values 0 to ``top`` of a share; unchanged if ``top`` is None."""
     return (low, high) if top is None else (max(low, 0.0), min(high, top))
 
 
@@ -49,8 +49,8 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
 
 @dataclass(frozen=True)
 class MeanEstimate:
-    """``mean`` over ``n`` runs, ``half`` of its 95% interval (None under two runs); ``top``: the most that a share can
-    be, where the interval is cut, as at 0."""
+    """``mean`` over ``n`` runs, ``half``-width of its 95% interval (None for fewer than two runs); ``top``: maximum of
+    a share, at which the interval is clipped, as at 0."""
 
     mean: float
     half: float | None
@@ -66,7 +66,7 @@ class MeanEstimate:
 
 
 def mean_estimate(values: Sequence[float], top: float | None = None) -> MeanEstimate | None:
-    """Mean and 95% t interval of ``values``; None of none."""
+    """Mean and 95% t interval of ``values``; None if empty."""
     return MeanEstimate(*mean_interval(values), len(values), top) if values else None
 
 
@@ -80,8 +80,8 @@ def wilson(share: float, count: int) -> tuple[float, float]:
 
 
 def shifted_percentiles(value: float, replicated: np.ndarray) -> tuple[float, float]:
-    """The percentile bootstrap interval (Efron 1979) around ``value``: as wide as the middle 95% of the ``replicated``
-    values [B], shifted by the little that their mean is off."""
+    """The percentile bootstrap interval (Efron 1979) around ``value``: the middle 95% of the ``replicated`` values [B],
+    shifted by the difference between ``value`` and their mean."""
     import numpy as np
 
     low, high = np.quantile(replicated, [0.025, 0.975]) - replicated.mean()

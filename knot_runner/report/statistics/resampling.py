@@ -12,7 +12,7 @@ DRAWS = 4_000_000
 def resampled_sums(columns: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
     """Sums [B, K] of the ``columns`` [N, K] over N test items drawn with replacement, B times.
 
-    The draws depend on N and ``seed`` alone, so that columns of other runs meet the same items.
+    The draws depend on N and ``seed`` only, so that columns of other runs get the same items.
     """
     rng, items = np.random.default_rng(seed), len(columns)
     values, found = columns.astype(np.float32), []

@@ -1,1 +1,1 @@
-"""Tables: ours beside the paper's, and the lines under them."""
+"""Tables of our numbers beside the paper's, with footnotes."""

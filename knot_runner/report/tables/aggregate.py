@@ -1,4 +1,4 @@
-"""One number of a table from the runs it is over."""
+"""Aggregates runs to one number of a table."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def aggregate(
     comparable: bool = True,
     top: float | None = None,
 ) -> TableCell:
-    """The mean of ``ours`` (None: not measured) over the seeds of ``members`` (rows as of :func:`run_rows`), beside the
-    ``paper``'s number; without a gap to it where the two are not ``comparable``; ``top``: the most that a share can be,
-    1 or 100."""
+    """The mean of ``ours`` (None: not measured) over the seeds of ``members`` (rows as in :func:`run_rows`), beside the
+    ``paper``'s number; the gap to it is given only if the two are ``comparable``; ``top``: maximum of a share, 1 or
+    100."""
     values = [value for value in ours if value is not None]
     planned = len(set(members["seed"]))
     diverged = len({run.job.seed for run in members["run"] if run.status == "diverged"})

@@ -1,4 +1,4 @@
-"""Tables as plain data: our means and intervals over seeds beside the paper's numbers, from run folders alone."""
+"""Tables as plain data: our means and intervals over seeds beside the paper's numbers, from run folders only."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def build_table(
     ``notes`` go under the table. ``options``: of kind temperatures, see there; ``baselines``: of methods, whether the
     global model before, the best teacher and the ensemble have rows.
 
-    Raises :class:`UserError` when no run is there, naming the ``command`` that makes them; for an unknown kind, metric
-    or printed table; and for runs or a printed table of another task.
+    Raises :class:`UserError` if no run is done, naming the ``command`` that runs them; for an unknown kind, metric or
+    printed table; and for runs or a printed table of another task.
     """
     made_by = table_kind(kind)
     printed = _printed(made_by, kind, paper, metrics)
@@ -78,14 +78,14 @@ def build_table(
 
 
 def table_kind(name: str) -> TableKind:
-    """The kind of table of that name. Raises :class:`UserError` where there is none."""
+    """The kind of table ``name``. Raises :class:`UserError` if it is unknown."""
     if name not in TABLE_KINDS:
         raise UserError(f"there is no table of kind {name!r}{nearest(name, TABLE_KINDS)}")
     return TABLE_KINDS[name]
 
 
 def _printed(made_by: TableKind, kind: str, paper: str | None, metrics: Sequence[str]) -> dict[str, Any] | None:
-    """The paper's table beside one of a ``kind`` with these ``metrics``, which both must fit."""
+    """The paper's table to show beside ours, checked to fit its ``kind`` and ``metrics``."""
     known = made_by.metrics() if made_by.metrics else metrics
     for metric in metrics:
         if metric not in known:

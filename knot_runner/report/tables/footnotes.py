@@ -1,4 +1,4 @@
-"""The lines under a table: what a reader must know so as not to misread its numbers."""
+"""Footnotes of tables, which prevent misreading their numbers."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from knot_runner.report.run_folders import UNUSED, Run
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What ``task.source=embedded`` reads, by kind of run.
+#: Descriptions of the data of ``task.source=embedded``, by kind of run.
 GENERATED = "Generated text (task.source=embedded)"
 SHARE_DIGITS = "scikit-learn's handwritten digits (task.source=embedded)"
 OF_IMAGES = ("images", "image_sets")
 #: Two runs of one setting differ by about this much: the paper gives two digits and no spread (our judgement).
 BAND = 0.02
-#: What the published runs of KNOT had.
+#: Version of geomloss in the published runs of KNOT.
 PUBLISHED_GEOMLOSS = "0.2.4"
-#: Rows or damaged files that a line names; of more it gives the number.
+#: Maximum number of rows or damaged files named in a line; of more only the number is given.
 _MAX_NAMED = 4
 
 
 def finished(runs: Iterable[Run]) -> list[Run]:
-    """Those of ``runs`` with numbers to show."""
+    """The finished ``runs``, which have numbers to show."""
     return [run for run in runs if run.status == "done"]
 
 
 def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
-    """How many of how many runs each row of a table rests on, rows in the same case joined; damaged results are named.
+    """Lines on missing runs per table row, rows with the same numbers joined; damaged results are named.
 
-    ``rows``: runs as of :func:`run_rows`; ``names``: the table's row that each belongs to."""
+    ``rows``: runs as in :func:`run_rows`; ``names``: the table row of each."""
     cases: dict[str, list[str]] = defaultdict(list)
     for name, members in rows.groupby(names, sort=False):
         absent = members[members["status"] != "done"]
@@ -50,7 +50,7 @@ def absences(rows: pd.DataFrame, names: pd.Series) -> list[str]:
 
 
 def not_counted(runs: Iterable[Run]) -> list[str]:
-    """A line each for results of ``runs`` that are there and not used: damaged ones, and those of other data."""
+    """One line per result of ``runs`` that exists but is not used: damaged ones, and those of other data."""
     problems = list(dict.fromkeys(run.problem for run in runs if run.status in UNUSED))
     rest = len(problems) - _MAX_NAMED
     lines = [f"Not counted: {problem}." for problem in problems[:_MAX_NAMED]]
@@ -63,7 +63,7 @@ def _listed(names: list[str]) -> str:
 
 
 def sources(runs: Iterable[Run]) -> list[str]:
-    """What kind of data the runs read, where that bears on the comparison."""
+    """Lines on the kind of data, if it affects the comparison."""
     kinds = sorted({run.result.get("source", "") for run in finished(runs)})
     lines = [f"The runs mix data from several sources ({', '.join(kinds)})."] if len(kinds) > 1 else []
     if "embedded" in kinds:
@@ -72,7 +72,7 @@ def sources(runs: Iterable[Run]) -> list[str]:
 
 
 def protocol(runs: Iterable[Run]) -> list[str]:
-    """Which epoch was kept where that is not the best on the valid part, and which geomloss solved the transport."""
+    """Lines on kept epochs that are not the best on the validation split, and on the geomloss version used."""
     there = finished(runs)
     stages = {title.split(" ")[0] for run in there for title, one in kept_epochs(run.result) if one == "last"}
     versions = [run.result.get("versions") for run in there]
@@ -90,7 +90,7 @@ def kept_epochs(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def embedded(runs: Iterable[Run]) -> str:
-    """What the runs with task.source=embedded among ``runs`` read; "" without any."""
+    """Description of the data of the ``runs`` with task.source=embedded; "" without any."""
     kinds = [(run.job.config.get("task") or {}).get("kind") for run in runs if run.result.get("source") == "embedded"]
     if not kinds:
         return ""
@@ -98,12 +98,13 @@ def embedded(runs: Iterable[Run]) -> str:
 
 
 def comparable(runs: Iterable[Run]) -> bool:
-    """Whether our numbers and the paper's are of the same kind of data at all."""
+    """Whether our numbers and the paper's are on the same kind of data."""
     return all(run.result.get("source") != "embedded" for run in finished(runs))
 
 
 def missing_columns(columns: tuple[str, ...], measured: list[frozenset], table: dict[str, Any] | None) -> list[str]:
-    """What ALL is over, where that differs between runs or from the paper; ``measured``: data sets of each run."""
+    """Lines on the data sets in ALL, if they differ between runs or from the paper; ``measured``: data sets of each
+    run."""
     if not measured:
         return []
     lines = ["Not every run has the same data sets, so their ALL differ in meaning."] if len(set(measured)) > 1 else []
@@ -115,7 +116,7 @@ def missing_columns(columns: tuple[str, ...], measured: list[frozenset], table: 
 
 
 def nearness(groups: Iterable[ColumnGroup], rows: list[TableRow]) -> list[str]:
-    """How many of our means lie within :data:`BAND` of the printed number, per metric."""
+    """Lines, per metric, on how many of our means lie within :data:`BAND` of the printed number."""
     lines = []
     for group in groups:
         gaps = [cell.gap for row in rows for cell in row.cells[group.key] if cell.gap is not None]
@@ -127,5 +128,5 @@ def nearness(groups: Iterable[ColumnGroup], rows: list[TableRow]) -> list[str]:
 
 
 def cited(table: dict[str, Any] | None) -> list[str]:
-    """Where the printed numbers come from, and their known slips."""
+    """Lines on the source of the printed numbers and their known errors."""
     return [paper_tables.cite(table) + ".", *table["notes"]] if table else []

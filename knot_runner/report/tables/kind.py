@@ -1,4 +1,4 @@
-"""What a kind of table is: the function that makes it, and what it can be asked for."""
+"""A kind of table: the function that builds it, and its valid options."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from knot_runner.report.run_folders import Run
 
 @dataclass(frozen=True)
 class TableRequest:
-    """What a table is made of. ``runs``: those that the preset asks for, finished or not; ``printed``: the paper's
-    table beside it, None without; ``metrics``: what is shown, in this order; ``options``: the preset's ``report:``;
-    ``command``: what makes the runs."""
+    """Inputs of a table. ``runs``: those of the preset, finished or not; ``printed``: the paper's table beside it, or
+    None; ``metrics``: those shown, in this order; ``options``: the preset's ``report:``; ``command``: the command that
+    makes the runs."""
 
     runs: Sequence[Run]
     printed: dict[str, Any] | None
@@ -25,9 +25,10 @@ class TableRequest:
 
 @dataclass(frozen=True)
 class TableKind:
-    """``make``: the rows, their heads, the groups of columns and the lines below. ``metrics``: the names that
-    ``report.metrics`` may have, None for any; ``usual``: those of a preset that names none; ``beside``: kind of the
-    paper's table that can stand beside it, "" for none; ``needs``: one of them, where rows or columns are its own."""
+    """A kind of table. ``make``: returns rows, their heads, groups of columns and footnotes. ``metrics``: valid names
+    in ``report.metrics``, None for any; ``usual``: the default ones; ``beside``: kind of printed table that can be
+    shown beside it, "" for none; ``needs``: a suitable printed table, if the kind requires one since its rows or
+    columns come from it."""
 
     make: Callable[[TableRequest], Parts]
     metrics: Callable[[], Collection[str]] | None = None

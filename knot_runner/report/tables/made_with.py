@@ -1,4 +1,4 @@
-"""One line under a table: with which of the settings that matter our numbers were made, read from the jobs."""
+"""Footnote on the main settings that our numbers were made with, read from the jobs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from knot_runner.config.strict import without
 
 
 def made_with(configs: list[dict[str, Any]]) -> str:
-    """The settings of a preset's jobs (composed configs) in words; where tasks differ, the first task's, but those of
-    every task where clients train in rounds."""
+    """The main settings of a preset's jobs (composed configs) as text; if tasks differ, those of the first task, but
+    for federated runs those of every task."""
     first = configs[0]
     if "rounds" in first["training"]:
         return _federated(configs)
@@ -36,7 +36,7 @@ def made_with(configs: list[dict[str, Any]]) -> str:
 
 
 def _distilled(configs: list[dict[str, Any]]) -> str:
-    """Of distillations by loss terms: data, student, teachers, stages."""
+    """Settings of distillations by loss terms: data, student, teachers, stages."""
     first = configs[0]
     training, method = first["training"], first["method"]
     teachers = dict.fromkeys(teacher["name"] for config in configs for teacher in config["method"]["teachers"])
@@ -89,7 +89,8 @@ def _loss(loss: dict[str, Any]) -> str:
 
 
 def _federated(configs: list[dict[str, Any]]) -> str:
-    """Data, partition and model of each task, how its rounds run, and how clients were grouped; what is shared once."""
+    """Settings of federated runs: data, partition and model of each task, rounds, and clustering; shared ones only
+    once."""
     data = list(dict.fromkeys(_data(config) for config in configs))
     rounds = dict.fromkeys(_training(config) for config in configs)
     if len(rounds) == 1:
@@ -102,13 +103,13 @@ def _federated(configs: list[dict[str, Any]]) -> str:
 
 
 def _grouped(configs: list[dict[str, Any]]) -> list[str]:
-    """How clients were grouped, where they were: the distances of their data and the number of clusters."""
+    """Settings of clustering, if any: the distances between clients' data and the number of clusters."""
     found = [(config["method"].get("clustering"), _points(config)) for config in configs]
     return list(dict.fromkeys(_distances(one, of) for one, of in found if one and one["graph"] != "none"))
 
 
 def _private(configs: list[dict[str, Any]]) -> list[str]:
-    """How clients' updates are clipped and covered by noise, where they are."""
+    """Settings of clipping and noise on clients' updates, if any."""
     found = [config["privacy"] for config in configs if config.get("privacy")]
     return list(dict.fromkeys(_mechanism(privacy) for privacy in found))
 
@@ -121,7 +122,7 @@ def _mechanism(privacy: dict[str, Any]) -> str:
 
 
 def _points(config: dict[str, Any]) -> str:
-    """What examples are where clients are compared: `` of mnist_dense codes``, "" for pixels."""
+    """Encoding of examples in the comparison of clients: `` of mnist_dense codes``, "" for pixels."""
     otdd = (config["method"].get("clustering") or {}).get("otdd", {})
     if config["task"]["kind"] == "images":
         return f" of {otdd['encoder']['name']} codes" if otdd.get("encoder") else ""

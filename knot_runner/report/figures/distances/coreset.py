@@ -17,7 +17,7 @@ from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Band, Numbers, band, band_numbers
 from knot_runner.util.errors import UserError
 
-#: Methods that Fig. 5 has beside the coresets, as the paper spells them.
+#: Methods in Fig. 5 beside the coresets -> the paper's names.
 ALGORITHM_NAMES = {"fedavg": "FedAvg", "fedrep_final": "FedRep", "fedper_final": "FedPer"}
 OWN_CORESET = "coreset.safetensors"
 #: White pixels between images.
@@ -95,7 +95,7 @@ def _row(run: Run) -> str:
 
 
 def _strip(run: Run, command: str) -> np.ndarray:
-    """One run's coreset as one row of images [H, K * (W + gap), C], in order of their labels."""
+    """One run's coreset as a row of images [H, K * (W + gap), C], sorted by label."""
     kept = run_folders.arrays(run, OWN_CORESET, command)
     (channels, height, width), count = run.result["shape"], run.result["points"]
     with run_folders.refuse_damage(run, OWN_CORESET, command):

@@ -24,7 +24,7 @@ _MAX_NAMED = 8
 #: FedWaD's public code makes affinities (5000 - D) / 5000 of client distances D.
 PUBLISHED_SCALE = 5000
 MATRIX_NOTE = "Squared distances, each map with its own colours; the diagonal, which is 0, is left blank."
-#: What can lie along the axis, the first of them that varies, with its sign.
+#: Settings for the axis, of which the first that varies is used, with their symbols.
 ALONG = {
     "method.otdd.samples": ("n", "samples of each data set (n)"),
     "method.otdd.fedwad.iterations": ("K", "iterations (K)"),
@@ -90,7 +90,7 @@ def _range(values: list[np.ndarray]) -> str:
 
 
 def _scale(runs: list[Run]) -> str:
-    """Whether the published affinity of clients could be computed; it has no meaning for other data sets."""
+    """A line on whether the published affinity of clients can be computed; it has no meaning for other data sets."""
     if _fixed(runs[0]):
         return ""
     fits = max(matrix_of(run).max() for run in runs) <= PUBLISHED_SCALE
@@ -98,7 +98,7 @@ def _scale(runs: list[Run]) -> str:
 
 
 def _fixed(run: Run) -> bool:
-    """Whether the data sets are the same ones under every seed, unlike clients."""
+    """Whether the data sets are the same for every seed, unlike clients."""
     config = run.job.config
     return (config.get("task") or {}).get("kind") != "images" and config.get("partition") is None
 
@@ -162,8 +162,8 @@ def distance_course(runs: list[Run], command: str) -> style.Drawing:
 
 
 def _courses(runs: list[Run], varied: list[str]) -> dict[tuple[str, str], Band]:
-    """(pair, what it is measured by) -> squared distances, then ("seconds", by) -> seconds of a pair. Exact ones have
-    neither K nor S, so they are the same all along those axes."""
+    """(pair, solver) -> squared distances, then ("seconds", solver) -> seconds per pair. Exact distances have neither K
+    nor S, so they are constant along these axes."""
     distances: dict[tuple[str, str], SeriesBySeed] = defaultdict(lambda: defaultdict(dict))
     seconds: dict[tuple[str, str], SeriesBySeed] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
@@ -180,7 +180,7 @@ def _courses(runs: list[Run], varied: list[str]) -> dict[tuple[str, str], Band]:
 
 
 def _looks(ways: list[str]) -> dict[str, dict[str, Any]]:
-    """Exact ones dashed and first, the others with a marker each."""
+    """Line styles: exact distances dashed and first, the others with one marker each."""
     looks = {EXACT: {"ls": "--"}} if EXACT in ways else {}
     marked = dict.fromkeys(way for way in ways if way != EXACT)
     looks |= {way: {"ls": "-", "marker": "osD^vP"[i % 6]} for i, way in enumerate(marked)}

@@ -17,12 +17,12 @@ from knot_runner.report.run_folders import Run
 from knot_runner.report.series import Band, band, band_numbers
 from knot_runner.util.errors import UserError
 
-#: As the paper calls them: exact interpolating measures; all samples at one place.
+#: The paper's names: exact interpolating measures; all samples in one place.
 EXACT_MODE, CENTRAL = "FedWaD-e", "WD"
 FIXED_COLOURS = {CENTRAL: style.PALETTE[6], EXACT_MODE: style.PALETTE[2]}
-#: Axes that span less than this have labels between powers of ten, too.
+#: Axes with a smaller ratio of ends also have labels between powers of ten.
 NARROW = 100
-#: Settings that a method's name says in its own words, and those that names of panels, or the axes, say.
+#: Settings already in a method's name, in panel titles, or on the axes.
 OF_METHOD = ("method.fedwad.mode", "method.fedwad.support")
 OF_SAMPLES = ("task.samples", "task.ratio", "task.dimension")
 MEASURE_NAMES = "measures.safetensors"
@@ -48,7 +48,7 @@ Curves = dict[tuple[str, ...], Band]
 def methods_of(runs: Iterable[Run], said: Collection[str] = OF_METHOD) -> dict[str, list[Run]]:
     """``FedWaD-e``, ``FedWaD-a, S=10`` -> its runs by seed; exact mode first, then by the size of the support.
 
-    Swept settings that are not in ``said`` are part of the name. A run that was asked for twice is there once.
+    Swept settings that are not in ``said`` are part of the name. A run that is requested twice is included once.
     """
     once = {run.job.run_id: run for run in runs}.values()
     found: dict[str, list[Run]] = defaultdict(list)
@@ -129,7 +129,7 @@ def _last_excess(name: str, curves: Curves) -> str:
 
 
 def _scatter(axes: style.Axes, run: Run, command: str) -> Any:
-    """Both samples, and the measure after each iteration that was kept; returns what has the scale of colours."""
+    """Draw both samples and the measure after each kept iteration; returns the artist with the colour scale."""
     with run_folders.refuse_damage(run, MEASURE_NAMES, command):
         stored = run_folders.arrays(run, MEASURE_NAMES, command)
         kept = {key: _flat(points) for key, points in stored.items() if "weights" not in key}
@@ -189,7 +189,8 @@ def _curves_of(runs: list[Run]) -> Curves:
 
 
 def _by_size(name: str, runs: list[Run], seconds: str, value: str) -> Curves:
-    """``seconds``: key of the record's times; ``value``: key of the distance whose error is asked for."""
+    """Curves of time and error by size. ``seconds``: key of the record's times; ``value``: key of the distance whose
+    error is drawn."""
     cells: dict[int, dict[int, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         error = abs(run.result[value] / run.result["closed_form"] - 1)
@@ -202,7 +203,7 @@ def _by_size(name: str, runs: list[Run], seconds: str, value: str) -> Curves:
 
 
 def _at_largest(curves: Curves) -> list[str]:
-    """Each method's time and error at its largest size, and how many times as long exact mode takes there."""
+    """Lines on each method's time and error at its largest size, and on the slowdown of exact mode there."""
     lines = []
     for (case, name, what), one in curves.items():
         if what == "seconds" and len(one.places):

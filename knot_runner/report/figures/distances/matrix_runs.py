@@ -1,4 +1,4 @@
-"""Distance matrices of several runs: which of them show one setting, and how well FedWaD keeps to the exact ones."""
+"""Distance matrices of several runs: grouping by setting, and agreement of FedWaD with the exact distances."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from knot_runner.report.statistics.association import Agreement, agreement_of
 from knot_runner.util.errors import UserError
 
 FEDWAD = {"support": "S", "iterations": "K", "t": "t"}
-#: Settings that a title has in words of its own.
+#: Settings already in a title.
 MATRIX_KEYS = ("method.otdd.solver", *(f"method.otdd.fedwad.{key}" for key in FEDWAD))
 #: Title -> seed -> run.
 RunsBySetting = dict[str, dict[int, Run]]
@@ -49,8 +49,8 @@ def name_of(run: Run) -> str:
 
 
 def agreements(runs: Sequence[Run], all_runs: Sequence[Run]) -> list[Agreement]:
-    """Of those of ``runs`` that are not exact with the exact ones of the same samples among ``all_runs``; of samples
-    without one, and without an order of distances, there is none."""
+    """Agreement of each non-exact run in ``runs`` with the exact one on the same samples in ``all_runs``; none for
+    samples without an exact run or without an order of distances."""
     exact = {_samples_of(run): matrix_of(run) for run in all_runs if run.result["solver"] == "exact"}
     ours = [run for run in runs if run.result["solver"] != "exact" and _samples_of(run) in exact]
     found = (matrix_agreement(matrix_of(run), exact[_samples_of(run)]) for run in ours)
@@ -58,7 +58,7 @@ def agreements(runs: Sequence[Run], all_runs: Sequence[Run]) -> list[Agreement]:
 
 
 def _samples_of(run: Run) -> str:
-    """What two runs have in common that measured the same distances between the same samples."""
+    """Key shared by runs that measured the same distances between the same samples."""
     otdd = lookup(run.job.config, "method.otdd") or {}
     kept = {key: value for key, value in otdd.items() if key not in ("solver", "fedwad", "precision")}
     data = {key: run.job.config.get(key) for key in ("task", "partition")}
@@ -66,7 +66,7 @@ def _samples_of(run: Run) -> str:
 
 
 def matrix_agreement(matrix: np.ndarray, exact: np.ndarray) -> Agreement | None:
-    """Of ``matrix`` with ``exact``, both [N, N]; None under three data sets, or where all of one are equal."""
+    """Agreement of ``matrix`` with ``exact``, both [N, N]; None for N < 3 or if all distances of one are equal."""
     pairs = np.triu_indices(len(exact), 1)
     return agreement_of(matrix[pairs], exact[pairs])
 
@@ -77,6 +77,6 @@ def matrix_of(run: Run) -> np.ndarray:
 
 
 def pairs_of(run: Run) -> list[tuple[str, str, float]]:
-    """Each two of the data sets, and their squared distance."""
+    """(name, name, squared distance) of each pair of data sets."""
     names, matrix = run.result["names"], matrix_of(run)
     return [(names[i], names[j], matrix[i, j]) for i, j in zip(*np.triu_indices(len(names), 1), strict=True)]

@@ -41,8 +41,8 @@ def draw_partition(
 
 
 def partition_lines(counts: np.ndarray) -> list[str]:
-    """What a partition is like, from its ``counts`` [clients, classes], in two lines; clients without examples count in
-    their number and sizes only."""
+    """Two lines describing a partition with ``counts`` [clients, classes]; clients without examples count in the number
+    and sizes of clients only."""
     sizes = counts.sum(1)
     held = counts[sizes > 0]
     largest = (held.max(1) / held.sum(1)).mean()

@@ -1,4 +1,4 @@
-"""Measures of chilled runs, paired over seeds: accuracy, losses, rounds to target and what they gain on T=1.
+"""Measures of chilled runs, paired over seeds: accuracy, losses, rounds to target and gains over T=1.
 
 Rounds to target are rounds trained until it is met; speed-up = rounds(T=1) / rounds(T). The paper's Table 1 prints the
 index of the last of them, from 0, which is one less.
@@ -28,8 +28,9 @@ Select = Literal["final", "best"]
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """How one finished run went. ``rows``: its measured rounds; ``rounds``: how many it ran; ``shown``: the row whose
-    accuracy and losses a table shows; ``sent``: bytes of each round, both ways, None where its record has none."""
+    """Learning curve of a finished run. ``rows``: log rows of evaluated rounds; ``rounds``: number of rounds run;
+    ``shown``: the row whose accuracy and losses a table shows; ``sent``: bytes per round in both directions, None if
+    not recorded."""
 
     rows: tuple[dict[str, Any], ...]
     rounds: int
@@ -47,7 +48,7 @@ class LearningCurve:
 
     @property
     def clock(self) -> float:
-        """Virtual seconds of the whole run, of a fleet."""
+        """Virtual seconds of a whole fleet run."""
         return self.rows[-1]["clock"]
 
     def reaches_at(self, target: float) -> float | None:
@@ -55,12 +56,12 @@ class LearningCurve:
         return time_to_target([(row["clock"], row["accuracy"]) for row in self.rows], target)
 
     def megabytes(self, rounds: int) -> float | None:
-        """Sent both ways in the first ``rounds`` rounds, in 10^6 bytes."""
+        """10^6 bytes sent in both directions in the first ``rounds`` rounds."""
         return None if self.sent is None else sum(self.sent[:rounds]) / MEGABYTE
 
 
 def learning_curve(run: Run, select: Select, command: str = "") -> LearningCurve:
-    """How a finished run went; ``select``: show the last round, or the (first) one of best accuracy.
+    """The learning curve of a finished run; ``select``: show the last round, or the (first) one with best accuracy.
 
     Raises :class:`UserError` naming ``rounds.jsonl`` when it is absent or damaged.
     """
@@ -74,7 +75,8 @@ def learning_curve(run: Run, select: Select, command: str = "") -> LearningCurve
 def with_learning_curves(
     runs: Sequence[Run], select: Select, command: str
 ) -> tuple[list[Run], dict[str, LearningCurve]]:
-    """``runs``, those with a damaged ``rounds.jsonl`` as corrupt, and the curves of the finished ones by run id."""
+    """Return (``runs``, those with a damaged ``rounds.jsonl`` marked corrupt; curves of the finished ones by run
+    id)."""
     made, curves = [], {}
     for run in runs:
         if run.status == "done":
@@ -89,9 +91,9 @@ def with_learning_curves(
 def chilling_frame(
     rows: pd.DataFrame, curves: dict[str, LearningCurve], target: float | Literal["best_of_T4"]
 ) -> pd.DataFrame:
-    """``rows``, of :func:`case_rows`, with ``other`` (settings of their key), whether they are ``finished``, how many
-    rounds they ``ran`` and MB they ``sent``, the ``goal`` (accuracy to reach: ``target``, or the best of the T=4 run of
-    the same seed and other settings), and each of :data:`CHILLING_COLUMNS`. NaN: not known, or the goal is not met."""
+    """``rows`` of :func:`case_rows` plus the columns ``other`` (settings of their key), ``finished``, ``ran`` (rounds),
+    ``sent`` (MB), ``goal`` (accuracy to reach: ``target``, or the best of the T=4 run with the same seed and other
+    settings), and each of :data:`CHILLING_COLUMNS`. NaN: unknown, or the goal is not met."""
     import pandas as pd
 
     frame = rows.assign(other=[key.other for key in rows["key"]]).reset_index(drop=True)
@@ -113,7 +115,7 @@ def chilling_frame(
 
 
 def _measured(curve: LearningCurve | None, goal: float) -> dict[str, Any]:
-    """The numbers of a run; None where it is not finished or does not reach the ``goal``."""
+    """The numbers of a run; None if it is not finished or does not reach the ``goal``."""
     if curve is None:
         return dict.fromkeys(["ran", "sent", "rounds", "bytes", *SHOWN_MEASURES]) | {"ran": 0}
     first = curve.reaches(goal)
@@ -123,7 +125,7 @@ def _measured(curve: LearningCurve | None, goal: float) -> dict[str, Any]:
 
 
 def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> pd.DataFrame:
-    """Of each row, the ``values`` of the run at ``temperature`` of the same case, other settings and seed."""
+    """For each row, the ``values`` of the run at ``temperature`` with the same case, other settings and seed."""
     import pandas as pd
 
     place = ["case", "other", "seed"]
@@ -133,14 +135,14 @@ def _of_twin(frame: pd.DataFrame, temperature: float, values: pd.DataFrame) -> p
 
 
 def short_of_goal(rows: pd.DataFrame) -> pd.DataFrame:
-    """Those of ``rows`` (of :func:`chilling_frame`) whose finished run does not meet its goal."""
+    """The ``rows`` (of :func:`chilling_frame`) whose finished run does not meet its goal."""
     return rows[rows["finished"] & rows["goal"].notna() & rows["rounds"].isna()]
 
 
 @dataclass(frozen=True)
 class ChillingColumn:
-    """A column. ``unit``: what CSV files add to the name; ``paper``: digits it prints; ``top``: the most that a share
-    can be."""
+    """A column. ``unit``: added to the name in CSV files; ``paper``: digits that the paper prints; ``top``: maximum of
+    a share."""
 
     head: str
     title: str
@@ -153,7 +155,7 @@ class ChillingColumn:
 
 #: Column -> its measure in the row of ``rounds.jsonl`` that the table shows.
 SHOWN_MEASURES = {"accuracy": "accuracy", "f1": "f1", "loss": "tempered_loss", "plain_loss": "loss"}
-#: Column -> what it is. Losses at T cannot be ranked over temperatures: each T has a loss of its own.
+#: Column -> its description. Losses at T cannot be ranked over temperatures: each T has a different loss.
 CHILLING_COLUMNS = {
     "accuracy": ChillingColumn("accuracy", "of the global model, in percent", 2, 2, unit="percent", top=100.0),
     "delta": ChillingColumn("vs T=1", "accuracy less that of T=1 at the same seed, in points", 2, 2, True, "points"),
@@ -166,12 +168,12 @@ CHILLING_COLUMNS = {
 }
 #: Columns that need a target.
 OF_TARGET = {"rounds", "bytes", "speedup"}
-#: Both losses stand side by side wherever one is asked for.
+#: Columns shown with a requested one: both losses appear side by side.
 WITH = {"loss": ("loss", "plain_loss")}
 
 
 def check_target(value: Any) -> float | Literal["best_of_T4"]:
-    """``report.target`` of a preset. Raises :class:`UserError` for anything else than an accuracy or best_of_T4."""
+    """``report.target`` of a preset. Raises :class:`UserError` unless it is an accuracy or best_of_T4."""
     if value == "best_of_T4":
         return "best_of_T4"
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
@@ -180,7 +182,7 @@ def check_target(value: Any) -> float | Literal["best_of_T4"]:
 
 
 def check_select(value: Any) -> Select:
-    """``report.select`` of a preset. Raises :class:`UserError` for anything else than final or best."""
+    """``report.select`` of a preset. Raises :class:`UserError` unless it is final or best."""
     if value not in ("final", "best"):
         raise UserError(f"report.select: {value!r} is neither final nor best")
     return value

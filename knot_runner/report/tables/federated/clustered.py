@@ -32,18 +32,18 @@ from knot_runner.report.tables.kind import TableRequest
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Names of the rows of gains: of an algorithm, in the place of its clients, and of all, in the place of an algorithm.
+#: Names of the rows of gains: of an algorithm (in its clients column), and of all (in the algorithm column).
 GAIN, UPLIFT = "gain", "mean uplift"
 CLUSTERED_HEADS = ("data set", "algorithm", "clients")
 Printed = dict[str, Any] | None
 
 
 def clustered(asked: TableRequest) -> Parts:
-    """A row per data set, algorithm and number of clients, one of gains per algorithm and one per data set; a block of
-    columns per structure and weighting (``metrics``: of :data:`ACCURACY_WEIGHTINGS`). The paper's numbers stand beside
-    its own weighting.
+    """A row per data set, algorithm and number of clients, plus rows of gains per algorithm and per data set; a block
+    of columns per structure and weighting (``metrics``: of :data:`ACCURACY_WEIGHTINGS`). The paper's numbers are shown
+    with its own weighting only.
 
-    Raises :class:`UserError` for runs that have no row here.
+    Raises :class:`UserError` for runs that do not belong in this table.
     """
     table, metrics = asked.printed, asked.metrics
     frame = clustered_frame(asked.runs, preset_cases({}, table), table["algorithms"] if table else {})
@@ -71,8 +71,8 @@ def clustered(asked: TableRequest) -> Parts:
 def _columns(
     of: Sequence[GridColumn], metrics: Sequence[str], examples: str
 ) -> list[tuple[ColumnGroup, list[GridColumn], str]]:
-    """A group per structure, weighting and support size, the places that its columns are, and the weighting; vanilla
-    stands with the smallest support."""
+    """(Column group, its grid columns, weighting) per structure, weighting and support size; vanilla is in the group of
+    the smallest support."""
     made = []
     for structure in dict.fromkeys(place.structure for place in of):
         own = [place for place in of if place.structure == structure]
@@ -106,7 +106,7 @@ def _cell(own: pd.DataFrame, line: GridRow, table: Printed, place: GridColumn, w
 def _gain(
     own: pd.DataFrame, accuracies: dict[str, pd.DataFrame], table: Printed, place: GridColumn, weighting: str
 ) -> TableCell:
-    """Of an algorithm on vanilla, the mean over client numbers, paired over seeds."""
+    """Gain of an algorithm over vanilla: the mean over client numbers, paired over seeds."""
     planned = int((own["key"] == place.key).groupby(own["line"]).sum().max())
     if place == place.vanilla:
         return TableCell(planned=planned)
@@ -124,8 +124,8 @@ def _uplift(
     place: GridColumn,
     weighting: str,
 ) -> TableCell:
-    """Mean and federation standard deviation over rows of what clustering gains on vanilla; absent unless all rows
-    ``needed`` are there, since a mean over other rows is another number."""
+    """Mean and federation standard deviation over rows of the gain of clustering over vanilla; empty unless all
+    ``needed`` rows are present, since a mean over other rows is a different number."""
     if place == place.vanilla:
         return TableCell()
     printed = printed_uplift(table, needed[0], place) if weighting == PRINTED else None
@@ -140,12 +140,12 @@ def _uplift(
         gains.append(statistics.fmean(ours) - statistics.fmean(plain))
         counts += [len(ours), len(plain)]
     planned = int((members["key"] == place.key).groupby(members["line"]).sum()[needed].min())
-    spread = statistics.pstdev(gains) if len(gains) > 1 else None  # one row has none
+    spread = statistics.pstdev(gains) if len(gains) > 1 else None  # undefined for one row
     return TableCell(statistics.fmean(gains), None, min(counts), planned, paper=mean, std=spread, paper_std=std)
 
 
 def _needed(members: pd.DataFrame, table: Printed) -> list[GridRow]:
-    """The rows that the paper has of a data set; without any, our ``members``'."""
+    """The paper's rows of a data set; if it has none, those of our ``members``."""
     data, other = members["data"].iloc[0], members["other"].iloc[0]
     printed = table["values"].get(data, {}) if table else {}
     paper = [GridRow(data, algorithm, clients, other) for algorithm, rows in printed.items() for clients in rows]
@@ -165,7 +165,7 @@ def _legend(metrics: Sequence[str]) -> str:
 
 
 def _under(frame: pd.DataFrame, rows: Sequence[TableRow], table: Printed) -> list[str]:
-    """What is missing, and where the data are not the paper's."""
+    """Footnotes on missing runs and on data that differ from the paper's."""
     lines = absences(frame, frame["line"].map(lambda line: line.name)) + sources(frame["run"])
     for data, own in frame.groupby("data", sort=False):
         lines += other_data(data, own["run"], table)

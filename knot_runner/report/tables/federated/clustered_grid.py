@@ -1,4 +1,4 @@
-"""Where a run of clustered federated learning stands in a table, and what is read from its record (FedWaD Tables 1-5).
+"""Row and column of a clustered federated run in a table, and the values read from its record (FedWaD Tables 1-5).
 
 A row is a data set, an algorithm and a number of clients; a column is a structure of the clients' data, a graph and a
 support size. Runs without clusters are the vanilla algorithm; they have no support size.
@@ -18,18 +18,18 @@ from knot_runner.util.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-#: ``partition.kind`` -> structure, as the paper calls it; another partition is named as it is.
+#: ``partition.kind`` -> the paper's name of the structure; other partitions keep their name.
 STRUCTURES = {"pairs": "strong", "shards": "none"}
-#: How accuracies of clients are averaged -> what the table says of it.
+#: Averaging of the clients' accuracies -> its description in the table.
 ACCURACY_WEIGHTINGS = {
     "clusters": "clusters alike, clients in them by test {examples}",
     "weighted": "all clients by test {examples}",
     "unweighted": "all clients alike",
 }
-#: That of the published tables, and the one that no choice of clusters can favour.
+#: Weighting of the published tables; weighting that is independent of the choice of clusters.
 PRINTED, BY_IMAGES = "clusters", "weighted"
 GRAPH, SUPPORT = "method.clustering.graph", "method.clustering.otdd.fedwad.support"
-#: Settings that rows and columns show in words of their own.
+#: Settings that rows and columns already describe.
 GRID_KEYS = ("task.name", "method.algorithm", "partition", "partition.kind", "partition.clients", GRAPH, SUPPORT)
 VANILLA = "vanilla"
 
@@ -45,7 +45,7 @@ class GridRow:
 
     @property
     def name(self) -> str:
-        """In a sentence."""
+        """The row's name for use in a sentence."""
         rest = f" ({self.other})" if self.other else ""
         return f"{self.data} {self.algorithm} N={self.clients}{rest}"
 
@@ -70,12 +70,12 @@ class GridColumn:
 
     @property
     def vanilla(self) -> GridColumn:
-        """The column that this one is compared with."""
+        """The vanilla column that this one is compared with."""
         return GridColumn(self.structure, "none", None)
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Vanilla first, then by support; affinity before nearest neighbours."""
+        """Sort key: vanilla first, then by support; affinity before nearest neighbours."""
         return (self.support or 0, len(self.graph) if self.graph.startswith("sparse") else 0, self.graph)
 
 
@@ -106,7 +106,7 @@ def clustered_frame(runs: Sequence[Run], cases: Cases, algorithms: Mapping[str, 
 
 
 def _measured(run: Run, place: GridColumn) -> dict[str, float | None]:
-    """What a finished run's record says of its clients and clusters."""
+    """Measures of clients and clusters from a finished run's record."""
     means = dict(run.result["metrics"].get("client_accuracy", {}))
     if place.graph == "none":  # one cluster, so the mean over clusters is that by images
         means.setdefault(PRINTED, means.get(BY_IMAGES))
@@ -117,7 +117,7 @@ def _measured(run: Run, place: GridColumn) -> dict[str, float | None]:
 
 
 def examples_called(frame: pd.DataFrame) -> str:
-    """What accuracies are shares of: images, or texts, which data sets have."""
+    """Name of the examples that accuracies count: images or texts."""
     texts = all("datasets" in run.job.config["task"] for run in frame["run"])
     return "texts" if texts else "images"
 
@@ -130,14 +130,14 @@ def grid_columns(frame: pd.DataFrame) -> list[GridColumn]:
 
 
 def by_column(frame: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """``measure`` of finished runs: a row per ``line`` and ``seed``, a column per :attr:`GridColumn.key`; NaN where it
-    was not measured."""
+    """``measure`` of finished runs: a row per ``line`` and ``seed``, a column per :attr:`GridColumn.key`; NaN if not
+    measured."""
     there = frame.dropna(subset=[measure]).set_index(["line", "seed", "key"])[measure]
     return there.astype("float64").unstack("key").reindex(columns=frame["key"].unique())
 
 
 def printed_pair(table: dict[str, Any] | None, line: GridRow, place: GridColumn) -> list[float] | None:
-    """The paper's mean and standard deviation of a cell, in percent; None where it prints none."""
+    """The paper's mean and standard deviation of a cell, in percent; None if not printed."""
     if table is None or line.other:
         return None
     return _printed(table, table["values"].get(line.data, {}).get(line.algorithm, {}).get(line.clients), place)

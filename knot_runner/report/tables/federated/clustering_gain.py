@@ -1,5 +1,5 @@
-"""What clustering gains on the vanilla algorithm: points of accuracy, paired over seeds, with their 95% interval; and
-the sentences on it under a table, with how well the planted groups are found. Whether a gain is sure, claims decide."""
+"""Gain of clustering over the vanilla algorithm: points of accuracy, paired over seeds, with 95% intervals; and
+footnotes on it and on recovery of the planted groups. Whether a gain is significant is for claims to decide."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gain:
-    """Points that clustering adds to vanilla, averaged over client numbers and then over seeds. ``clients``: over
-    which; ``paper``: the same of its means, None where it prints none."""
+    """Points gained over vanilla, averaged over client numbers and then over seeds. ``clients``: the client numbers;
+    ``paper``: the same from the paper's means, None if not printed."""
 
     mean: float
     half: float | None
@@ -50,9 +50,9 @@ class Gain:
 
 
 def gain(accuracies: pd.DataFrame, place: GridColumn, table: dict[str, Any] | None) -> Gain | None:
-    """What ``place`` adds to vanilla in the ``accuracies`` (:func:`by_column`) of one algorithm; None without a pair.
+    """Gain of ``place`` over vanilla in the ``accuracies`` (:func:`by_column`) of one algorithm; None without a pair.
 
-    Per seed the mean over client numbers, of those with the most seeds, so that each seed is over the same ones.
+    Each seed's mean is over the client numbers with the most seeds, so that all seeds average the same ones.
     """
     both = accuracies.reindex(columns=[place.key, place.vanilla.key])
     pairs = (both[place.key] - both[place.vanilla.key]).dropna().unstack("seed")  # client numbers x seeds
@@ -75,7 +75,7 @@ def _printed_gain(table: dict[str, Any] | None, rows: Sequence[GridRow], place: 
 
 
 def gain_sentences(frame: pd.DataFrame, table: dict[str, Any] | None) -> list[str]:
-    """The sentences of each data set and structure."""
+    """Footnotes for each data set and structure."""
     columns, lines = grid_columns(frame), []
     for (data, other), rows in frame.groupby(["data", "other"], sort=False):
         for structure in dict.fromkeys(place.structure for place in columns):
@@ -91,8 +91,8 @@ def gain_sentences(frame: pd.DataFrame, table: dict[str, Any] | None) -> list[st
 def _on_gains(
     title: str, rows: pd.DataFrame, own: Sequence[GridColumn], table: dict[str, Any] | None, claim: str
 ) -> list[str]:
-    """A line per algorithm, on its first column: affinity at the smallest support, where that was run; and one on all
-    of them: how much of the mean gain is left when every image counts alike."""
+    """A line per algorithm on its first column (affinity at the smallest support, if run), and one on all algorithms:
+    how much of the mean gain remains when every image has equal weight."""
     lines: list[str] = []
     means: list[tuple[float, float]] = []
     for algorithm, members in rows.groupby("algorithm", sort=False):
@@ -115,8 +115,8 @@ def _on_gains(
 
 
 def _average(title: str, rows: pd.DataFrame, own: Sequence[GridColumn], measure: str, digits: int) -> list[str]:
-    """The mean of ``measure`` over clusterings: one per number of clients and seed, since all algorithms share
-    theirs."""
+    """A line on the mean of ``measure`` over clusterings: one per number of clients and seed, since all algorithms
+    share them."""
     there = rows.dropna(subset=[measure]).drop_duplicates(["key", "clients", "seed"], keep="last")
     means = there.groupby("key")[measure].agg(statistics.fmean)
     entries = [f"{place.head} {means[place.key]:.{digits}f}" for place in own if place.key in means]

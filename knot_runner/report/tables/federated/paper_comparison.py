@@ -1,4 +1,4 @@
-"""What the paper prints beside a federated run, and the lines under such a table."""
+"""The paper's numbers for a federated run, and the footnotes of such a table."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from knot_runner.report.tables.footnotes import absences, finished, sources
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Fewer training images than this share of the paper's make a run of another size, not to be compared by digits.
+#: A run with less than this share of the paper's training images is not comparable by digits.
 MIN_SHARE = 0.5
-#: Mark -> case, T, columns and text of what is wrong with a printed number.
+#: Mark -> case, T, columns and text of an error in a printed number.
 Slips = dict[str, dict[str, Any]]
 
 
 def printed_row(table: dict[str, Any] | None, case: str, key: RowSetting) -> list[float] | None:
-    """The printed row; None where the paper has none, as for rate controls."""
+    """The printed row; None if the paper has none, as for rate controls."""
     if table is None or key.control or key.other:
         return None
     return table["values"].get(case, {}).get(key.temperature)
@@ -46,7 +46,7 @@ def paper_number(
 
 
 def errata_of(table: dict[str, Any] | None, cases: Iterable[str], names: Iterable[str]) -> Slips:
-    """Printed numbers of these ``cases`` and columns that need a word, by the letter that marks them."""
+    """Printed numbers of these ``cases`` and columns that need a remark, by their mark (a letter)."""
     known, shown_cases, columns = table["slips"] if table else [], set(cases), set(names)
     there = [slip for slip in known if slip["case"] in shown_cases and columns & set(slip["columns"])]
     return dict(zip("abcdefgh", there, strict=False))
@@ -71,12 +71,12 @@ def same_data(runs: Iterable[Run], table: dict[str, Any] | None, case: str) -> b
 
 
 def shown_round(select: str) -> str:
-    """Which round accuracy and losses are of."""
+    """A line on the round that accuracy and losses are taken from."""
     return "Shown: the last round." if select == "final" else "Shown: the round of best accuracy."
 
 
 def goal(target: float | str) -> str:
-    """What counts as reached."""
+    """The target accuracy as text."""
     return (
         "Target: the best accuracy of the T=4 run of the same seed."
         if target == "best_of_T4"
@@ -85,8 +85,8 @@ def goal(target: float | str) -> str:
 
 
 def controlled(case: str, rows: pd.DataFrame) -> list[str]:
-    """What of a chilled run's rounds a larger rate alone explains: estimates, paired by seed. ``rows``: of a case, as
-    :func:`chilling_frame` has them."""
+    """Lines on how much of the change in a chilled run's rounds a larger learning rate alone explains: estimates,
+    paired by seed. ``rows``: of a case, from :func:`chilling_frame`."""
     rounds, lines = rows[rows["finished"]].pivot(index="seed", columns="key", values="rounds"), []
     for twin in (key for key in rows["key"].unique() if key.control):
         key = RowSetting(twin.temperature, other=twin.other)
@@ -104,7 +104,8 @@ def controlled(case: str, rows: pd.DataFrame) -> list[str]:
 
 
 def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]) -> list[str]:
-    """Seeds that are in no mean of rounds or speed-up, and why. ``rows``: as for :func:`controlled`."""
+    """Lines on seeds excluded from the means of rounds and speed-up, with reasons. ``rows``: as for
+    :func:`controlled`."""
     reasons: dict[str, list[str]] = {}
     for key, own in rows[rows["finished"]].groupby("key", sort=False):
         short, open_ended = short_of_goal(own), own[own["goal"].isna()]
@@ -120,7 +121,7 @@ def unreached(case: str, rows: pd.DataFrame, curves: Mapping[str, LearningCurve]
 
 
 def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: dict[str, Any] | None) -> list[str]:
-    """What is missing of ``rows``, of :func:`case_rows` from ``runs``, and where the data are not the paper's."""
+    """Lines on missing runs in ``rows`` (:func:`case_rows` of ``runs``) and on data that differ from the paper's."""
     lines = [*absences(rows, rows["case"] + " " + rows["key"].map(lambda key: key.name)), *sources(runs)]
     for case, own in rows.groupby("case", sort=False):
         lines += other_data(case, own["run"], table)
@@ -128,7 +129,7 @@ def paper_lines(rows: pd.DataFrame, runs: Iterable[Run], table: dict[str, Any] |
 
 
 def other_data(case: str, members: Iterable[Run], table: dict[str, Any] | None) -> list[str]:
-    """The line on data that are not the paper's; none where they are (:func:`same_data`)."""
+    """A line on data that differ from the paper's; [] if they do not (:func:`same_data`)."""
     if table is None or same_data(members, table, case):
         return []
     ours, theirs = finished(members)[0].result, table["cases"][case]
@@ -139,7 +140,8 @@ def other_data(case: str, members: Iterable[Run], table: dict[str, Any] | None) 
 
 
 def ordering(case: str, groups: Sequence[ColumnGroup], rows: list[TableRow]) -> list[str]:
-    """How many pairs of temperatures come in the paper's order: orderings and ratios say more here than digits."""
+    """A line on how many pairs of temperatures are ordered as in the paper: orderings and ratios are more informative
+    here than digits."""
     counts = []
     for group in groups:
         if group.block != case or group.head not in ("accuracy", "rounds"):

@@ -1,5 +1,5 @@
-"""Tables of federated runs: what training at each temperature comes to, by case (FLex&Chill Tables 1 and 2), and
-accuracy and loss by round beside a printed trace (FLex&Chill's public notebook)."""
+"""Tables of federated runs: results of training at each temperature, by case (FLex&Chill Tables 1 and 2), and accuracy
+and loss by round beside a printed trace (FLex&Chill's public notebook)."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 
 #: The paper's rounds are indices from 0: one less than the rounds trained.
 FROM_0 = 1
-#: Column of what the target takes -> column of what the whole run took.
+#: Column of the cost to reach the target -> column of the whole run's cost.
 SPENT = {"rounds": "ran", "bytes": "sent"}
 
 
 def temperatures_table(asked: TableRequest) -> Parts:
     """A row per temperature (and rate control), a block of columns per case.
 
-    ``options``: target (best_of_T4, or an accuracy), select (final or best), cases (name -> settings that a run of it
-    has). Raises :class:`UserError` for options that cannot be.
+    ``options``: target (best_of_T4, or an accuracy), select (final or best), cases (name -> settings of its runs).
+    Raises :class:`UserError` for invalid options.
     """
     options, table = asked.options, asked.printed
     target, select = check_target(options.get("target", "best_of_T4")), check_select(options.get("select", "final"))
@@ -97,7 +97,7 @@ def _group(case: str, name: str) -> ColumnGroup:
 def _cell(
     own: pd.DataFrame, key: RowSetting, group: ColumnGroup, table: dict[str, Any] | None, slips: Slips
 ) -> TableCell:
-    """Of ``own``, the runs of one case and row."""
+    """The cell of ``own``, the runs of one case and row."""
     case, name = group.block, group.key.removeprefix(f"{group.block}: ")
     paper, mark = paper_number(table, case, key, name, slips)
     like = comparable(own["run"]) and same_data(own["run"], table, case)
@@ -110,9 +110,9 @@ def _cell(
 
 
 def _beyond(own: pd.DataFrame, spent: str, digits: int) -> str:
-    """``>300`` where no seed meets the target within 300 rounds; ``>300 (2 of 3)`` where two of three do not.
+    """``>300`` if no seed meets the target within 300 rounds; ``>300 (2 of 3)`` if two of three do not.
 
-    ``spent``: the column of what runs took in all; "" where their records do not say."""
+    ``spent``: the column of the whole run's cost; returns "" if it is not recorded."""
     short, asked = short_of_goal(own), (own["finished"] & own["goal"].notna()).sum()
     least = short[spent].min()
     if math.isnan(least):
@@ -169,6 +169,6 @@ def _trace_cells(
 
 
 def _at(own: LearningCurve | None, measure: str, number: int, scale: float) -> float | None:
-    """``measure`` after round ``number``, from 1; None where that round was not run or not measured."""
+    """``measure`` after round ``number``, from 1; None if that round was not run or not evaluated."""
     rows = own.rows if own else ()
     return next((row[measure] * scale for row in rows if row["round"] == number - 1), None)

@@ -1,1 +1,1 @@
-"""Tables of methods x data sets, what they start from and gain, and of local models."""
+"""Tables of methods x data sets, with baselines and gains, and of local models."""

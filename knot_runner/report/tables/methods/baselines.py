@@ -1,4 +1,4 @@
-"""Rows of a table of methods for what these start from: the global model before, the best teacher, the ensemble."""
+"""Baseline rows of a table of methods: the global model before distillation, the best teacher, the ensemble."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from knot_runner.report.run_folders import Run
 from knot_runner.report.run_rows import run_rows
 from knot_runner.report.tables.aggregate import aggregate
 
-#: (result, metric, column) -> the value of a baseline, None where it has none
+#: (result, metric, column) -> the value of a baseline, or None
 BaselineValue = Callable[[dict[str, Any], str, str], float | None]
-#: What is said under the table.
+#: Footnote on the baselines.
 BASELINES_LINE = (
     "Before: the global model that distillation starts from. Best teacher, ensemble (the mean of all teachers' "
     "probabilities): on the global model's test set; the best is chosen by these very numbers."
@@ -21,7 +21,7 @@ BASELINES_LINE = (
 
 
 def baseline_rows(there: Sequence[Run], groups: Sequence[ColumnGroup], labelled: bool) -> list[TableRow]:
-    """One row per baseline over the seeds of ``there``, finished runs; all methods of a seed have the same."""
+    """One row per baseline over the seeds of the finished runs ``there``; all methods of a seed share them."""
     having = run_rows(run for run in there if "baselines" in run.result)
     members = having.drop_duplicates("seed", keep="last").sort_values("seed")
     rows = []

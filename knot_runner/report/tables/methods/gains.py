@@ -1,4 +1,4 @@
-"""What distillation gains on the student alone: points of a metric, paired over seeds, with their 95% interval."""
+"""Gain of distillation over the student alone: points of a metric, paired over seeds, with 95% intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GAIN, TEACHER = "gain", "teacher"
 
 
 def gains_table(asked: TableRequest) -> Parts:
-    """A grid with the gain of each row on ``options["reference"]``, a method, and its best teacher."""
+    """A grid with the gain of each row over the method ``options["reference"]``, and its best teacher."""
     metric, reference = asked.metrics[0], str(asked.options.get("reference", ""))
     found = methods_by_data(asked, ("ALL",))
     references = [own for own in found.members if own["method"].iloc[0] == reference]
@@ -42,8 +42,8 @@ def _groups(metric: str, reference: str) -> tuple[ColumnGroup, ColumnGroup]:
 
 
 def _gains(own: pd.DataFrame, references: list[pd.DataFrame], metric: str) -> list[float]:
-    """Points over the seeds that both have, by the reference's row of the same label where it has one, else by its
-    first; none of the reference itself."""
+    """Points gained per common seed over the reference's row with the same label, else over its first row; [] for the
+    reference itself."""
     alike = [base for base in references if base["label"].iloc[0] == own["label"].iloc[0]]
     base = next(iter([*alike, *references]), None)
     if base is None or own["method"].iloc[0] == base["method"].iloc[0]:
@@ -58,7 +58,7 @@ def _by_seed(rows: pd.DataFrame, metric: str) -> dict[int, float]:
 
 
 def _best_teacher(run: Run, metric: str) -> float | None:
-    """Of the frozen teachers that the run's student learnt from, on the student's test set."""
+    """Best score of the frozen teachers of the run's student, on the student's test set."""
     baselines = run.result.get("baselines") if run.status == "done" else None
     values = [own[metric] for name, own in (baselines or {}).items() if name.startswith("teacher")]
     if not values:

@@ -1,4 +1,4 @@
-"""Table of data sets: their sizes, and what the models trained on each alone reach."""
+"""Table of data sets: their sizes, and the scores of models trained on each alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SIZES = ("train", "valid", "test")
-#: Metrics that lie from 0 to this.
+#: Metric -> its maximum; the minimum is 0.
 SHARES = {"f1": 1.0, "accuracy": 1.0}
 LOCAL_GROUPS = (
     ColumnGroup("sizes", "texts", SIZES, digits=0),
@@ -24,7 +24,7 @@ LOCAL_GROUPS = (
 
 
 def local_models(asked: TableRequest) -> Parts:
-    """A row per task and data set: texts of each part, and the score of its local model."""
+    """A row per task and data set: number of texts per split, and the score of its local model."""
     known = asked.printed["datasets"]
     found = run_rows(asked.runs)
     place = {task: i for i, task in enumerate(dict.fromkeys([*known, *found["task"]]))}
@@ -47,8 +47,8 @@ def local_models(asked: TableRequest) -> Parts:
 def _cell(
     members: pd.DataFrame, where: str, name: str, key: str, paper: float | None, top: float | None = None
 ) -> TableCell:
-    """One value per seed, that of ``key`` for data set ``name`` in the part ``where`` of results: runs of one seed that
-    differ only in the method share their local models."""
+    """The cell of ``key`` for data set ``name`` in the part ``where`` of results, with one value per seed: runs of one
+    seed that differ only in the method share their local models."""
     by_seed: dict[int, list[Any]] = {}
     for run in finished(members["run"]):
         value = run.result.get(where, {}).get(name, {}).get(key)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MethodsTable:
-    """A table under way. ``members``: the runs of each of ``rows``, as of :func:`run_rows`."""
+    """A table under construction. ``members``: the runs of each of ``rows``, as in :func:`run_rows`."""
 
     members: list[pd.DataFrame]
     rows: list[TableRow]
@@ -44,7 +44,7 @@ class MethodsTable:
     def with_columns(
         self, groups: Sequence[ColumnGroup], cells: Sequence[dict[str, TableCell]], lines: Sequence[str]
     ) -> MethodsTable:
-        """The table with more ``groups`` of one column each, a dict of ``cells`` per row, and ``lines``."""
+        """The table plus ``groups`` of one column each, with a dict of ``cells`` per row, and ``lines``."""
         rows = []
         for row, more in zip(self.rows, cells, strict=True):
             rows.append(dataclasses.replace(row, cells=row.cells | {key: (cell,) for key, cell in more.items()}))
@@ -117,7 +117,7 @@ def _one_task(runs: Sequence[Run], table: dict[str, Any] | None) -> None:
 
 
 def _rows_of_methods(runs: Sequence[Run]) -> pd.DataFrame:
-    """Methods in the paper's order, others and labels in the order asked for."""
+    """Rows of methods in the paper's order; others and labels as requested."""
     rows = one_per_seed(run_rows(runs), ["method", "label"], lambda row: f"{row.method!r}, {row.label!r}")
     place = {method: i for i, method in enumerate(METHOD_NAMES)}
     order = rows["method"].map(lambda method: place.get(method, len(place)))
@@ -134,7 +134,7 @@ def _columns(table: dict[str, Any] | None, there: Sequence[Run]) -> tuple[str, .
 
 
 def _global_sets(there: Sequence[Run]) -> set[str]:
-    """The data sets of the global model; of images there are counts, no parties."""
+    """The data sets of the global model; none for images, whose results have counts instead of parties."""
     roles = {}
     for run in there:
         for name, facts in run.result["datasets"].items():

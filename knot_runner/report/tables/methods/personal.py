@@ -9,9 +9,9 @@ from knot_runner.report.tables.aggregate import aggregate
 from knot_runner.report.tables.kind import TableRequest
 from knot_runner.report.tables.methods.methods import methods_by_data
 
-#: Metrics of a table of kind personal that names none.
+#: Default metrics of a table of kind personal.
 PERSONAL_METRICS = ("id_accuracy", "ood_accuracy", "clients_hurt")
-#: Key of a group of columns -> where ``personalisation`` of a result has its number.
+#: Key of a group of columns -> key of its number in ``personalisation`` of a result.
 TRADE_OFFS = {"matched": "id_at_matched_ood.1", "area": "area", "steps": ""}
 TRADE_OFF_GROUPS = (
     ColumnGroup(
