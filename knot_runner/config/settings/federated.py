@@ -1,4 +1,4 @@
-"""Settings of federated learning: how rounds run (``training``) and what is exchanged (``method``)."""
+"""Settings of federated learning: rounds (``training``) and the method (``method``)."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class FederatedSettings:
         require(own or personal or self.final_head_epochs == 0, "final_head_epochs", "is of fedrep and fedper alone")
 
     def _check_own_models(self) -> None:
-        """What methods need whose clients keep their models, and what these do not have."""
+        """Checks settings of methods whose clients keep their own models: required and unavailable ones."""
         if self.algorithm in OWN_MODELS:
             plain = self.server.optimiser == "none"
             require(plain, "server", f"algorithm={self.algorithm} averages no models; optimiser none is right")

@@ -99,7 +99,7 @@ def fleet_group(config: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
-    """Whether ``method`` goes with ``fleet``. Raises :class:`UserError`."""
+    """Raises :class:`UserError` where ``method`` does not support ``fleet``."""
     if not isinstance(method, FederatedSettings):
         if fleet is not None:
             raise UserError(
@@ -115,7 +115,7 @@ def check_fleet(fleet: FleetSettings | None, method: Any) -> None:
 
 
 def _check_async(method: FederatedSettings) -> None:
-    """Of a server that does not wait. Raises :class:`UserError`."""
+    """Raises :class:`UserError` where ``method`` does not support an asynchronous server."""
     why = ""
     if method.algorithm in OWN_MODELS or method.distil is not None:
         why = "exchanges predictions, for which all of a round are waited for"
